@@ -1,0 +1,130 @@
+# Bonsai: build, demo, test, benchmark, install. `make` alone says what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Passed on to every cargo call that builds the product, for example --locked or --offline.
+CARGO_FLAGS ?=
+# Passed on to `cargo test`, for example TEST_ARGS='-p bonsai-bucket'.
+TEST_ARGS ?=
+# Passed on to bonsai-bench.
+BENCH_ARGS ?=
+
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# Program and library side by side: what `make install` installs and the tests run.
+DIST := $(TARGET)/bonsai
+export CARGO_TARGET_DIR := $(TARGET)
+export BONSAI_BIN_DIR := $(DIST)
+export CARGO CARGO_FLAGS
+
+# The preload library brings its own panic handler and builds only with its own profile.
+WORKSPACE := --workspace --exclude bonsai-preload
+PRELOAD := --package bonsai-preload --profile preload
+
+.PHONY: help
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: deps deps-build deps-test deps-demo deps-bench
+deps: ## install the Debian packages that building, tests and demo need (as root; otherwise name them)
+	@scripts/deps.sh build test demo
+
+deps-build:
+	@scripts/deps.sh build
+
+# A test whose program is not there is skipped with its reason; so is a peer of a benchmark.
+deps-test:
+	@scripts/deps.sh --optional build test
+
+deps-demo:
+	@scripts/deps.sh build demo
+
+deps-bench:
+	@scripts/deps.sh --optional build bench
+
+.PHONY: build
+build: deps-build ## build the program and the library into target/bonsai/
+	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
+	@$(CARGO) build $(CARGO_FLAGS) $(PRELOAD)
+	@mkdir -p "$(DIST)"
+	@install -m 755 "$(TARGET)/release/bonsai" "$(DIST)/bonsai"
+	@install -m 644 "$(TARGET)/preload/libbonsai_preload.so" "$(DIST)/libbonsai_preload.so"
+
+.PHONY: demo
+demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
+	@scripts/demo.sh
+
+.PHONY: test
+test: deps-test build ## run every test; the last line is: N passed, N failed, N skipped
+	@scripts/test.sh $(TEST_ARGS)
+
+.PHONY: bench
+bench: deps-bench build ## run the benchmarks, side by side with the peers that are installed
+	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
+	@"$(TARGET)/release/bonsai-bench" $(BENCH_ARGS)
+
+.PHONY: model
+model: ## check the ledger under every order of memory accesses that loom can find
+	@CARGO_TARGET_DIR="$(TARGET)/loom" RUSTFLAGS="--cfg loom" \
+		$(CARGO) test $(CARGO_FLAGS) --package bonsai-ledger --release --test loom
+
+.PHONY: miri
+miri: ## check buckets and ledger for undefined behaviour (nightly)
+	@scripts/miri.sh
+
+.PHONY: fuzz-smoke
+fuzz-smoke: ## run each fuzz target for a few seconds (nightly, cargo-fuzz)
+	@scripts/fuzz-smoke.sh
+
+.PHONY: fmt
+fmt: ## format the sources
+	@$(CARGO) fmt --all
+
+.PHONY: lint lint-fmt lint-rust lint-deps lint-shell lint-tree
+lint: lint-fmt lint-rust lint-deps lint-shell lint-tree ## formatting, clippy, licences, shell scripts, and the rules of the tree
+
+lint-fmt:
+	@$(CARGO) fmt --all --check
+
+lint-rust:
+	@$(CARGO) clippy $(CARGO_FLAGS) $(WORKSPACE) --all-targets -- -D warnings
+	@$(CARGO) clippy $(CARGO_FLAGS) $(PRELOAD) -- -D warnings
+
+lint-deps:
+	@if command -v cargo-deny >/dev/null; then \
+		$(CARGO) deny --log-level error check bans licenses sources; \
+	else \
+		echo "SKIP: lint-deps: cargo-deny is not installed; cargo install cargo-deny adds it"; \
+	fi
+
+lint-shell:
+	@scripts/lint-shell.sh
+
+lint-tree:
+	@$(CARGO) xtask tidy
+
+.PHONY: gen
+gen: ## write the manual page, the completions and the references anew
+	@$(CARGO) xtask gen
+
+.PHONY: doc
+doc: ## build the documentation of the crates
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) --workspace --no-deps
+
+.PHONY: install
+install: ## install below PREFIX (/usr/local) what `make build` has built
+	@scripts/install.sh "$(DIST)" "$(DESTDIR)$(PREFIX)"
+
+.PHONY: uninstall
+uninstall: ## remove what `make install` has installed
+	@scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"
+
+.PHONY: clean
+clean: ## remove everything that was built
+	@$(CARGO) clean
