@@ -1,0 +1,100 @@
+//! Finds the places in x86-64 machine code where a system call can be replaced by a jump.
+//!
+//! # Definitions
+//!
+//! A *site* is a `syscall` instruction (`0f 05`) directly followed by the comparison with which
+//! glibc looks for an error, `cmp $-4096,%rax` (`48 3d 00 f0 ff ff`) or `cmp $-4095,%rax`
+//! (`48 3d 01 f0 ff ff`). The two instructions are 8 bytes long, so a 5-byte `jmp rel32` fits into
+//! them, and a stub elsewhere can make the call, repeat the comparison and jump back.
+//!
+//! The *number* of a site is the system call number that is in `eax` when it is reached. It is
+//! known when the code that falls through into the site sets it by `mov $imm32,%eax` or
+//! `xor %eax,%eax` at most [`MAX_BACK`] bytes earlier and nothing in between may change it.
+//!
+//! ```text
+//!        offset - back              offset     offset + 2         offset + 8
+//!             v                        v            v                  v
+//!             | mov $1,%eax | ... ... | syscall | cmp $-4096,%rax | ja error ...
+//!             +------- no branch may lead into here -------------+
+//! ```
+//!
+//! # What holds for each site that is found and not rejected
+//!
+//! 1. The instruction that sets the number starts where instructions start: all ways to decode the
+//!    bytes before it agree on that.
+//! 2. From there, decoding goes straight to `offset`, without a write to `eax`, a call, a return or
+//!    an unconditional jump.
+//! 3. No direct jump or call in the scanned text leads behind that instruction and before
+//!    `offset + 8` (after [`reject_branch_targets`]). A site may still be reached by a jump to its
+//!    number-setting instruction, which is harmless.
+//!
+//! # Limits
+//!
+//! Indirect jumps are not seen. Compilers make them only to the start of a function, to a `case`
+//! label or to a return address, and none of these lies between an inline system call and its
+//! comparison. Data inside the text can hide a branch that starts within 32 bytes after it; glibc,
+//! its loader and liburing have none. Where in doubt, a site is left out: that costs coverage, never
+//! correctness.
+//!
+//! The crate neither allocates nor panics, and depends on nothing: it also runs inside the preload
+//! library.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod branch;
+mod insn;
+mod notes;
+mod scan;
+mod start;
+
+pub use branch::{branch_into, reject_branch_targets};
+pub use notes::build_id;
+pub use scan::{Scan, scan};
+
+/// Length in bytes of a site: the `syscall` and the comparison after it.
+pub const SITE_LEN: usize = 8;
+
+/// How many bytes before a site the instruction that sets its number may start at most.
+pub const MAX_BACK: u8 = 48;
+
+/// System call numbers from here on are not believed: x86-64 Linux has fewer than 500.
+pub const NR_END: u16 = 1024;
+
+/// A system call instruction that can be replaced, together with the comparison after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Offset in bytes of the `0f 05` in the scanned slice.
+    pub offset: u32,
+    /// The system call number, below [`NR_END`].
+    pub nr: u16,
+    /// Distance in bytes from the start of the instruction that sets the number to `offset`, at
+    /// most [`MAX_BACK`].
+    pub back: u8,
+    /// What `rax` is compared with after the call: -4096 (the error branch is `ja`) or -4095
+    /// (`jae`).
+    pub cmp: i32,
+}
+
+impl Site {
+    /// The open interval that no branch may lead into: behind the start of the number-setting
+    /// instruction and before the end of the comparison.
+    fn guarded(&self) -> (u32, u32) {
+        (
+            self.offset.saturating_sub(u32::from(self.back)),
+            self.offset.saturating_add(8),
+        )
+    }
+}
+
+/// Whether `bytes8`, read from the place of `site`, are still the 8 bytes that were found there.
+///
+/// A slice of any other length than [`SITE_LEN`] gives `false`. To be asked directly before a site
+/// is overwritten.
+#[must_use]
+pub fn verify(bytes8: &[u8], site: &Site) -> bool {
+    bytes8.len() == SITE_LEN && scan::comparison(bytes8) == Some(site.cmp)
+}

@@ -1,0 +1,5 @@
+//! The search on hand-made bytes, on bytes that nobody wrote, and on the machine's own glibc.
+
+mod glibc;
+mod random;
+mod table;
