@@ -1,0 +1,23 @@
+//! What Bonsai reads from the machine it runs on.
+//!
+//! - [`elf`]: what kind of program a file is, and whether the preload library can enter it;
+//! - [`lookup_program`]: which file a command name means;
+//! - [`libs`]: the C library of a program, and the system call sites in it;
+//! - [`proc`]: processes, their family, counters and mappings;
+//! - [`sys`]: what this kernel and this machine allow;
+//! - [`runtime_dir`]: the private directory that holds the services of a user.
+//!
+//! Everything here looks at the present moment: a process may be gone and a file may have changed
+//! when the answer arrives.
+
+pub mod elf;
+mod error;
+pub mod libs;
+mod lookup;
+pub mod proc;
+mod runtime;
+pub mod sys;
+
+pub use error::Error;
+pub use lookup::{LookupError, lookup_program};
+pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
