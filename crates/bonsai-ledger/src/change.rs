@@ -1,0 +1,56 @@
+//! The steps of a change of limits, as readers see them.
+
+use crate::layout::Segment;
+use crate::sync::{Ordering, fence};
+use bonsai_bucket::Curve;
+
+impl Segment {
+    /// Starts a change: makes the copy that is not in force equal to the one
+    /// that is, and returns its index. For one writer at a time.
+    pub(crate) fn begin_change(&self) -> usize {
+        let next = (self.epoch().wrapping_add(1) & 1) as usize;
+        // A reader may still be in this copy, from the change before last. If it
+        // sees any word written from here on, it also finds the epoch advanced.
+        fence(Ordering::Release);
+        self.configs[next].copy_from(&self.configs[next ^ 1]);
+        next
+    }
+
+    /// Takes a bucket out of the mask of every call in the copy `next`.
+    pub(crate) fn lift(&self, next: usize, bucket: usize) {
+        let config = &self.configs[next];
+        for mask in &config.masks {
+            mask.store(
+                mask.load(Ordering::Relaxed) & !(1 << bucket),
+                Ordering::Relaxed,
+            );
+        }
+        // A call that has read the old mask may still take a ticket here: due at
+        // once. Nothing can be leased.
+        let open = Curve {
+            rate_milli: 0,
+            burst: 1 << 62,
+            anchor_units: self.lines[bucket].issued.load(Ordering::Relaxed),
+            anchor_fraction: 0,
+            anchor_ns: 0,
+        };
+        config.curves[bucket].store(&open, 0);
+    }
+
+    /// Puts the copy into force that [`Segment::begin_change`] has prepared, and
+    /// makes the tickets of `lifted` buckets void. Returns the new epoch.
+    pub(crate) fn end_change(&self, lifted: &[usize]) -> u32 {
+        for bucket in lifted {
+            self.lines[*bucket]
+                .generation
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        let mut next = self.epoch().wrapping_add(1);
+        if next == 0 {
+            // Never 0: a thread that has not looked yet has 0. Two steps keep the parity.
+            next = 2;
+        }
+        self.header.epoch.0.store(next, Ordering::Release);
+        next
+    }
+}

@@ -1,0 +1,248 @@
+//! Changing the limits of a running service.
+
+use crate::layout::{BUCKETS, SITE_LIBS, SITES};
+use crate::mapping::{Ledger, LedgerError, load_text, store_text};
+use crate::sync::Ordering;
+use bonsai_bucket::{Curve, Split};
+use bonsai_calls::{CALLS, Selection};
+use rustix::fs::FlockOperation;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// One limit in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The call or class it is for.
+    pub name: String,
+    /// Whether it counts bytes; otherwise calls.
+    pub bytes: bool,
+    /// Thousandths of a unit per second.
+    pub rate_milli: u64,
+    /// Burst in units.
+    pub burst: u64,
+    /// The bucket it has.
+    pub bucket: usize,
+    /// Units that could go at once now; negative while calls wait.
+    pub level: i64,
+}
+
+/// A change of limits in preparation. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Editor<'a> {
+    ledger: &'a Ledger,
+    // Held to the end: the kernel releases it, also if this process is killed.
+    _lock: OwnedFd,
+    now: u64,
+    next: usize,
+    stale: Vec<usize>,
+}
+
+impl Ledger {
+    /// Starts a change at `now` (monotonic clock, ns). One writer at a time: a
+    /// second one waits for the first, or for the kernel to clear up after it.
+    ///
+    /// # Errors
+    /// The lock cannot be taken.
+    pub fn edit(&self, now: u64) -> Result<Editor<'_>, LedgerError> {
+        // Locks belong to the open file, so a fresh one keeps threads apart too.
+        let path = self.path();
+        let failed = |source| LedgerError::File {
+            path: path.into(),
+            what: "lock",
+            source,
+        };
+        let again = format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&self.fd().as_fd())
+        );
+        let lock = rustix::fs::open(
+            again,
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .map_err(failed)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(failed)?;
+        let next = self.begin_change();
+        Ok(Editor {
+            ledger: self,
+            _lock: lock,
+            now,
+            next,
+            stale: Vec::new(),
+        })
+    }
+
+    /// The limits in force at `now`.
+    #[must_use]
+    pub fn limits(&self, now: u64) -> Vec<Limit> {
+        self.with_config(|config| {
+            let used = config
+                .masks
+                .iter()
+                .fold(0, |all, mask| all | mask.load(Ordering::Relaxed));
+            let bytes = config.byte_buckets.load(Ordering::Relaxed);
+            (0..BUCKETS)
+                .filter(|i| used & (1 << i) != 0)
+                .map(|i| {
+                    let (curve, leases) = config.curves[i].load();
+                    Limit {
+                        name: load_text(&self.labels[i].name),
+                        bytes: bytes & (1 << i) != 0,
+                        rate_milli: curve.rate_milli,
+                        burst: curve.burst.saturating_add(leases),
+                        bucket: i,
+                        level: curve.level(self.lines[i].issued.load(Ordering::Relaxed), now),
+                    }
+                })
+                .collect()
+        })
+        .1
+    }
+
+    /// Stores where the system calls of a library are: its build-id, and its
+    /// sites as `offset | nr << 32 | flag << 48`. For use before any process
+    /// attaches. Returns false if there is no room.
+    pub fn store_sites(&self, build_id: &[u8], sites: &[u64]) -> bool {
+        let used = |i: usize| self.sites.libs[i].count.load(Ordering::Relaxed) as usize;
+        let Some(lib) = (0..SITE_LIBS).find(|i| used(*i) == 0) else {
+            return false;
+        };
+        let first: usize = (0..lib).map(used).sum();
+        if first + sites.len() > SITES || sites.is_empty() {
+            return false;
+        }
+        for (word, site) in self.sites.sites[first..].iter().zip(sites) {
+            word.store(*site, Ordering::Relaxed);
+        }
+        let entry = &self.sites.libs[lib];
+        let mut id = [0_u8; 24];
+        let len = build_id.len().min(24);
+        id[..len].copy_from_slice(&build_id[..len]);
+        for (word, chunk) in entry.build_id.iter().zip(id.chunks_exact(8)) {
+            let mut eight = [0_u8; 8];
+            eight.copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        entry
+            .first
+            .store(u32::try_from(first).unwrap_or(0), Ordering::Relaxed);
+        entry
+            .count
+            .store(u32::try_from(sites.len()).unwrap_or(0), Ordering::Release);
+        true
+    }
+}
+
+impl Editor<'_> {
+    fn find(&self, name: &str, bytes: bool) -> Option<usize> {
+        let config = &self.ledger.configs[self.next];
+        let used = config
+            .masks
+            .iter()
+            .fold(0, |all, mask| all | mask.load(Ordering::Relaxed));
+        let byte_buckets = config.byte_buckets.load(Ordering::Relaxed);
+        (0..BUCKETS).find(|i| {
+            used & (1 << i) != 0
+                && (byte_buckets & (1 << i) != 0) == bytes
+                && load_text(&self.ledger.labels[*i].name) == name
+        })
+    }
+
+    /// Sets a limit, replacing one of the same name and unit: `rate_milli` in
+    /// thousandths of a unit per second, `burst` in units, at least 1.
+    ///
+    /// # Errors
+    /// The name selects nothing that has this unit, or all buckets are in use.
+    pub fn set(
+        &mut self,
+        name: &str,
+        selection: Selection,
+        bytes: bool,
+        rate_milli: u64,
+        burst: u64,
+    ) -> Result<(), LedgerError> {
+        if name.len() > 32 {
+            return Err(LedgerError::Limit(format!(
+                "{name}: a limit's name has at most 32 letters"
+            )));
+        }
+        if bytes && !selection.moves_bytes() {
+            return Err(LedgerError::Limit(format!(
+                "{name}: moves no bytes, so its limit is in calls, such as {name}=100/s"
+            )));
+        }
+        let ledger = self.ledger;
+        let config = &ledger.configs[self.next];
+        let split = Split::of(burst.max(1));
+        if let Some(i) = self.find(name, bytes) {
+            let (curve, _) = config.curves[i].load();
+            ledger.lines[i].raise(&curve, self.now);
+            config.curves[i].store(
+                &curve.retune(rate_milli, split.curve, self.now),
+                split.leases,
+            );
+            return Ok(());
+        }
+        let used = |c: &crate::config::Config| {
+            c.masks
+                .iter()
+                .fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
+        };
+        // A bucket lifted in this very change still has sleepers that read it.
+        let taken = used(config) | used(&ledger.configs[self.next ^ 1]);
+        let Some(i) = (0..BUCKETS).find(|i| taken & (1 << i) == 0) else {
+            return Err(LedgerError::Limit(format!(
+                "{name}: all {BUCKETS} limits of the service are in use"
+            )));
+        };
+        ledger.lines[i].generation.fetch_add(1, Ordering::Relaxed);
+        store_text(&ledger.labels[i].name, name);
+        let issued = ledger.lines[i].issued.load(Ordering::Relaxed);
+        config.curves[i].store(
+            &Curve::empty(rate_milli, split.curve, issued, self.now),
+            split.leases,
+        );
+        let byte_buckets = config.byte_buckets.load(Ordering::Relaxed) & !(1 << i);
+        config
+            .byte_buckets
+            .store(byte_buckets | u64::from(bytes) << i, Ordering::Relaxed);
+        for (mask, call) in config.masks.iter().zip(CALLS) {
+            if selection.contains(call) && (!bytes || call.moves_bytes()) {
+                mask.store(mask.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lifts the limits of that name, in bytes and in calls. Returns whether
+    /// there were any.
+    pub fn clear(&mut self, name: &str) -> bool {
+        let mut found = false;
+        for bytes in [true, false] {
+            if let Some(i) = self.find(name, bytes) {
+                found = true;
+                self.ledger.lift(self.next, i);
+                self.stale.push(i);
+            }
+        }
+        found
+    }
+
+    /// Puts the change into force, wakes every sleeper, and returns the new epoch.
+    pub fn commit(self) -> u32 {
+        // Tickets of lifted limits are not waited for any more.
+        let next = self.ledger.end_change(&self.stale);
+        wake(self.ledger);
+        next
+    }
+}
+
+/// Wakes every thread of the service that sleeps in a wait.
+fn wake(ledger: &Ledger) {
+    let word = &ledger.header.epoch.0;
+    // A failure wakes nobody; sleepers look again within a second by themselves.
+    let _ = rustix::thread::futex::wake(
+        word,
+        rustix::thread::futex::Flags::empty(),
+        i32::MAX.unsigned_abs(),
+    );
+}

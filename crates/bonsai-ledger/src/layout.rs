@@ -1,0 +1,356 @@
+//! The layout of the segment, version [`VERSION`].
+
+use crate::config::Config;
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// Rows for the entries of the table of calls. Sizes are small under the model
+/// checker, which creates the whole segment anew for every order of accesses.
+pub(crate) const ROWS: usize = if cfg!(loom) {
+    1
+} else {
+    bonsai_calls::MAX_CALLS
+};
+
+/// "BONSAI\x01L" in memory order: the first eight bytes of every segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
+
+/// The version of the layout. Any change to this file is a new one.
+pub const VERSION: u32 = 1;
+
+/// Limits in force at a time.
+pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// Threads with a page of counters of their own.
+pub const THREADS: usize = if cfg!(loom) { 3 } else { 2048 };
+
+/// Processes described at a time.
+pub const PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
+
+/// Delay histograms have this many buckets (`bonsai_stats::BUCKETS`).
+pub const DELAYS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// System call sites that fit into the table.
+pub const SITES: usize = if cfg!(loom) { 1 } else { 976 };
+
+/// Libraries with system call sites.
+pub const SITE_LIBS: usize = if cfg!(loom) { 1 } else { 8 };
+
+/// Shards of the delay histograms.
+pub const SHARDS: usize = if cfg!(loom) { 1 } else { 2 };
+
+/// Bytes that exist from the start; the pages of threads follow and are
+/// populated one by one.
+pub const FIXED_LEN: usize = core::mem::offset_of!(Segment, threads);
+
+/// Bytes of the whole segment, most of them never touched.
+pub const TOTAL_LEN: usize = core::mem::size_of::<Segment>();
+
+/// The segment.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
+pub struct Segment {
+    /// Who, which version, the epoch.
+    pub header: Header,
+    /// The limits, twice; `epoch & 1` says which copy is in force.
+    pub configs: [Config; 2],
+    /// The hot line of each bucket.
+    pub lines: [BucketLine; BUCKETS],
+    /// The name of each bucket's limit.
+    pub labels: [Label; BUCKETS],
+    /// System call sites of libraries.
+    pub sites: SiteTable,
+    /// Which thread has which page of counters: process id in the upper half,
+    /// thread id in the lower, 0 for free.
+    pub owners: [AtomicU64; THREADS],
+    /// Attached processes.
+    pub processes: [Process; PROCESSES],
+    /// Waits imposed.
+    pub delays: [DelayShard; SHARDS],
+    /// Counters for threads without a page of their own; several writers.
+    pub crowd: ThreadPage,
+    /// Counters, a page per thread.
+    pub threads: [ThreadPage; THREADS],
+}
+
+/// The first page. The first line never changes after creation.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
+pub struct Header {
+    /// [`MAGIC`], stored last when the segment is complete.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Entries of the table of calls when the segment was made.
+    pub calls: AtomicU32,
+    /// [`FIXED_LEN`] and [`TOTAL_LEN`].
+    pub lengths: [AtomicU64; 2],
+    /// Process id of the creator.
+    pub creator: AtomicU32,
+    /// User id of the creator.
+    pub uid: AtomicU32,
+    /// When it was made, ns of the wall clock since 1970.
+    pub created_ns: AtomicU64,
+    /// A checksum of the fields above and the name.
+    pub check: AtomicU64,
+    pub(crate) _pad0: AtomicU64,
+    /// The service's name, UTF-8, padded with zeros.
+    pub name: [AtomicU64; 8],
+    /// The line that every call reads: advances with each change of limits, is
+    /// the futex word of every sleeper, and never 0.
+    pub epoch: Epoch,
+    /// Pages of counters ever in use: `owners[..high]` are looked at.
+    pub high: AtomicU32,
+    /// Where the next search for dead owners starts.
+    pub cursor: AtomicU32,
+    /// Where the next search for a process entry starts.
+    pub process_cursor: AtomicU32,
+    /// Processes that found no free entry.
+    pub processes_lost: AtomicU32,
+    /// Calls that went through without a decision, by [`Unshaped`].
+    pub unshaped: [AtomicU64; 8],
+    /// Flags of [`flags`].
+    pub flags: AtomicU32,
+    pub(crate) _pad1: AtomicU32,
+    /// The longest single wait, ns.
+    pub longest_wait_ns: AtomicU64,
+}
+
+/// A cache line of its own for the epoch: read by every call, written at a change.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Epoch(pub AtomicU32);
+
+/// Bits of [`Header::flags`].
+pub mod flags {
+    /// Do not patch system call sites: exported symbols only.
+    pub const NO_PATCH: u32 = 1;
+}
+
+/// Why calls went through without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Unshaped {
+    /// Before the process had attached.
+    Early,
+    /// A wait could not be made (the futex call failed).
+    WaitFailed,
+    /// More limits applied to the call than can be waited for together.
+    TooManyLimits,
+    /// A call at a patched site had another number than the site's.
+    OtherNumber,
+}
+
+/// The words of a bucket that every ticket changes: two lines, so that the
+/// neighbour is not fetched along with them.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct BucketLine {
+    /// Units ever asked for.
+    pub issued: AtomicU64,
+    /// Units out as leases, and in the upper half the epoch they belong to.
+    pub leased: AtomicU64,
+    /// Which limit this line belongs to: advances when it is given to another.
+    pub generation: AtomicU32,
+    pub(crate) _pad: [AtomicU32; 3],
+}
+
+/// The name of a limit.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Label {
+    /// The name of the call or class, UTF-8, padded with zeros.
+    pub name: [AtomicU64; 4],
+    /// Burst as it was asked for: ns if `burst_is_time`, otherwise units.
+    pub burst: AtomicU64,
+    /// Whether `burst` is a time.
+    pub burst_is_time: AtomicU32,
+    pub(crate) _pad: [AtomicU32; 5],
+}
+
+/// Where the system call instructions of libraries are.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SiteTable {
+    /// The libraries, free ones with a count of 0.
+    pub libs: [SiteLib; SITE_LIBS],
+    /// Offset from the load base | number << 32 | (1 if the comparison is with
+    /// -4095 instead of -4096) << 48.
+    pub sites: [AtomicU64; SITES],
+}
+
+/// One library of a [`SiteTable`].
+#[derive(Debug)]
+#[repr(C)]
+pub struct SiteLib {
+    /// The first 24 bytes of its GNU build-id, padded with zeros.
+    pub build_id: [AtomicU64; 3],
+    /// Index of its first site.
+    pub first: AtomicU32,
+    /// How many it has.
+    pub count: AtomicU32,
+    pub(crate) _pad: [AtomicU64; 4],
+}
+
+/// One process.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Process {
+    /// Process id, 0 for free.
+    pub pid: AtomicU32,
+    /// Bits of [`coverage`].
+    pub coverage: AtomicU32,
+    /// Sites patched.
+    pub sites: AtomicU32,
+    /// Why it is not (fully) covered: a [`Reason`].
+    pub reason: AtomicU32,
+    /// When it attached, ns of the monotonic clock.
+    pub attached_ns: AtomicU64,
+    /// What attaching took, ns.
+    pub attach_cost_ns: AtomicU64,
+    /// The file name of its program, last 40 bytes, padded with zeros.
+    pub program: [AtomicU64; 5],
+    pub(crate) _pad: [AtomicU64; 7],
+}
+
+/// Bits of [`Process::coverage`].
+pub mod coverage {
+    /// The interposer runs in it.
+    pub const ATTACHED: u32 = 1;
+    /// libc's system call sites are patched.
+    pub const PATCHED: u32 = 2;
+    /// It runs under a seccomp filter: waits use the plain futex call only.
+    pub const GUARDED: u32 = 4;
+    /// It is about to run a program that cannot be entered.
+    pub const UNCOVERED: u32 = 8;
+}
+
+/// Why a process is not, or not fully, covered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Reason {
+    /// It is covered.
+    None,
+    /// Memory protection forbids changing libc's text.
+    PatchDenied,
+    /// Its libc has no known sites (musl, or an unknown build).
+    NoSites,
+    /// Patching was switched off.
+    PatchOff,
+    /// The program is statically linked.
+    Static,
+    /// The program is set-user-ID, set-group-ID or has file capabilities.
+    SetId,
+    /// The program is for another architecture.
+    ForeignArch,
+    /// The interposer or the ledger cannot be opened as the current user.
+    NoAccess,
+}
+
+impl Reason {
+    /// The reason of that number; unknown numbers read as [`Reason::None`].
+    #[must_use]
+    pub const fn from_u32(n: u32) -> Self {
+        match n {
+            1 => Self::PatchDenied,
+            2 => Self::NoSites,
+            3 => Self::PatchOff,
+            4 => Self::Static,
+            5 => Self::SetId,
+            6 => Self::ForeignArch,
+            7 => Self::NoAccess,
+            _ => Self::None,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::None => "covered",
+            Self::PatchDenied => {
+                "libc may not be patched here: calls inside libc (stdio) are unseen"
+            }
+            Self::NoSites => {
+                "this libc's call sites are not known: calls inside libc (stdio) are unseen"
+            }
+            Self::PatchOff => "patching is switched off: calls inside libc (stdio) are unseen",
+            Self::Static => "statically linked: cannot be entered",
+            Self::SetId => "set-user-ID or file capabilities: the loader refuses to be entered",
+            Self::ForeignArch => "for another architecture: cannot be entered",
+            Self::NoAccess => "changed user: the interposer cannot be opened any more",
+        }
+    }
+}
+
+/// Waits imposed on calls.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DelayShard {
+    /// By call.
+    pub rows: [DelayRow; ROWS],
+}
+
+/// Waits imposed on one call.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DelayRow {
+    /// How many fell into each bucket of `bonsai_stats::bucket_of`.
+    pub buckets: [AtomicU64; DELAYS],
+    /// Their sum, ns.
+    pub sum_ns: AtomicU64,
+    pub(crate) _pad: AtomicU64,
+}
+
+/// What one thread has done: one page. The interposer's own state of a thread
+/// has the same stride, so that one offset finds a call's entry in both.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(C, align(4096)))]
+pub struct ThreadPage {
+    pub(crate) _head: [AtomicU64; 8],
+    /// By call.
+    pub counts: [Count; ROWS],
+}
+
+/// Calls and their units.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Count {
+    /// Calls made.
+    pub calls: AtomicU64,
+    /// Bytes moved.
+    pub bytes: AtomicU64,
+    /// Calls that previous processes had counted when this one took the page over.
+    pub base_calls: AtomicU64,
+    /// Bytes, likewise.
+    pub base_bytes: AtomicU64,
+}
+
+#[cfg(not(loom))]
+mod frozen {
+    use super::*;
+    use core::mem::{offset_of, size_of};
+
+    const _: () = {
+        assert!(size_of::<Header>() == 4096);
+        assert!(offset_of!(Header, epoch) == 128);
+        assert!(offset_of!(Header, high) == 256);
+        assert!(size_of::<Config>() == 4096);
+        assert!(size_of::<BucketLine>() == 128);
+        assert!(size_of::<Label>() == 64);
+        assert!(size_of::<SiteTable>() == 8 * 64 + SITES * 8);
+        assert!(size_of::<Process>() == 128);
+        assert!(size_of::<DelayRow>() == 528);
+        assert!(size_of::<ThreadPage>() == 4096);
+        assert!(offset_of!(ThreadPage, counts) == 64);
+        assert!(size_of::<Count>() == 32);
+        assert!(offset_of!(Segment, configs) == 4096);
+        assert!(offset_of!(Segment, lines) == 12_288);
+        assert!(offset_of!(Segment, labels) == 20_480);
+        assert!(offset_of!(Segment, sites) == 24_576);
+        assert!(offset_of!(Segment, owners) == 32_896);
+        assert!(offset_of!(Segment, processes) == 49_280);
+        assert!(offset_of!(Segment, delays) == 82_048);
+        assert!(FIXED_LEN <= 256 * 1024);
+        assert!(FIXED_LEN.is_multiple_of(4096));
+    };
+}

@@ -1,0 +1,63 @@
+//! The ledger: one shared-memory segment per service, mapped by each of its
+//! processes and by whoever watches or controls them.
+//!
+//! # What is in it
+//! ```text
+//! header     who, which version; the epoch; what went unshaped
+//! configs    two copies of the limits: the epoch's lowest bit says which holds
+//! lines      one hot cache line per bucket: units issued, units leased
+//! labels     the names of the limits
+//! sites      where libc's system call instructions are, by build-id
+//! owners     which thread has which block of counters
+//! processes  who attached, and how much of each could be covered
+//! delays     histograms of the waits imposed, by call, in two shards
+//! threads    one page of counters per thread, populated when claimed
+//! ```
+//!
+//! # Invariants
+//! 1. Nobody ever waits for anybody: there is no lock in the segment. Readers of
+//!    the configuration retry if it changed twice meanwhile; writers are
+//!    serialised by a file lock that the kernel drops when its holder dies.
+//! 2. A process killed at any instruction leaves every other process working.
+//!    What it can cost: one lease of its own.
+//! 3. A configuration comes into force by one store, to `epoch`; a writer killed
+//!    before it has changed nothing.
+//! 4. A page of counters has one writer. Its counters only ever grow; whoever
+//!    takes over the page of a dead process continues them.
+//! 5. The layout is frozen per [`VERSION`]: sizes and offsets are asserted.
+//!
+//! # Limits
+//! 64 limits, 2048 threads with counters of their own, 256 processes named at a
+//! time. Beyond that, calls are still shaped, and counted in a shared page.
+#![cfg_attr(not(any(test, feature = "std", loom, miri)), no_std)]
+// This is the layer that defines what processes share: single-writer counters
+// and the mapping itself need it. Every block states its reason.
+#![allow(unsafe_code)]
+
+#[cfg(any(feature = "std", loom, miri))]
+mod change;
+mod config;
+#[cfg(all(feature = "std", not(loom)))]
+mod control;
+mod layout;
+#[cfg(all(feature = "std", not(loom)))]
+mod mapping;
+#[cfg(any(loom, miri))]
+#[doc(hidden)]
+pub mod model;
+#[cfg(all(feature = "std", not(loom)))]
+mod report;
+pub mod sync;
+mod take;
+mod threads;
+
+pub use config::{Config, CurveWords};
+#[cfg(all(feature = "std", not(loom)))]
+pub use control::{Editor, Limit};
+pub use layout::*;
+#[cfg(all(feature = "std", not(loom)))]
+pub use mapping::{Ledger, LedgerError};
+#[cfg(all(feature = "std", not(loom)))]
+pub use report::{CallTotals, ProcessReport};
+pub use take::{MAX_TICKETS, Tickets};
+pub use threads::Owner;

@@ -1,0 +1,298 @@
+//! Segments as files: making, opening and checking them.
+
+use crate::layout::{FIXED_LEN, MAGIC, Segment, TOTAL_LEN, VERSION};
+use crate::sync::{AtomicU64, Ordering};
+use bonsai_calls::CALLS;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Why a segment cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The file cannot be made or opened.
+    #[error("{path}: {what}: {source}")]
+    File {
+        /// The segment's file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: rustix::io::Errno,
+    },
+    /// There is no room for it.
+    #[error(
+        "{path}: no room for the {} KiB of a service's ledger in shared memory: free some, \
+         or point BONSAI_RUNTIME_DIR at a folder on another tmpfs",
+        FIXED_LEN / 1024
+    )]
+    NoSpace {
+        /// The segment's file.
+        path: PathBuf,
+    },
+    /// It is no segment at all.
+    #[error("{path}: not a ledger of Bonsai (wrong magic): remove it if nothing else needs it")]
+    Foreign {
+        /// The segment's file.
+        path: PathBuf,
+    },
+    /// It has another layout.
+    #[error(
+        "{path}: ledger version {found}, this program reads version {VERSION}: use the bonsai that made it, or restart the service"
+    )]
+    Version {
+        /// The segment's file.
+        path: PathBuf,
+        /// The version it says.
+        found: u32,
+    },
+    /// It is too short or contradicts itself.
+    #[error("{path}: damaged ledger ({what}): restart the service")]
+    Damaged {
+        /// The segment's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// It belongs to someone else.
+    #[error("{path}: ledger owned by user {owner}, not by you ({uid}): refused")]
+    NotYours {
+        /// The segment's file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who asks.
+        uid: u32,
+    },
+    /// A limit cannot be set.
+    #[error("{0}")]
+    Limit(String),
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub struct Ledger {
+    base: *mut core::ffi::c_void,
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+// SAFETY: the segment behind `base` consists of atomics only and stays mapped
+// as long as the value lives.
+unsafe impl Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+impl Deref for Ledger {
+    type Target = Segment;
+    fn deref(&self) -> &Segment {
+        // SAFETY: mapped with TOTAL_LEN bytes, page-aligned, checked by `open`
+        // or made by `create`; all fields are atomics, valid for any bits.
+        unsafe { &*self.base.cast::<Segment>() }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length; `self` is the only handle.
+        let _ = unsafe { rustix::mm::munmap(self.base, TOTAL_LEN) };
+    }
+}
+
+impl Ledger {
+    /// Makes the segment of a new service: a file of mode 0600 that must not
+    /// exist yet, with room for everything but the pages of threads.
+    ///
+    /// # Errors
+    /// The file cannot be made, or there is no room.
+    pub fn create(path: &Path, name: &str) -> Result<Self, LedgerError> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| file(path, "make", e))?;
+        let made = Self::fill(path, fd, name);
+        if made.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
+        let room = |e| match e {
+            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
+                LedgerError::NoSpace { path: path.into() }
+            }
+            e => file(path, "reserve memory", e),
+        };
+        rustix::fs::ftruncate(&fd, TOTAL_LEN as u64).map_err(room)?;
+        // Without this, a full tmpfs would end the first process to touch a page.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FIXED_LEN as u64).map_err(room)?;
+        let ledger = Self::map(path, fd)?;
+        let header = &ledger.header;
+        store_text(&header.name, name);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header
+            .calls
+            .store(u32::try_from(CALLS.len()).unwrap_or(0), Ordering::Relaxed);
+        header.lengths[0].store(FIXED_LEN as u64, Ordering::Relaxed);
+        header.lengths[1].store(TOTAL_LEN as u64, Ordering::Relaxed);
+        header.creator.store(std::process::id(), Ordering::Relaxed);
+        header
+            .uid
+            .store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);
+        let wall = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        header.created_ns.store(
+            u64::try_from(wall.as_nanos()).unwrap_or(0),
+            Ordering::Relaxed,
+        );
+        header.epoch.0.store(2, Ordering::Relaxed);
+        header.check.store(ledger.checksum(), Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(ledger)
+    }
+
+    /// Opens the segment of a running service of the calling user.
+    ///
+    /// # Errors
+    /// It does not exist, belongs to someone else, is foreign, damaged or of
+    /// another version.
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| file(path, "open", e))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| file(path, "examine", e))?;
+        let uid = rustix::process::geteuid().as_raw();
+        if stat.st_uid != uid && uid != 0 {
+            return Err(LedgerError::NotYours {
+                path: path.into(),
+                owner: stat.st_uid,
+                uid,
+            });
+        }
+        if u64::try_from(stat.st_size).unwrap_or(0) < 4096 {
+            return Err(LedgerError::Damaged {
+                path: path.into(),
+                what: "too short",
+            });
+        }
+        Self::check_head(path, &fd, u64::try_from(stat.st_size).unwrap_or(0))?;
+        let ledger = Self::map(path, fd)?;
+        if ledger.header.check.load(Ordering::Relaxed) != ledger.checksum() {
+            return Err(LedgerError::Damaged {
+                path: path.into(),
+                what: "header checksum",
+            });
+        }
+        Ok(ledger)
+    }
+
+    /// Looks at the header through the file, before anything is mapped.
+    fn check_head(path: &Path, fd: &OwnedFd, len: u64) -> Result<(), LedgerError> {
+        let mut head = [0_u8; 32];
+        let got = rustix::io::pread(fd, &mut head, 0).map_err(|e| file(path, "read", e))?;
+        let word = |at: usize| {
+            let mut bytes = [0_u8; 8];
+            bytes.copy_from_slice(&head[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        if got < head.len() || word(0) != MAGIC {
+            return Err(LedgerError::Foreign { path: path.into() });
+        }
+        let found = (word(8) & 0xffff_ffff) as u32;
+        if found != VERSION {
+            return Err(LedgerError::Version {
+                path: path.into(),
+                found,
+            });
+        }
+        if word(16) != FIXED_LEN as u64 || word(24) != TOTAL_LEN as u64 || len != TOTAL_LEN as u64 {
+            return Err(LedgerError::Damaged {
+                path: path.into(),
+                what: "wrong length",
+            });
+        }
+        Ok(())
+    }
+
+    fn map(path: &Path, fd: OwnedFd) -> Result<Self, LedgerError> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping of a file of TOTAL_LEN bytes at an address of the
+        // kernel's choice.
+        let base =
+            unsafe { rustix::mm::mmap(core::ptr::null_mut(), TOTAL_LEN, prot, flags, &fd, 0) }
+                .map_err(|e| file(path, "map", e))?;
+        Ok(Self {
+            base,
+            fd,
+            path: path.into(),
+        })
+    }
+
+    /// The segment's file, for the lock that serialises writers.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Where the segment's file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The service's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        load_text(&self.header.name)
+    }
+
+    /// FNV-1a over the fields that never change.
+    fn checksum(&self) -> u64 {
+        let h = &self.header;
+        let fixed = [
+            u64::from(h.version.load(Ordering::Relaxed)),
+            u64::from(h.calls.load(Ordering::Relaxed)),
+            h.lengths[0].load(Ordering::Relaxed),
+            h.lengths[1].load(Ordering::Relaxed),
+            u64::from(h.creator.load(Ordering::Relaxed)),
+            u64::from(h.uid.load(Ordering::Relaxed)),
+            h.created_ns.load(Ordering::Relaxed),
+        ];
+        let name = h.name.iter().map(|w| w.load(Ordering::Relaxed));
+        fixed
+            .into_iter()
+            .chain(name)
+            .flat_map(u64::to_le_bytes)
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+    }
+}
+
+fn file(path: &Path, what: &'static str, source: rustix::io::Errno) -> LedgerError {
+    LedgerError::File {
+        path: path.into(),
+        what,
+        source,
+    }
+}
+
+/// Writes text into words, cut to their size and padded with zeros.
+pub(crate) fn store_text(words: &[AtomicU64], text: &str) {
+    let mut bytes = text.as_bytes().iter().copied().chain(std::iter::repeat(0));
+    for word in words {
+        let mut eight = [0_u8; 8];
+        eight.fill_with(|| bytes.next().unwrap_or(0));
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+/// Reads text back; bytes that are not UTF-8 are replaced.
+pub(crate) fn load_text(words: &[AtomicU64]) -> String {
+    let bytes: Vec<u8> = words
+        .iter()
+        .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
+        .take_while(|b| *b != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,131 @@
+//! What the model checker and miri need: a segment in plain memory, and changes
+//! of it without a file.
+
+use crate::layout::Segment;
+
+/// A segment as it is after creation, without a name.
+#[must_use]
+pub fn segment() -> Box<Segment> {
+    let segment = zeroed();
+    segment
+        .header
+        .epoch
+        .0
+        .store(2, crate::sync::Ordering::Relaxed);
+    segment
+}
+
+/// Starts a change; see [`crate::Editor`]. Returns the index of the copy to edit.
+#[must_use]
+pub fn begin_change(segment: &Segment) -> usize {
+    segment.begin_change()
+}
+
+/// Lifts the limit of a bucket in the copy `next`.
+pub fn lift(segment: &Segment, next: usize, bucket: usize) {
+    segment.lift(next, bucket);
+}
+
+/// Puts a change into force and returns the new epoch. Wakes nobody.
+pub fn end_change(segment: &Segment, lifted: &[usize]) -> u32 {
+    segment.end_change(lifted)
+}
+
+#[cfg(not(loom))]
+fn zeroed() -> Box<Segment> {
+    // SAFETY: the segment consists of atomic integers, for which zeros are valid.
+    unsafe { Box::<Segment>::new_zeroed().assume_init() }
+}
+
+#[cfg(loom)]
+use made::zeroed;
+
+/// The atomics of loom are no plain memory and have to be made one by one.
+#[cfg(loom)]
+mod made {
+    use super::Segment;
+    use crate::layout::{
+        BucketLine, Count, DelayRow, DelayShard, Epoch, Header, Label, Process, SiteLib, SiteTable,
+        ThreadPage,
+    };
+    use crate::sync::{AtomicU32, AtomicU64};
+    use crate::{Config, CurveWords};
+
+    trait Zero {
+        fn zero() -> Self;
+    }
+
+    impl<T: Zero, const N: usize> Zero for [T; N] {
+        fn zero() -> Self {
+            std::array::from_fn(|_| T::zero())
+        }
+    }
+
+    impl Zero for AtomicU32 {
+        fn zero() -> Self {
+            Self::new(0)
+        }
+    }
+
+    impl Zero for AtomicU64 {
+        fn zero() -> Self {
+            Self::new(0)
+        }
+    }
+
+    impl Zero for Epoch {
+        fn zero() -> Self {
+            Self(Zero::zero())
+        }
+    }
+
+    impl Zero for CurveWords {
+        fn zero() -> Self {
+            Self(Zero::zero())
+        }
+    }
+
+    macro_rules! zero {
+        ($($name:ident { $($field:ident)* })*) => {
+            $(impl Zero for $name {
+                fn zero() -> Self {
+                    Self { $($field: Zero::zero()),* }
+                }
+            })*
+        };
+    }
+
+    zero! {
+        Header {
+            magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
+            process_cursor processes_lost unshaped flags _pad1 longest_wait_ns
+        }
+        Config { masks byte_buckets _pad curves }
+        BucketLine { issued leased generation _pad }
+        Label { name burst burst_is_time _pad }
+        SiteTable { libs sites }
+        SiteLib { build_id first count _pad }
+        Process { pid coverage sites reason attached_ns attach_cost_ns program _pad }
+        DelayShard { rows }
+        DelayRow { buckets sum_ns _pad }
+        ThreadPage { _head counts }
+        Count { calls bytes base_calls base_bytes }
+    }
+
+    macro_rules! in_place {
+        ($at:expr, $($field:ident)*) => {{
+            let at: *mut Segment = $at;
+            // SAFETY: `at` is memory for a segment; each field is written once.
+            $(unsafe { (&raw mut (*at).$field).write(Zero::zero()) };)*
+        }};
+    }
+
+    /// Field by field: the whole does not fit on the stack of a modelled thread.
+    pub(super) fn zeroed() -> Box<Segment> {
+        let mut memory = Box::<Segment>::new_uninit();
+        in_place!(memory.as_mut_ptr(), header configs lines labels sites owners processes delays
+            crowd threads);
+        // SAFETY: every field has just been written.
+        unsafe { memory.assume_init() }
+    }
+}

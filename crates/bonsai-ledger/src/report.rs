@@ -1,0 +1,142 @@
+//! Reading what a service has done.
+
+use crate::layout::{Reason, THREADS};
+use crate::mapping::{Ledger, load_text, store_text};
+use crate::sync::Ordering;
+use crate::threads::Owner;
+use bonsai_calls::CALLS;
+use bonsai_stats::LogHistogram;
+
+/// What was counted for one entry of the table of calls.
+#[derive(Clone, Debug)]
+pub struct CallTotals {
+    /// Index of the entry.
+    pub call: usize,
+    /// Calls made.
+    pub calls: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Waits imposed.
+    pub delays: LogHistogram,
+    /// Their sum, ns.
+    pub waited_ns: u64,
+}
+
+/// One attached process.
+#[derive(Clone, Debug)]
+pub struct ProcessReport {
+    /// Process id.
+    pub pid: u32,
+    /// Bits of [`crate::coverage`].
+    pub coverage: u32,
+    /// Sites patched.
+    pub sites: u32,
+    /// Why it is not fully covered.
+    pub reason: Reason,
+    /// The file name of its program.
+    pub program: String,
+    /// When it attached, ns of the monotonic clock.
+    pub attached_ns: u64,
+    /// What attaching took, ns.
+    pub attach_cost_ns: u64,
+}
+
+impl crate::layout::Process {
+    /// Writes the file name of its program (for those outside; the interposer
+    /// writes the words itself).
+    pub fn set_program(&self, name: &str) {
+        store_text(&self.program, name);
+    }
+}
+
+impl Ledger {
+    /// Pages of counters in use, with their owners.
+    fn pages(&self) -> impl Iterator<Item = (Option<Owner>, &crate::layout::ThreadPage)> {
+        let high = (self.header.high.load(Ordering::Acquire) as usize).min(THREADS);
+        (0..high).map(|i| {
+            let owner = self.owners[i].load(Ordering::Acquire);
+            (Owner::from_word(owner), &self.threads[i])
+        })
+    }
+
+    /// Totals of every entry of the table since the service was made.
+    #[must_use]
+    pub fn totals(&self) -> Vec<CallTotals> {
+        let mut totals: Vec<CallTotals> = (0..CALLS.len())
+            .map(|call| {
+                let mut delays = LogHistogram::default();
+                let mut waited_ns = 0;
+                for shard in &self.delays {
+                    let row = &shard.rows[call];
+                    for (i, bucket) in row.buckets.iter().enumerate() {
+                        delays.add(i, bucket.load(Ordering::Relaxed));
+                    }
+                    waited_ns += row.sum_ns.load(Ordering::Relaxed);
+                }
+                let (calls, bytes) = self.crowd.counts[call].load();
+                CallTotals {
+                    call,
+                    calls,
+                    bytes,
+                    delays,
+                    waited_ns,
+                }
+            })
+            .collect();
+        for (_, page) in self.pages() {
+            for total in &mut totals {
+                let (calls, bytes) = page.counts[total.call].load();
+                total.calls += calls;
+                total.bytes += bytes;
+            }
+        }
+        totals
+    }
+
+    /// What a process has counted so far: calls and bytes by entry. Counts of
+    /// threads beyond the pages' number are in the totals only.
+    #[must_use]
+    pub fn process_counts(&self, pid: u32) -> Vec<(u64, u64)> {
+        let mut counts = vec![(0, 0); CALLS.len()];
+        for (owner, page) in self.pages() {
+            if owner.is_some_and(|o| o.pid == pid) {
+                for (i, sum) in counts.iter_mut().enumerate() {
+                    let (calls, bytes) = page.counts[i].load();
+                    let (base_calls, base_bytes) = page.counts[i].load_base();
+                    sum.0 += calls.saturating_sub(base_calls);
+                    sum.1 += bytes.saturating_sub(base_bytes);
+                }
+            }
+        }
+        counts
+    }
+
+    /// Threads of a process that have a page of counters.
+    #[must_use]
+    pub fn threads_of(&self, pid: u32) -> usize {
+        self.pages()
+            .filter(|(o, _)| o.is_some_and(|o| o.pid == pid))
+            .count()
+    }
+
+    /// The processes that attached and have not been replaced by others since;
+    /// some may have ended.
+    #[must_use]
+    pub fn process_table(&self) -> Vec<ProcessReport> {
+        self.processes
+            .iter()
+            .filter_map(|p| {
+                let pid = p.pid.load(Ordering::Acquire);
+                (pid != 0).then(|| ProcessReport {
+                    pid,
+                    coverage: p.coverage.load(Ordering::Relaxed),
+                    sites: p.sites.load(Ordering::Relaxed),
+                    reason: Reason::from_u32(p.reason.load(Ordering::Relaxed)),
+                    program: load_text(&p.program),
+                    attached_ns: p.attached_ns.load(Ordering::Relaxed),
+                    attach_cost_ns: p.attach_cost_ns.load(Ordering::Relaxed),
+                })
+            })
+            .collect()
+    }
+}

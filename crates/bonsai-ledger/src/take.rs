@@ -1,0 +1,291 @@
+//! Tickets: how a call takes its place in the lines of its buckets.
+
+use crate::config::consistent;
+use crate::layout::{BUCKETS, BucketLine, Segment};
+use crate::sync::Ordering;
+use bonsai_bucket::Curve;
+
+/// The most buckets one call can draw on.
+pub const MAX_TICKETS: usize = 16;
+
+/// Places in the lines of all buckets that a call draws on.
+#[derive(Clone, Copy, Debug)]
+pub struct Tickets {
+    len: u8,
+    tickets: [Ticket; MAX_TICKETS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ticket {
+    position: u64,
+    generation: u32,
+    bucket: u8,
+    bytes: bool,
+}
+
+impl Tickets {
+    /// No tickets.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            len: 0,
+            tickets: [Ticket {
+                position: 0,
+                generation: 0,
+                bucket: 0,
+                bytes: false,
+            }; MAX_TICKETS],
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Ticket> {
+        self.tickets.iter().take(usize::from(self.len))
+    }
+}
+
+impl BucketLine {
+    /// Takes a ticket for `units`: first come, first served.
+    pub fn take(&self, curve: &Curve, units: u64, now: u64) -> u64 {
+        let mut issued = self.issued.load(Ordering::Relaxed);
+        loop {
+            let floor = curve.raised(issued, now);
+            if floor == issued {
+                return self
+                    .issued
+                    .fetch_add(units, Ordering::Relaxed)
+                    .wrapping_add(units);
+            }
+            let ticket = floor.wrapping_add(units);
+            match self.issued.compare_exchange_weak(
+                issued,
+                ticket,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return ticket,
+                Err(seen) => issued = seen,
+            }
+        }
+    }
+
+    /// Gives units back.
+    pub fn refund(&self, units: u64) {
+        self.issued.fetch_sub(units, Ordering::Relaxed);
+    }
+
+    /// Raises an idle bucket to its floor, as a change of its curve requires.
+    pub fn raise(&self, curve: &Curve, now: u64) {
+        self.take(curve, 0, now);
+    }
+
+    /// Takes up to `units` of the lease budget under the limits of `epoch`;
+    /// returns how many there were. Leases of earlier epochs are void: whoever
+    /// holds one gives it back before its next call.
+    pub fn lease(&self, units: u64, budget: u64, epoch: u32) -> u64 {
+        let budget = budget.min(u64::from(u32::MAX));
+        let mut seen = self.leased.load(Ordering::Relaxed);
+        loop {
+            let (of, out) = unpack(seen);
+            let out = match epoch.wrapping_sub(of) {
+                0 => out,
+                newer if newer < 1 << 31 => 0,
+                _ => return 0,
+            };
+            let granted = units.min(budget.saturating_sub(out));
+            if granted == 0 {
+                return 0;
+            }
+            let next = pack(epoch, out + granted);
+            match self.leased.compare_exchange_weak(
+                seen,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return granted,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Gives `units` of the lease budget of `epoch` back.
+    pub fn end_lease(&self, units: u64, epoch: u32) {
+        let mut seen = self.leased.load(Ordering::Relaxed);
+        loop {
+            let (of, out) = unpack(seen);
+            if of != epoch {
+                return;
+            }
+            let next = pack(epoch, out.saturating_sub(units));
+            match self.leased.compare_exchange_weak(
+                seen,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+const fn unpack(word: u64) -> (u32, u64) {
+    ((word >> 32) as u32, word & 0xffff_ffff)
+}
+
+const fn pack(epoch: u32, out: u64) -> u64 {
+    (epoch as u64) << 32 | out
+}
+
+/// Runs `each` for every bucket number in a mask.
+fn for_each_bit(mut mask: u64, mut each: impl FnMut(usize)) {
+    while mask != 0 {
+        each(mask.trailing_zeros() as usize);
+        mask &= mask - 1;
+    }
+}
+
+impl Segment {
+    fn curve(&self, bucket: usize) -> (Curve, u64) {
+        consistent(&self.header.epoch.0, &self.configs, |c| {
+            c.curves[bucket].load()
+        })
+        .1
+    }
+
+    /// Takes tickets at `now` in every bucket of `mask`: `bytes` where bytes are
+    /// counted, `calls` where calls are. Returns `None`, with nothing taken, if
+    /// there are more than [`MAX_TICKETS`].
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a bucket number is below 64"
+    )]
+    pub fn take(
+        &self,
+        mask: u64,
+        byte_buckets: u64,
+        bytes: u64,
+        calls: u64,
+        now: u64,
+    ) -> Option<Tickets> {
+        if mask.count_ones() as usize > MAX_TICKETS {
+            return None;
+        }
+        let mut taken = Tickets::none();
+        for_each_bit(mask, |i| {
+            let is_bytes = byte_buckets & (1 << i) != 0;
+            let units = if is_bytes { bytes } else { calls };
+            let line = &self.lines[i];
+            let generation = line.generation.load(Ordering::Relaxed);
+            let (curve, _) = self.curve(i);
+            taken.tickets[usize::from(taken.len)] = Ticket {
+                position: line.take(&curve, units, now),
+                generation,
+                bucket: i as u8,
+                bytes: is_bytes,
+            };
+            taken.len += 1;
+        });
+        Some(taken)
+    }
+
+    /// The instant, at or after `now`, when all tickets are due under the limits
+    /// now in force. A limit that was lifted meanwhile is not waited for.
+    #[must_use]
+    pub fn due(&self, tickets: &Tickets, now: u64) -> u64 {
+        let mut due = now;
+        for t in tickets.iter() {
+            let i = usize::from(t.bucket);
+            if self.lines[i].generation.load(Ordering::Relaxed) == t.generation {
+                due = due.max(self.curve(i).0.due(t.position, now));
+            }
+        }
+        due
+    }
+
+    /// Gives back what a call did not use.
+    pub fn refund(&self, tickets: &Tickets, bytes: u64, calls: u64) {
+        for t in tickets.iter() {
+            let line = &self.lines[usize::from(t.bucket)];
+            let units = if t.bytes { bytes } else { calls };
+            if units != 0 && line.generation.load(Ordering::Relaxed) == t.generation {
+                line.refund(units);
+            }
+        }
+    }
+
+    /// Gives back units of an earlier ticket of the same limits.
+    pub fn refund_mask(&self, mask: u64, byte_buckets: u64, bytes: u64, calls: u64) {
+        for_each_bit(mask, |i| {
+            let is_bytes = byte_buckets & (1 << i) != 0;
+            let units = if is_bytes { bytes } else { calls };
+            if units != 0 {
+                self.lines[i].refund(units);
+            }
+        });
+    }
+
+    /// Books a lease of up to `bytes` and `calls` in every bucket of `mask`, and
+    /// returns what all of them allow.
+    #[must_use]
+    pub fn lease(
+        &self,
+        mask: u64,
+        byte_buckets: u64,
+        bytes: u64,
+        calls: u64,
+        epoch: u32,
+    ) -> (u64, u64) {
+        let (mut got_bytes, mut got_calls) = (bytes, calls);
+        let mut booked = [0_u64; BUCKETS];
+        for_each_bit(mask, |i| {
+            let (_, budget) = self.curve(i);
+            let is_bytes = byte_buckets & (1 << i) != 0;
+            let got = if is_bytes {
+                &mut got_bytes
+            } else {
+                &mut got_calls
+            };
+            booked[i] = self.lines[i].lease(*got, budget, epoch);
+            *got = booked[i];
+        });
+        // What an earlier bucket booked beyond the smallest goes back.
+        for_each_bit(mask, |i| {
+            let is_bytes = byte_buckets & (1 << i) != 0;
+            let got = if is_bytes { got_bytes } else { got_calls };
+            if booked[i] > got {
+                self.lines[i].end_lease(booked[i] - got, epoch);
+            }
+        });
+        (got_bytes, got_calls)
+    }
+
+    /// Ends a lease booked by [`Segment::lease`] with the same mask and epoch.
+    pub fn end_lease(&self, mask: u64, byte_buckets: u64, bytes: u64, calls: u64, epoch: u32) {
+        for_each_bit(mask, |i| {
+            let is_bytes = byte_buckets & (1 << i) != 0;
+            self.lines[i].end_lease(if is_bytes { bytes } else { calls }, epoch);
+        });
+    }
+
+    /// What a thread may take as a lease: the units that every bucket of `mask`
+    /// gives in `ns`, at most three quarters of its lease budget; the smallest,
+    /// for bytes and for calls. `u64::MAX` where there is no such bucket.
+    #[must_use]
+    pub fn quantum(&self, mask: u64, byte_buckets: u64, ns: u64) -> (u64, u64) {
+        let (mut bytes, mut calls) = (u64::MAX, u64::MAX);
+        for_each_bit(mask, |i| {
+            let (curve, budget) = self.curve(i);
+            let units = curve.units_in(ns).min(budget - budget / 4);
+            let least = if byte_buckets & (1 << i) != 0 {
+                &mut bytes
+            } else {
+                &mut calls
+            };
+            *least = (*least).min(units);
+        });
+        (bytes, calls)
+    }
+}

@@ -1,0 +1,195 @@
+//! Pages of counters: how a thread gets one, and who has which.
+
+use crate::layout::{Count, PROCESSES, Process, Segment, THREADS, ThreadPage};
+use crate::sync::{AtomicU64, Ordering};
+
+/// How many dead owners a search looks for before it takes a fresh page.
+const PROBES: u32 = 16;
+
+/// A thread of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+}
+
+impl Owner {
+    const fn word(self) -> u64 {
+        (self.pid as u64) << 32 | self.tid as u64
+    }
+
+    /// Whose word it is; `None` for a free page.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+    pub const fn from_word(word: u64) -> Option<Self> {
+        if word == 0 {
+            return None;
+        }
+        Some(Self {
+            pid: (word >> 32) as u32,
+            tid: word as u32,
+        })
+    }
+}
+
+impl ThreadPage {
+    /// Makes what is counted from here on the new owner's.
+    fn rebase(&self) {
+        for count in &self.counts {
+            count
+                .base_calls
+                .store(count.calls.load(Ordering::Relaxed), Ordering::Relaxed);
+            count
+                .base_bytes
+                .store(count.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Count {
+    /// Calls and bytes.
+    #[must_use]
+    pub fn load(&self) -> (u64, u64) {
+        (
+            self.calls.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Calls and bytes of previous processes.
+    #[must_use]
+    pub fn load_base(&self) -> (u64, u64) {
+        (
+            self.base_calls.load(Ordering::Relaxed),
+            self.base_bytes.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// Takes an owner word from `seen` to `me`.
+fn seize(word: &AtomicU64, seen: u64, me: u64) -> bool {
+    word.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+}
+
+impl Segment {
+    /// Finds a page of counters for a thread: one that is free, one whose owner
+    /// is dead, or a fresh one, for which `populate` must make memory available
+    /// (false where there is none). `None`: count in [`Segment::crowd`].
+    ///
+    /// `dead` says whether a thread has ended.
+    pub fn claim_page(
+        &self,
+        me: Owner,
+        mut dead: impl FnMut(Owner) -> bool,
+        mut populate: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let high = (self.header.high.load(Ordering::Acquire) as usize).min(THREADS);
+        let word = me.word();
+        for (i, owner) in self.owners[..high].iter().enumerate() {
+            let seen = owner.load(Ordering::Relaxed);
+            // A page of our own id is left from the program that ran before an
+            // exec, or from a thread whose id came round again.
+            if (seen == 0 || seen == word) && seize(owner, seen, word) {
+                if seen == 0 {
+                    self.threads[i].rebase();
+                }
+                return Some(i);
+            }
+        }
+        if high > 0 {
+            let from = self.header.cursor.load(Ordering::Relaxed);
+            for probe in 0..PROBES.min(u32::try_from(high).unwrap_or(PROBES)) {
+                let i = from.wrapping_add(probe) as usize % high;
+                let seen = self.owners[i].load(Ordering::Relaxed);
+                let Some(owner) = Owner::from_word(seen) else {
+                    continue;
+                };
+                if !dead(owner) || !seize(&self.owners[i], seen, word) {
+                    continue;
+                }
+                self.header
+                    .cursor
+                    .store(from.wrapping_add(probe + 1), Ordering::Relaxed);
+                if owner.pid != me.pid {
+                    self.threads[i].rebase();
+                }
+                return Some(i);
+            }
+            self.header
+                .cursor
+                .store(from.wrapping_add(PROBES), Ordering::Relaxed);
+        }
+        self.fresh_page(word, &mut populate)
+    }
+
+    fn fresh_page(&self, word: u64, populate: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+        let mut i = self.header.high.load(Ordering::Acquire) as usize;
+        while i < THREADS {
+            // Populated first: whoever counts `high` pages may read all of them.
+            if !populate(i) {
+                return None;
+            }
+            let next = u32::try_from(i + 1).unwrap_or(0);
+            match self.header.high.compare_exchange(
+                next - 1,
+                next,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => {
+                    // A searcher may have seen it free at once.
+                    if seize(&self.owners[i], 0, word) {
+                        return Some(i);
+                    }
+                    i += 1;
+                }
+                Err(seen) => i = seen as usize,
+            }
+        }
+        None
+    }
+
+    /// Describes a process: finds an entry that is free, its own, or a dead
+    /// process's. `None` when all that were looked at are alive; that is counted.
+    pub fn claim_process(&self, pid: u32, mut dead: impl FnMut(u32) -> bool) -> Option<&Process> {
+        if let Some(own) = self
+            .processes
+            .iter()
+            .find(|p| p.pid.load(Ordering::Relaxed) == pid)
+        {
+            return Some(own);
+        }
+        let from = self.header.process_cursor.fetch_add(1, Ordering::Relaxed) as usize;
+        for probe in 0..PROCESSES {
+            let entry = &self.processes[(from + probe) % PROCESSES];
+            let seen = entry.pid.load(Ordering::Relaxed);
+            let usable = seen == 0 || (probe < PROBES as usize && dead(seen));
+            let seized = usable
+                && entry
+                    .pid
+                    .compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok();
+            if seized {
+                return Some(entry);
+            }
+        }
+        self.header.processes_lost.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Records a wait of `ns` imposed on a call of a thread.
+    pub fn record_wait(&self, call: bonsai_calls::CallId, thread: usize, ns: u64) {
+        let row = &self.delays[thread % self.delays.len()].rows[usize::from(call)];
+        row.buckets[bonsai_stats::bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
+        row.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        self.header.longest_wait_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// Counts a call that went through without a decision.
+    pub fn count_unshaped(&self, why: crate::layout::Unshaped) {
+        self.header.unshaped[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
