@@ -1,0 +1,36 @@
+//! Generates the fast paths, one for each exported symbol and one for each slot
+//! that a patched system call site can jump to, from the table of calls; and
+//! passes the link arguments of an interposer.
+
+#[path = "gen/doors.rs"]
+mod doors;
+#[path = "gen/pools.rs"]
+mod pools;
+
+use std::path::Path;
+
+fn main() {
+    for arg in [
+        "-Wl,-soname,libbonsai_preload.so",
+        "-Wl,--hash-style=gnu",
+        // All of it is resolved when the program starts: nothing is looked up
+        // later, when a lock of the loader might be held.
+        "-Wl,-z,now",
+        "-Wl,-z,nodelete",
+        // Before every other constructor: no thread exists yet, and the I/O of
+        // the others is seen.
+        "-Wl,-z,initfirst",
+        "-Wl,--gc-sections",
+        "-nostartfiles",
+    ] {
+        println!("cargo::rustc-cdylib-link-arg={arg}");
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=gen");
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let write = |name: &str, text: String| {
+        std::fs::write(Path::new(&out).join(name), text).expect("OUT_DIR is writable");
+    };
+    write("doors.s", doors::symbols() + &doors::slots());
+    write("pools.rs", pools::rust_table());
+}

@@ -1,0 +1,155 @@
+//! Which slots there are: a number for each call with a fast path of its own,
+//! and shared pools for the rest.
+
+use bonsai_calls as calls;
+
+/// How a fast path treats its call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Body {
+    /// Bytes in. `flags`: the register whose `MSG_PEEK`, `MSG_TRUNC` and
+    /// `MSG_ERRQUEUE` bits send it the slow way.
+    In {
+        flags: Option<&'static str>,
+        kinds: bool,
+    },
+    /// Bytes out. `len`: the register with their number; none for vectors.
+    Out {
+        len: Option<&'static str>,
+        kinds: bool,
+    },
+    /// Calls only; the entry is in the site's record.
+    Count,
+    /// Likewise, and the result is a new descriptor.
+    CountFd,
+    /// `close`.
+    Close,
+    /// No fast path.
+    Slow,
+}
+
+/// One pool of slots.
+pub(crate) struct Pool {
+    /// The entry it is for; `None` for a shared pool.
+    pub(crate) call: Option<u8>,
+    /// Its fast path.
+    pub(crate) body: Body,
+    /// Slots.
+    pub(crate) count: usize,
+}
+
+/// A large lease is enough for a vectored call without adding its lengths up.
+pub(crate) const VECTORS_FROM: u32 = 1 << 20;
+
+const fn own(call: u8, body: Body, count: usize) -> Pool {
+    Pool {
+        call: Some(call),
+        body,
+        count,
+    }
+}
+
+const fn shared(body: Body, count: usize) -> Pool {
+    Pool {
+        call: None,
+        body,
+        count,
+    }
+}
+
+const fn input(kinds: bool) -> Body {
+    Body::In { flags: None, kinds }
+}
+
+const fn output(len: &'static str, kinds: bool) -> Body {
+    Body::Out {
+        len: Some(len),
+        kinds,
+    }
+}
+
+const fn vectors(kinds: bool) -> Body {
+    Body::Out { len: None, kinds }
+}
+
+/// Every pool, in the order of their slots. Debian's glibc 2.36 and its loader
+/// have 160 sites of calls in the table; the numbers leave room for others.
+pub(crate) const POOLS: &[Pool] = &[
+    own(calls::READ_FILE, input(true), 14),
+    own(calls::READV_FILE, input(true), 4),
+    own(calls::PREAD64, input(false), 6),
+    own(calls::PREADV, input(false), 3),
+    own(calls::PREADV2, input(false), 3),
+    own(
+        calls::RECVFROM,
+        Body::In {
+            flags: Some("r10d"),
+            kinds: false,
+        },
+        6,
+    ),
+    own(
+        calls::RECVMSG,
+        Body::In {
+            flags: Some("edx"),
+            kinds: false,
+        },
+        4,
+    ),
+    own(calls::WRITE_FILE, output("rdx", true), 8),
+    own(calls::WRITEV_FILE, vectors(true), 6),
+    own(calls::PWRITE64, output("rdx", false), 4),
+    own(calls::PWRITEV, vectors(false), 3),
+    own(calls::PWRITEV2, vectors(false), 3),
+    own(calls::SENDTO, output("rdx", false), 6),
+    own(calls::SENDMSG, vectors(false), 4),
+    own(calls::SENDFILE_FILE, output("r10", true), 2),
+    own(calls::COPY_FILE_RANGE, output("r8", false), 3),
+    shared(Body::Close, 4),
+    shared(Body::CountFd, 28),
+    shared(Body::Slow, 28),
+    shared(Body::Count, 110),
+];
+
+/// The fast path of an entry.
+pub(crate) fn body_of(call: u8) -> Body {
+    if let Some(pool) = POOLS.iter().find(|p| p.call == Some(call)) {
+        return pool.body;
+    }
+    match call {
+        calls::CLOSE => Body::Close,
+        calls::OPEN | calls::OPENAT | calls::OPENAT2 | calls::CREAT | calls::SOCKET => {
+            Body::CountFd
+        }
+        calls::ACCEPT | calls::ACCEPT4 | calls::DUP | calls::DUP2 | calls::DUP3 => Body::CountFd,
+        calls::CLOSE_RANGE | calls::EXECVE | calls::EXECVEAT => Body::Slow,
+        _ if calls::CALLS[usize::from(call)].moves_bytes() => Body::Slow,
+        _ => Body::Count,
+    }
+}
+
+/// The pools as a Rust table: first slot, slots, and for which entries.
+pub(crate) fn rust_table() -> String {
+    let total: usize = POOLS.iter().map(|p| p.count).sum();
+    let mut text = format!(
+        "/// Slots in all.\npub(crate) const SLOTS: usize = {total};\n\
+         /// By first entry of a call: its pool's first slot and number of slots.\n\
+         pub(crate) static POOL_OF: [(u16, u16); {}] = [\n",
+        calls::CALLS.len()
+    );
+    for call in 0..u8::try_from(calls::CALLS.len()).expect("the table is short") {
+        let body = body_of(call);
+        let mut first = 0;
+        for pool in POOLS {
+            if pool.call == Some(call) || (pool.call.is_none() && pool.body == body) {
+                break;
+            }
+            first += pool.count;
+        }
+        let pool = POOLS
+            .iter()
+            .find(|p| p.call == Some(call) || (p.call.is_none() && p.body == body));
+        let count = pool.expect("every body has a pool").count;
+        text += &format!("    ({first}, {count}),\n");
+    }
+    text + "];\n"
+}

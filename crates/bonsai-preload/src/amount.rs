@@ -1,0 +1,179 @@
+//! How many bytes a call asks for, and how many it moved.
+
+use bonsai_calls as calls;
+use bonsai_calls::CallId;
+
+/// A call as it stands in the registers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Args {
+    pub(crate) a: [usize; 6],
+    pub(crate) nr: usize,
+}
+
+/// Where the number of bytes asked for stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Len {
+    /// In an argument.
+    Arg(u8),
+    /// In an array of `iovec`: which argument points to it, which counts it.
+    Vec(u8, u8),
+    /// In a `msghdr`.
+    Msg,
+    /// In an array of `mmsghdr`.
+    Messages,
+    /// There is none.
+    None,
+}
+
+/// The place of the length in the arguments of an entry.
+pub(crate) const fn len_of(call: CallId) -> Len {
+    match call {
+        calls::READ_FILE | calls::READ_SOCKET | calls::READ_OTHER => Len::Arg(2),
+        calls::WRITE_FILE | calls::WRITE_SOCKET | calls::WRITE_OTHER => Len::Arg(2),
+        calls::PREAD64 | calls::PWRITE64 | calls::RECVFROM | calls::SENDTO => Len::Arg(2),
+        calls::MQ_TIMEDSEND | calls::MQ_TIMEDRECEIVE | calls::MSGSND | calls::MSGRCV => Len::Arg(2),
+        calls::SENDFILE_FILE | calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => Len::Arg(3),
+        calls::TEE => Len::Arg(2),
+        calls::SPLICE_FILE
+        | calls::SPLICE_SOCKET
+        | calls::SPLICE_OTHER
+        | calls::COPY_FILE_RANGE => Len::Arg(4),
+        calls::READV_FILE | calls::READV_SOCKET | calls::READV_OTHER => Len::Vec(1, 2),
+        calls::WRITEV_FILE | calls::WRITEV_SOCKET | calls::WRITEV_OTHER => Len::Vec(1, 2),
+        calls::PREADV | calls::PREADV2 | calls::PWRITEV | calls::PWRITEV2 => Len::Vec(1, 2),
+        calls::VMSPLICE | calls::PROCESS_VM_READV | calls::PROCESS_VM_WRITEV => Len::Vec(1, 2),
+        calls::SENDMSG | calls::RECVMSG => Len::Msg,
+        calls::SENDMMSG | calls::RECVMMSG => Len::Messages,
+        _ => Len::None,
+    }
+}
+
+/// The kernel moves at most this many bytes in one call (`MAX_RW_COUNT`).
+const MOST: usize = 0x7fff_f000;
+
+/// `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IoVec {
+    pub(crate) base: usize,
+    pub(crate) len: usize,
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+struct MsgHdr {
+    name: usize,
+    name_len: u64,
+    iov: *const IoVec,
+    iov_len: usize,
+    control: usize,
+    control_len: usize,
+    flags: u64,
+}
+
+/// `struct mmsghdr`.
+#[repr(C)]
+struct MMsgHdr {
+    hdr: MsgHdr,
+    len: u32,
+}
+
+/// The kernel takes at most this many vectors (`UIO_MAXIOV`).
+const MAX_VECTORS: usize = 1024;
+
+/// Whether memory of the program may be read: its own pointers are only followed
+/// if the kernel could follow them too.
+fn readable(at: usize, len: usize) -> bool {
+    use crate::sys::call;
+    if at < 4096 || at.checked_add(len).is_none_or(|end| end > 0x7fff_ffff_f000) {
+        return false;
+    }
+    let mut from = at;
+    loop {
+        // rt_sigprocmask(how = -1, set): copies eight bytes, then refuses `how`:
+        // EFAULT where they cannot be read, EINVAL where they can.
+        // SAFETY: changes nothing.
+        let answer = unsafe { call!(14, usize::MAX, from & !7, 0, 8) };
+        if answer == -14 {
+            return false;
+        }
+        let Some(next) = (from & !4095).checked_add(4096) else {
+            return false;
+        };
+        if next >= at + len {
+            return true;
+        }
+        from = next;
+    }
+}
+
+fn vectors(at: usize, count: usize) -> usize {
+    if count == 0 || count > MAX_VECTORS || !readable(at, count * size_of::<IoVec>()) {
+        return 0;
+    }
+    // SAFETY: readable, and not longer than the kernel would read.
+    let vectors = unsafe { core::slice::from_raw_parts(at as *const IoVec, count) };
+    vectors
+        .iter()
+        .fold(0_usize, |sum, v| sum.saturating_add(v.len))
+        .min(MOST)
+}
+
+/// Bytes that a call asks for, at most; 0 for arguments the kernel will refuse.
+pub(crate) fn asked(call: CallId, args: &Args) -> usize {
+    match len_of(call) {
+        Len::Arg(i) => args.a[usize::from(i) % 6].min(MOST),
+        Len::Vec(at, count) => vectors(args.a[usize::from(at) % 6], args.a[usize::from(count) % 6]),
+        Len::Msg => {
+            let at = args.a[1];
+            if !readable(at, size_of::<MsgHdr>()) {
+                return 0;
+            }
+            // SAFETY: readable.
+            let msg = unsafe { &*(at as *const MsgHdr) };
+            vectors(msg.iov as usize, msg.iov_len)
+        }
+        Len::Messages => messages(args.a[1], args.a[2], |m| {
+            vectors(m.hdr.iov as usize, m.hdr.iov_len)
+        }),
+        Len::None => 0,
+    }
+}
+
+fn messages(at: usize, count: usize, mut bytes: impl FnMut(&MMsgHdr) -> usize) -> usize {
+    let count = count.min(MAX_VECTORS);
+    if count == 0 || !readable(at, count * size_of::<MMsgHdr>()) {
+        return 0;
+    }
+    // SAFETY: readable, and not longer than the kernel would read.
+    let list = unsafe { core::slice::from_raw_parts(at as *const MMsgHdr, count) };
+    list.iter()
+        .fold(0_usize, |sum, m| sum.saturating_add(bytes(m)))
+}
+
+/// `MSG_PEEK`: what it returns stays where it is.
+const PEEK: usize = 0x2;
+
+/// Bytes that a call moved, by its result.
+#[expect(clippy::cast_sign_loss, reason = "checked to be positive")]
+pub(crate) fn moved(call: CallId, args: &Args, result: isize) -> usize {
+    if result < 0 {
+        return 0;
+    }
+    let result = result as usize;
+    match call {
+        // Zero on success: all of it or nothing.
+        calls::MQ_TIMEDSEND | calls::MSGSND => asked(call, args),
+        calls::SENDMMSG => messages(args.a[1], result, |m| m.len as usize),
+        calls::RECVMMSG if args.a[3] & PEEK == 0 => messages(args.a[1], result, |m| m.len as usize),
+        calls::RECVMMSG => 0,
+        calls::RECVFROM if args.a[3] & PEEK != 0 => 0,
+        calls::RECVMSG if args.a[2] & PEEK != 0 => 0,
+        // With MSG_TRUNC the result is the message's length, not the buffer's.
+        calls::RECVFROM => result.min(args.a[2]),
+        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(asked(call, args)),
+        _ if matches!(len_of(call), Len::None) => 0,
+        _ => result,
+    }
+}

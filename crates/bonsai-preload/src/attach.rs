@@ -1,0 +1,214 @@
+//! Start-up: finding the service's ledger, mapping it, patching libc.
+
+use crate::slots::Early;
+use crate::state::{self, GUARDED, PATCHED};
+use crate::sys::{self, call, nr};
+use crate::{elf, patch, resolve};
+use bonsai_ledger::{FIXED_LEN, MAGIC, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) = start;
+
+static DONE: AtomicBool = AtomicBool::new(false);
+static REGISTERED: AtomicU32 = AtomicU32::new(0);
+static REASON: AtomicU32 = AtomicU32::new(0);
+static COST: AtomicU64 = AtomicU64::new(0);
+static STARTED: AtomicU64 = AtomicU64::new(0);
+static PROGRAM: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+
+/// The longest path that is passed on.
+const PATH: usize = 512;
+
+/// `BONSAI_LEDGER=...` and the interposer's own path, as C strings; empty
+/// without a ledger.
+static LEDGER: Early<[u8; PATH]> = Early::new([0; PATH]);
+static PRELOAD: Early<[u8; PATH]> = Early::new([0; PATH]);
+
+/// The variable that names the service's ledger.
+const VARIABLE: &[u8] = b"BONSAI_LEDGER=";
+
+unsafe extern "C" {
+    static environ: *const *const u8;
+}
+
+/// Whether start-up is over.
+pub(crate) fn done() -> bool {
+    DONE.load(Ordering::Acquire)
+}
+
+/// `BONSAI_LEDGER=...` as a C string, and the length without its end.
+pub(crate) fn ledger_variable() -> &'static [u8] {
+    until_zero(&LEDGER)
+}
+
+/// The interposer's own path.
+pub(crate) fn preload_path() -> &'static [u8] {
+    until_zero(&PRELOAD)
+}
+
+fn until_zero(text: &'static Early<[u8; PATH]>) -> &'static [u8] {
+    // SAFETY: written at start-up only.
+    let text = unsafe { &*text.get() };
+    text.split(|b| *b == 0).next().unwrap_or_default()
+}
+
+fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
+    // SAFETY: at start-up, by the only thread.
+    let to = unsafe { &mut *to.get() };
+    let Some(room) = to.get_mut(..from.len()).filter(|_| from.len() < PATH) else {
+        return false;
+    };
+    room.copy_from_slice(from);
+    true
+}
+
+unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
+    let from = sys::now();
+    elf::survey();
+    resolve::find_single_threaded();
+    let glibc = elf::first_definition("gnu_get_libc_version").is_some();
+    // glibc hands the environment to constructors, and has not set `environ` yet
+    // when the first of them runs; musl has, and hands over nothing.
+    // SAFETY: libc's own variable.
+    let environment = if glibc {
+        environment
+    } else {
+        unsafe { environ }
+    };
+    if let Some(segment) = ledger_in(environment).and_then(map) {
+        if let Some(ours) = elf::ours() {
+            keep(&PRELOAD, ours.name());
+        }
+        read_program();
+        // SAFETY: PR_GET_SECCOMP (21) answers 2 under a filter.
+        GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);
+        let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
+            patch::libraries(segment)
+        } else {
+            Reason::PatchOff
+        };
+        PATCHED.store(reason == Reason::None, Ordering::Relaxed);
+        REASON.store(reason as u32, Ordering::Relaxed);
+        state::set_segment(segment);
+        let now = sys::now();
+        STARTED.store(now, Ordering::Relaxed);
+        COST.store(now - from, Ordering::Relaxed);
+        register(segment, sys::getpid());
+    }
+    DONE.store(true, Ordering::Release);
+}
+
+/// The value of `BONSAI_LEDGER`, kept for programs started later.
+fn ledger_in(mut environment: *const *const u8) -> Option<*const u8> {
+    if environment.is_null() {
+        return None;
+    }
+    loop {
+        // SAFETY: an array of C strings that ends in a null pointer.
+        unsafe {
+            let entry = *environment;
+            if entry.is_null() {
+                return None;
+            }
+            let text = core::slice::from_raw_parts(entry, sys::strlen(entry));
+            if text.starts_with(VARIABLE) && keep(&LEDGER, text) {
+                return Some(entry.add(VARIABLE.len()));
+            }
+            environment = environment.add(1);
+        }
+    }
+}
+
+/// Maps a ledger, if it is one of this layout. No descriptor is kept.
+fn map(path: *const u8) -> Option<&'static Segment> {
+    // SAFETY: `path` is a C string of the environment; the mapping is new, as
+    // long as the file, and never removed.
+    unsafe {
+        // O_RDWR | O_CLOEXEC | O_NOFOLLOW
+        let fd = usize::try_from(call!(nr::OPEN, path, 0o2_400_002, 0)).ok()?;
+        let mut head = [0_u64; 4];
+        let got = call!(nr::PREAD64, fd, head.as_mut_ptr(), 32, 0);
+        let known = got == 32
+            && head[0] == MAGIC
+            && head[1] & 0xffff_ffff == u64::from(VERSION)
+            && head[2] == FIXED_LEN as u64
+            && head[3] == TOTAL_LEN as u64;
+        let at = if known {
+            call!(nr::MMAP, 0, TOTAL_LEN, 3, 1, fd, 0)
+        } else {
+            -1
+        };
+        call!(nr::CLOSE, fd);
+        if (-4095..0).contains(&at) {
+            None
+        } else {
+            (at as *const Segment).as_ref()
+        }
+    }
+}
+
+fn read_program() {
+    let mut path = [0_u8; PATH];
+    // SAFETY: as long as the array.
+    let len = unsafe {
+        call!(
+            nr::READLINK,
+            c"/proc/self/exe".as_ptr(),
+            path.as_mut_ptr(),
+            PATH
+        )
+    };
+    let path = path
+        .get(..usize::try_from(len).unwrap_or(0))
+        .unwrap_or_default();
+    store_program(&PROGRAM, path);
+}
+
+/// Keeps the file name of a path, at most 40 bytes of it.
+pub(crate) fn store_program(to: &[AtomicU64; 5], path: &[u8]) {
+    let file = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    for (i, word) in to.iter().enumerate() {
+        let mut bytes = [0_u8; 8];
+        for (byte, from) in bytes.iter_mut().zip(file.iter().skip(8 * i)) {
+            *byte = *from;
+        }
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+/// Enters the process into the ledger, once per process: also a forked child's.
+pub(crate) fn register(segment: &Segment, pid: u32) {
+    if REGISTERED.swap(pid, Ordering::Relaxed) == pid {
+        return;
+    }
+    let dead = |pid: u32| {
+        // SAFETY: signal 0 only asks.
+        unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH }
+    };
+    let Some(entry) = segment.claim_process(pid, dead) else {
+        return;
+    };
+    let mut bits = coverage::ATTACHED;
+    if PATCHED.load(Ordering::Relaxed) {
+        bits |= coverage::PATCHED;
+    }
+    if GUARDED.load(Ordering::Relaxed) {
+        bits |= coverage::GUARDED;
+    }
+    for (to, from) in entry.program.iter().zip(&PROGRAM) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    entry.sites.store(patch::count(), Ordering::Relaxed);
+    entry
+        .reason
+        .store(REASON.load(Ordering::Relaxed), Ordering::Relaxed);
+    entry
+        .attached_ns
+        .store(STARTED.load(Ordering::Relaxed), Ordering::Relaxed);
+    entry
+        .attach_cost_ns
+        .store(COST.load(Ordering::Relaxed), Ordering::Relaxed);
+    entry.coverage.store(bits, Ordering::Release);
+}

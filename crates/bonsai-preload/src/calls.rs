@@ -1,0 +1,46 @@
+//! From a system call number and its arguments to the entry of the table.
+
+use crate::amount::Args;
+use crate::kind::{self, Looked};
+use bonsai_calls::{self as calls, BY_NR, CALLS, CallId, Fd, NO_CALL};
+
+/// The first entry of a system call number.
+pub(crate) fn first_entry(nr: usize) -> Option<CallId> {
+    BY_NR.get(nr).copied().filter(|c| *c != NO_CALL)
+}
+
+/// The entry for a call, by the kind of descriptor it works on, which is looked
+/// up anew where it matters.
+pub(crate) fn entry_of(first: CallId, args: &Args) -> (CallId, Option<Looked>) {
+    if first == calls::SPLICE_FILE {
+        // One end is a pipe: the other one decides.
+        let (from, to) = (kind::look(args.a[0]), kind::look(args.a[2]));
+        let decides = if to.kind == Fd::Other { from } else { to };
+        return (first + kind::offset(decides.kind), Some(to));
+    }
+    if CALLS
+        .get(usize::from(first))
+        .is_none_or(|c| c.fd == Fd::Any)
+    {
+        return (first, None);
+    }
+    let looked = kind::look(args.a[0]);
+    (first + kind::offset(looked.kind), Some(looked))
+}
+
+/// Whether a call's result is a new descriptor.
+pub(crate) const fn gives_descriptor(call: CallId) -> bool {
+    matches!(
+        call,
+        calls::OPEN
+            | calls::OPENAT
+            | calls::OPENAT2
+            | calls::CREAT
+            | calls::SOCKET
+            | calls::ACCEPT
+            | calls::ACCEPT4
+            | calls::DUP
+            | calls::DUP2
+            | calls::DUP3
+    )
+}

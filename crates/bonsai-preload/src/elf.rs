@@ -1,0 +1,244 @@
+//! The objects that the loader has mapped, and symbols in them, without the
+//! loader's functions: those take locks.
+
+use crate::slots::Early;
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+pub(crate) struct Phdr {
+    pub(crate) kind: u32,
+    pub(crate) flags: u32,
+    pub(crate) offset: u64,
+    pub(crate) address: usize,
+    _physical: u64,
+    pub(crate) file_len: u64,
+    pub(crate) len: usize,
+    _align: u64,
+}
+
+pub(crate) const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+pub(crate) const PT_INTERP: u32 = 3;
+pub(crate) const PT_NOTE: u32 = 4;
+
+/// `struct dl_phdr_info`, the part that every libc has.
+#[repr(C)]
+struct Info {
+    base: usize,
+    name: *const c_char,
+    headers: *const Phdr,
+    count: u16,
+}
+
+unsafe extern "C" {
+    fn dl_iterate_phdr(
+        each: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+}
+
+/// One mapped object.
+#[derive(Clone, Copy)]
+pub(crate) struct Object {
+    pub(crate) base: usize,
+    pub(crate) name: *const u8,
+    headers: *const Phdr,
+    count: usize,
+    hash: *const u32,
+    symbols: *const Sym,
+    strings: *const u8,
+    versions: *const u16,
+}
+
+/// `Elf64_Sym`.
+#[repr(C)]
+struct Sym {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: u64,
+}
+
+/// Objects looked at: a program with more has those beyond unsearched.
+const MOST: usize = 96;
+
+static OBJECTS: Early<[Option<Object>; MOST]> = Early::new([None; MOST]);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static OURS: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+impl Object {
+    /// Its program headers.
+    pub(crate) fn headers(&self) -> &[Phdr] {
+        // SAFETY: as the loader describes the object.
+        unsafe { core::slice::from_raw_parts(self.headers, self.count) }
+    }
+
+    /// Its file name as the loader knows it.
+    pub(crate) fn name(&self) -> &[u8] {
+        if self.name.is_null() {
+            return &[];
+        }
+        // SAFETY: a C string of the loader.
+        unsafe { core::slice::from_raw_parts(self.name, crate::sys::strlen(self.name)) }
+    }
+
+    fn contains(&self, address: usize) -> bool {
+        self.headers().iter().any(|h| {
+            let start = self.base.wrapping_add(h.address);
+            h.kind == PT_LOAD && (start..start.wrapping_add(h.len)).contains(&address)
+        })
+    }
+
+    /// The address of a symbol that it defines in its default version.
+    fn find(&self, name: &str) -> Option<usize> {
+        if self.hash.is_null() || self.symbols.is_null() || self.strings.is_null() {
+            return None;
+        }
+        let hash = gnu_hash(name);
+        // SAFETY: the layout of a DT_GNU_HASH section, followed within its own
+        // bounds; the loader has used it already.
+        unsafe {
+            let [buckets, first, bloom, shift] = *self.hash.cast::<[u32; 4]>();
+            let filter = self.hash.add(4).cast::<u64>();
+            let word = *filter.add((hash as usize / 64) % (bloom.max(1) as usize));
+            let mask = 1_u64 << (hash % 64) | 1_u64 << ((hash >> (shift & 31)) % 64);
+            if word & mask != mask {
+                return None;
+            }
+            let chains = filter.add(bloom as usize).cast::<u32>();
+            let mut i = *chains.add((hash % buckets.max(1)) as usize);
+            if i < first {
+                return None;
+            }
+            let values = chains.add(buckets as usize);
+            loop {
+                let value = *values.add((i - first) as usize);
+                if value | 1 == hash | 1 && self.is(i, name) {
+                    return Some(
+                        self.base
+                            .wrapping_add((*self.symbols.add(i as usize)).value),
+                    );
+                }
+                if value & 1 != 0 {
+                    return None;
+                }
+                i += 1;
+            }
+        }
+    }
+
+    /// # Safety
+    /// `i` is the index of a symbol.
+    unsafe fn is(&self, i: u32, name: &str) -> bool {
+        // SAFETY: by the caller.
+        unsafe {
+            let symbol = &*self.symbols.add(i as usize);
+            let hidden = !self.versions.is_null() && *self.versions.add(i as usize) & 0x8000 != 0;
+            let known = self.strings.add(symbol.name as usize);
+            symbol.section != 0
+                && !hidden
+                && core::slice::from_raw_parts(known, name.len()) == name.as_bytes()
+                && *known.add(name.len()) == 0
+        }
+    }
+}
+
+fn gnu_hash(name: &str) -> u32 {
+    name.bytes()
+        .fold(5381, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
+}
+
+/// Looks at what is mapped. At start-up only.
+pub(crate) fn survey() {
+    // SAFETY: `note` keeps the contract of the callback.
+    unsafe { dl_iterate_phdr(note, core::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int {
+    let i = COUNT.load(Ordering::Relaxed);
+    // SAFETY: the loader's description, valid during the call; the array is
+    // written by this thread only.
+    unsafe {
+        let info = &*info;
+        let mut object = Object {
+            base: info.base,
+            name: info.name.cast(),
+            headers: info.headers,
+            count: usize::from(info.count),
+            hash: core::ptr::null(),
+            symbols: core::ptr::null(),
+            strings: core::ptr::null(),
+            versions: core::ptr::null(),
+        };
+        let dynamic = object
+            .headers()
+            .iter()
+            .find(|h| h.kind == PT_DYNAMIC)
+            .map(|h| h.address);
+        if let Some(dynamic) = dynamic {
+            let mut entry = object.base.wrapping_add(dynamic) as *const [usize; 2];
+            while (*entry)[0] != 0 {
+                let [tag, value] = *entry;
+                // glibc relocates these in place, musl does not.
+                let at = if value < object.base {
+                    object.base.wrapping_add(value)
+                } else {
+                    value
+                };
+                match tag {
+                    5 => object.strings = at as *const u8,
+                    6 => object.symbols = at as *const Sym,
+                    0x6fff_fef5 => object.hash = at as *const u32,
+                    0x6fff_fff0 => object.versions = at as *const u16,
+                    _ => {}
+                }
+                entry = entry.add(1);
+            }
+        }
+        if object.contains(note as *const () as usize) {
+            OURS.store(i, Ordering::Relaxed);
+        }
+        let objects = &mut *OBJECTS.get();
+        if let Some(slot) = objects.get_mut(i) {
+            *slot = Some(object);
+            COUNT.store(i + 1, Ordering::Release);
+        }
+    }
+    0
+}
+
+/// The objects found at start-up, in the order of symbol resolution.
+pub(crate) fn objects() -> impl Iterator<Item = &'static Object> {
+    // SAFETY: written at start-up only, complete up to COUNT.
+    let objects = unsafe { &*OBJECTS.get() };
+    objects.iter().take(COUNT.load(Ordering::Acquire)).flatten()
+}
+
+/// Our own object.
+pub(crate) fn ours() -> Option<&'static Object> {
+    objects().nth(OURS.load(Ordering::Relaxed))
+}
+
+/// The next definition of a symbol behind ours, as `dlsym(RTLD_NEXT)` finds it.
+pub(crate) fn next_definition(name: &str) -> Option<(usize, &'static Object)> {
+    let ours = OURS.load(Ordering::Relaxed);
+    objects()
+        .skip(ours.wrapping_add(1))
+        .find_map(|object| object.find(name).map(|at| (at, object)))
+}
+
+/// The first definition of a symbol, ours included.
+pub(crate) fn first_definition(name: &str) -> Option<usize> {
+    objects().find_map(|object| object.find(name))
+}
+
+/// Whether the object is libc itself.
+pub(crate) fn is_libc(object: &Object) -> bool {
+    let name = object.name();
+    let file = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    file.starts_with(b"libc.so") || file.starts_with(b"ld-musl") || file.starts_with(b"libc-2.")
+}

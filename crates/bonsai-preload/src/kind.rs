@@ -1,0 +1,85 @@
+//! What a descriptor is: file, socket or something else. Looked up when it is
+//! first used, forgotten when it is closed or its number is given out anew, and
+//! looked up again in every slow path, so that a change that went unseen heals.
+
+use crate::sys::{call, nr};
+use bonsai_calls::Fd;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Descriptors with a remembered kind; those above are looked up at every call.
+pub(crate) const KINDS: usize = 65_536;
+
+/// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
+/// 2 for a socket, 3 for anything else.
+pub(crate) static BONSAI_KINDS: [AtomicU8; KINDS] = [const { AtomicU8::new(0) }; KINDS];
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFSOCK: u32 = 0o140_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFBLK: u32 = 0o060_000;
+const S_IFIFO: u32 = 0o010_000;
+
+/// What kind of descriptor it is now, and whether a large transfer may be split.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked {
+    pub(crate) kind: Fd,
+    pub(crate) pipe: bool,
+}
+
+/// Asks the kernel, and remembers.
+pub(crate) fn look(fd: usize) -> Looked {
+    let mut stat = [0_u64; 18];
+    // SAFETY: struct stat has 144 bytes.
+    let answer = unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) };
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "st_mode is the lower half of the word"
+    )]
+    let mode = if answer == 0 {
+        stat[3] as u32 & S_IFMT
+    } else {
+        0
+    };
+    let kind = match mode {
+        S_IFREG | S_IFBLK => Fd::File,
+        S_IFSOCK => Fd::Socket,
+        _ => Fd::Other,
+    };
+    if answer == 0 {
+        remember(fd, kind);
+    }
+    Looked {
+        kind,
+        pipe: mode == S_IFIFO,
+    }
+}
+
+fn remember(fd: usize, kind: Fd) {
+    if let Some(known) = BONSAI_KINDS.get(fd & 0xffff_ffff) {
+        known.store(32 * (1 + offset(kind)), Ordering::Relaxed);
+    }
+}
+
+/// The number is about to mean something else.
+pub(crate) fn forget(fd: usize) {
+    if let Some(known) = BONSAI_KINDS.get(fd & 0xffff_ffff) {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+/// All numbers from `first` to `last`.
+pub(crate) fn forget_range(first: usize, last: usize) {
+    let last = last.min(KINDS - 1);
+    for known in BONSAI_KINDS.get(first..=last).unwrap_or_default() {
+        known.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Which of the three entries of a call a kind has.
+pub(crate) const fn offset(kind: Fd) -> u8 {
+    match kind {
+        Fd::Any | Fd::File => 0,
+        Fd::Socket => 1,
+        Fd::Other => 2,
+    }
+}

@@ -1,0 +1,58 @@
+//! The interposer: loaded into every process of a service, it puts one decision
+//! in front of each call of the table in `bonsai-calls`.
+//!
+//! # Two doors to one decision
+//! ```text
+//!  program ── read@plt ──> exported symbol ──> fast path ─┐ lease suffices: system call
+//!     │                          │ patched                │
+//!     │                          v                        │ otherwise
+//!     └── fread, aio, ... ──> libc ── site ──> slot ──────┴──> slow path: ticket, wait,
+//!                                                               call in pieces, lease
+//! ```
+//! The *fast path* is the same few instructions behind both doors ([`doors`]): no
+//! clock, no shared write but the thread's own counters, no call. The *slow path*
+//! ([`slow`]) is entered when a lease is used up, when the limits have changed,
+//! when a descriptor's kind is not known, and in a thread's first call.
+//!
+//! # Invariants
+//! 1. Nothing here allocates from the program's heap, takes a lock, starts a
+//!    thread, keeps a descriptor or logs. `errno` is only written as libc would.
+//! 2. Everything may run in a signal handler, in a forked or vforked child, and
+//!    at any instruction of the slow path once more.
+//! 3. When in doubt the call goes through, and is counted as unshaped.
+//! 4. The program is never ended: there is no panic (the profile aborts, and no
+//!    code path reaches it), no assertion, no unchecked arithmetic that can trap.
+//!
+//! # Limits
+//! x86-64, glibc or musl. System calls made by other instructions than libc's
+//! (static programs, Go, inline assembly, io_uring) are not seen.
+#![no_std]
+// An interposer is made of raw system calls, thread-pointer accesses and
+// patched instructions. Every block states its reason.
+#![allow(unsafe_code)]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod amount;
+mod attach;
+mod calls;
+mod doors;
+mod elf;
+mod exec;
+mod kind;
+mod patch;
+mod pay;
+mod resolve;
+mod slots;
+mod slow;
+mod state;
+mod symbols;
+mod sys;
+mod wait;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // Not reachable by construction; if it ever is, only this thread stops.
+    loop {
+        sys::pause();
+    }
+}

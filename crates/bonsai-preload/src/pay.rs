@@ -1,0 +1,245 @@
+//! Paying for a call: tickets, waits and leases of one thread.
+
+use crate::state::{Own, UNLIMITED};
+use crate::sys::{self, call, nr};
+use crate::wait::{self, Wait};
+use bonsai_bucket::{Pace, QUANTUM_NS};
+use bonsai_calls::{CALLS, CallId};
+use bonsai_ledger::{Segment, Unshaped};
+use core::sync::atomic::Ordering;
+
+/// Pieces of a large call are at least this long: a page, and the bytes that a
+/// pipe takes at once (`PIPE_BUF`).
+const LEAST_PIECE: u64 = 4096;
+
+/// Whose own time limit a wait has to respect.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// None.
+    Endless,
+    /// `SO_SNDTIMEO` or `SO_RCVTIMEO` of a socket.
+    Socket(usize, Timeout),
+}
+
+/// Which of a socket's time limits.
+#[derive(Clone, Copy)]
+pub(crate) enum Timeout {
+    Send = 21,
+    Receive = 20,
+}
+
+impl Patience {
+    /// The instant at which it ends.
+    fn limit(self, now: u64) -> u64 {
+        let Self::Socket(fd, which) = self else {
+            return u64::MAX;
+        };
+        let mut time = [0_u64; 2];
+        let mut len = 16_u32;
+        // SAFETY: struct timeval has 16 bytes; SOL_SOCKET is 1.
+        let got = unsafe {
+            call!(
+                nr::GETSOCKOPT,
+                fd,
+                1,
+                which as usize,
+                time.as_mut_ptr(),
+                &raw mut len
+            )
+        };
+        if got != 0 || time == [0, 0] {
+            return u64::MAX;
+        }
+        now.saturating_add(time[0].saturating_mul(1_000_000_000))
+            .saturating_add(time[1].saturating_mul(1_000))
+    }
+}
+
+/// Microseconds modulo 2^32.
+#[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is meant")]
+const fn us(now: u64) -> u32 {
+    (now / 1000) as u32
+}
+
+/// Brings a thread's leases up to the limits in force. What it holds of a lease
+/// was paid for under the earlier limits: it keeps as much of that as the new ones
+/// would lease it, and its debts.
+pub(crate) fn sync(segment: &Segment, own: &mut Own) {
+    let epoch = segment.epoch();
+    if own.epoch.load(Ordering::Relaxed) == epoch {
+        return;
+    }
+    for (call, entry) in (0_u8..).zip(own.entries.iter_mut().take(CALLS.len())) {
+        let (_, mask, bytes) = segment.mask(call);
+        let (has_bytes, has_calls) = (mask & bytes != 0, mask & !bytes != 0);
+        let (most_bytes, most_calls) = segment.quantum(mask, bytes, QUANTUM_NS);
+        let keep = |left: i64, most: u64| match u64::try_from(left) {
+            Ok(left) if left < UNLIMITED.unsigned_abs() / 2 && !own.crowd => left.min(most),
+            _ => 0,
+        };
+        let wanted = (keep(entry.bytes, most_bytes), keep(entry.calls, most_calls));
+        let (kept_bytes, kept_calls) = match (mask, wanted) {
+            (0, _) | (_, (0, 0)) => (0, 0),
+            _ => segment.lease(mask, bytes, wanted.0, wanted.1, epoch),
+        };
+        let settled = |has: bool, left: i64, kept: u64| match (has, left) {
+            (false, _) => UNLIMITED,
+            (true, ..0) => left,
+            (true, _) => i64::try_from(kept).unwrap_or(0),
+        };
+        entry.bytes = settled(has_bytes, entry.bytes, kept_bytes);
+        entry.calls = settled(has_calls, entry.calls, kept_calls);
+        entry.lease_bytes = u32::try_from(kept_bytes).unwrap_or(0);
+        entry.lease_calls = u32::try_from(kept_calls).unwrap_or(0);
+        entry.piece = if has_bytes {
+            piece(most_bytes)
+        } else {
+            u32::MAX
+        };
+    }
+    // A thread without a page of its own never takes the fast path.
+    own.epoch
+        .store(if own.crowd { 0 } else { epoch }, Ordering::Relaxed);
+}
+
+/// The length of the pieces of a large call: what the bucket gives in a quantum,
+/// whole pages.
+fn piece(quantum: u64) -> u32 {
+    u32::try_from((quantum / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
+}
+
+/// Makes `bytes` and `calls` available to the thread's next call of an entry, and
+/// pays its debts: takes tickets for what it does not hold yet and a lease beyond
+/// that, and waits until they are due.
+///
+/// When the wait ends early, nothing is taken and nothing changed.
+pub(crate) fn acquire(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    bytes: u64,
+    calls: u64,
+    patience: Patience,
+) -> Wait {
+    let alone = own.depth <= 1 && !own.crowd;
+    let tid = own.tid as usize;
+    let (epoch, mask, byte_buckets) = segment.mask(call);
+    let Some(entry) = own.entries.get_mut(usize::from(call)) else {
+        return Wait::Due;
+    };
+    let short = |has: bool, left: i64, need: u64| {
+        let need = i64::try_from(need).unwrap_or(i64::MAX);
+        if has {
+            u64::try_from(need.saturating_sub(left)).unwrap_or(0)
+        } else {
+            0
+        }
+    };
+    let has_bytes = mask & byte_buckets != 0;
+    let has_calls = mask & !byte_buckets != 0;
+    let short_bytes = short(has_bytes, entry.bytes, bytes);
+    let short_calls = short(has_calls, entry.calls, calls);
+    if short_bytes == 0 && short_calls == 0 {
+        return Wait::Due;
+    }
+    // From here on a signal handler's calls must not use what is being counted.
+    let (held_bytes, held_calls) = (entry.bytes, entry.calls);
+    entry.bytes = if has_bytes { 0 } else { held_bytes };
+    entry.calls = if has_calls { 0 } else { held_calls };
+    let give_back = |entry: &mut crate::state::Entry| {
+        entry.bytes += if has_bytes { held_bytes } else { 0 };
+        entry.calls += if has_calls { held_calls } else { 0 };
+    };
+
+    let mut now = sys::now();
+    let (lease_bytes, lease_calls) = if alone {
+        let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, QUANTUM_NS);
+        let next = |last: u32, short: u64, most: u64| {
+            let pace = Pace {
+                lease: last,
+                granted_us: entry.granted_us,
+            };
+            if short == 0 {
+                0
+            } else {
+                pace.next(us(now), short, most)
+            }
+        };
+        let wanted = (
+            next(entry.lease_bytes, short_bytes, most_bytes),
+            next(entry.lease_calls, short_calls, most_calls),
+        );
+        // What was booked for the leases that are used up now.
+        let ended = |short: u64, lease: u32| if short == 0 { 0 } else { u64::from(lease) };
+        let (b, c) = (
+            ended(short_bytes, entry.lease_bytes),
+            ended(short_calls, entry.lease_calls),
+        );
+        segment.end_lease(mask, byte_buckets, b, c, epoch);
+        wanted
+    } else {
+        (0, 0)
+    };
+
+    let want = (short_bytes + lease_bytes, short_calls + lease_calls);
+    let Some(tickets) = segment.take(mask, byte_buckets, want.0, want.1, now) else {
+        segment.count_unshaped(Unshaped::TooManyLimits);
+        give_back(entry);
+        return Wait::Due;
+    };
+    if segment.due(&tickets, now) > now {
+        let from = now;
+        let (end, woken) = wait::until_due(segment, &tickets, now, patience.limit(now));
+        now = woken;
+        segment.record_wait(call, tid, now - from);
+        if end != Wait::Due {
+            segment.refund(&tickets, want.0, want.1);
+            give_back(entry);
+            if alone {
+                (entry.lease_bytes, entry.lease_calls) = (0, 0);
+            }
+            return end;
+        }
+    }
+    let (got_bytes, got_calls) = if lease_bytes + lease_calls == 0 || segment.epoch() != epoch {
+        (0, 0)
+    } else {
+        segment.lease(mask, byte_buckets, lease_bytes, lease_calls, epoch)
+    };
+    segment.refund(&tickets, lease_bytes - got_bytes, lease_calls - got_calls);
+    let signed = |n: u64| i64::try_from(n).unwrap_or(0);
+    give_back(entry);
+    entry.bytes += if has_bytes {
+        signed(short_bytes + got_bytes)
+    } else {
+        0
+    };
+    entry.calls += if has_calls {
+        signed(short_calls + got_calls)
+    } else {
+        0
+    };
+    if alone {
+        if short_bytes > 0 {
+            entry.lease_bytes = u32::try_from(got_bytes).unwrap_or(0);
+        }
+        if short_calls > 0 {
+            entry.lease_calls = u32::try_from(got_calls).unwrap_or(0);
+        }
+        entry.granted_us = us(now);
+    }
+    Wait::Due
+}
+
+/// Gives back what was acquired for a call and not used by it.
+pub(crate) fn give_back(segment: &Segment, own: &mut Own, call: CallId, bytes: u64, calls: u64) {
+    let (_, mask, byte_buckets) = segment.mask(call);
+    let Some(entry) = own.entries.get_mut(usize::from(call)) else {
+        return;
+    };
+    let bytes = if mask & byte_buckets != 0 { bytes } else { 0 };
+    let calls = if mask & !byte_buckets != 0 { calls } else { 0 };
+    entry.bytes -= i64::try_from(bytes).unwrap_or(0);
+    entry.calls -= i64::try_from(calls).unwrap_or(0);
+    segment.refund_mask(mask, byte_buckets, bytes, calls);
+}

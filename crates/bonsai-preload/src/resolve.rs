@@ -1,0 +1,155 @@
+//! Where an exported symbol goes: to its own fast path, or to libc, whose system
+//! call sites are patched. Found out at its first call, without a lock.
+
+use crate::amount::Args;
+use crate::elf;
+use crate::patch;
+use crate::slots::{Site, flag};
+use crate::state;
+use crate::sys;
+use bonsai_calls::symbols::{SYMBOLS, Thunk};
+use bonsai_calls::{self as calls, CALLS};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+/// libc's "no second thread has been started"; points at a zero, that is "there
+/// may be threads", where libc does not say.
+pub(crate) static BONSAI_SINGLE: AtomicPtr<AtomicU8> =
+    AtomicPtr::new((&raw const UNKNOWN).cast_mut());
+static UNKNOWN: AtomicU8 = AtomicU8::new(0);
+
+unsafe extern "C" {
+    static bonsai_targets: [AtomicUsize; SYMBOLS.len()];
+    static bonsai_first_doors: [i32; SYMBOLS.len()];
+}
+
+/// Finds libc's thread indicator. At start-up.
+pub(crate) fn find_single_threaded() {
+    if let Some(at) = elf::first_definition("__libc_single_threaded") {
+        BONSAI_SINGLE.store(at as *mut AtomicU8, Ordering::Relaxed);
+    }
+}
+
+/// Whether no second thread exists for certain.
+pub(crate) fn single_threaded() -> bool {
+    // SAFETY: libc's variable, or our own.
+    unsafe { (*BONSAI_SINGLE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
+}
+
+/// The fast path of a symbol.
+fn first_door(symbol: usize) -> usize {
+    // SAFETY: offsets from the table's own start, one for each symbol.
+    unsafe {
+        let table = &raw const bonsai_first_doors;
+        let offset = (*table).get(symbol).copied().unwrap_or(0);
+        (table as usize).wrapping_add_signed(offset as isize)
+    }
+}
+
+/// The next definition of a symbol behind ours; its fast path if there is none.
+pub(crate) fn real(site: &Site) -> usize {
+    let known = site.ret.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let Some(symbol) = SYMBOLS.get(site.symbol as usize) else {
+        return 0;
+    };
+    let Some((at, _)) = elf::next_definition(symbol.name) else {
+        return 0;
+    };
+    site.ret.store(at, Ordering::Relaxed);
+    at
+}
+
+/// # Safety
+/// From `bonsai_real` only.
+pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
+    match real(site) {
+        0 => first_door(site.symbol as usize),
+        at => at,
+    }
+}
+
+/// Decides where a symbol goes from now on.
+///
+/// # Safety
+/// From `bonsai_find` only.
+pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
+    let index = site.symbol as usize;
+    let door = first_door(index);
+    let Some(symbol) = SYMBOLS.get(index) else {
+        return door;
+    };
+    if !crate::attach::done() {
+        // Too early to say; ask again at the next call.
+        return door;
+    }
+    let next = elf::next_definition(symbol.name);
+    let target = match next {
+        None => door,
+        Some((at, _)) if state::segment().is_none() => at,
+        // Behind us a sanitizer or another interposer: it has to see the call,
+        // and libc's patched site behind it will count it.
+        Some((at, _)) if stays_with_libc(symbol.thunk, site) => at,
+        Some(_) => door,
+    };
+    // SAFETY: one word for each symbol.
+    if let Some(word) = unsafe { (*(&raw const bonsai_targets)).get(index) } {
+        word.store(target, Ordering::Relaxed);
+    }
+    target
+}
+
+/// Whether libc's function of that name ends in patched sites only.
+fn stays_with_libc(thunk: Thunk, site: &Site) -> bool {
+    let number = |call: calls::CallId| {
+        CALLS
+            .get(usize::from(call))
+            .map_or(0, |c| usize::from(c.nr))
+    };
+    let used: &[calls::CallId] = match site.call {
+        // libc makes these with other system calls than their names say.
+        calls::OPEN => &[calls::OPENAT],
+        calls::STAT | calls::LSTAT => &[calls::NEWFSTATAT],
+        calls::FSTAT => &[calls::NEWFSTATAT],
+        calls::SELECT => &[calls::PSELECT6],
+        calls::EXECVEAT => &[calls::EXECVE, calls::EXECVEAT],
+        calls::FORK => return false,
+        // posix_spawn: what matters is the execve in it.
+        calls::VFORK if thunk == Thunk::Own => &[calls::EXECVE],
+        calls::VFORK => return false,
+        // `syscall` itself.
+        calls::GETPPID if thunk == Thunk::Own => return false,
+        calls::PREADV2 => &[calls::PREADV2, calls::PREADV],
+        calls::PWRITEV2 => &[calls::PWRITEV2, calls::PWRITEV],
+        _ => return patch::all_patched(site.nr as usize),
+    };
+    used.iter().all(|c| patch::all_patched(number(*c)))
+}
+
+/// Makes a call through the next definition of its symbol, for a thread that may
+/// be cancelled in it. The result is raw.
+#[expect(clippy::cast_possible_wrap, reason = "errno is a small number")]
+pub(crate) fn forward(args: &Args, site: &Site) -> Option<isize> {
+    type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
+    let at = real(site);
+    if at == 0 {
+        return None;
+    }
+    let mut a = args.a;
+    if site.flags & flag::FLAGS_LAST != 0 {
+        a[4] = a[5];
+    }
+    // SAFETY: the function of that name, with the arguments it was called with.
+    let result = unsafe {
+        let function = core::mem::transmute::<usize, Function>(at);
+        function(a[0], a[1], a[2], a[3], a[4], a[5])
+    };
+    // Functions that return int leave the upper half of the register undefined.
+    let failed = result == -1 || result as u32 == u32::MAX;
+    Some(if failed {
+        -(sys::errno() as isize)
+    } else {
+        result
+    })
+}

@@ -1,0 +1,258 @@
+//! What the interposer knows: of the process, and of each thread.
+
+use crate::sys::{self, call, nr};
+use bonsai_calls::MAX_CALLS;
+use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
+use core::arch::{asm, global_asm};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// More than any program will ever use up: the lease of a call without limits.
+pub(crate) const UNLIMITED: i64 = i64::MAX / 2;
+
+/// The process's ledger; null before attaching and in programs that have none.
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
+
+/// Where the fast path reads the epoch. Points at a number that no thread has
+/// until the process has attached.
+pub(crate) static BONSAI_EPOCH: AtomicPtr<AtomicU32> =
+    AtomicPtr::new((&raw const NO_EPOCH).cast_mut());
+static NO_EPOCH: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// libc's system call sites are patched.
+pub(crate) static PATCHED: AtomicBool = AtomicBool::new(false);
+/// A seccomp filter is in place: only the plain futex call is used to wait.
+pub(crate) static GUARDED: AtomicBool = AtomicBool::new(false);
+
+/// The state of one thread. Wiped by the kernel in a forked child, so that a
+/// child neither spends its parent's leases nor writes its counters.
+#[repr(C, align(4096))]
+pub(crate) struct Own {
+    /// The epoch its leases belong to; 0 sends the next call to the slow path.
+    pub(crate) epoch: AtomicU32,
+    pub(crate) tid: u32,
+    /// Its page of counters, null if not set up.
+    pub(crate) page: *const ThreadPage,
+    /// Calls of the slow path under way: more than one when a signal handler
+    /// interrupted it.
+    pub(crate) depth: u32,
+    /// The page is shared with other threads.
+    pub(crate) crowd: bool,
+    _pad: [u64; 5],
+    pub(crate) entries: [Entry; MAX_CALLS],
+}
+
+/// The lease of a thread for one entry of the table.
+#[repr(C)]
+pub(crate) struct Entry {
+    /// Calls that may go.
+    pub(crate) calls: i64,
+    /// Bytes that may go; negative when they came in before they were due.
+    pub(crate) bytes: i64,
+    /// Bytes of the lease as booked.
+    pub(crate) lease_bytes: u32,
+    /// When it was granted, us modulo 2^32.
+    pub(crate) granted_us: u32,
+    /// Calls of the lease as booked.
+    pub(crate) lease_calls: u32,
+    /// Calls for more bytes than this go the slow way, to be paced in pieces.
+    pub(crate) piece: u32,
+}
+
+const _: () = assert!(size_of::<Own>() == 4096 && size_of::<Entry>() == 32);
+const _: () = assert!(core::mem::offset_of!(Own, entries) == 64);
+
+// Three words in initial-exec thread storage: the thread's state, its page of
+// counters, and the distance from the latter to the former.
+global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".balign 8",
+    ".hidden bonsai_me",
+    ".globl bonsai_me",
+    ".type bonsai_me,@object",
+    ".size bonsai_me,24",
+    "bonsai_me: .zero 24",
+    ".popsection",
+);
+
+/// The address of this thread's three words.
+fn me_words() -> *mut [usize; 3] {
+    let words: *mut [usize; 3];
+    // SAFETY: reads the thread pointer and adds the offset of our own variable.
+    unsafe {
+        asm!("mov {w}, qword ptr fs:[0]", "add {w}, qword ptr [rip + bonsai_me@gottpoff]",
+            w = out(reg) words, options(nostack, readonly));
+    }
+    words
+}
+
+/// The segment, once attached.
+#[inline]
+pub(crate) fn segment() -> Option<&'static Segment> {
+    // SAFETY: set once, to a mapping that is never removed.
+    unsafe { SEGMENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// From here on calls are decided on.
+pub(crate) fn set_segment(segment: &'static Segment) {
+    SEGMENT.store(core::ptr::from_ref(segment).cast_mut(), Ordering::Release);
+    BONSAI_EPOCH.store(
+        (&raw const segment.header.epoch.0).cast_mut(),
+        Ordering::Release,
+    );
+}
+
+/// Threads per block of states.
+const BLOCK: usize = 62;
+
+/// A block of thread states, wiped on fork as a whole.
+#[repr(C, align(4096))]
+struct Block {
+    /// Zero in a forked child: a new block is made, and this one left alone, for
+    /// the words in thread storage may still point into it.
+    alive: AtomicU32,
+    /// Which thread has which state, by thread id; 0 for free.
+    tids: [AtomicU32; BLOCK],
+    next: AtomicPtr<Block>,
+    states: [Own; BLOCK],
+}
+
+static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+
+/// The state of the calling thread, set up if need be; null if there is no
+/// memory for it.
+pub(crate) fn me(segment: &'static Segment) -> *mut Own {
+    let words = me_words();
+    // SAFETY: our own thread storage.
+    let own = unsafe { (*words)[0] } as *mut Own;
+    // SAFETY: never unmapped once it is there.
+    if !own.is_null() && unsafe { !(*own).page.is_null() } {
+        return own;
+    }
+    set_up(segment, words)
+}
+
+#[cold]
+fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
+    let tid = sys::gettid();
+    let own = claim_state(tid);
+    if own.is_null() {
+        return null_mut();
+    }
+    let pid = sys::getpid();
+    let dead = |o: Owner| thread_is_dead(pid, o);
+    let populate = |i: usize| {
+        // Brings the page in, or fails without a SIGBUS when shared memory is full.
+        // SAFETY: a page of our own mapping.
+        unsafe { call!(nr::MADVISE, &raw const segment.threads[i], 4096, 23) == 0 }
+    };
+    let claimed = segment.claim_page(Owner { pid, tid }, dead, populate);
+    let page = claimed.map_or(&raw const segment.crowd, |i| {
+        &raw const segment.threads[i.min(THREADS - 1)]
+    });
+    // SAFETY: claimed above, so this thread is the only one to write it. `page`
+    // comes last: a signal handler in between starts over.
+    unsafe {
+        (*own).tid = tid;
+        (*own).depth = 0;
+        (*own).crowd = claimed.is_none();
+        (*own).epoch.store(0, Ordering::Relaxed);
+        (*own).page = page;
+        (*words)[1] = page as usize;
+        (*words)[2] = (own as usize).wrapping_sub(page as usize);
+        (*words)[0] = own as usize;
+    }
+    crate::attach::register(segment, pid);
+    own
+}
+
+fn thread_is_dead(own_pid: u32, owner: Owner) -> bool {
+    // SAFETY: signal 0 only asks whether the target exists.
+    let answer = unsafe {
+        if owner.pid == own_pid {
+            call!(nr::TGKILL, owner.pid, owner.tid, 0)
+        } else {
+            call!(nr::KILL, owner.pid, 0)
+        }
+    };
+    answer == sys::ESRCH
+}
+
+fn claim_state(tid: u32) -> *mut Own {
+    let mut block = BLOCKS.load(Ordering::Acquire);
+    // SAFETY: blocks are never unmapped.
+    while let Some(b) = unsafe { block.as_ref() } {
+        if b.alive.load(Ordering::Acquire) == 0 {
+            break;
+        }
+        if let Some(own) = claim_in(b, tid) {
+            return own;
+        }
+        block = b.next.load(Ordering::Acquire);
+    }
+    new_block(tid)
+}
+
+fn claim_in(block: &Block, tid: u32) -> Option<*mut Own> {
+    for pass in 0..2 {
+        for (i, slot) in block.tids.iter().enumerate() {
+            let seen = slot.load(Ordering::Relaxed);
+            let usable = seen == 0
+                || seen == tid
+                || (pass == 1
+                    && thread_is_dead(
+                        sys::getpid(),
+                        Owner {
+                            pid: sys::getpid(),
+                            tid: seen,
+                        },
+                    ));
+            if usable
+                && slot
+                    .compare_exchange(seen, tid, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                let own = (&raw const block.states[i]).cast_mut();
+                // SAFETY: ours since the exchange. What a dead thread left behind
+                // must not be taken for leases of ours.
+                unsafe { (*own).page = null() };
+                return Some(own);
+            }
+        }
+    }
+    None
+}
+
+fn new_block(tid: u32) -> *mut Own {
+    // SAFETY: a new private mapping; MADV_WIPEONFORK on all of it.
+    let block = unsafe {
+        let at = call!(nr::MMAP, 0, size_of::<Block>(), 3, 0x22, usize::MAX, 0);
+        if (-4095..0).contains(&at) {
+            return null_mut();
+        }
+        call!(nr::MADVISE, at, size_of::<Block>(), 18);
+        at as *mut Block
+    };
+    // SAFETY: just mapped, zeroed, and not shared yet.
+    unsafe {
+        (*block).alive.store(1, Ordering::Relaxed);
+        (*block).tids[0].store(tid, Ordering::Relaxed);
+    }
+    let mut head = BLOCKS.load(Ordering::Acquire);
+    loop {
+        // SAFETY: blocks are never unmapped. A wiped one ends the list: those
+        // behind it are the parent's.
+        let usable = unsafe { head.as_ref() }.is_some_and(|b| b.alive.load(Ordering::Acquire) != 0);
+        // SAFETY: ours until published.
+        unsafe {
+            (*block)
+                .next
+                .store(if usable { head } else { null_mut() }, Ordering::Relaxed)
+        };
+        match BLOCKS.compare_exchange(head, block, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above.
+            Ok(_) => return unsafe { &raw mut (*block).states[0] },
+            Err(seen) => head = seen,
+        }
+    }
+}

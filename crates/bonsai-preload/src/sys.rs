@@ -1,0 +1,129 @@
+//! Raw system calls and the few constants they need.
+
+use core::arch::asm;
+
+/// A system call with up to six arguments; the result is negative `errno` on
+/// failure, as the kernel returns it.
+///
+/// # Safety
+/// As the system call itself.
+#[inline(always)]
+pub(crate) unsafe fn syscall(nr: usize, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel keeps all registers but rax, rcx and r11; the caller
+    // answers for the call.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr => result, in("rdi") a[0], in("rsi") a[1],
+            in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+macro_rules! call {
+    ($nr:expr $(, $arg:expr)*) => {{
+        let given = [$($arg as usize),*];
+        let mut all = [0_usize; 6];
+        let mut i = 0;
+        while i < given.len() { all[i] = given[i]; i += 1; }
+        $crate::sys::syscall($nr, all)
+    }};
+}
+pub(crate) use call;
+
+pub(crate) mod nr {
+    pub(crate) const OPEN: usize = 2;
+    pub(crate) const CLOSE: usize = 3;
+    pub(crate) const FSTAT: usize = 5;
+    pub(crate) const MMAP: usize = 9;
+    pub(crate) const MPROTECT: usize = 10;
+    pub(crate) const RT_SIGACTION: usize = 13;
+    pub(crate) const PREAD64: usize = 17;
+    pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const ACCESS: usize = 21;
+    pub(crate) const MADVISE: usize = 28;
+    pub(crate) const GETPID: usize = 39;
+    pub(crate) const GETSOCKOPT: usize = 55;
+    pub(crate) const EXECVE: usize = 59;
+    pub(crate) const KILL: usize = 62;
+    pub(crate) const FCNTL: usize = 72;
+    pub(crate) const READLINK: usize = 89;
+    pub(crate) const PRCTL: usize = 157;
+    pub(crate) const GETTID: usize = 186;
+    pub(crate) const FUTEX: usize = 202;
+    pub(crate) const CLOCK_NANOSLEEP: usize = 230;
+    pub(crate) const TGKILL: usize = 234;
+    pub(crate) const EXECVEAT: usize = 322;
+    pub(crate) const FUTEX_WAITV: usize = 449;
+}
+
+pub(crate) const EINTR: isize = -4;
+pub(crate) const EAGAIN: isize = -11;
+pub(crate) const ESRCH: isize = -3;
+pub(crate) const ENOSYS: isize = -38;
+pub(crate) const ETIMEDOUT: isize = -110;
+
+unsafe extern "C" {
+    // The vDSO's clock behind it costs a tenth of a system call; async-signal-safe.
+    safe fn clock_gettime(clock: i32, now: &mut [i64; 2]) -> i32;
+    safe fn __errno_location() -> *mut i32;
+}
+
+/// CLOCK_MONOTONIC, ns.
+#[inline]
+#[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
+pub(crate) fn now() -> u64 {
+    let mut now = [0_i64; 2];
+    clock_gettime(1, &mut now);
+    (now[0] as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now[1] as u64)
+}
+
+/// Gives a raw result the form that libc's functions return.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "errno numbers are below 4096"
+)]
+pub(crate) fn to_errno(result: isize) -> isize {
+    if (-4095..0).contains(&result) {
+        // SAFETY: libc's pointer to this thread's errno is always valid.
+        unsafe { *__errno_location() = -result as i32 };
+        return -1;
+    }
+    result
+}
+
+#[inline(always)]
+pub(crate) fn pause() {
+    core::hint::spin_loop();
+}
+
+pub(crate) fn gettid() -> u32 {
+    // SAFETY: no arguments, no memory.
+    u32::try_from(unsafe { call!(nr::GETTID) }).unwrap_or(0)
+}
+
+pub(crate) fn getpid() -> u32 {
+    // SAFETY: no arguments, no memory.
+    u32::try_from(unsafe { call!(nr::GETPID) }).unwrap_or(0)
+}
+
+/// The length of a C string.
+///
+/// # Safety
+/// `s` points to a string that ends in a zero byte.
+pub(crate) unsafe fn strlen(s: *const u8) -> usize {
+    let mut n = 0;
+    // SAFETY: not beyond the terminating zero.
+    while unsafe { *s.add(n) } != 0 {
+        n += 1;
+    }
+    n
+}
+
+/// libc's `errno` of this thread.
+pub(crate) fn errno() -> i32 {
+    // SAFETY: always valid.
+    unsafe { *__errno_location() }
+}

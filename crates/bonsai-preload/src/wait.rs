@@ -1,0 +1,174 @@
+//! Waiting until tickets are due.
+//!
+//! One sleep on the epoch's futex with an absolute deadline: a change of limits
+//! wakes every sleeper, which computes its wait anew. `futex_waitv(2)` is used
+//! where it exists, because the kernel restarts it after a signal handler exactly
+//! as it would restart a slow call: with `SA_RESTART`, and not otherwise. The
+//! plain futex call always returns; what the handlers ask for is then looked up.
+
+use crate::state::GUARDED;
+use crate::sys::{self, call, nr};
+use bonsai_ledger::{Segment, Tickets, Unshaped};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The call may go.
+    Due,
+    /// A signal handler ran, and the call has to end with `EINTR`.
+    Interrupted,
+    /// The descriptor's own time limit is over: the call ends with `EAGAIN`.
+    TimedOut,
+}
+
+/// Shorter waits are spun: a sleep takes about 20 us by itself.
+const SPIN_NS: u64 = 5_000;
+
+/// A sleeper looks again after this long, should its waker have been killed
+/// between changing the limits and waking.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+
+/// The default timer slack delays a wake-up by 50 us.
+const PR_SET_TIMERSLACK: usize = 29;
+const PR_GET_TIMERSLACK: usize = 30;
+
+static NO_WAITV: AtomicBool = AtomicBool::new(false);
+
+/// Waits until `tickets` are due, or until the instant `limit`. Returns how it
+/// ended and the instant.
+pub(crate) fn until_due(
+    segment: &Segment,
+    tickets: &Tickets,
+    mut now: u64,
+    limit: u64,
+) -> (Wait, u64) {
+    let mut slack: isize = 0;
+    let end = loop {
+        let epoch = segment.epoch();
+        let due = segment.due(tickets, now);
+        if due <= now {
+            break Wait::Due;
+        }
+        if now >= limit {
+            break Wait::TimedOut;
+        }
+        if due - now < SPIN_NS {
+            sys::pause();
+            now = sys::now();
+            continue;
+        }
+        let guarded = GUARDED.load(Ordering::Relaxed);
+        if slack == 0 && !guarded {
+            slack = sharpen();
+        }
+        let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
+        let slept = sleep(&segment.header.epoch.0, epoch, until, guarded);
+        now = sys::now();
+        match slept {
+            0 | sys::EAGAIN | sys::ETIMEDOUT => {}
+            sys::EINTR => break Wait::Interrupted,
+            _ => {
+                segment.count_unshaped(Unshaped::WaitFailed);
+                break Wait::Due;
+            }
+        }
+    };
+    if slack > 1 {
+        // SAFETY: sets this thread's slack back.
+        unsafe { call!(nr::PRCTL, PR_SET_TIMERSLACK, slack) };
+    }
+    (end, now)
+}
+
+/// Sets this thread's timer slack to 1 ns; returns what it was.
+fn sharpen() -> isize {
+    // SAFETY: concerns this thread only.
+    unsafe {
+        let slack = call!(nr::PRCTL, PR_GET_TIMERSLACK);
+        if slack > 1 {
+            call!(nr::PRCTL, PR_SET_TIMERSLACK, 1);
+        }
+        slack.max(1)
+    }
+}
+
+/// `struct futex_waitv`.
+#[repr(C)]
+struct WaitV {
+    value: u64,
+    address: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+const FUTEX2_SIZE_U32: u32 = 2;
+const FUTEX_WAIT_BITSET: usize = 9;
+
+#[expect(
+    clippy::cast_possible_wrap,
+    reason = "an instant in ns fits into 63 bits for 292 years"
+)]
+fn sleep(word: &AtomicU32, value: u32, until: u64, guarded: bool) -> isize {
+    let deadline = [
+        (until / 1_000_000_000) as i64,
+        (until % 1_000_000_000) as i64,
+    ];
+    if !guarded && !NO_WAITV.load(Ordering::Relaxed) {
+        let waiter = WaitV {
+            value: u64::from(value),
+            address: core::ptr::from_ref(word) as u64,
+            flags: FUTEX2_SIZE_U32,
+            reserved: 0,
+        };
+        // SAFETY: one waiter on a word of the segment; 1 is CLOCK_MONOTONIC.
+        let slept = unsafe {
+            call!(
+                nr::FUTEX_WAITV,
+                &raw const waiter,
+                1,
+                0,
+                deadline.as_ptr(),
+                1
+            )
+        };
+        if slept != sys::ENOSYS && slept != -1 {
+            return slept;
+        }
+        NO_WAITV.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: a word of the segment.
+    let slept = unsafe {
+        let word = core::ptr::from_ref(word);
+        call!(
+            nr::FUTEX,
+            word,
+            FUTEX_WAIT_BITSET,
+            value,
+            deadline.as_ptr(),
+            0,
+            u32::MAX
+        )
+    };
+    match slept {
+        sys::EINTR if all_restart() => 0,
+        sys::ENOSYS | -1 => {
+            // SAFETY: an absolute sleep (flag 1).
+            unsafe { call!(nr::CLOCK_NANOSLEEP, 1, 1, deadline.as_ptr(), 0) }
+        }
+        slept => slept,
+    }
+}
+
+const SA_RESTART: u64 = 0x1000_0000;
+
+/// Whether every signal handler of the program asks for restart: which of them
+/// ran is not known.
+fn all_restart() -> bool {
+    (1..=64).all(|signal| {
+        let mut action = [0_u64; 4];
+        // SAFETY: reads a disposition: 32 bytes.
+        let asked = unsafe { call!(nr::RT_SIGACTION, signal, 0, action.as_mut_ptr(), 8) };
+        asked != 0 || action[0] <= 1 || action[1] & SA_RESTART != 0
+    })
+}
