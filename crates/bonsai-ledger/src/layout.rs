@@ -102,8 +102,7 @@ pub struct Header {
     pub high: AtomicU32,
     /// Where the next search for dead owners starts.
     pub cursor: AtomicU32,
-    /// Where the next search for a process entry starts.
-    pub process_cursor: AtomicU32,
+    pub(crate) _pad2: AtomicU32,
     /// Processes that found no free entry.
     pub processes_lost: AtomicU32,
     /// Calls that went through without a decision, by [`Unshaped`].

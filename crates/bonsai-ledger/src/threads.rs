@@ -6,6 +6,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// How many dead owners a search looks for before it takes a fresh page.
 const PROBES: u32 = 16;
 
+/// How many entries near its number a process looks at.
+const PROCESS_PROBES: usize = 64;
+
 /// A thread of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -152,27 +155,24 @@ impl Segment {
         None
     }
 
-    /// Describes a process: finds an entry that is free, its own, or a dead
-    /// process's. `None` when all that were looked at are alive; that is counted.
+    /// Describes a process: finds its own entry, or one near its number that is
+    /// free or a dead process's. `None` when all that were looked at belong to
+    /// others that live; that is counted.
     pub fn claim_process(&self, pid: u32, mut dead: impl FnMut(u32) -> bool) -> Option<&Process> {
-        if let Some(own) = self
-            .processes
-            .iter()
-            .find(|p| p.pid.load(Ordering::Relaxed) == pid)
-        {
-            return Some(own);
+        let near = |probe: usize| &self.processes[(pid as usize + probe) % PROCESSES];
+        let own = |e: &&Process| e.pid.load(Ordering::Relaxed) == pid;
+        if let Some(entry) = (0..PROCESS_PROBES).map(near).find(own) {
+            return Some(entry);
         }
-        let from = self.header.process_cursor.fetch_add(1, Ordering::Relaxed) as usize;
-        for probe in 0..PROCESSES {
-            let entry = &self.processes[(from + probe) % PROCESSES];
+        for entry in (0..PROCESS_PROBES).map(near) {
             let seen = entry.pid.load(Ordering::Relaxed);
-            let usable = seen == 0 || (probe < PROBES as usize && dead(seen));
-            let seized = usable
+            let usable = seen == 0 || dead(seen);
+            if usable
                 && entry
                     .pid
                     .compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok();
-            if seized {
+                    .is_ok()
+            {
                 return Some(entry);
             }
         }

@@ -11,6 +11,17 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[unsafe(link_section = ".init_array")]
 static START: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) = start;
 
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: unsafe extern "C" fn() = end;
+
+/// At exit, what the last thread holds goes back to the others.
+unsafe extern "C" fn end() {
+    if let Some(segment) = state::segment() {
+        state::release_mine(segment);
+    }
+}
+
 static DONE: AtomicBool = AtomicBool::new(false);
 static REGISTERED: AtomicU32 = AtomicU32::new(0);
 static REASON: AtomicU32 = AtomicU32::new(0);
@@ -176,6 +187,11 @@ pub(crate) fn store_program(to: &[AtomicU64; 5], path: &[u8]) {
         }
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
+}
+
+/// The process that was entered last; in a vforked child, its parent.
+pub(crate) fn registered() -> u32 {
+    REGISTERED.load(Ordering::Relaxed)
 }
 
 /// Enters the process into the ledger, once per process: also a forked child's.

@@ -134,20 +134,32 @@ pub(crate) fn at_site(segment: &'static Segment, own: &mut Own, args: &mut Args)
         args.a[at] as *const u8,
         if at == 1 { args.a[0] } else { AT_FDCWD },
     );
+    // In a vforked child the leases are the parent's, which goes on with them.
+    if getpid_is_own() {
+        pay::release(segment, own);
+    }
     let given = args.a;
-    // SAFETY: the program's own arguments.
-    let result = unsafe {
-        with_environment(given[at + 2] as Strings, |environment| {
-            let mut a = given;
-            a[at + 2] = environment as usize;
-            sys::syscall(args.nr, a)
-        })
-    };
+    let number = args.nr;
+    let result = own.suspended(|| {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            with_environment(given[at + 2] as Strings, |environment| {
+                let mut a = given;
+                a[at + 2] = environment as usize;
+                sys::syscall(number, a)
+            })
+        }
+    });
     // Only a failed call comes back.
     if let Some((entry, before)) = noted {
         entry.coverage.store(before, Ordering::Relaxed);
     }
     result
+}
+
+/// Whether this is the process that attached, and not a vforked child in its memory.
+fn getpid_is_own() -> bool {
+    attach::registered() == sys::getpid()
 }
 
 const AT_FDCWD: usize = -100_isize as usize;
@@ -228,10 +240,10 @@ fn deciding(with: impl FnOnce(&'static Segment, &mut Own)) {
     if let Some(segment) = state::segment() {
         // SAFETY: this thread's own state.
         if let Some(own) = unsafe { state::me(segment).as_mut() } {
-            own.depth += 1;
-            pay::sync(segment, own);
-            with(segment, own);
-            own.depth -= 1;
+            own.within(|own| {
+                pay::sync(segment, own);
+                with(segment, own);
+            });
         }
     }
 }

@@ -109,10 +109,12 @@ fn piece(quantum: u64) -> u32 {
 }
 
 /// Makes `bytes` and `calls` available to the thread's next call of an entry, and
-/// pays its debts: takes tickets for what it does not hold yet and a lease beyond
-/// that, and waits until they are due.
+/// pays its debts.
 ///
-/// When the wait ends early, nothing is taken and nothing changed.
+/// Many bytes are waited for piece by piece: no ticket is larger than one, so that
+/// threads take turns, and a thread that is killed or cancelled while it waits
+/// leaves no more than a piece for the others to wait for. What has been waited
+/// for when the wait ends early is given back.
 pub(crate) fn acquire(
     segment: &Segment,
     own: &mut Own,
@@ -121,14 +123,46 @@ pub(crate) fn acquire(
     calls: u64,
     patience: Patience,
 ) -> Wait {
+    let goal = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let Some(entry) = own.entries.get(usize::from(call)) else { return Wait::Due };
+    let (held, piece) = (entry.bytes, i64::from(entry.piece));
+    let mut level = held;
+    let mut deadline = None;
+    loop {
+        level = level.saturating_add(piece).min(goal).max(held.min(goal));
+        let end = reach(segment, own, call, level, calls, |now| {
+            *deadline.get_or_insert_with(|| patience.limit(now))
+        });
+        if end != Wait::Due {
+            let beyond = own.entries.get(usize::from(call)).map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
+            give_back(segment, own, call, u64::try_from(beyond).unwrap_or(0), 0);
+            return end;
+        }
+        if level >= goal {
+            return Wait::Due;
+        }
+    }
+}
+
+/// Makes at least `level` bytes (below zero: part of a debt) and `calls` calls
+/// available: takes tickets for what the thread does not hold yet and a lease
+/// beyond that, and waits until they are due. When the wait ends early, nothing
+/// is taken and nothing changed.
+fn reach(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    level: i64,
+    calls: u64,
+    deadline: impl FnOnce(u64) -> u64,
+) -> Wait {
     let alone = own.depth <= 1 && !own.crowd;
     let tid = own.tid as usize;
     let (epoch, mask, byte_buckets) = segment.mask(call);
     let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return Wait::Due;
     };
-    let short = |has: bool, left: i64, need: u64| {
-        let need = i64::try_from(need).unwrap_or(i64::MAX);
+    let short = |has: bool, left: i64, need: i64| {
         if has {
             u64::try_from(need.saturating_sub(left)).unwrap_or(0)
         } else {
@@ -137,8 +171,8 @@ pub(crate) fn acquire(
     };
     let has_bytes = mask & byte_buckets != 0;
     let has_calls = mask & !byte_buckets != 0;
-    let short_bytes = short(has_bytes, entry.bytes, bytes);
-    let short_calls = short(has_calls, entry.calls, calls);
+    let short_bytes = short(has_bytes, entry.bytes, level);
+    let short_calls = short(has_calls, entry.calls, i64::try_from(calls).unwrap_or(i64::MAX));
     if short_bytes == 0 && short_calls == 0 {
         return Wait::Due;
     }
@@ -189,7 +223,7 @@ pub(crate) fn acquire(
     };
     if segment.due(&tickets, now) > now {
         let from = now;
-        let (end, woken) = wait::until_due(segment, &tickets, now, patience.limit(now));
+        let (end, woken) = wait::until_due(segment, &tickets, now, deadline(now));
         now = woken;
         segment.record_wait(call, tid, now - from);
         if end != Wait::Due {
@@ -229,6 +263,33 @@ pub(crate) fn acquire(
         entry.granted_us = us(now);
     }
     Wait::Due
+}
+
+/// Gives back everything a thread holds: it is about to end, or to become another
+/// program.
+pub(crate) fn release(segment: &Segment, own: &mut Own) {
+    if own.crowd || own.epoch.load(Ordering::Relaxed) != segment.epoch() {
+        // What belongs to earlier limits is not worth the risk of enriching the
+        // present ones.
+        return;
+    }
+    own.epoch.store(0, Ordering::Relaxed);
+    for (call, entry) in (0_u8..).zip(own.entries.iter_mut().take(CALLS.len())) {
+        let lease = (u64::from(entry.lease_bytes), u64::from(entry.lease_calls));
+        let left = |held: i64| match u64::try_from(held) {
+            Ok(held) if held < UNLIMITED.unsigned_abs() / 2 => held,
+            _ => 0,
+        };
+        let (bytes, calls) = (left(entry.bytes), left(entry.calls));
+        if lease == (0, 0) && bytes + calls == 0 {
+            continue;
+        }
+        let (epoch, mask, byte_buckets) = segment.mask(call);
+        segment.end_lease(mask, byte_buckets, lease.0, lease.1, epoch);
+        segment.refund_mask(mask, byte_buckets, bytes, calls);
+        (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
+        (entry.lease_bytes, entry.lease_calls) = (0, 0);
+    }
 }
 
 /// Gives back what was acquired for a call and not used by it.

@@ -43,8 +43,7 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
             result
         };
     };
-    own.depth += 1;
-    let result = match how {
+    own.within(|own| match how {
         mode::WHOLE => whole(segment, own, args, site),
         mode::LATE => {
             let (call, _) = entry_of(site.call, args);
@@ -61,9 +60,7 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
             );
             result
         }
-    };
-    own.depth -= 1;
-    result
+    })
 }
 
 /// Makes the call as it came: through libc's own function where that is a
@@ -497,14 +494,14 @@ pub(crate) unsafe extern "C" fn bonsai_before(site: &Site, saved: &[usize; 7]) -
             // SAFETY: this thread's own state.
             unsafe { state::me(segment).as_mut() }
     {
-        own.depth += 1;
-        pay::sync(segment, own);
-        if site.call == calls::CLOSE_RANGE {
-            kind::forget_range(args.a[0], usize::MAX);
-        }
-        pay::acquire(segment, own, site.call, 0, 1, Patience::Endless);
-        count(segment, own, site.call, &args, 0);
-        own.depth -= 1;
+        own.within(|own| {
+            pay::sync(segment, own);
+            if site.call == calls::CLOSE_RANGE {
+                kind::forget_range(args.a[0], usize::MAX);
+            }
+            pay::acquire(segment, own, site.call, 0, 1, Patience::Endless);
+            count(segment, own, site.call, &args, 0);
+        });
     }
     resolve::real(site)
 }

@@ -38,7 +38,9 @@ pub(crate) struct Own {
     pub(crate) depth: u32,
     /// The page is shared with other threads.
     pub(crate) crowd: bool,
-    _pad: [u64; 5],
+    /// Where the outermost of them stands on the stack.
+    frame: usize,
+    _pad: [u64; 4],
     pub(crate) entries: [Entry; MAX_CALLS],
 }
 
@@ -61,6 +63,33 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Own>() == 4096 && size_of::<Entry>() == 32);
 const _: () = assert!(core::mem::offset_of!(Own, entries) == 64);
+
+impl Own {
+    /// Runs `f` as a call of the slow path. A handler that left an earlier one by
+    /// `siglongjmp` has taken its frame away with it: then that one is over.
+    #[inline]
+    pub(crate) fn within<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let mark = 0_u8;
+        let here = &raw const mark as usize;
+        if self.depth == 0 || here > self.frame {
+            self.depth = 0;
+            self.frame = here;
+        }
+        self.depth += 1;
+        let result = f(self);
+        self.depth = self.depth.saturating_sub(1);
+        result
+    }
+
+    /// Runs `f` as if outside: it may not come back, while the memory stays in
+    /// use (an exec in a vforked child).
+    pub(crate) fn suspended<T>(&mut self, f: impl FnOnce() -> T) -> T {
+        let depth = core::mem::replace(&mut self.depth, 0);
+        let result = f();
+        self.depth = depth;
+        result
+    }
+}
 
 // Three words in initial-exec thread storage: the thread's state, its page of
 // counters, and the distance from the latter to the former.
@@ -113,6 +142,7 @@ struct Block {
     alive: AtomicU32,
     /// Which thread has which state, by thread id; 0 for free.
     tids: [AtomicU32; BLOCK],
+    cursor: AtomicU32,
     next: AtomicPtr<Block>,
     states: [Own; BLOCK],
 }
@@ -130,6 +160,15 @@ pub(crate) fn me(segment: &'static Segment) -> *mut Own {
         return own;
     }
     set_up(segment, words)
+}
+
+/// Gives back what the calling thread holds.
+pub(crate) fn release_mine(segment: &'static Segment) {
+    // SAFETY: our own thread storage, and our own state.
+    let own = unsafe { ((*me_words())[0] as *mut Own).as_mut() };
+    if let Some(own) = own.filter(|own| !own.page.is_null()) {
+        crate::pay::release(segment, own);
+    }
 }
 
 #[cold]
@@ -193,7 +232,38 @@ fn claim_state(tid: u32) -> *mut Own {
     new_block(tid)
 }
 
+/// States looked at for dead owners whenever a thread needs one.
+const HARVEST: u32 = 4;
+
+/// Gives back what threads held that have ended: threads do not say when they go.
+fn harvest(block: &Block) {
+    let Some(segment) = segment() else { return };
+    let from = block.cursor.fetch_add(HARVEST, Ordering::Relaxed);
+    for i in 0..HARVEST {
+        let i = from.wrapping_add(i) as usize % BLOCK;
+        let Some(slot) = block.tids.get(i) else { continue };
+        let tid = slot.load(Ordering::Relaxed);
+        let pid = sys::getpid();
+        // The exchange makes this thread the only one to look at the state.
+        if tid > BUSY
+            && thread_is_dead(pid, Owner { pid, tid })
+            && slot.compare_exchange(tid, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            // SAFETY: its thread is dead, and nobody else gets it while it is busy.
+            if let (false, Some(own)) = unsafe { (block.states[i].page.is_null(), (&raw const block.states[i]).cast_mut().as_mut()) } {
+                crate::pay::release(segment, own);
+                own.page = null();
+            }
+            slot.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Marks a state that is being cleared; no thread has this id.
+const BUSY: u32 = 1;
+
 fn claim_in(block: &Block, tid: u32) -> Option<*mut Own> {
+    harvest(block);
     for pass in 0..2 {
         for (i, slot) in block.tids.iter().enumerate() {
             let seen = slot.load(Ordering::Relaxed);
