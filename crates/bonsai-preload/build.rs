@@ -21,6 +21,11 @@ fn main() {
         // the others is seen.
         "-Wl,-z,initfirst",
         "-Wl,--gc-sections",
+        // One mapping for what is read and run, one for what is written: each
+        // costs every start of a program several microseconds.
+        "-Wl,--no-rosegment",
+        "-Wl,-z,norelro",
+        "-Wl,-z,noseparate-code",
         "-nostartfiles",
     ] {
         println!("cargo::rustc-cdylib-link-arg={arg}");

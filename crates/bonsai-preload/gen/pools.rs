@@ -151,5 +151,33 @@ pub(crate) fn rust_table() -> String {
         let count = pool.expect("every body has a pool").count;
         text += &format!("    ({first}, {count}),\n");
     }
+    text + "];\n" + &facts()
+}
+
+/// The tables of calls and symbols without pointers: each of those would be
+/// relocated at every start of a program.
+fn facts() -> String {
+    use bonsai_calls::symbols::{SYMBOLS, Thunk};
+    use calls::{Class, Fd, Shape};
+    let mut text = format!("/// Bits of `fact`, by entry.\npub(crate) static FACTS: [u8; {}] = [", calls::CALLS.len());
+    for call in calls::CALLS {
+        let shape = match call.shape {
+            Shape::Count => 0,
+            Shape::In => 1,
+            Shape::Out => 2,
+        };
+        let kinds = u8::from(call.fd != Fd::Any) << 2;
+        let send = u8::from(call.classes.contains(Class::Send)) << 3;
+        let receives = call.classes.contains(Class::Recv) || call.classes.contains(Class::Accept);
+        text += &format!("{},", shape | kinds | send | u8::from(receives) << 4);
+    }
+    let names: String = SYMBOLS.iter().map(|s| s.name).collect();
+    text += &format!("];\n/// The names of the symbols, one after the other.\npub(crate) static NAMES: [u8; {}] = *b{names:?};\n", names.len());
+    text += &format!("/// Where each name ends; its entry; whether it is hand-written.\npub(crate) static SYMBOL_FACTS: [(u16, u8, bool); {}] = [", SYMBOLS.len());
+    let mut end = 0;
+    for s in SYMBOLS {
+        end += s.name.len();
+        text += &format!("({end},{},{}),", s.call, s.thunk == Thunk::Own);
+    }
     text + "];\n"
 }

@@ -79,7 +79,7 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
     let from = sys::now();
     elf::survey();
     resolve::find_single_threaded();
-    let glibc = elf::first_definition("gnu_get_libc_version").is_some();
+    let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();
     // glibc hands the environment to constructors, and has not set `environ` yet
     // when the first of them runs; musl has, and hands over nothing.
     // SAFETY: libc's own variable.
@@ -92,8 +92,9 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
         if let Some(ours) = elf::ours() {
             keep(&PRELOAD, ours.name());
         }
-        read_program();
-        // SAFETY: PR_GET_SECCOMP (21) answers 2 under a filter.
+        read_program(environment);
+        // PR_GET_SECCOMP answers 2 under a filter.
+        // SAFETY: asks only.
         GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);
         let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
             patch::libraries(segment)
@@ -160,21 +161,25 @@ fn map(path: *const u8) -> Option<&'static Segment> {
     }
 }
 
-fn read_program() {
-    let mut path = [0_u8; PATH];
-    // SAFETY: as long as the array.
-    let len = unsafe {
-        call!(
-            nr::READLINK,
-            c"/proc/self/exe".as_ptr(),
-            path.as_mut_ptr(),
-            PATH
-        )
-    };
-    let path = path
-        .get(..usize::try_from(len).unwrap_or(0))
-        .unwrap_or_default();
-    store_program(&PROGRAM, path);
+/// Finds the program's file name in the auxiliary vector (AT_EXECFN), which
+/// stands behind the environment, and spares a system call.
+fn read_program(mut environment: *const *const u8) {
+    const AT_EXECFN: usize = 31;
+    // SAFETY: the layout of a new process's stack (System V ABI, 3.4.1).
+    unsafe {
+        while !(*environment).is_null() {
+            environment = environment.add(1);
+        }
+        let mut vector = environment.add(1).cast::<[usize; 2]>();
+        while (*vector)[0] != 0 {
+            if (*vector)[0] == AT_EXECFN && (*vector)[1] != 0 {
+                let path = (*vector)[1] as *const u8;
+                store_program(&PROGRAM, core::slice::from_raw_parts(path, sys::strlen(path)));
+                return;
+            }
+            vector = vector.add(1);
+        }
+    }
 }
 
 /// Keeps the file name of a path, at most 40 bytes of it.

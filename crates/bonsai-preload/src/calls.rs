@@ -2,7 +2,8 @@
 
 use crate::amount::Args;
 use crate::kind::{self, Looked};
-use bonsai_calls::{self as calls, BY_NR, CALLS, CallId, Fd, NO_CALL};
+use crate::slots;
+use bonsai_calls::{self as calls, BY_NR, CallId, Fd, NO_CALL};
 
 /// The first entry of a system call number.
 pub(crate) fn first_entry(nr: usize) -> Option<CallId> {
@@ -18,10 +19,7 @@ pub(crate) fn entry_of(first: CallId, args: &Args) -> (CallId, Option<Looked>) {
         let decides = if to.kind == Fd::Other { from } else { to };
         return (first + kind::offset(decides.kind), Some(to));
     }
-    if CALLS
-        .get(usize::from(first))
-        .is_none_or(|c| c.fd == Fd::Any)
-    {
+    if slots::facts(first) & slots::fact::KINDS == 0 {
         return (first, None);
     }
     let looked = kind::look(args.a[0]);

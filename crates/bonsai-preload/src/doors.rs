@@ -29,6 +29,7 @@ global_asm!(
     ".set bonsai_own_fexecve, {fexecve}",
     ".set bonsai_own_posix_spawn, {spawn}",
     ".set bonsai_own_posix_spawnp, {spawnp}",
+    ".set BONSAI_GUARDED, {guarded}",
     epoch = sym crate::state::BONSAI_EPOCH,
     kinds = sym crate::kind::BONSAI_KINDS,
     single = sym crate::resolve::BONSAI_SINGLE,
@@ -45,6 +46,7 @@ global_asm!(
     fexecve = sym exec::bonsai_own_fexecve,
     spawn = sym exec::bonsai_own_posix_spawn,
     spawnp = sym exec::bonsai_own_posix_spawnp,
+    guarded = sym crate::state::GUARDED,
 );
 
 /// How the slow path is entered.

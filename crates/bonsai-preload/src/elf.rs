@@ -94,7 +94,7 @@ impl Object {
     }
 
     /// The address of a symbol that it defines in its default version.
-    fn find(&self, name: &str) -> Option<usize> {
+    fn find(&self, name: &[u8]) -> Option<usize> {
         if self.hash.is_null() || self.symbols.is_null() || self.strings.is_null() {
             return None;
         }
@@ -133,7 +133,7 @@ impl Object {
 
     /// # Safety
     /// `i` is the index of a symbol.
-    unsafe fn is(&self, i: u32, name: &str) -> bool {
+    unsafe fn is(&self, i: u32, name: &[u8]) -> bool {
         // SAFETY: by the caller.
         unsafe {
             let symbol = &*self.symbols.add(i as usize);
@@ -141,15 +141,15 @@ impl Object {
             let known = self.strings.add(symbol.name as usize);
             symbol.section != 0
                 && !hidden
-                && core::slice::from_raw_parts(known, name.len()) == name.as_bytes()
+                && core::slice::from_raw_parts(known, name.len()) == name
                 && *known.add(name.len()) == 0
         }
     }
 }
 
-fn gnu_hash(name: &str) -> u32 {
-    name.bytes()
-        .fold(5381, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
+fn gnu_hash(name: &[u8]) -> u32 {
+    name.iter()
+        .fold(5381, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(*b)))
 }
 
 /// Looks at what is mapped. At start-up only.
@@ -224,7 +224,7 @@ pub(crate) fn ours() -> Option<&'static Object> {
 }
 
 /// The next definition of a symbol behind ours, as `dlsym(RTLD_NEXT)` finds it.
-pub(crate) fn next_definition(name: &str) -> Option<(usize, &'static Object)> {
+pub(crate) fn next_definition(name: &[u8]) -> Option<(usize, &'static Object)> {
     let ours = OURS.load(Ordering::Relaxed);
     objects()
         .skip(ours.wrapping_add(1))
@@ -232,7 +232,7 @@ pub(crate) fn next_definition(name: &str) -> Option<(usize, &'static Object)> {
 }
 
 /// The first definition of a symbol, ours included.
-pub(crate) fn first_definition(name: &str) -> Option<usize> {
+pub(crate) fn first_definition(name: &[u8]) -> Option<usize> {
     objects().find_map(|object| object.find(name))
 }
 

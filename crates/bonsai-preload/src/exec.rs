@@ -299,7 +299,7 @@ pub(crate) unsafe extern "C" fn bonsai_own_fexecve(fd: usize, argv: usize, env: 
 /// only seen where it is patched, so the environment is set right beforehand.
 pub(crate) unsafe extern "C" fn bonsai_own_execvpe(file: usize, argv: usize, env: usize) -> isize {
     type Function = unsafe extern "C" fn(usize, usize, Strings) -> i32;
-    let Some((at, _)) = elf::next_definition("execvpe") else {
+    let Some((at, _)) = elf::next_definition(b"execvpe") else {
         return run(nr::EXECVE, [file, argv, env, 0, 0, 0]);
     };
     deciding(|segment, own| {
@@ -336,7 +336,7 @@ macro_rules! spawn {
             };
             deciding(|segment, own| {
                 pay::acquire(segment, own, calls::VFORK, 0, 1, Patience::Endless);
-                if $real == "posix_spawn" {
+                if $real.len() == b"posix_spawn".len() {
                     note_spawned(segment, path as *const u8);
                 }
             });
@@ -351,8 +351,8 @@ macro_rules! spawn {
     };
 }
 
-spawn!(bonsai_own_posix_spawn, "posix_spawn");
-spawn!(bonsai_own_posix_spawnp, "posix_spawnp");
+spawn!(bonsai_own_posix_spawn, b"posix_spawn");
+spawn!(bonsai_own_posix_spawnp, b"posix_spawnp");
 
 /// The child has no process id yet, so what cannot be entered is named under the
 /// parent's, in an entry of its own that the next process takes over.
@@ -401,6 +401,8 @@ core::arch::global_asm!(
     ".globl bonsai_own_syscall",
     ".hidden bonsai_own_syscall",
     "bonsai_own_syscall:",
+    "cmp rdi, 317",
+    "je 5f",
     "cmp rdi, 511",
     "ja 3f",
     "mov r11, qword ptr [rip + BONSAI_BY_NR]",
@@ -440,8 +442,26 @@ core::arch::global_asm!(
     "jmp r11",
     "4: lea r11, [rip + bonsai_symbol_sites + 32 * {syscall}]",
     "jmp bonsai_real",
+    // A program that is about to filter its own system calls does not know those
+    // of a wait: from here on only the futex call is made. 317 is seccomp, 22
+    // PR_SET_SECCOMP.
+    "5: mov byte ptr [rip + BONSAI_GUARDED], 1",
+    "jmp 3b",
+    ".globl bonsai_own_prctl",
+    ".hidden bonsai_own_prctl",
+    "bonsai_own_prctl:",
+    "cmp edi, 22",
+    "jne 6f",
+    "mov byte ptr [rip + BONSAI_GUARDED], 1",
+    "6: mov r11, qword ptr [rip + bonsai_symbol_sites + 32 * {prctl}]",
+    "test r11, r11",
+    "jz 7f",
+    "jmp r11",
+    "7: lea r11, [rip + bonsai_symbol_sites + 32 * {prctl}]",
+    "jmp bonsai_real",
     ".popsection",
     syscall = const crate::symbols::SYSCALL,
+    prctl = const crate::symbols::PRCTL,
 );
 
 /// Where `syscall` looks a number up.

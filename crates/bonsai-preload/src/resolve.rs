@@ -4,11 +4,10 @@
 use crate::amount::Args;
 use crate::elf;
 use crate::patch;
-use crate::slots::{Site, flag};
+use crate::slots::{self, SYMBOLS, Site, flag};
 use crate::state;
 use crate::sys;
-use bonsai_calls::symbols::{SYMBOLS, Thunk};
-use bonsai_calls::{self as calls, CALLS};
+use bonsai_calls as calls;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 /// libc's "no second thread has been started"; points at a zero, that is "there
@@ -18,13 +17,13 @@ pub(crate) static BONSAI_SINGLE: AtomicPtr<AtomicU8> =
 static UNKNOWN: AtomicU8 = AtomicU8::new(0);
 
 unsafe extern "C" {
-    static bonsai_targets: [AtomicUsize; SYMBOLS.len()];
-    static bonsai_first_doors: [i32; SYMBOLS.len()];
+    static bonsai_targets: [AtomicUsize; SYMBOLS];
+    static bonsai_first_doors: [i32; SYMBOLS];
 }
 
 /// Finds libc's thread indicator. At start-up.
 pub(crate) fn find_single_threaded() {
-    if let Some(at) = elf::first_definition("__libc_single_threaded") {
+    if let Some(at) = elf::first_definition(b"__libc_single_threaded") {
         BONSAI_SINGLE.store(at as *mut AtomicU8, Ordering::Relaxed);
     }
 }
@@ -51,10 +50,10 @@ pub(crate) fn real(site: &Site) -> usize {
     if known != 0 {
         return known;
     }
-    let Some(symbol) = SYMBOLS.get(site.symbol as usize) else {
+    let Some((name, ..)) = slots::symbol(site.symbol) else {
         return 0;
     };
-    let Some((at, _)) = elf::next_definition(symbol.name) else {
+    let Some((at, _)) = elf::next_definition(name) else {
         return 0;
     };
     site.ret.store(at, Ordering::Relaxed);
@@ -65,6 +64,7 @@ pub(crate) fn real(site: &Site) -> usize {
 /// From `bonsai_real` only.
 pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
     match real(site) {
+        // Not found before the libraries have been looked at.
         0 => first_door(site.symbol as usize),
         at => at,
     }
@@ -77,20 +77,20 @@ pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
 pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
     let index = site.symbol as usize;
     let door = first_door(index);
-    let Some(symbol) = SYMBOLS.get(index) else {
+    let Some((name, _, own)) = slots::symbol(site.symbol) else {
         return door;
     };
     if !crate::attach::done() {
         // Too early to say; ask again at the next call.
         return door;
     }
-    let next = elf::next_definition(symbol.name);
+    let next = elf::next_definition(name);
     let target = match next {
         None => door,
         Some((at, _)) if state::segment().is_none() => at,
         // Behind us a sanitizer or another interposer: it has to see the call,
         // and libc's patched site behind it will count it.
-        Some((at, _)) if stays_with_libc(symbol.thunk, site) => at,
+        Some((at, _)) if stays_with_libc(own, site) => at,
         Some(_) => door,
     };
     // SAFETY: one word for each symbol.
@@ -101,30 +101,27 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
 }
 
 /// Whether libc's function of that name ends in patched sites only.
-fn stays_with_libc(thunk: Thunk, site: &Site) -> bool {
-    let number = |call: calls::CallId| {
-        CALLS
-            .get(usize::from(call))
-            .map_or(0, |c| usize::from(c.nr))
-    };
-    let used: &[calls::CallId] = match site.call {
-        // libc makes these with other system calls than their names say.
-        calls::OPEN => &[calls::OPENAT],
-        calls::STAT | calls::LSTAT => &[calls::NEWFSTATAT],
-        calls::FSTAT => &[calls::NEWFSTATAT],
-        calls::SELECT => &[calls::PSELECT6],
-        calls::EXECVEAT => &[calls::EXECVE, calls::EXECVEAT],
-        calls::FORK => return false,
+fn stays_with_libc(own: bool, site: &Site) -> bool {
+    // libc makes some of these with other system calls than their names say; the
+    // numbers are those of x86-64.
+    let used: &[usize] = match site.call {
+        // openat
+        calls::OPEN => &[257],
+        // newfstatat
+        calls::STAT | calls::LSTAT | calls::FSTAT => &[262],
+        // pselect6
+        calls::SELECT => &[270],
+        calls::EXECVEAT => &[59, 322],
         // posix_spawn: what matters is the execve in it.
-        calls::VFORK if thunk == Thunk::Own => &[calls::EXECVE],
-        calls::VFORK => return false,
+        calls::VFORK if own => &[59],
+        calls::FORK | calls::VFORK => return false,
         // `syscall` itself.
-        calls::GETPPID if thunk == Thunk::Own => return false,
-        calls::PREADV2 => &[calls::PREADV2, calls::PREADV],
-        calls::PWRITEV2 => &[calls::PWRITEV2, calls::PWRITEV],
+        calls::GETPPID if own => return false,
+        calls::PREADV2 => &[327, 295],
+        calls::PWRITEV2 => &[328, 296],
         _ => return patch::all_patched(site.nr as usize),
     };
-    used.iter().all(|c| patch::all_patched(number(*c)))
+    used.iter().all(|nr| patch::all_patched(*nr))
 }
 
 /// Makes a call through the next definition of its symbol, for a thread that may

@@ -94,3 +94,36 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
         Some((starts as usize).wrapping_add_signed(start as isize))
     }
 }
+
+/// How many symbols there are.
+pub(crate) const SYMBOLS: usize = SYMBOL_FACTS.len();
+
+/// What [`FACTS`] says of an entry.
+pub(crate) mod fact {
+    /// Bytes come in.
+    pub(crate) const IN: u8 = 1;
+    /// Bytes go out.
+    pub(crate) const OUT: u8 = 2;
+    /// There is an entry for each kind of descriptor.
+    pub(crate) const KINDS: u8 = 4;
+    /// It sends on a socket.
+    pub(crate) const SENDS: u8 = 8;
+    /// It receives or accepts on a socket.
+    pub(crate) const RECEIVES: u8 = 16;
+}
+
+/// What is known of an entry; nothing of one that does not exist.
+pub(crate) fn facts(call: u8) -> u8 {
+    FACTS.get(usize::from(call)).copied().unwrap_or(0)
+}
+
+/// The name of a symbol, its entry, and whether it is hand-written.
+pub(crate) fn symbol(number: u32) -> Option<(&'static [u8], u8, bool)> {
+    let number = number as usize;
+    let (end, call, own) = SYMBOL_FACTS.get(number).copied()?;
+    let start = match number {
+        0 => 0,
+        n => SYMBOL_FACTS.get(n - 1)?.0,
+    };
+    Some((NAMES.get(usize::from(start)..usize::from(end))?, call, own))
+}

@@ -5,12 +5,12 @@ use crate::calls::{entry_of, first_entry};
 use crate::doors::mode;
 use crate::kind::{self, Looked};
 use crate::pay::{self, Patience, Timeout};
-use crate::slots::{Site, flag};
+use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
 use crate::sys::{self, call, nr};
 use crate::wait::Wait;
 use crate::{exec, resolve};
-use bonsai_calls::{self as calls, CALLS, CallId, Fd, Shape};
+use bonsai_calls::{self as calls, CallId, Fd};
 use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Segment, Unshaped};
 use core::sync::atomic::Ordering;
@@ -93,9 +93,9 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
         _ => {}
     }
     let (call, looked) = entry_of(first, args);
-    match CALLS.get(usize::from(call)).map(|c| c.shape) {
-        Some(Shape::In) => bytes_in(segment, own, call, args, site, looked),
-        Some(Shape::Out) => bytes_out(segment, own, call, args, site, looked),
+    match slots::facts(call) & (fact::IN | fact::OUT) {
+        fact::IN => bytes_in(segment, own, call, args, site, looked),
+        fact::OUT => bytes_out(segment, own, call, args, site, looked),
         _ => counted(segment, own, call, args, site),
     }
 }
@@ -139,13 +139,10 @@ const fn denied(wait: Wait) -> Option<isize> {
 
 /// The time limit of the descriptor that a call may wait for.
 fn patience(call: CallId, args: &Args) -> Patience {
-    let Some(row) = CALLS.get(usize::from(call)) else {
-        return Patience::Endless;
-    };
-    if row.classes.contains(calls::Class::Send) {
+    let facts = slots::facts(call);
+    if facts & fact::SENDS != 0 {
         Patience::Socket(args.a[0], Timeout::Send)
-    } else if row.classes.contains(calls::Class::Recv) || row.classes.contains(calls::Class::Accept)
-    {
+    } else if facts & fact::RECEIVES != 0 {
         Patience::Socket(args.a[0], Timeout::Receive)
     } else {
         Patience::Endless

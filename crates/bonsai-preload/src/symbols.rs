@@ -3,13 +3,26 @@
 use bonsai_calls::symbols::SYMBOLS;
 
 /// The number of `syscall` among the symbols.
-pub(crate) const SYSCALL: usize = {
+pub(crate) const SYSCALL: usize = number(b"syscall");
+/// The number of `prctl` among the symbols.
+pub(crate) const PRCTL: usize = number(b"prctl");
+
+const fn number(name: &[u8]) -> usize {
     let mut i = 0;
-    while !matches!(SYMBOLS[i].name.as_bytes(), b"syscall") {
+    loop {
+        let known = SYMBOLS[i].name.as_bytes();
+        let mut same = known.len() == name.len();
+        let mut k = 0;
+        while same && k < name.len() {
+            same = known[k] == name[k];
+            k += 1;
+        }
+        if same {
+            return i;
+        }
         i += 1;
     }
-    i
-};
+}
 
 macro_rules! exported {
     ($($group:ident { $(($name:ident $($rest:ident)+))* })*) => {
@@ -19,7 +32,12 @@ macro_rules! exported {
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             unsafe extern "C" fn $name() {
-                core::arch::naked_asm!(concat!("jmp qword ptr [rip + bonsai_target_", stringify!($name), "]"))
+                core::arch::naked_asm!(
+                    concat!("mov r11, qword ptr [rip + bonsai_target_", stringify!($name), "]"),
+                    "test r11, r11",
+                    concat!("jz bonsai_find_", stringify!($name)),
+                    "jmp r11",
+                )
             }
         )*)*
     };

@@ -47,7 +47,6 @@ pub(crate) mod nr {
     pub(crate) const EXECVE: usize = 59;
     pub(crate) const KILL: usize = 62;
     pub(crate) const FCNTL: usize = 72;
-    pub(crate) const READLINK: usize = 89;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const FUTEX: usize = 202;
