@@ -283,7 +283,7 @@ pub(crate) fn symbols() -> String {
             "bonsai_find_{}:\nlea r11, [rip + {record}]\njmp bonsai_find",
             s.name
         );
-        let _ = writeln!(code, ".balign 16\nbonsai_first_{}:", s.name);
+        let _ = writeln!(code, "bonsai_first_{}:", s.name);
         code += &first_door(s.name, s.call, s.thunk, &record);
     }
     code + &shared()
@@ -320,9 +320,23 @@ fn first_door(name: &str, call: u8, thunk: Thunk, record: &str) -> String {
         }
         Thunk::Plain | Thunk::Zero | Thunk::FlagsLast => {}
     }
+    // Another name for the same: the first of them does.
+    let first = SYMBOLS
+        .iter()
+        .find(|s| s.call == call && s.thunk == thunk && cancellable(s.name) == cancellable(name));
+    if let Some(first) = first.filter(|s| s.name != name) {
+        return format!("jmp bonsai_first_{}\n", first.name);
+    }
+    if thunk == Thunk::Zero {
+        let full = if call == bonsai_calls::SENDTO {
+            "sendto"
+        } else {
+            "recvfrom"
+        };
+        return format!("xor r8d, r8d\nxor r9d, r9d\njmp bonsai_first_{full}\n");
+    }
     let mut t = String::from("mov r10, rcx\n");
     match thunk {
-        Thunk::Zero => t.push_str("xor r8d, r8d\nxor r9d, r9d\n"),
         Thunk::FlagsLast => t.push_str("mov r9, r8\nxor r8d, r8d\n"),
         _ => {}
     }

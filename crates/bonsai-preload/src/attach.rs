@@ -82,10 +82,10 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
     let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();
     // glibc hands the environment to constructors, and has not set `environ` yet
     // when the first of them runs; musl has, and hands over nothing.
-    // SAFETY: libc's own variable.
     let environment = if glibc {
         environment
     } else {
+        // SAFETY: libc's own variable.
         unsafe { environ }
     };
     if let Some(segment) = ledger_in(environment).and_then(map) {
@@ -174,7 +174,10 @@ fn read_program(mut environment: *const *const u8) {
         while (*vector)[0] != 0 {
             if (*vector)[0] == AT_EXECFN && (*vector)[1] != 0 {
                 let path = (*vector)[1] as *const u8;
-                store_program(&PROGRAM, core::slice::from_raw_parts(path, sys::strlen(path)));
+                store_program(
+                    &PROGRAM,
+                    core::slice::from_raw_parts(path, sys::strlen(path)),
+                );
                 return;
             }
             vector = vector.add(1);

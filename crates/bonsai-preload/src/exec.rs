@@ -42,7 +42,7 @@ unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
 ///
 /// # Safety
 /// `environment` is an array of C strings that ends in a null pointer, or null.
-unsafe fn with_environment<T>(environment: Strings, next: impl FnOnce(Strings) -> T) -> T {
+unsafe fn with_environment(environment: Strings, next: &mut dyn FnMut(Strings) -> isize) -> isize {
     let (path, ledger) = (preload_path(), ledger_variable());
     if path.is_empty() || ledger.is_empty() {
         return next(environment);
@@ -143,7 +143,7 @@ pub(crate) fn at_site(segment: &'static Segment, own: &mut Own, args: &mut Args)
     let result = own.suspended(|| {
         // SAFETY: the program's own arguments.
         unsafe {
-            with_environment(given[at + 2] as Strings, |environment| {
+            with_environment(given[at + 2] as Strings, &mut |environment| {
                 let mut a = given;
                 a[at + 2] = environment as usize;
                 sys::syscall(number, a)
@@ -162,7 +162,7 @@ fn getpid_is_own() -> bool {
     attach::registered() == sys::getpid()
 }
 
-const AT_FDCWD: usize = -100_isize as usize;
+const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 
 /// Looks at a program about to be run, and enters it into the ledger if it
 /// cannot be covered. Returns what the entry said before.
@@ -214,10 +214,6 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
     // Set-user-ID and set-group-ID bits; as the user it would change to, the
     // loader does not mind.
     let mode = stat[3] & 0o6000;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "st_uid is the upper half of the word"
-    )]
     let owner = (stat[3] >> 32) as u32;
     // SAFETY: geteuid has no arguments.
     if mode & 0o4000 != 0 && unsafe { call!(107) } != isize::try_from(owner).unwrap_or(-1) {
@@ -236,7 +232,7 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
 }
 
 /// Runs `with` on the thread's state, if the process has a ledger.
-fn deciding(with: impl FnOnce(&'static Segment, &mut Own)) {
+fn deciding(with: &mut dyn FnMut(&'static Segment, &mut Own)) {
     if let Some(segment) = state::segment() {
         // SAFETY: this thread's own state.
         if let Some(own) = unsafe { state::me(segment).as_mut() } {
@@ -251,7 +247,7 @@ fn deciding(with: impl FnOnce(&'static Segment, &mut Own)) {
 fn run(number: usize, a: [usize; 6]) -> isize {
     let mut args = Args { a, nr: number };
     let mut result = None;
-    deciding(|segment, own| result = Some(at_site(segment, own, &mut args)));
+    deciding(&mut |segment, own| result = Some(at_site(segment, own, &mut args)));
     // SAFETY: the program's own call.
     let result = result.unwrap_or_else(|| unsafe { sys::syscall(number, a) });
     sys::to_errno(result)
@@ -302,13 +298,13 @@ pub(crate) unsafe extern "C" fn bonsai_own_execvpe(file: usize, argv: usize, env
     let Some((at, _)) = elf::next_definition(b"execvpe") else {
         return run(nr::EXECVE, [file, argv, env, 0, 0, 0]);
     };
-    deciding(|segment, own| {
+    deciding(&mut |segment, own| {
         pay::acquire(segment, own, calls::EXECVE, 0, 1, Patience::Endless);
     });
     // SAFETY: libc's function with the program's arguments.
     unsafe {
         let function = core::mem::transmute::<usize, Function>(at);
-        with_environment(env as Strings, |environment| {
+        with_environment(env as Strings, &mut |environment| {
             function(file, argv, environment) as isize
         })
     }
@@ -334,7 +330,7 @@ macro_rules! spawn {
             let Some((at, _)) = elf::next_definition($real) else {
                 return ENOSYS;
             };
-            deciding(|segment, own| {
+            deciding(&mut |segment, own| {
                 pay::acquire(segment, own, calls::VFORK, 0, 1, Patience::Endless);
                 if $real.len() == b"posix_spawn".len() {
                     note_spawned(segment, path as *const u8);
@@ -343,7 +339,7 @@ macro_rules! spawn {
             // SAFETY: libc's function with the program's arguments.
             unsafe {
                 let function = core::mem::transmute::<usize, Function>(at);
-                with_environment(env as Strings, |environment| {
+                with_environment(env as Strings, &mut |environment| {
                     function(pid, path, actions, attributes, argv, environment) as isize
                 })
             }

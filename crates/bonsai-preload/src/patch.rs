@@ -90,7 +90,7 @@ fn library(segment: &Segment, object: &Object) -> Reason {
         let wanted = BY_NR
             .get(usize::from(site.nr))
             .is_some_and(|c| *c != NO_CALL)
-            && !matches!(site.nr, 56 | 57 | 58);
+            && !matches!(site.nr, 56..=58);
         if let (true, Some(slot)) = (wanted, found.get_mut(n)) {
             *slot = site;
             n += 1;
@@ -212,7 +212,7 @@ fn from_text(object: &Object, add: &mut impl FnMut(Found)) {
         // SAFETY: a mapped segment of the object.
         let text = unsafe { core::slice::from_raw_parts(start as *const u8, h.len) };
         let mut sites = [None; SITES];
-        let wanted = bonsai_sites::scan(text)
+        let wanted = bonsai_sites::guess(text)
             .filter(|s| BY_NR.get(usize::from(s.nr)).is_some_and(|c| *c != NO_CALL));
         for (slot, site) in sites.iter_mut().zip(wanted) {
             *slot = Some(site);

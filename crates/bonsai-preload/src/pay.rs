@@ -124,7 +124,9 @@ pub(crate) fn acquire(
     patience: Patience,
 ) -> Wait {
     let goal = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let Some(entry) = own.entries.get(usize::from(call)) else { return Wait::Due };
+    let Some(entry) = own.entries.get(usize::from(call)) else {
+        return Wait::Due;
+    };
     let (held, piece) = (entry.bytes, i64::from(entry.piece));
     let mut level = held;
     let mut deadline = None;
@@ -134,7 +136,10 @@ pub(crate) fn acquire(
             *deadline.get_or_insert_with(|| patience.limit(now))
         });
         if end != Wait::Due {
-            let beyond = own.entries.get(usize::from(call)).map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
+            let beyond = own
+                .entries
+                .get(usize::from(call))
+                .map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
             give_back(segment, own, call, u64::try_from(beyond).unwrap_or(0), 0);
             return end;
         }
@@ -172,7 +177,11 @@ fn reach(
     let has_bytes = mask & byte_buckets != 0;
     let has_calls = mask & !byte_buckets != 0;
     let short_bytes = short(has_bytes, entry.bytes, level);
-    let short_calls = short(has_calls, entry.calls, i64::try_from(calls).unwrap_or(i64::MAX));
+    let short_calls = short(
+        has_calls,
+        entry.calls,
+        i64::try_from(calls).unwrap_or(i64::MAX),
+    );
     if short_bytes == 0 && short_calls == 0 {
         return Wait::Due;
     }

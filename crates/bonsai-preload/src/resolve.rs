@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
         Some(_) => door,
     };
     // SAFETY: one word for each symbol.
-    if let Some(word) = unsafe { (*(&raw const bonsai_targets)).get(index) } {
+    if let Some(word) = unsafe { bonsai_targets.get(index) } {
         word.store(target, Ordering::Relaxed);
     }
     target
@@ -126,7 +126,6 @@ fn stays_with_libc(own: bool, site: &Site) -> bool {
 
 /// Makes a call through the next definition of its symbol, for a thread that may
 /// be cancelled in it. The result is raw.
-#[expect(clippy::cast_possible_wrap, reason = "errno is a small number")]
 pub(crate) fn forward(args: &Args, site: &Site) -> Option<isize> {
     type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> isize;
     let at = real(site);
@@ -143,7 +142,7 @@ pub(crate) fn forward(args: &Args, site: &Site) -> Option<isize> {
         function(a[0], a[1], a[2], a[3], a[4], a[5])
     };
     // Functions that return int leave the upper half of the register undefined.
-    let failed = result == -1 || result as u32 == u32::MAX;
+    let failed = result.cast_unsigned() & 0xffff_ffff == 0xffff_ffff;
     Some(if failed {
         -(sys::errno() as isize)
     } else {

@@ -68,10 +68,9 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
 fn make(args: &Args, site: &Site) -> isize {
     if site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE
         && !resolve::single_threaded()
+        && let Some(result) = resolve::forward(args, site)
     {
-        if let Some(result) = resolve::forward(args, site) {
-            return result;
-        }
+        return result;
     }
     // SAFETY: the program's own call with its own arguments.
     unsafe { sys::syscall(args.nr, args.a) }

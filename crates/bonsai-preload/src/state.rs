@@ -143,7 +143,7 @@ struct Block {
     /// Which thread has which state, by thread id; 0 for free.
     tids: [AtomicU32; BLOCK],
     cursor: AtomicU32,
-    next: AtomicPtr<Block>,
+    next: AtomicPtr<Self>,
     states: [Own; BLOCK],
 }
 
@@ -241,16 +241,25 @@ fn harvest(block: &Block) {
     let from = block.cursor.fetch_add(HARVEST, Ordering::Relaxed);
     for i in 0..HARVEST {
         let i = from.wrapping_add(i) as usize % BLOCK;
-        let Some(slot) = block.tids.get(i) else { continue };
+        let Some(slot) = block.tids.get(i) else {
+            continue;
+        };
         let tid = slot.load(Ordering::Relaxed);
         let pid = sys::getpid();
         // The exchange makes this thread the only one to look at the state.
         if tid > BUSY
             && thread_is_dead(pid, Owner { pid, tid })
-            && slot.compare_exchange(tid, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && slot
+                .compare_exchange(tid, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
         {
             // SAFETY: its thread is dead, and nobody else gets it while it is busy.
-            if let (false, Some(own)) = unsafe { (block.states[i].page.is_null(), (&raw const block.states[i]).cast_mut().as_mut()) } {
+            if let (false, Some(own)) = unsafe {
+                (
+                    block.states[i].page.is_null(),
+                    (&raw const block.states[i]).cast_mut().as_mut(),
+                )
+            } {
                 crate::pay::release(segment, own);
                 own.page = null();
             }
@@ -317,7 +326,7 @@ fn new_block(tid: u32) -> *mut Own {
         unsafe {
             (*block)
                 .next
-                .store(if usable { head } else { null_mut() }, Ordering::Relaxed)
+                .store(if usable { head } else { null_mut() }, Ordering::Relaxed);
         };
         match BLOCKS.compare_exchange(head, block, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: as above.

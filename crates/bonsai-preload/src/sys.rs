@@ -20,12 +20,53 @@ pub(crate) unsafe fn syscall(nr: usize, a: [usize; 6]) -> isize {
     result
 }
 
+/// What can be an argument of a system call.
+pub(crate) trait Word {
+    fn word(self) -> usize;
+}
+
+macro_rules! words {
+    ($($type:ty => |$value:ident| $word:expr;)*) => {
+        $(impl Word for $type {
+            #[inline(always)]
+            fn word(self) -> usize {
+                let $value = self;
+                $word
+            }
+        })*
+    };
+}
+
+words! {
+    usize => |n| n;
+    isize => |n| n.cast_unsigned();
+    u32 => |n| n as usize;
+    i32 => |n| (n as isize).cast_unsigned();
+}
+
+impl<T> Word for *const T {
+    #[inline(always)]
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
+impl<T> Word for *mut T {
+    #[inline(always)]
+    fn word(self) -> usize {
+        self as usize
+    }
+}
+
 macro_rules! call {
     ($nr:expr $(, $arg:expr)*) => {{
-        let given = [$($arg as usize),*];
+        let given: &[usize] = &[$($crate::sys::Word::word($arg)),*];
         let mut all = [0_usize; 6];
         let mut i = 0;
-        while i < given.len() { all[i] = given[i]; i += 1; }
+        while i < given.len() {
+            all[i] = given[i];
+            i += 1;
+        }
         $crate::sys::syscall($nr, all)
     }};
 }

@@ -48,11 +48,13 @@ extern crate std;
 mod branch;
 mod insn;
 mod notes;
+mod quick;
 mod scan;
 mod start;
 
 pub use branch::{branch_into, reject_branch_targets};
 pub use notes::build_id;
+pub use quick::guess;
 pub use scan::{Scan, scan};
 
 /// Length in bytes of a site: the `syscall` and the comparison after it.
