@@ -30,7 +30,9 @@ impl Segment {
         let open = Curve {
             rate_milli: 0,
             burst: 1 << 62,
-            anchor_units: self.lines[bucket].issued.load(Ordering::Relaxed),
+            anchor_units: self.lines[bucket]
+                .issued(self.lines[bucket].generation())
+                .load(Ordering::Relaxed),
             anchor_fraction: 0,
             anchor_ns: 0,
         };
@@ -38,12 +40,12 @@ impl Segment {
     }
 
     /// Puts the copy into force that [`Segment::begin_change`] has prepared, and
-    /// makes the tickets of `lifted` buckets void. Returns the new epoch.
-    pub(crate) fn end_change(&self, lifted: &[usize]) -> u32 {
-        for bucket in lifted {
+    /// makes the tickets of the buckets `anew` void. Returns the new epoch.
+    pub(crate) fn end_change(&self, anew: &[usize]) -> u32 {
+        for bucket in anew {
             self.lines[*bucket]
                 .generation
-                .fetch_add(1, Ordering::Relaxed);
+                .fetch_add(1, Ordering::Release);
         }
         let mut next = self.epoch().wrapping_add(1);
         if next == 0 {

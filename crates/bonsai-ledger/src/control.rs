@@ -8,6 +8,12 @@ use bonsai_calls::{CALLS, Selection};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// A rate that drops to less than this part of what it was makes its line start
+/// anew: those who wait in it hold tickets with leases and pieces of the old rate,
+/// which could take hours under the new one. After smaller changes everybody keeps
+/// their place.
+const MUCH_LESS: u64 = 2;
+
 /// One limit in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -33,7 +39,7 @@ pub struct Editor<'a> {
     _lock: OwnedFd,
     now: u64,
     next: usize,
-    stale: Vec<usize>,
+    anew: Vec<usize>,
 }
 
 impl Ledger {
@@ -67,7 +73,7 @@ impl Ledger {
             _lock: lock,
             now,
             next,
-            stale: Vec::new(),
+            anew: Vec::new(),
         })
     }
 
@@ -90,7 +96,7 @@ impl Ledger {
                         rate_milli: curve.rate_milli,
                         burst: curve.burst.saturating_add(leases),
                         bucket: i,
-                        level: curve.level(self.lines[i].issued.load(Ordering::Relaxed), now),
+                        level: curve.level(self.lines[i].issued(self.lines[i].generation()).load(Ordering::Relaxed), now),
                     }
                 })
                 .collect()
@@ -175,11 +181,17 @@ impl Editor<'_> {
         let split = Split::of(burst.max(1));
         if let Some(i) = self.find(name, bytes) {
             let (curve, _) = config.curves[i].load();
-            ledger.lines[i].raise(&curve, self.now);
-            config.curves[i].store(
-                &curve.retune(rate_milli, split.curve, self.now),
-                split.leases,
-            );
+            let line = &ledger.lines[i];
+            line.raise(&curve, self.now);
+            let retuned = curve.retune(rate_milli, split.curve, self.now);
+            config.curves[i].store(&retuned, split.leases);
+            if rate_milli < curve.rate_milli / MUCH_LESS {
+                // The line starts anew with an empty bucket, in the other counter.
+                let next = line.generation().wrapping_add(1);
+                let empty = retuned.floor(self.now).wrapping_add(retuned.burst);
+                line.issued(next).store(empty, Ordering::Relaxed);
+                self.anew.push(i);
+            }
             return Ok(());
         }
         let used = |c: &crate::config::Config| {
@@ -194,9 +206,9 @@ impl Editor<'_> {
                 "{name}: all {BUCKETS} limits of the service are in use"
             )));
         };
-        ledger.lines[i].generation.fetch_add(1, Ordering::Relaxed);
         store_text(&ledger.labels[i].name, name);
-        let issued = ledger.lines[i].issued.load(Ordering::Relaxed);
+        let line = &ledger.lines[i];
+        let issued = line.issued(line.generation()).load(Ordering::Relaxed);
         config.curves[i].store(
             &Curve::empty(rate_milli, split.curve, issued, self.now),
             split.leases,
@@ -221,7 +233,7 @@ impl Editor<'_> {
             if let Some(i) = self.find(name, bytes) {
                 found = true;
                 self.ledger.lift(self.next, i);
-                self.stale.push(i);
+                self.anew.push(i);
             }
         }
         found
@@ -229,8 +241,7 @@ impl Editor<'_> {
 
     /// Puts the change into force, wakes every sleeper, and returns the new epoch.
     pub fn commit(self) -> u32 {
-        // Tickets of lifted limits are not waited for any more.
-        let next = self.ledger.end_change(&self.stale);
+        let next = self.ledger.end_change(&self.anew);
         wake(self.ledger);
         next
     }

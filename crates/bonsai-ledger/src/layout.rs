@@ -144,13 +144,14 @@ pub enum Unshaped {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct BucketLine {
-    /// Units ever asked for.
-    pub issued: AtomicU64,
+    /// Units ever asked for, by the lowest bit of `generation`.
+    pub issued: [AtomicU64; 2],
     /// Units out as leases, and in the upper half the epoch they belong to.
     pub leased: AtomicU64,
-    /// Which limit this line belongs to: advances when it is given to another.
+    /// Advances when the line starts anew: when it is given to another limit, and
+    /// when its rate drops so far that waiting in the old order means nothing.
     pub generation: AtomicU32,
-    pub(crate) _pad: [AtomicU32; 3],
+    pub(crate) _pad: AtomicU32,
 }
 
 /// The name of a limit.

@@ -98,7 +98,7 @@ mod made {
     zero! {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
-            process_cursor processes_lost unshaped flags _pad1 longest_wait_ns
+            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns
         }
         Config { masks byte_buckets _pad curves }
         BucketLine { issued leased generation _pad }

@@ -65,13 +65,13 @@ impl Ledger {
         let mut totals: Vec<CallTotals> = (0..CALLS.len())
             .map(|call| {
                 let mut delays = LogHistogram::default();
-                let mut waited_ns = 0;
+                let mut waited_ns = 0_u64;
                 for shard in &self.delays {
                     let row = &shard.rows[call];
                     for (i, bucket) in row.buckets.iter().enumerate() {
                         delays.add(i, bucket.load(Ordering::Relaxed));
                     }
-                    waited_ns += row.sum_ns.load(Ordering::Relaxed);
+                    waited_ns = row.sum_ns.load(Ordering::Relaxed).saturating_add(waited_ns);
                 }
                 let (calls, bytes) = self.crowd.counts[call].load();
                 CallTotals {
@@ -86,8 +86,8 @@ impl Ledger {
         for (_, page) in self.pages() {
             for total in &mut totals {
                 let (calls, bytes) = page.counts[total.call].load();
-                total.calls += calls;
-                total.bytes += bytes;
+                total.calls = total.calls.saturating_add(calls);
+                total.bytes = total.bytes.saturating_add(bytes);
             }
         }
         totals
@@ -97,14 +97,14 @@ impl Ledger {
     /// threads beyond the pages' number are in the totals only.
     #[must_use]
     pub fn process_counts(&self, pid: u32) -> Vec<(u64, u64)> {
-        let mut counts = vec![(0, 0); CALLS.len()];
+        let mut counts = vec![(0_u64, 0_u64); CALLS.len()];
         for (owner, page) in self.pages() {
             if owner.is_some_and(|o| o.pid == pid) {
                 for (i, sum) in counts.iter_mut().enumerate() {
                     let (calls, bytes) = page.counts[i].load();
                     let (base_calls, base_bytes) = page.counts[i].load_base();
-                    sum.0 += calls.saturating_sub(base_calls);
-                    sum.1 += bytes.saturating_sub(base_bytes);
+                    sum.0 = calls.saturating_sub(base_calls).saturating_add(sum.0);
+                    sum.1 = bytes.saturating_sub(base_bytes).saturating_add(sum.1);
                 }
             }
         }

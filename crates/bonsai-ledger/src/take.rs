@@ -2,7 +2,7 @@
 
 use crate::config::consistent;
 use crate::layout::{BUCKETS, BucketLine, Segment};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use bonsai_bucket::Curve;
 
 /// The most buckets one call can draw on.
@@ -44,19 +44,31 @@ impl Tickets {
 }
 
 impl BucketLine {
+    /// The counter of a generation.
+    #[must_use]
+    pub const fn issued(&self, generation: u32) -> &AtomicU64 {
+        &self.issued[(generation & 1) as usize]
+    }
+
+    /// The generation now in use.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Takes a ticket for `units`: first come, first served.
-    pub fn take(&self, curve: &Curve, units: u64, now: u64) -> u64 {
-        let mut issued = self.issued.load(Ordering::Relaxed);
+    pub fn take(&self, generation: u32, curve: &Curve, units: u64, now: u64) -> u64 {
+        let counter = self.issued(generation);
+        let mut issued = counter.load(Ordering::Relaxed);
         loop {
             let floor = curve.raised(issued, now);
             if floor == issued {
-                return self
-                    .issued
+                return counter
                     .fetch_add(units, Ordering::Relaxed)
                     .wrapping_add(units);
             }
             let ticket = floor.wrapping_add(units);
-            match self.issued.compare_exchange_weak(
+            match counter.compare_exchange_weak(
                 issued,
                 ticket,
                 Ordering::Relaxed,
@@ -70,12 +82,13 @@ impl BucketLine {
 
     /// Gives units back.
     pub fn refund(&self, units: u64) {
-        self.issued.fetch_sub(units, Ordering::Relaxed);
+        self.issued(self.generation())
+            .fetch_sub(units, Ordering::Relaxed);
     }
 
     /// Raises an idle bucket to its floor, as a change of its curve requires.
     pub fn raise(&self, curve: &Curve, now: u64) {
-        self.take(curve, 0, now);
+        self.take(self.generation(), curve, 0, now);
     }
 
     /// Takes up to `units` of the lease budget under the limits of `epoch`;
@@ -178,10 +191,10 @@ impl Segment {
             let is_bytes = byte_buckets & (1 << i) != 0;
             let units = if is_bytes { bytes } else { calls };
             let line = &self.lines[i];
-            let generation = line.generation.load(Ordering::Relaxed);
+            let generation = line.generation();
             let (curve, _) = self.curve(i);
             taken.tickets[usize::from(taken.len)] = Ticket {
-                position: line.take(&curve, units, now),
+                position: line.take(generation, &curve, units, now),
                 generation,
                 bucket: i as u8,
                 bytes: is_bytes,
@@ -203,6 +216,15 @@ impl Segment {
             }
         }
         due
+    }
+
+    /// Whether the line of one of the tickets has started anew: its place there is
+    /// void, and the call has to take new ones under the limits now in force.
+    #[must_use]
+    pub fn stale(&self, tickets: &Tickets) -> bool {
+        tickets
+            .iter()
+            .any(|t| self.lines[usize::from(t.bucket)].generation() != t.generation)
     }
 
     /// Gives back what a call did not use.

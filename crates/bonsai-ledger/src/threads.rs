@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 const PROBES: u32 = 16;
 
 /// How many entries near its number a process looks at.
-const PROCESS_PROBES: usize = 64;
+const PROCESS_PROBES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// A thread of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,14 +166,16 @@ impl Segment {
         }
         for entry in (0..PROCESS_PROBES).map(near) {
             let seen = entry.pid.load(Ordering::Relaxed);
-            let usable = seen == 0 || dead(seen);
-            if usable
-                && entry
-                    .pid
-                    .compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
+            // Another thread of this process may just be describing it.
+            if seen != 0 && seen != pid && !dead(seen) {
+                continue;
+            }
+            match entry
+                .pid
+                .compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed)
             {
-                return Some(entry);
+                Err(other) if other != pid => {}
+                _ => return Some(entry),
             }
         }
         self.header.processes_lost.fetch_add(1, Ordering::Relaxed);

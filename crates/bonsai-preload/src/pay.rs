@@ -124,28 +124,41 @@ pub(crate) fn acquire(
     patience: Patience,
 ) -> Wait {
     let goal = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let Some(entry) = own.entries.get(usize::from(call)) else {
-        return Wait::Due;
-    };
-    let (held, piece) = (entry.bytes, i64::from(entry.piece));
-    let mut level = held;
+    let held = own.entries.get(usize::from(call)).map_or(0, |e| e.bytes);
     let mut deadline = None;
     loop {
-        level = level.saturating_add(piece).min(goal).max(held.min(goal));
-        let end = reach(segment, own, call, level, calls, |now| {
-            *deadline.get_or_insert_with(|| patience.limit(now))
-        });
-        if end != Wait::Due {
-            let beyond = own
-                .entries
-                .get(usize::from(call))
-                .map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
-            give_back(segment, own, call, u64::try_from(beyond).unwrap_or(0), 0);
-            return end;
-        }
-        if level >= goal {
+        let Some(entry) = own.entries.get(usize::from(call)) else {
             return Wait::Due;
+        };
+        let piece = i64::from(entry.piece);
+        let level = entry.bytes.saturating_add(piece).min(goal).max(entry.bytes.min(goal));
+        let limit = |now| *deadline.get_or_insert_with(|| patience.limit(now));
+        match reach(segment, own, call, level, calls, limit) {
+            Wait::Due if level >= goal => return Wait::Due,
+            Wait::Due => {}
+            Wait::Changed => resync(segment, own, call),
+            end => {
+                let beyond = own
+                    .entries
+                    .get(usize::from(call))
+                    .map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
+                give_back(segment, own, call, u64::try_from(beyond).unwrap_or(0), 0);
+                return end;
+            }
         }
+    }
+}
+
+/// Follows a change of limits in the middle of a call: what has been paid for it
+/// so far stays.
+fn resync(segment: &Segment, own: &mut Own, call: CallId) {
+    let paid = own.entries.get(usize::from(call)).map_or(0, |e| e.bytes);
+    sync(segment, own);
+    if let Some(entry) = own.entries.get_mut(usize::from(call))
+        && entry.bytes < UNLIMITED / 2
+        && paid < UNLIMITED / 2
+    {
+        entry.bytes = paid;
     }
 }
 
@@ -164,6 +177,9 @@ fn reach(
     let alone = own.depth <= 1 && !own.crowd;
     let tid = own.tid as usize;
     let (epoch, mask, byte_buckets) = segment.mask(call);
+    if !own.crowd && own.epoch.load(Ordering::Relaxed) != epoch {
+        return Wait::Changed;
+    }
     let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return Wait::Due;
     };

@@ -130,7 +130,7 @@ fn credit_call(segment: &Segment, own: &mut Own, call: CallId) {
 /// The error that a wait which ended early gives the call.
 const fn denied(wait: Wait) -> Option<isize> {
     match wait {
-        Wait::Due => None,
+        Wait::Due | Wait::Changed => None,
         Wait::Interrupted => Some(sys::EINTR),
         Wait::TimedOut => Some(sys::EAGAIN),
     }

@@ -18,6 +18,8 @@ pub(crate) enum Wait {
     Due,
     /// A signal handler ran, and the call has to end with `EINTR`.
     Interrupted,
+    /// The limits have changed so much that the call has to queue again.
+    Changed,
     /// The descriptor's own time limit is over: the call ends with `EAGAIN`.
     TimedOut,
 }
@@ -35,8 +37,8 @@ const PR_GET_TIMERSLACK: usize = 30;
 
 static NO_WAITV: AtomicBool = AtomicBool::new(false);
 
-/// Waits until `tickets` are due, or until the instant `limit`. Returns how it
-/// ended and the instant.
+/// Waits until `tickets` are due, or void, or until the instant `limit`. Returns
+/// how it ended and the instant.
 pub(crate) fn until_due(
     segment: &Segment,
     tickets: &Tickets,
@@ -46,6 +48,9 @@ pub(crate) fn until_due(
     let mut slack: isize = 0;
     let end = loop {
         let epoch = segment.epoch();
+        if segment.stale(tickets) {
+            break Wait::Changed;
+        }
         let due = segment.due(tickets, now);
         if due <= now {
             break Wait::Due;

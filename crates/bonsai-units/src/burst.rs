@@ -12,7 +12,7 @@ use crate::rate::{Rate, Unit};
 
 /// The burst where none is given: small, because a bucket of one second's worth
 /// is off by 900 % over 100 ms.
-pub const DEFAULT_BURST: Duration = Duration::from_millis(10);
+pub const DEFAULT_BURST: Duration = Duration::from_millis(20);
 
 /// How far ahead of its rate a service may be, in time, bytes or calls.
 ///
