@@ -131,7 +131,7 @@ fn bursts_are_read_and_printed() {
         assert_eq!(burst.to_string(), exact, "{text}");
     }
     assert_eq!(Burst::default(), Burst::Time(DEFAULT_BURST));
-    assert_eq!(Burst::default().to_string(), "10ms");
+    assert_eq!(Burst::default().to_string(), "20ms");
 }
 
 #[test]
