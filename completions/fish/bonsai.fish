@@ -1,0 +1,68 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_bonsai_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_bonsai_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_bonsai_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_bonsai_using_subcommand
+    set -l cmd (__fish_bonsai_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c bonsai -n "__fish_bonsai_needs_command" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_needs_command" -s V -l version -d 'Print version'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "run" -d 'Start a program as a service, under limits'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "status" -d 'Show services: rates asked and got, waits, processes, and what is not covered'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "top" -d 'Show services live in the terminal'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "set" -d 'Change limits of a running service'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse a program that cannot be shaped, instead of warning'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'Say at the end what was covered, also when everything was'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l json -d 'At the end, write the counters of the service as JSON to standard error'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s i -l interval -d 'How long to measure what each limit gets' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s w -l watch -d 'Again and again, until interrupted'
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -l json -d 'As JSON; with --watch, one line each time'
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s i -l interval -d 'Time between two pictures, and over which rates are measured' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand top" -l once -d 'Print one picture as text and end; needs no terminal'
+complete -c bonsai -n "__fish_bonsai_using_subcommand top" -l json -d 'One line of JSON each time instead of a picture; needs no terminal'
+complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "run" -d 'Start a program as a service, under limits'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "status" -d 'Show services: rates asked and got, waits, processes, and what is not covered'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "top" -d 'Show services live in the terminal'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "set" -d 'Change limits of a running service'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run status top set stats audit doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

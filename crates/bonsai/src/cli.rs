@@ -1,0 +1,331 @@
+//! The command line: every option, once, for the parser, the help, the manual
+//! pages, the completions and the reference.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bonsai_calls::{CLASSES, Class, names};
+use bonsai_units::parse_duration;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+/// Shapes the input and output of unmodified programs, live and without root.
+///
+/// A service is a program, with all processes that it starts, under limits that
+/// belong to all of them together. A limit names a call or a class of calls, and
+/// may be changed at any time; calls that are too early wait.
+#[derive(Debug, Parser)]
+#[command(name = "bonsai", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Letters of a line of names, so that no terminal breaks it.
+const LINE: usize = 76;
+
+const EXAMPLES: &str = "\
+Examples:
+  bonsai run --name web --limit send=80Mbit/s -- nginx -g 'daemon off;'
+  bonsai status
+  bonsai set web send=40Mbit/s
+  bonsai set web send=unlimited
+  bonsai doctor /usr/sbin/nginx";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+    Top(Top),
+    Set(Set),
+    Stats(Stats),
+    Audit(Audit),
+    Doctor(Doctor),
+    Gen(Gen),
+}
+
+/// Start a program as a service, under limits.
+///
+/// The program is started unchanged, with its arguments, environment, terminal
+/// and working folder. What it starts in turn belongs to the service, too, and
+/// shares its limits. The exit code is the program's, or 128 and the number of
+/// the signal that ended it; 2 for bad input, 126 if the program cannot be
+/// executed, 127 if it was not found.
+#[derive(Args, Debug)]
+#[command(override_usage = "bonsai run [OPTIONS] [--] PROGRAM [ARGS]...")]
+#[command(after_help = RUN_EXAMPLES, after_long_help = run_long_help())]
+pub(crate) struct Run {
+    /// Name of the service: letters, digits, `.`, `_`, `-`; at most 63.
+    ///
+    /// Without it, the program's file name is taken, with -2, -3 and so on
+    /// appended while it is in use. A given name that is in use is refused.
+    #[arg(long, short)]
+    pub(crate) name: Option<String>,
+
+    /// A limit on a call or class, such as read=10MB/s; may be repeated.
+    ///
+    /// The rate is in bytes (10MB/s, 10MiB/s, 80Mbit/s) or in calls (100/s). The
+    /// burst says how far ahead of its rate the service may be: a time, an
+    /// amount of bytes, or calls; 10ms where nothing is said. A call under
+    /// several limits waits for the latest.
+    #[arg(long = "limit", short, value_name = "NAME=RATE[:burst=B]")]
+    pub(crate) limits: Vec<String>,
+
+    /// Limits from a TOML file; --limit replaces those of the same name.
+    #[arg(long = "limits", short = 'f', value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Enter through exported symbols only; do not touch the code of libc.
+    ///
+    /// Calls that libc makes inside itself (stdio, name lookups, asynchronous
+    /// I/O) then go unseen and unlimited.
+    #[arg(long)]
+    pub(crate) no_patch: bool,
+
+    /// Refuse a program that cannot be shaped, instead of warning.
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Say at the end what was covered, also when everything was.
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+
+    /// At the end, write the counters of the service as JSON to standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The program, and its arguments after it.
+    #[arg(
+        trailing_var_arg = true,
+        required = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  bonsai run --limit read=10MB/s -- cp big.iso elsewhere/
+  bonsai run --name vod --limit read=10MB/s --limit send=80Mbit/s -- nginx -c vod.conf
+  bonsai run --limit open=100/s --limit write=5MB/s:burst=1MB -- ./anything
+  bonsai run --limits limits.toml -- ./anything";
+
+fn run_long_help() -> String {
+    let mut text = String::from("Classes of calls that a limit may be on:\n");
+    for (_, name, about) in CLASSES {
+        text.push_str(&format!("  {name:<9} {about}\n"));
+    }
+    text.push_str("\nSingle calls that a limit may be on:\n");
+    let calls = names().filter(|name| Class::by_name(name).is_none());
+    let mut line = String::from(" ");
+    for call in calls {
+        if line.len() + 1 + call.len() > LINE {
+            text.push_str(&line);
+            text.push('\n');
+            line = String::from(" ");
+        }
+        line.push(' ');
+        line.push_str(call);
+    }
+    format!("{text}{line}\n\n{RUN_EXAMPLES}")
+}
+
+/// Show services: rates asked and got, waits, processes, and what is not covered.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai status
+  bonsai status vod --json
+  bonsai status --watch")]
+pub(crate) struct Status {
+    /// Only this service.
+    pub(crate) service: Option<String>,
+
+    /// How long to measure what each limit gets.
+    #[arg(long, short, value_name = "TIME", default_value = "500ms", value_parser = interval)]
+    pub(crate) interval: Duration,
+
+    /// Again and again, until interrupted.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+
+    /// As JSON; with --watch, one line each time.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show services live in the terminal.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Keys: arrow keys choose a limit, q quits.
+
+Examples:
+  bonsai top
+  bonsai top vod --interval 200ms
+  bonsai top --once")]
+pub(crate) struct Top {
+    /// Only this service.
+    pub(crate) service: Option<String>,
+
+    /// Time between two pictures, and over which rates are measured.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+
+    /// Print one picture as text and end; needs no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// One line of JSON each time instead of a picture; needs no terminal.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Change limits of a running service.
+///
+/// All limits of one call of this command come into force together, within
+/// milliseconds, also for calls that are waiting.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai set vod send=40Mbit/s
+  bonsai set vod send=unlimited
+  bonsai set vod read=20MB/s write=5MB/s:burst=1MB open=100/s")]
+pub(crate) struct Set {
+    /// The service.
+    pub(crate) service: String,
+
+    /// Limits as for `bonsai run --limit`, or NAME=unlimited.
+    #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
+    pub(crate) limits: Vec<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show every counter of a service: calls, bytes, waits and their histograms.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai stats vod
+  bonsai stats vod --json")]
+pub(crate) struct Stats {
+    /// The service.
+    pub(crate) service: String,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Compare the bytes that were counted with the kernel's own count.
+///
+/// The kernel counts for each process what read-like and write-like calls moved
+/// (/proc/PID/io). What it counted and the service's ledger did not went unseen:
+/// before the library was loaded, or past it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai audit vod
+  bonsai audit vod --json")]
+pub(crate) struct Audit {
+    /// The service.
+    pub(crate) service: String,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what can and cannot be shaped on this machine, or of a program, and why.
+///
+/// Without a program: what the kernel allows, and whether the library works here,
+/// which is tried out on /bin/true. With one: how it is linked, and which of its
+/// calls can be shaped. The exit code is 1 when the answer is that nothing can.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai doctor
+  bonsai doctor /usr/sbin/nginx
+  bonsai doctor busybox --json")]
+pub(crate) struct Doctor {
+    /// The program, as it would be given to `bonsai run`.
+    pub(crate) program: Option<OsString>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write the manual pages, completions and references.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub(crate) struct Gen {
+    /// Where to: the folder's `man`, `completions` and `docs/reference`.
+    pub(crate) folder: PathBuf,
+}
+
+/// A time between two looks: at least 10 ms, so that watching costs little, and
+/// at most an hour.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(10) || time > Duration::from_secs(3600) {
+        return Err(format!(
+            "{text:?} is no interval: write a time from 10ms to 1h"
+        ));
+    }
+    Ok(time)
+}
+
+/// The definition, for what is generated from it.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(args: &[&str]) -> Vec<OsString> {
+        let cli = Cli::try_parse_from(args).expect("a command line");
+        let Command::Run(run) = cli.command else {
+            panic!("no run: {:?}", cli.command)
+        };
+        run.program
+    }
+
+    #[test]
+    fn the_definition_contradicts_itself_nowhere() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_is_its_own() {
+        let own = ["cat", "--name", "x", "-v", "--", "--json"];
+        for dashes in [&["--"][..], &[]] {
+            let args = [&["bonsai", "run", "-l", "read=1MB/s"], dashes, &own[..]].concat();
+            assert_eq!(program(&args), own, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_is_no_program() {
+        let wrong = Cli::try_parse_from(["bonsai", "run", "--limt", "read=1MB/s", "--", "cat"]);
+        let text = wrong.expect_err("an unknown option").to_string();
+        assert!(
+            text.contains("--limt") && text.contains("--limit"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn intervals_are_bounded() {
+        assert_eq!(interval("250ms"), Ok(Duration::from_millis(250)));
+        for text in ["1", "1ms", "2h", "0s", "x"] {
+            interval(text).expect_err(text);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `bonsai doctor`: what can and cannot be shaped, here or of a program, and why.
+
+mod program;
+
+use bonsai_host::sys::{Capability, State, capabilities};
+use bonsai_ledger::{Reason, coverage};
+use bonsai_units::format_duration_ns;
+use serde::Serialize;
+
+use self::program::ProgramView;
+use crate::cli::Doctor;
+use crate::library;
+use crate::observe::{Covered, Head};
+use crate::output::{Ink, Paint, finish, print, print_json, table};
+use crate::run::trial;
+
+/// The program that is tried out.
+const TRIED: &str = "/bin/true";
+
+/// What `bonsai doctor --json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    #[serde(flatten)]
+    head: Head,
+    /// Whether anything can be shaped.
+    ok: bool,
+    machine: Option<Machine>,
+    program: Option<ProgramView>,
+}
+
+/// This machine.
+#[derive(Debug, Serialize)]
+struct Machine {
+    /// The library's file.
+    library: Option<String>,
+    /// Why there is none.
+    library_error: Option<String>,
+    trial: Trial,
+    capabilities: Vec<CapabilityView>,
+}
+
+/// What happened when a program was run under the library.
+#[derive(Debug, Default, Serialize)]
+struct Trial {
+    program: &'static str,
+    /// How far it was covered; `null` if not at all.
+    covered: Option<Covered>,
+    /// Why not further.
+    reason: Option<String>,
+    /// System call sites patched.
+    sites: u32,
+    /// What entering it took, ns.
+    attach_cost_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CapabilityView {
+    name: &'static str,
+    /// `yes`, `no` or `unknown`.
+    state: &'static str,
+    detail: String,
+}
+
+/// Looks at the machine or at a program. Returns 1 if nothing can be shaped.
+///
+/// # Errors
+/// The program cannot be found or read.
+pub(crate) fn run(args: &Doctor) -> anyhow::Result<u8> {
+    let document = match &args.program {
+        Some(name) => {
+            let program = program::look_at(name)?;
+            Document {
+                head: Head::now(),
+                ok: program.ok,
+                machine: None,
+                program: Some(program),
+            }
+        }
+        None => {
+            let machine = look_at_machine();
+            let ok = machine.trial.covered.is_some();
+            Document {
+                head: Head::now(),
+                ok,
+                machine: Some(machine),
+                program: None,
+            }
+        }
+    };
+    if args.json {
+        print_json(&document, false)?;
+    } else {
+        let paint = Paint::stdout();
+        let machine = document
+            .machine
+            .as_ref()
+            .map(|machine| machine_text(machine, paint));
+        let program = document
+            .program
+            .as_ref()
+            .map(|program| program::text(program, paint));
+        print(&machine.into_iter().chain(program).collect::<String>())?;
+    }
+    Ok(u8::from(!document.ok))
+}
+
+fn look_at_machine() -> Machine {
+    let (library, library_error) = match library::find() {
+        Ok(path) => (Some(path.display().to_string()), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
+    Machine {
+        trial: try_out(),
+        library,
+        library_error,
+        capabilities: capabilities().into_iter().map(capability).collect(),
+    }
+}
+
+fn capability(found: Capability) -> CapabilityView {
+    let state = match found.state {
+        State::Yes => "yes",
+        State::No => "no",
+        State::Unknown => "unknown",
+    };
+    CapabilityView {
+        name: found.name,
+        state,
+        detail: found.detail,
+    }
+}
+
+fn try_out() -> Trial {
+    let nothing = |reason: String| Trial {
+        program: TRIED,
+        reason: Some(reason),
+        ..Trial::default()
+    };
+    let table = match trial(TRIED) {
+        Ok(table) => table,
+        Err(error) => return nothing(format!("{error:#}")),
+    };
+    let attached = table
+        .into_iter()
+        .find(|entry| entry.coverage & coverage::ATTACHED != 0);
+    let Some(entry) = attached else {
+        return nothing("the library was not loaded, or could not open the ledger".to_owned());
+    };
+    let patched = entry.coverage & coverage::PATCHED != 0;
+    Trial {
+        program: TRIED,
+        covered: Some(if patched {
+            Covered::Patched
+        } else {
+            Covered::SymbolsOnly
+        }),
+        reason: (entry.reason != Reason::None).then(|| entry.reason.about().to_owned()),
+        sites: entry.sites,
+        attach_cost_ns: entry.attach_cost_ns,
+    }
+}
+
+fn machine_text(machine: &Machine, paint: Paint) -> String {
+    let mut rows = table(&["", "what", "detail"], &[]);
+    let mut add = |state: &str, name: &str, detail: String| {
+        rows.add_row([state.to_owned(), name.to_owned(), detail]);
+    };
+    match (&machine.library, &machine.library_error) {
+        (Some(path), _) => add("yes", "library", path.clone()),
+        (None, error) => add("no", "library", error.clone().unwrap_or_default()),
+    }
+    let trial = &machine.trial;
+    let reason = trial.reason.clone().unwrap_or_default();
+    match trial.covered {
+        Some(Covered::Patched) => {
+            let cost = format_duration_ns(trial.attach_cost_ns);
+            let detail = format!(
+                "{}: {} of libc's system calls patched, in {cost}",
+                trial.program, trial.sites
+            );
+            add("yes", "covered", detail);
+        }
+        Some(_) => add(
+            "part",
+            "covered",
+            format!("{}: exported symbols only, {reason}", trial.program),
+        ),
+        None => add("no", "covered", format!("{}: {reason}", trial.program)),
+    }
+    for found in &machine.capabilities {
+        let state = if found.state == "unknown" {
+            "?"
+        } else {
+            found.state
+        };
+        add(state, found.name, found.detail.clone());
+    }
+    let title = match trial.covered {
+        Some(Covered::Patched) => {
+            "Programs that load libraries can be shaped here, with all that libc does."
+        }
+        Some(_) => {
+            "Programs that load libraries can be shaped here, apart from what libc does inside itself."
+        }
+        None => "Nothing can be shaped here.",
+    };
+    let limits = "Static programs, set-user-ID programs and programs for other architectures cannot \
+                  be entered; `bonsai doctor PROGRAM` tells.";
+    format!(
+        "{}\n{}{limits}\n",
+        paint.ink(Ink::Bold, title),
+        finish(&rows)
+    )
+}

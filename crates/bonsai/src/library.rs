@@ -1,0 +1,101 @@
+//! Where the preload library is, and how a program is told to load it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::refusal::Refusal;
+
+/// The library's file name.
+pub(crate) const FILE: &str = "libbonsai_preload.so";
+
+/// The variable that names the library's file.
+const VARIABLE: &str = "BONSAI_PRELOAD";
+
+/// The variable by which the library finds the ledger of its service.
+pub(crate) const LEDGER_VARIABLE: &str = "BONSAI_LEDGER";
+
+/// Finds the library: the file named by `BONSAI_PRELOAD`, else beside this
+/// program, else in `../lib/bonsai` from there.
+///
+/// # Errors
+/// One sentence that says where it was looked for.
+pub(crate) fn find() -> anyhow::Result<PathBuf> {
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        return named_file(Path::new(&named));
+    }
+    let exe = std::env::current_exe()
+        .map_err(|error| anyhow::anyhow!("cannot tell where bonsai itself is: {error}"))?;
+    let folder = exe.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(FILE), folder.join("../lib/bonsai").join(FILE)];
+    for place in &places {
+        if place.is_file() {
+            return resolve(place);
+        }
+    }
+    anyhow::bail!(
+        "the library {FILE} is neither in {} nor in {}: install it there (make build, make \
+         install), or name its file in {VARIABLE}",
+        folder.display(),
+        folder.join("../lib/bonsai").display()
+    )
+}
+
+fn named_file(path: &Path) -> anyhow::Result<PathBuf> {
+    if path.is_file() {
+        return resolve(path);
+    }
+    let text = format!(
+        "{VARIABLE} must name the file {FILE}, but {} is no file",
+        path.display()
+    );
+    Err(Refusal::input(text))
+}
+
+fn resolve(path: &Path) -> anyhow::Result<PathBuf> {
+    path.canonicalize()
+        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+/// The value of `LD_PRELOAD` that loads `library` after what is in `existing`.
+pub(crate) fn appended(existing: Option<&OsStr>, library: &Path) -> OsString {
+    let mut value = existing.unwrap_or_default().to_owned();
+    if !value.is_empty() {
+        value.push(":");
+    }
+    value.push(library);
+    value
+}
+
+/// Whether the loader can read this path as one entry of `LD_PRELOAD`, which
+/// knows no quotes.
+pub(crate) fn fits(path: &Path) -> bool {
+    !path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b':' | b' ' | b'\t' | b'\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_preloads_stay() {
+        let library = Path::new("/a/b.so");
+        let value = |existing: &str| appended(Some(OsStr::new(existing)), library);
+        assert_eq!(value("/x.so"), "/x.so:/a/b.so");
+        assert_eq!(value("/x.so /y.so"), "/x.so /y.so:/a/b.so");
+        assert_eq!(value(""), "/a/b.so");
+        assert_eq!(appended(None, library), "/a/b.so");
+    }
+
+    #[test]
+    fn the_loader_splits_at_blanks_and_colons() {
+        assert!(fits(Path::new("/run/bonsai/a-b_c.1/preload.so")));
+        for path in ["/a b/c", "/a:b", "/a\tb"] {
+            assert!(!fits(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Putting limits into force.
+
+use bonsai_calls::select;
+use bonsai_ledger::{Ledger, LedgerError};
+use bonsai_units::{Setting, Unit};
+use serde::Serialize;
+
+use super::{Limit, LimitProblem, check_counts, unit_of, written};
+use crate::refusal::Refusal;
+
+/// What a change of one limit did; part of what `bonsai set --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Change {
+    /// The call or class.
+    pub(crate) name: String,
+    /// The settings it had, as they would be written; empty for none.
+    pub(crate) from: Vec<String>,
+    /// The setting it has now, as it would be written.
+    pub(crate) to: String,
+}
+
+/// Puts limits into force at `now` (monotonic clock, ns), all together.
+///
+/// # Errors
+/// A [`Refusal`] if the service cannot hold them, with nothing changed;
+/// [`LedgerError`] if the ledger cannot be locked.
+pub(crate) fn apply(ledger: &Ledger, limits: &[Limit], now: u64) -> anyhow::Result<Vec<Change>> {
+    let mut editor = ledger.edit(now)?;
+    // Nobody else changes them while the editor lives.
+    let before = ledger.limits(now);
+    check_result(&before, limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    let mut changes = Vec::new();
+    for limit in limits {
+        let old = before.iter().filter(|old| old.name == limit.name);
+        let from = match limit.setting {
+            Setting::Rate { rate, .. } => old
+                .filter(|old| unit_of(old) == rate.unit())
+                .map(written)
+                .collect(),
+            Setting::Unlimited => old.map(written).collect(),
+        };
+        set(&mut editor, limit)?;
+        changes.push(Change {
+            name: limit.name.clone(),
+            from,
+            to: limit.setting.to_string(),
+        });
+    }
+    editor.commit();
+    Ok(changes)
+}
+
+fn set(editor: &mut bonsai_ledger::Editor<'_>, limit: &Limit) -> anyhow::Result<()> {
+    let Setting::Rate { rate, burst } = limit.setting else {
+        editor.clear(&limit.name);
+        return Ok(());
+    };
+    let burst = burst.unwrap_or_default().units(rate)?;
+    let bytes = rate.unit() == Unit::Bytes;
+    editor
+        .set(&limit.name, limit.selection, bytes, rate.milli(), burst)
+        .map_err(|error| match error {
+            LedgerError::Limit(text) => Refusal::input(text),
+            error => error.into(),
+        })
+}
+
+/// Checks the limits that would be in force after a change.
+fn check_result(before: &[bonsai_ledger::Limit], limits: &[Limit]) -> Result<(), LimitProblem> {
+    let replaced = |old: &bonsai_ledger::Limit| {
+        limits.iter().any(|limit| {
+            limit.name == old.name
+                && match limit.setting {
+                    Setting::Rate { rate, .. } => rate.unit() == unit_of(old),
+                    Setting::Unlimited => true,
+                }
+        })
+    };
+    let kept = before
+        .iter()
+        .filter(|old| !replaced(old))
+        .filter_map(|old| Some((select(&old.name)?, unit_of(old))));
+    let new = limits.iter().filter_map(|limit| match limit.setting {
+        Setting::Rate { rate, .. } => Some((limit.selection, rate.unit())),
+        Setting::Unlimited => None,
+    });
+    check_counts(&kept.chain(new).collect::<Vec<_>>())
+}

@@ -1,0 +1,139 @@
+//! `bonsai`: runs programs under I/O limits, shows what they do and what they
+//! wait for, and changes the limits while they run.
+//!
+//! # Map
+//! - [`cli`]: every option; [`limits`]: what a limit may say; [`service`]: where
+//!   services live, and which of them do;
+//! - [`observe`]: one look at a service as a value, which `--json` prints and all
+//!   views draw;
+//! - one module per subcommand: [`run`], [`status`], [`top`], [`set`], [`stats`],
+//!   [`audit`], [`doctor`], [`generate`].
+//!
+//! # Invariants
+//! 1. `run` checks everything before it makes anything, and leaves nothing behind
+//!    that no process needs.
+//! 2. Watching a service never changes it; only `set` does.
+//! 3. Whatever is not covered is said.
+
+mod audit;
+mod cli;
+mod doctor;
+mod generate;
+mod library;
+mod limits;
+mod observe;
+mod output;
+mod refusal;
+mod run;
+mod service;
+mod set;
+mod stats;
+mod status;
+mod top;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
+    match perform(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        // Whoever closed the pipe has seen enough.
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bonsai: {error:#}");
+            ExitCode::from(refusal::exit_code(&error))
+        }
+    }
+}
+
+fn perform(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Set(args) => set::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Gen(args) => generate::run(&args),
+    }
+}
+
+/// What a command line that cannot be read is answered with: help and version as
+/// they are, everything else as one sentence.
+fn refused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr()
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        // Nothing is left to be said if that cannot be printed.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() {
+            refusal::BAD_INPUT
+        } else {
+            0
+        });
+    }
+    eprintln!("bonsai: {}", sentence(&error.render().to_string()));
+    ExitCode::from(refusal::BAD_INPUT)
+}
+
+/// Clap's answer (a title, hints, usage) as one sentence.
+fn sentence(rendered: &str) -> String {
+    let mut lines = rendered
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let title = lines.next().unwrap_or_default();
+    let mut text = title
+        .strip_prefix("error: ")
+        .unwrap_or(title)
+        .trim_end_matches(':')
+        .to_owned();
+    for line in lines {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            // The first says what may have been meant, further ones how to insist.
+            return format!("{text}; {tip}{MORE}");
+        } else if line.starts_with("Usage:") || line.starts_with("For more") {
+            break;
+        } else {
+            // The arguments that a title ending in a colon speaks of.
+            text = format!("{text} {line}");
+        }
+    }
+    text + MORE
+}
+
+const MORE: &str = " (--help says what there is)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_the_parser_are_one_sentence() {
+        let answer = |args: &[&str]| {
+            let error = Cli::try_parse_from(args).expect_err("wrong");
+            sentence(&error.render().to_string())
+        };
+        assert_eq!(
+            answer(&["bonsai", "run", "--limt", "x"]),
+            "unexpected argument '--limt' found; a similar argument exists: '--limit' \
+             (--help says what there is)"
+        );
+        assert_eq!(
+            answer(&["bonsai", "set", "vod"]),
+            "the following required arguments were not provided <NAME=RATE[:burst=B]>... \
+             (--help says what there is)"
+        );
+        let text = answer(&["bonsai", "status", "--interval", "3"]);
+        let start = "invalid value '3' for '--interval <TIME>': \"3\" has no unit";
+        assert!(text.starts_with(start) && !text.contains('\n'), "{text}");
+    }
+}

@@ -1,0 +1,272 @@
+//! One look at services, as a value: what `--json` prints and every view draws.
+//!
+//! # Schema
+//! The JSON forms of these types are the interface for scripts. [`SCHEMA`] is in
+//! each document; it changes when a field changes its meaning or goes away, and
+//! not when one is added. Times are in ns, or ms where the name says so; rates in
+//! bytes/s or calls/s; `null` stands for what is not known or does not exist.
+//!
+//! Definitions:
+//! - *asked*: the rate of a limit. *got*: what the calls under it did in the
+//!   interval before the look.
+//! - *waits* of a limit: those imposed on the calls that it is on. A call under
+//!   two limits waits once and is counted with both.
+
+mod counters;
+mod coverage;
+mod sampler;
+
+use std::path::PathBuf;
+
+use bonsai_calls::Fd;
+use bonsai_stats::{LogHistogram, bucket_bounds};
+use serde::Serialize;
+
+pub(crate) use counters::{calls_of, classes_of, unshaped_of};
+pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
+pub(crate) use sampler::{Sampler, monotonic_ns};
+
+/// The version of the JSON documents.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What all documents begin with.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Head {
+    /// [`SCHEMA`].
+    pub(crate) schema: u32,
+    /// The version of this program.
+    pub(crate) bonsai: &'static str,
+    /// When it was looked, ms of the wall clock since 1970.
+    pub(crate) unix_ms: u64,
+}
+
+impl Head {
+    /// Of a document made now.
+    pub(crate) fn now() -> Self {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            schema: SCHEMA,
+            bonsai: env!("CARGO_PKG_VERSION"),
+            unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// All services at one moment: `bonsai status --json`, `bonsai top --json`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Observation {
+    /// Version and time.
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    /// The services, by name.
+    pub(crate) services: Vec<ServiceView>,
+}
+
+/// One service.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServiceView {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its folder.
+    pub(crate) folder: PathBuf,
+    /// Why nothing more is known, if its ledger cannot be read.
+    pub(crate) error: Option<String>,
+    /// The process id of its `bonsai run`, if that lives.
+    pub(crate) keeper: Option<u32>,
+    /// When it was made, ms of the wall clock since 1970.
+    pub(crate) created_unix_ms: u64,
+    /// The time over which `got` and the `recent` waits were measured, ms; 0 at
+    /// the first look.
+    pub(crate) interval_ms: u64,
+    /// Its limits.
+    pub(crate) limits: Vec<LimitView>,
+    /// All waits imposed since it was made.
+    pub(crate) waits: Waits,
+    /// The longest single wait, ns.
+    pub(crate) longest_wait_ns: u64,
+    /// Its live processes that the interposer runs in.
+    pub(crate) processes: Vec<ProcessView>,
+    /// Its processes that it does not run in.
+    pub(crate) uncovered: Vec<UncoveredView>,
+    /// Calls that went through without a decision, by reason.
+    pub(crate) unshaped: Vec<UnshapedView>,
+    /// Processes that found no entry in the ledger; they are shaped, but not shown.
+    pub(crate) processes_lost: u32,
+}
+
+/// One limit in force.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LimitView {
+    /// The call or class.
+    pub(crate) name: String,
+    /// The limit as it would be written.
+    pub(crate) setting: String,
+    /// What is counted: `bytes` or `calls`.
+    pub(crate) unit: &'static str,
+    /// The rate asked for, units/s.
+    pub(crate) asked: f64,
+    /// The rate measured, units/s; `null` at the first look.
+    pub(crate) got: Option<f64>,
+    /// How far ahead of its rate the service may be, units.
+    pub(crate) burst: u64,
+    /// Units that could go at once; negative while calls wait.
+    pub(crate) level: i64,
+    /// Waits of the calls it is on, since the service was made.
+    pub(crate) waits: Waits,
+    /// The same in the interval.
+    pub(crate) recent: Waits,
+    /// The calls it is on that have waited.
+    pub(crate) waiting_calls: Vec<CallWaits>,
+    /// Whether people read its rates in bits.
+    #[serde(skip)]
+    pub(crate) network: bool,
+}
+
+/// Waits of one call.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CallWaits {
+    /// The call.
+    pub(crate) call: &'static str,
+    /// The kind of its descriptor: `file`, `socket`, `other`, or `any`.
+    pub(crate) kind: &'static str,
+    /// The waits.
+    pub(crate) waits: Waits,
+}
+
+/// Waits imposed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Waits {
+    /// How many.
+    pub(crate) count: u64,
+    /// Their sum, ns.
+    pub(crate) total_ns: u64,
+    /// The wait that half of them do not exceed, ns.
+    pub(crate) p50_ns: Option<u64>,
+    /// The wait that 99 % of them do not exceed, ns.
+    pub(crate) p99_ns: Option<u64>,
+    /// Their histogram, where it is asked for: only ranges that are not empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) histogram: Vec<Bin>,
+}
+
+/// One range of a histogram.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Bin {
+    /// From here, ns.
+    pub(crate) from_ns: u64,
+    /// To below here, ns; `null` for no end.
+    pub(crate) to_ns: Option<u64>,
+    /// How many.
+    pub(crate) count: u64,
+}
+
+impl Waits {
+    /// Of a histogram and the sum of its waits.
+    pub(crate) fn of(delays: &LogHistogram, total_ns: u64) -> Self {
+        Self {
+            count: delays.count(),
+            total_ns,
+            p50_ns: delays.percentile(50.0),
+            p99_ns: delays.percentile(99.0),
+            histogram: Vec::new(),
+        }
+    }
+
+    /// The same with the histogram itself.
+    pub(crate) fn with_histogram(delays: &LogHistogram, total_ns: u64) -> Self {
+        let histogram = delays
+            .counts()
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(bucket, count)| {
+                let (from_ns, to_ns) = bucket_bounds(bucket);
+                Bin {
+                    from_ns,
+                    to_ns: (to_ns != u64::MAX).then_some(to_ns),
+                    count: *count,
+                }
+            })
+            .collect();
+        Self {
+            histogram,
+            ..Self::of(delays, total_ns)
+        }
+    }
+}
+
+/// One entry of the table of calls: `bonsai stats --json`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CallView {
+    /// The call.
+    pub(crate) call: &'static str,
+    /// The kind of its descriptor: `file`, `socket`, `other`, or `any`.
+    pub(crate) kind: &'static str,
+    /// Its number on x86-64.
+    pub(crate) number: u16,
+    /// Calls made.
+    pub(crate) calls: u64,
+    /// Bytes moved; `null` for calls that move none.
+    pub(crate) bytes: Option<u64>,
+    /// Waits imposed.
+    pub(crate) waits: Waits,
+}
+
+/// Totals of a class.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ClassView {
+    /// The class.
+    pub(crate) class: &'static str,
+    /// Calls made.
+    pub(crate) calls: u64,
+    /// Bytes moved; `null` for classes that move none.
+    pub(crate) bytes: Option<u64>,
+    /// Waits imposed.
+    pub(crate) waits: Waits,
+}
+
+/// Calls that went through without a decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct UnshapedView {
+    /// Why, as a word for scripts.
+    pub(crate) reason: &'static str,
+    /// Why, in words.
+    pub(crate) about: &'static str,
+    /// How many.
+    pub(crate) calls: u64,
+}
+
+/// The kind of descriptor of an entry, as a word.
+pub(crate) const fn kind(fd: Fd) -> &'static str {
+    match fd {
+        Fd::Any => "any",
+        Fd::File => "file",
+        Fd::Socket => "socket",
+        Fd::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_of_a_histogram() {
+        let mut delays = LogHistogram::default();
+        assert_eq!(Waits::of(&delays, 0), Waits::default());
+        for _ in 0..99 {
+            delays.record(1_000_000);
+        }
+        delays.record(u64::MAX);
+        let waits = Waits::with_histogram(&delays, 5);
+        assert_eq!((waits.count, waits.total_ns), (100, 5));
+        let p50 = waits.p50_ns.expect("a median");
+        assert!((768_000..=1_536_000).contains(&p50), "{p50}");
+        let ends: Vec<_> = waits
+            .histogram
+            .iter()
+            .map(|bin| (bin.to_ns.is_some(), bin.count))
+            .collect();
+        assert_eq!(ends, [(true, 99), (false, 1)]);
+    }
+}

@@ -1,0 +1,308 @@
+//! `bonsai run`: checks everything, makes the service, starts the program, stays
+//! beside it, and cleans up.
+
+mod keeper;
+mod program;
+mod sites;
+mod summary;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, ProcessReport, flags};
+use bonsai_units::Setting;
+use serde::{Deserialize, Serialize};
+
+use self::keeper::{Keeper, Ready};
+use self::program::Program;
+pub(crate) use self::sites::is_wanted;
+use crate::cli::Run;
+use crate::library::{self, LEDGER_VARIABLE};
+use crate::limits::{self, Limit};
+use crate::observe::monotonic_ns;
+use crate::refusal::{Refusal, before_start};
+use crate::service::{self, OwnService, Services, Wanted};
+use crate::stats;
+
+/// Everything that is known before anything is made.
+#[derive(Debug)]
+struct Plan {
+    /// The name asked for, if any.
+    name: Option<String>,
+    limits: Vec<Limit>,
+    program: Program,
+    library: PathBuf,
+    no_patch: bool,
+}
+
+/// What a `bonsai run` had read and written itself before it started its program;
+/// `bonsai audit` takes it off what the kernel has counted for it since.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Start {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// Bytes read.
+    pub(crate) rchar: u64,
+    /// Bytes written.
+    pub(crate) wchar: u64,
+}
+
+/// Runs a program as a service. Returns the exit code.
+///
+/// # Errors
+/// Whatever keeps the program from being started.
+pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
+    let plan = Plan::check(args).map_err(before_start)?;
+    refuse_within_service()?;
+    if let Some(warning) = &plan.program.warning {
+        if args.strict {
+            return Err(Refusal::input(format!("{warning}; --strict refuses that")));
+        }
+        eprintln!("bonsai: {warning}");
+    }
+    let service = plan.make().map_err(before_start)?;
+    let (keeper, ledger) = match plan.start(&service) {
+        Ok(started) => started,
+        Err(error) => {
+            service.remove()?;
+            return Err(before_start(error));
+        }
+    };
+    let end = keeper.wait()?;
+    let finish = || -> anyhow::Result<()> {
+        if let Some(line) = summary::line(&service.name, &ledger, &plan.program, args.verbose) {
+            eprintln!("bonsai: {line}");
+        }
+        if args.json {
+            eprintln!(
+                "{}",
+                serde_json::to_string(&stats::document(&service.name, &ledger))?
+            );
+        }
+        Ok(())
+    };
+    finish()?;
+    if end.left_behind {
+        eprintln!(
+            "bonsai: {} has ended, but processes that it started go on as the service {name}: \
+             bonsai status {name} shows them",
+            plan.program.shown(),
+            name = service.name,
+        );
+    } else {
+        service.remove()?;
+    }
+    Ok(end.code)
+}
+
+impl Plan {
+    fn check(args: &Run) -> anyhow::Result<Self> {
+        let file = match &args.file {
+            Some(path) => limits::read(path)?,
+            None => limits::File::default(),
+        };
+        let given = args.limits.iter().map(|text| Limit::parse(text));
+        let given: Vec<Limit> = given.collect::<Result<_, _>>()?;
+        let limits = merged(file.limits, &given)?;
+        let name = args.name.clone().or(file.name);
+        if let Some(name) = &name {
+            service::check_name(name)?;
+        }
+        let program = Program::find(&args.program)?;
+        let library = library::find()?;
+        Ok(Self {
+            name,
+            limits,
+            program,
+            library,
+            no_patch: args.no_patch,
+        })
+    }
+
+    fn make(&self) -> anyhow::Result<OwnService> {
+        let like = service::name_like(&self.program.path);
+        let wanted = match &self.name {
+            Some(name) => Wanted::Exactly(name),
+            None => Wanted::Like(&like),
+        };
+        Services::open()?.make(&wanted)
+    }
+
+    /// Fills the service's folder and starts the program.
+    fn start(&self, service: &OwnService) -> anyhow::Result<(Keeper, Ledger)> {
+        let (ledger, mut command) = self.prepare(service)?;
+        let ready = Ready::new()?;
+        write_start(service)?;
+        Ok((ready.start(&mut command, &self.program)?, ledger))
+    }
+
+    /// Fills the service's folder; what starts the program then.
+    fn prepare(&self, service: &OwnService) -> anyhow::Result<(Ledger, Command)> {
+        let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
+        if self.no_patch {
+            ledger
+                .header
+                .flags
+                .fetch_or(flags::NO_PATCH, Ordering::Relaxed);
+        } else {
+            let runtime = service.folder.parent().unwrap_or(&service.folder);
+            sites::store(&ledger, self.program.loader(), runtime);
+        }
+        let set: Vec<Limit> = self
+            .limits
+            .iter()
+            .filter(|limit| limit.setting != Setting::Unlimited)
+            .cloned()
+            .collect();
+        limits::apply(&ledger, &set, monotonic_ns())?;
+        let link = service.preload_path();
+        std::os::unix::fs::symlink(&self.library, &link)
+            .with_context(|| format!("{}: cannot be made", link.display()))?;
+        Ok((ledger, self.command(service)))
+    }
+
+    fn command(&self, service: &OwnService) -> Command {
+        let existing = std::env::var_os("LD_PRELOAD");
+        let mut command = Command::new(&self.program.path);
+        command
+            .arg0(&self.program.argv[0])
+            .args(&self.program.argv[1..])
+            .env(
+                "LD_PRELOAD",
+                library::appended(existing.as_deref(), &service.preload_path()),
+            )
+            .env(LEDGER_VARIABLE, service.ledger_path())
+            .env(
+                "ASAN_OPTIONS",
+                sanitizer_options(std::env::var_os("ASAN_OPTIONS")),
+            );
+        command
+    }
+}
+
+/// A process of a service stays in it, with all that it starts: another service
+/// would be empty, and its limits would hold for nobody.
+fn refuse_within_service() -> anyhow::Result<()> {
+    let Some(ledger) = std::env::var_os(LEDGER_VARIABLE).map(PathBuf::from) else {
+        return Ok(());
+    };
+    // The variable alone may be left over.
+    let is_member = bonsai_host::proc::has_mapped(std::process::id(), &ledger);
+    if !is_member.is_ok_and(|mapped| mapped == Some(true)) {
+        return Ok(());
+    }
+    let folder = ledger
+        .parent()
+        .and_then(Path::file_name)
+        .unwrap_or_default();
+    let name = folder.to_string_lossy();
+    let text = format!(
+        "this is a process of the service {name:?} already, whose limits hold for all that it \
+         starts: a service within a service is not possible (bonsai set {name} changes its limits)"
+    );
+    Err(Refusal::input(text))
+}
+
+/// Runs a program that ends by itself as a service without limits, and returns
+/// what its processes say of themselves.
+///
+/// # Errors
+/// Whatever keeps it from being started.
+pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
+    refuse_within_service()?;
+    let plan = Plan {
+        name: None,
+        limits: Vec::new(),
+        program: Program::find(&[program.into()])?,
+        library: library::find()?,
+        no_patch: false,
+    };
+    let service = Services::open()?.make(&Wanted::Like("doctor"))?;
+    let tried = || -> anyhow::Result<Vec<ProcessReport>> {
+        let (ledger, mut command) = plan.prepare(&service)?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+            .status()
+            .with_context(|| format!("{program} cannot be started"))?;
+        Ok(ledger.process_table())
+    };
+    let table = tried();
+    service.remove()?;
+    table
+}
+
+/// AddressSanitizer ends a program whose first library is another one, unless it
+/// is told not to look; nothing else reads this variable.
+fn sanitizer_options(existing: Option<OsString>) -> OsString {
+    let mut options = OsString::from("verify_asan_link_order=0");
+    if let Some(existing) = existing.filter(|value| !value.is_empty()) {
+        // The last of two settings holds, so that the user's own has its way.
+        options.push(":");
+        options.push(existing);
+    }
+    options
+}
+
+/// Limits of the file, and those of the command line that replace them by name.
+fn merged(file: Vec<Limit>, given: &[Limit]) -> anyhow::Result<Vec<Limit>> {
+    let refuse = |problem: limits::LimitProblem| Refusal::input(problem.to_string());
+    limits::check_together(given).map_err(refuse)?;
+    let replaced = |limit: &Limit| given.iter().any(|new| new.name == limit.name);
+    let kept = file.into_iter().filter(|limit| !replaced(limit));
+    let all: Vec<Limit> = kept.chain(given.iter().cloned()).collect();
+    limits::check_together(&all).map_err(refuse)?;
+    Ok(all)
+}
+
+fn write_start(service: &OwnService) -> anyhow::Result<()> {
+    let pid = std::process::id();
+    // Without these counters the audit says less; nothing else depends on them.
+    let Ok(Some(io)) = bonsai_host::proc::io(pid) else {
+        return Ok(());
+    };
+    let mut start = Start {
+        pid,
+        rchar: io.rchar,
+        wchar: io.wchar,
+    };
+    // The file itself is written before the start, too.
+    start.wchar += serde_json::to_vec(&start)?.len() as u64;
+    let path = service.start_path();
+    std::fs::write(&path, serde_json::to_vec(&start)?)
+        .with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(texts: &[&str]) -> Vec<Limit> {
+        texts
+            .iter()
+            .map(|text| Limit::parse(text).expect(text))
+            .collect()
+    }
+
+    #[test]
+    fn the_command_line_replaces_the_file_by_name() {
+        let file = limits(&["read=1MB/s", "read=100/s", "send=1MB/s"]);
+        let all = merged(file, &limits(&["read=2MB/s", "open=5/s"])).expect("limits");
+        assert_eq!(all, limits(&["send=1MB/s", "read=2MB/s", "open=5/s"]));
+        merged(Vec::new(), &limits(&["read=2MB/s", "read=3MB/s"])).expect_err("twice");
+    }
+
+    #[test]
+    fn the_users_sanitizer_options_win() {
+        let options = |existing: &str| sanitizer_options(Some(existing.into()));
+        assert_eq!(options("a=1"), "verify_asan_link_order=0:a=1");
+        assert_eq!(options(""), "verify_asan_link_order=0");
+        assert_eq!(sanitizer_options(None), "verify_asan_link_order=0");
+    }
+}

@@ -1,0 +1,156 @@
+//! The system call sites of the program's C library and loader, found before the
+//! start, so that no process has to look for them.
+//!
+//! Looking through glibc takes 5 to 10 ms, so the answer is kept in the runtime
+//! directory, under the identity of the file: a library that was replaced has
+//! another inode or time of change.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
+use bonsai_host::libs::{find_libc, libc_sites};
+use bonsai_ledger::Ledger;
+use serde::{Deserialize, Serialize};
+
+/// The folder in the runtime directory; no service has such a name.
+const FOLDER: &str = ".sites";
+
+/// Whether the interposer wants to be entered at a site of this number: a call of
+/// the table, but not one that returns twice, which needs its stack as it is.
+pub(crate) fn is_wanted(nr: u16) -> bool {
+    BY_NR
+        .get(usize::from(nr))
+        .is_some_and(|call| !matches!(*call, NO_CALL | FORK | VFORK | CLONE))
+}
+
+/// What is known of a library.
+#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
+struct Found {
+    /// The program that looked; another one may look better.
+    bonsai: String,
+    build_id: Vec<u8>,
+    /// All sites, as in the ledger: offset | number << 32 | flag << 48.
+    sites: Vec<u64>,
+}
+
+/// Stores the sites of the C library and of the loader itself. Where they cannot
+/// be found, the processes enter by exported symbols and say so.
+pub(super) fn store(ledger: &Ledger, loader: &Path, runtime: &Path) {
+    let Ok(libc) = find_libc(loader) else { return };
+    for library in BTreeSet::from([libc.libc, libc.loader]) {
+        let Some(found) = known_or_looked_up(&library, &runtime.join(FOLDER)) else {
+            continue;
+        };
+        let wanted = |site: &&u64| is_wanted(u16::try_from(**site >> 32 & 0xffff).unwrap_or(0));
+        let sites: Vec<u64> = found.sites.iter().filter(wanted).copied().collect();
+        // A library without a build-id could not be told from another one.
+        if !found.build_id.is_empty() {
+            ledger.store_sites(&found.build_id, &sites);
+        }
+    }
+}
+
+fn known_or_looked_up(library: &Path, folder: &Path) -> Option<Found> {
+    let kept = kept_at(library, folder)?;
+    let known = || -> Option<Found> {
+        let found: Found = serde_json::from_slice(&fs::read(&kept).ok()?).ok()?;
+        (found.bonsai == env!("CARGO_PKG_VERSION")).then_some(found)
+    };
+    if let Some(found) = known() {
+        return Some(found);
+    }
+    let found = look_up(library)?;
+    // Kept if possible; the next one looks again otherwise.
+    let _ = keep(&found, &kept);
+    Some(found)
+}
+
+/// The file in which the sites of a library are kept.
+fn kept_at(library: &Path, folder: &Path) -> Option<PathBuf> {
+    let file = fs::metadata(library).ok()?;
+    let name = format!(
+        "{:x}-{:x}-{:x}-{:x}.{:09}.json",
+        file.dev(),
+        file.ino(),
+        file.size(),
+        file.ctime(),
+        file.ctime_nsec()
+    );
+    Some(folder.join(name))
+}
+
+fn keep(found: &Found, path: &Path) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let unfinished = path.with_extension(std::process::id().to_string());
+    fs::write(&unfinished, serde_json::to_vec(found)?)?;
+    fs::rename(&unfinished, path)
+}
+
+fn look_up(library: &Path) -> Option<Found> {
+    let found = libc_sites(library).ok()?;
+    let packed = found.sites.iter().map(|site| {
+        let flag = u64::from(site.cmp == -4095);
+        u64::from(site.offset) | u64::from(site.nr) << 32 | flag << 48
+    });
+    Some(Found {
+        bonsai: env!("CARGO_PKG_VERSION").to_owned(),
+        sites: packed.collect(),
+        build_id: found.build_id,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::program::STANDARD_LOADER;
+    use bonsai_ledger::sync::Ordering;
+
+    #[test]
+    fn calls_that_return_twice_are_left_alone() {
+        for (nr, wanted) in [
+            (0, true),
+            (1, true),
+            (59, true),
+            (322, true),
+            (39, false),
+            (1000, false),
+        ] {
+            assert_eq!(is_wanted(nr), wanted, "{nr}");
+        }
+        for nr in [56, 57, 58, 435] {
+            assert!(!is_wanted(nr), "{nr}");
+        }
+    }
+
+    #[test]
+    fn the_machines_own_libc_has_sites() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ledger = Ledger::create(&folder.path().join("ledger"), "a").expect("a ledger");
+        store(&ledger, Path::new(STANDARD_LOADER), folder.path());
+        let count = |i: usize| ledger.sites.libs[i].count.load(Ordering::Relaxed);
+        assert!(count(0) + count(1) > 40, "{} {}", count(0), count(1));
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_found_and_goes_with_the_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let libc = find_libc(Path::new(STANDARD_LOADER)).expect("a libc").libc;
+        let copy = folder.path().join("libc");
+        fs::copy(&libc, &copy).expect("a copy");
+        let first = known_or_looked_up(&copy, folder.path()).expect("found");
+        let kept = kept_at(&copy, folder.path()).expect("a name");
+        assert!(kept.is_file());
+        assert_eq!(known_or_looked_up(&copy, folder.path()), Some(first));
+        fs::write(&kept, "damaged").expect("written");
+        let again = known_or_looked_up(&copy, folder.path()).expect("found again");
+        assert!(again.sites.len() > 40);
+        fs::copy(&libc, folder.path().join("new")).expect("a copy");
+        fs::rename(folder.path().join("new"), &copy).expect("replaced");
+        assert_ne!(kept_at(&copy, folder.path()).expect("a name"), kept);
+    }
+}

@@ -1,0 +1,112 @@
+//! `bonsai set`: changes the limits of a running service.
+
+use bonsai_calls::select;
+use bonsai_units::{Setting, Unit};
+use serde::Serialize;
+
+use crate::cli::Set;
+use crate::limits::{Change, Limit, apply, check_together};
+use crate::observe::{Head, monotonic_ns};
+use crate::output::{print, print_json};
+use crate::refusal::Refusal;
+use crate::service::Services;
+
+/// What `bonsai set --json` prints.
+#[derive(Debug, Serialize)]
+struct Document {
+    #[serde(flatten)]
+    head: Head,
+    service: String,
+    changes: Vec<Change>,
+}
+
+/// Changes limits, all at once.
+///
+/// # Errors
+/// A limit that makes no sense, no such service, or a ledger that cannot be read.
+pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
+    let limits = args.limits.iter().map(|text| Limit::parse(text));
+    let limits: Vec<Limit> = limits.collect::<Result<_, _>>()?;
+    check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    let service = Services::open()?.find(&args.service)?;
+    let changes = apply(&service.ledger()?, &limits, monotonic_ns())?;
+    if args.json {
+        print_json(
+            &Document {
+                head: Head::now(),
+                service: service.name,
+                changes,
+            },
+            false,
+        )?;
+        return Ok(0);
+    }
+    let lines: Vec<String> = changes
+        .iter()
+        .map(|change| line(&service.name, change))
+        .collect();
+    print(&lines.concat())?;
+    Ok(0)
+}
+
+fn line(service: &str, change: &Change) -> String {
+    let Change { name, from, to } = change;
+    if from.is_empty() && to == "unlimited" {
+        return format!("{service}: {name} had no limit: nothing to lift\n");
+    }
+    let from = match from.as_slice() {
+        [] => "unlimited".to_owned(),
+        from => from
+            .iter()
+            .map(|old| people(name, old))
+            .collect::<Vec<_>>()
+            .join(" and "),
+    };
+    format!("{service}: {name} {from} -> {}\n", people(name, to))
+}
+
+/// A setting for people: its rate in the units of the name.
+fn people(name: &str, setting: &str) -> String {
+    let Ok(Setting::Rate { rate, burst }) = setting.parse() else {
+        return setting.to_owned();
+    };
+    let selection = select(name).filter(|_| rate.unit() == Unit::Bytes);
+    let rate = crate::limits::for_people(rate, selection);
+    match burst {
+        Some(burst) => format!("{rate} (burst {burst})"),
+        None => rate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_from_what_to_what() {
+        let line = |from: &[&str], to: &str| {
+            let from = from.iter().map(ToString::to_string).collect();
+            line(
+                "vod",
+                &Change {
+                    name: "send".to_owned(),
+                    from,
+                    to: to.to_owned(),
+                },
+            )
+        };
+        assert_eq!(
+            line(&["10MB/s"], "5MB/s"),
+            "vod: send 80 Mbit/s -> 40 Mbit/s\n"
+        );
+        assert_eq!(line(&[], "100/s"), "vod: send unlimited -> 100/s\n");
+        assert_eq!(
+            line(&["10MB/s:burst=1MB", "9/s"], "unlimited"),
+            "vod: send 80 Mbit/s (burst 1MB) and 9/s -> unlimited\n"
+        );
+        assert_eq!(
+            line(&[], "unlimited"),
+            "vod: send had no limit: nothing to lift\n"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! `bonsai stats`: every counter of a service.
+
+use bonsai_ledger::Ledger;
+use bonsai_ledger::sync::Ordering;
+use bonsai_units::{Bytes, format_duration_ns};
+use serde::Serialize;
+
+use crate::cli::Stats;
+use crate::observe::{
+    Bin, CallView, ClassView, Head, UnshapedView, Waits, calls_of, classes_of, unshaped_of,
+};
+use crate::output::{Ink, Paint, finish, print, print_json, table};
+use crate::service::Services;
+
+/// What `bonsai stats --json` prints, and `bonsai run --json` at the end.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Document {
+    /// Version and time.
+    #[serde(flatten)]
+    head: Head,
+    /// The service.
+    service: String,
+    /// When it was made, ms of the wall clock since 1970.
+    created_unix_ms: u64,
+    /// Each call that was made, by kind of descriptor.
+    calls: Vec<CallView>,
+    /// The same by class; a call is in several.
+    classes: Vec<ClassView>,
+    /// Calls that went through without a decision.
+    unshaped: Vec<UnshapedView>,
+    /// The longest single wait, ns.
+    longest_wait_ns: u64,
+}
+
+/// The counters of a service.
+pub(crate) fn document(service: &str, ledger: &Ledger) -> Document {
+    let totals = ledger.totals();
+    Document {
+        head: Head::now(),
+        service: service.to_owned(),
+        created_unix_ms: ledger.header.created_ns.load(Ordering::Relaxed) / 1_000_000,
+        calls: calls_of(&totals),
+        classes: classes_of(&totals),
+        unshaped: unshaped_of(ledger),
+        longest_wait_ns: ledger.header.longest_wait_ns.load(Ordering::Relaxed),
+    }
+}
+
+/// Prints them.
+///
+/// # Errors
+/// There is no such service, or its ledger cannot be read.
+pub(crate) fn run(args: &Stats) -> anyhow::Result<u8> {
+    let service = Services::open()?.find(&args.service)?;
+    let document = document(&service.name, &service.ledger()?);
+    if args.json {
+        print_json(&document, false)?;
+    } else {
+        print(&text(&document, Paint::stdout()))?;
+    }
+    Ok(0)
+}
+
+const HEADER: [&str; 8] = [
+    "call", "on", "calls", "bytes", "waits", "waited", "p50", "p99",
+];
+const RIGHT: [usize; 6] = [2, 3, 4, 5, 6, 7];
+
+fn text(document: &Document, paint: Paint) -> String {
+    let mut text = format!("{}\n", paint.ink(Ink::Bold, &document.service));
+    if document.calls.is_empty() {
+        return text + "  no calls yet\n";
+    }
+    let mut calls = table(&HEADER, &RIGHT);
+    for view in &document.calls {
+        let name = [view.call.to_owned(), view.kind.to_owned()];
+        calls.add_row(
+            name.into_iter()
+                .chain(cells(view.calls, view.bytes, &view.waits)),
+        );
+    }
+    text.push_str(&finish(&calls));
+    text.push('\n');
+    let mut classes = table(&[&["class", ""], &HEADER[2..]].concat(), &RIGHT);
+    for view in &document.classes {
+        let name = [view.class.to_owned(), String::new()];
+        classes.add_row(
+            name.into_iter()
+                .chain(cells(view.calls, view.bytes, &view.waits)),
+        );
+    }
+    text.push_str(&finish(&classes));
+    for view in document.calls.iter().filter(|view| view.waits.count > 0) {
+        text.push_str(&format!("\n  waits of {} ({})\n", view.call, view.kind));
+        text.push_str(&histogram(&view.waits.histogram));
+    }
+    for view in &document.unshaped {
+        let line = format!(
+            "\n  {} calls without a decision: {}\n",
+            view.calls, view.about
+        );
+        text.push_str(&paint.ink(Ink::Yellow, &line));
+    }
+    text
+}
+
+fn cells(calls: u64, bytes: Option<u64>, waits: &Waits) -> [String; 6] {
+    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
+    [
+        calls.to_string(),
+        bytes.map_or_else(|| "-".to_owned(), |bytes| Bytes(bytes).human()),
+        waits.count.to_string(),
+        time((waits.count > 0).then_some(waits.total_ns)),
+        time(waits.p50_ns),
+        time(waits.p99_ns),
+    ]
+}
+
+/// A bar for each range, as long as its share.
+fn histogram(bins: &[Bin]) -> String {
+    const WIDTH: u64 = 40;
+    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
+    let mut rows = table(&["from", "to", "waits", ""], &[0, 1, 2]);
+    for bin in bins {
+        let length = usize::try_from((bin.count * WIDTH).div_ceil(most)).unwrap_or(0);
+        rows.add_row([
+            format_duration_ns(bin.from_ns),
+            bin.to_ns.map_or_else(|| "-".to_owned(), format_duration_ns),
+            bin.count.to_string(),
+            "#".repeat(length),
+        ]);
+    }
+    finish(&rows)
+}

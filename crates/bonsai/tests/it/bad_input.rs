@@ -1,0 +1,256 @@
+//! Bad input: one sentence, the right exit code, nothing left behind.
+
+use crate::support::{Place, skip};
+
+/// What `bonsai ARGS` answers.
+fn refused(place: &Place, args: &[&str], code: i32) -> String {
+    let said = place.say(args);
+    assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
+    assert_eq!(said.out, "", "{args:?}");
+    assert!(said.err.starts_with("bonsai: "), "{args:?}: {said:?}");
+    assert_eq!(said.err.lines().count(), 1, "{args:?}: {said:?}");
+    said.err["bonsai: ".len()..].trim_end().to_owned()
+}
+
+#[test]
+fn each_mistake_has_its_sentence() {
+    let place = Place::bare();
+    let run = |limit: &'static str| ["run", "--limit", limit, "--", "true"];
+    for (args, sentence) in [
+        (
+            &run("raed=1MB/s")[..],
+            "limit \"raed=1MB/s\": there is no call or class \"raed\", the nearest is \"read\" (bonsai run --help lists the classes)",
+        ),
+        (
+            &run("open=10MB/s"),
+            "limit \"open=10MB/s\": open moves no bytes, so its limit is in calls, such as open=100/s, and not 10MB/s",
+        ),
+        (
+            &[
+                "run",
+                "--limit",
+                "read=1MB/s",
+                "--limit",
+                "read=2MB/s",
+                "--",
+                "true",
+            ],
+            "the limit on read is given twice: write it once",
+        ),
+        (
+            &["run", "--name", "a/b", "--", "true"],
+            "\"a/b\" cannot be the name of a service, it has '/' in it: names are made of letters, digits, dots, underscores and dashes, such as vod-1",
+        ),
+        (
+            &["run", "--limts", "x", "--", "true"],
+            "unexpected argument '--limts' found; a similar argument exists: '--limits' (--help says what there is)",
+        ),
+        (
+            &["set", "nope", "read=1MB/s"],
+            "there is no service \"nope\"; none is running",
+        ),
+        (
+            &["stats", "nope"],
+            "there is no service \"nope\"; none is running",
+        ),
+        (
+            &["top"],
+            "top needs a terminal: bonsai top --once prints one picture, --json lines of JSON, bonsai status text",
+        ),
+    ] {
+        assert_eq!(refused(&place, args, 2), sentence);
+    }
+    assert_eq!(place.left(), Vec::<String>::new());
+}
+
+#[test]
+fn quantities_are_refused_by_name() {
+    let place = Place::bare();
+    for limit in [
+        "read=10",
+        "read=0MB/s",
+        "read=10MB",
+        "read=10MBps",
+        "read=1e6B/s",
+        "read=1MB/s:burst=0B",
+        "read=900TB/s",
+        "read",
+        "=1MB/s",
+        "read=1MB/s:burst=3calls",
+    ] {
+        let sentence = refused(&place, &["run", "-l", limit, "--", "true"], 2);
+        let value = limit.rsplit('=').next().expect("a value");
+        assert!(sentence.contains(value), "{limit}: {sentence}");
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_run_have_the_codes_of_shells() {
+    let Some(place) = Place::new("programs_that_cannot_be_run_have_the_codes_of_shells") else {
+        return;
+    };
+    let file = |name: &str, mode: u32, content: &[u8]| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = place.path().join(name);
+        std::fs::write(&path, content).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        path.display().to_string()
+    };
+    let plain = file(".plain", 0o644, b"echo");
+    let lost = file(".lost", 0o755, b"#!/bin/no-such-shell\n");
+    // An ELF header for 64-bit ARM (e_machine 183) and nothing else.
+    let mut arm = [&b"\x7fELF\x02\x01\x01"[..], &[0; 57]].concat();
+    (arm[16], arm[18], arm[20], arm[52], arm[54]) = (2, 183, 1, 64, 56);
+    let arm = file(".arm", 0o755, &arm);
+    for (program, code, words) in [
+        (
+            "no-such-program",
+            127,
+            "no program `no-such-program` was found",
+        ),
+        (plain.as_str(), 126, "cannot be executed: Permission denied"),
+        (lost.as_str(), 126, "/bin/no-such-shell"),
+        ("/", 126, "cannot be executed"),
+    ] {
+        let sentence = refused(&place, &["run", "--", program], code);
+        assert!(sentence.contains(words), "{program}: {sentence}");
+    }
+    let said = place.say(&["run", "--", &arm]);
+    assert_eq!(said.code, Some(126), "{said:?}");
+    assert!(said.err.contains("is built for 64-bit ARM"), "{said:?}");
+    refused(&place, &["run", "--strict", "--", &arm], 2);
+    assert_eq!(
+        place
+            .left()
+            .iter()
+            .filter(|name| !name.starts_with('.'))
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn a_limits_file_says_line_and_column() {
+    let place = Place::bare();
+    let path = place.path().join(".limits.toml");
+    let path = path.to_str().expect("a path");
+    let answer = |text: &str| {
+        std::fs::write(path, text).expect("written");
+        refused(&place, &["run", "--limits", path, "--", "true"], 2)
+    };
+    let sentence = answer("[limits]\nread = \"10MB/s\"\n  sned = \"1MB/s\"\n");
+    assert_eq!(
+        sentence,
+        format!(
+            "{path}:3:3: there is no call or class \"sned\", the nearest is \"send\" (bonsai run --help lists the classes)"
+        )
+    );
+    assert!(answer("[limits]\nread = 10\n").starts_with(&format!("{path}:2:8: ")));
+    assert!(answer("[limits\n").starts_with(&format!("{path}:1:8: ")));
+    let missing = refused(
+        &place,
+        &["run", "--limits", "/no/such/file", "--", "true"],
+        2,
+    );
+    assert!(
+        missing.contains("/no/such/file") && missing.contains("No such file"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn an_unsafe_runtime_directory_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(place) = Place::new("an_unsafe_runtime_directory_is_refused") else {
+        return;
+    };
+    let mode = |mode| {
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    mode(0o755);
+    for args in [
+        &["run", "--", "true"][..],
+        &["status"],
+        &["set", "x", "read=1MB/s"],
+    ] {
+        let sentence = refused(&place, args, 2);
+        assert!(sentence.contains("mode 755"), "{sentence}");
+    }
+    mode(0o700);
+    let command = place
+        .bonsai(&["run", "--", "true"])
+        .env("BONSAI_RUNTIME_DIR", "x/y")
+        .output();
+    let said = String::from_utf8_lossy(&command.expect("bonsai").stderr).into_owned();
+    assert!(said.contains("must be an absolute path"), "{said}");
+}
+
+#[test]
+fn a_path_that_ld_preload_cannot_hold_is_refused() {
+    let Some(place) = Place::new("a_path_that_ld_preload_cannot_hold_is_refused") else {
+        return;
+    };
+    for name in ["a b", "a:b"] {
+        let output = place
+            .bonsai(&["run", "--", "true"])
+            .env("BONSAI_RUNTIME_DIR", place.path().join(name))
+            .output()
+            .expect("bonsai");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(
+            text.contains("has a blank or a colon in its path"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_library_is_said() {
+    let place = Place::bare();
+    let output = place
+        .bonsai(&["run", "--", "true"])
+        .env("BONSAI_PRELOAD", "/no/such.so")
+        .output();
+    let text = String::from_utf8_lossy(&output.expect("bonsai").stderr).into_owned();
+    assert_eq!(
+        text,
+        "bonsai: BONSAI_PRELOAD must name the file libbonsai_preload.so, but /no/such.so is no file\n"
+    );
+    let said = place.say(&["doctor", "--json"]);
+    let without = said.out.contains("\"library\": null");
+    // A build may have put the library beside the program.
+    assert_eq!(said.code, Some(i32::from(without)), "{said:?}");
+}
+
+#[test]
+fn a_full_shared_memory_is_said_and_nothing_is_left() {
+    let name = "a_full_shared_memory_is_said_and_nothing_is_left";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    let script = "mount -t tmpfs -o size=64k,mode=700 none \"$0\" || exit 77; \"$@\"; code=$?; \
+                  ls -A \"$0\"; exit $code";
+    let bonsai = place.bonsai(&[] as &[&str]);
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script])
+        .arg(place.path())
+        .arg(bonsai.get_program());
+    command.args(["run", "--", "true"]);
+    for (key, value) in bonsai.get_envs() {
+        if let Some(value) = value {
+            command.env(key, value);
+        }
+    }
+    let Ok(output) = command.output() else {
+        return skip(name, "no unshare (util-linux)");
+    };
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(77) || text.starts_with("unshare:") {
+        return skip(name, "only root may mount a file system");
+    }
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("no room for the"), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "left behind");
+}

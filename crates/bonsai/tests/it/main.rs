@@ -1,0 +1,9 @@
+//! The program as its user meets it: command lines in, text and exit codes out.
+
+mod bad_input;
+mod generated;
+mod help;
+mod live;
+mod run;
+mod support;
+mod uncovered;

@@ -1,0 +1,102 @@
+//! Programs that cannot be entered run, and are named.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::support::{Place, skip, static_program};
+
+#[test]
+fn static_programs_run_and_are_named() {
+    let name = "static_programs_run_and_are_named";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    let source = "int main(int n, char **v) { return n > 1 ? v[1][0] - '0' : 3; }";
+    let Some(program) = static_program(name, &place, source) else {
+        return;
+    };
+    let program = program.to_str().expect("a path");
+    let said = place.say(&["run", "--name", "x", "--", program]);
+    assert_eq!(said.code, Some(3));
+    let warning = format!(
+        "bonsai: {program} is statically linked: it runs, but nothing of it is shaped (bonsai doctor {program})\n\
+         bonsai: x: not covered: {program}, statically linked\n"
+    );
+    assert_eq!(said.err, warning);
+    let strict = place.say(&["run", "--strict", "--", program]);
+    assert_eq!(
+        (strict.code, strict.err.lines().count()),
+        (Some(2), 1),
+        "{strict:?}"
+    );
+    let child = place.say(&[
+        "run",
+        "--name",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        &format!("{program} 0; {program} 0; true"),
+    ]);
+    assert!(
+        child
+            .err
+            .contains("x: not covered: .static-program (2 times), statically linked"),
+        "{child:?}"
+    );
+    let doctor = place.say(&["doctor", program]);
+    assert_eq!(doctor.code, Some(1));
+    assert!(doctor.out.contains("is statically linked"), "{doctor:?}");
+}
+
+#[test]
+fn a_live_static_program_is_shown_as_not_covered() {
+    let name = "a_live_static_program_is_shown_as_not_covered";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    let source = "#include <unistd.h>\nint main(void) { char c; return (int) read(0, &c, 1); }";
+    let Some(program) = static_program(name, &place, source) else {
+        return;
+    };
+    let script = format!("exec 3<&0; {} <&3; true", program.display());
+    let running = place.start("x", &["--", "sh", "-c", &script]);
+    let service = place.until("x", |service| service["uncovered"][0].is_object());
+    let uncovered = &service["uncovered"][0];
+    assert_eq!(uncovered["program"], ".static-program");
+    assert_eq!(uncovered["ended"], false);
+    assert!(
+        uncovered["reason"]
+            .as_str()
+            .is_some_and(|reason| reason.contains("static")),
+        "{uncovered}"
+    );
+    let text = place.say(&["status", "x", "--interval", "10ms"]).out;
+    assert!(text.contains("not covered: .static-program ("), "{text}");
+    running.end();
+}
+
+#[test]
+fn set_user_id_programs_run_and_are_named() {
+    let name = "set_user_id_programs_run_and_are_named";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    if !is_root() {
+        return skip(name, "only root can make a program of another user");
+    }
+    let program = place.path().join(".setuid");
+    std::fs::copy("/bin/true", &program).expect("a copy");
+    std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("changed");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("set");
+    let said = place.say(&["run", "--", program.to_str().expect("a path")]);
+    assert_eq!(said.code, Some(0));
+    assert!(
+        said.err
+            .contains("is set-user-ID or set-group-ID: it runs, but nothing of it is shaped"),
+        "{said:?}"
+    );
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
