@@ -94,14 +94,14 @@ pub(crate) const POOLS: &[Pool] = &[
         },
         2,
     ),
-    own(calls::WRITE_FILE, output("rdx", true), 5),
+    own(calls::WRITE_FILE, output("rdx", true), 6),
     own(calls::WRITEV_FILE, vectors(true), 3),
     own(calls::PWRITE64, output("rdx", false), 2),
     own(calls::SENDTO, output("rdx", false), 4),
     own(calls::SENDMSG, vectors(false), 2),
     own(calls::SENDFILE_FILE, output("r10", true), 1),
-    shared(Body::Close, 4),
-    shared(Body::CountFd, 28),
+    shared(Body::Close, 12),
+    shared(Body::CountFd, 32),
     shared(Body::Slow, 44),
     shared(Body::Count, 110),
 ];
@@ -127,7 +127,9 @@ pub(crate) fn body_of(call: u8) -> Body {
 pub(crate) fn rust_table() -> String {
     let total: usize = POOLS.iter().map(|p| p.count).sum();
     let mut text = format!(
-        "/// Slots in all.\npub(crate) const SLOTS: usize = {total};\n\
+        "/// A large lease: vectored calls need not add their lengths up.\n\
+         pub(crate) const VECTORS_FROM: u32 = {VECTORS_FROM};\n\
+         /// Slots in all.\npub(crate) const SLOTS: usize = {total};\n\
          /// By first entry of a call: its pool's first slot and number of slots.\n\
          pub(crate) static POOL_OF: [(u16, u16); {}] = [\n",
         calls::CALLS.len()

@@ -50,7 +50,7 @@ pub(crate) const fn len_of(call: CallId) -> Len {
 }
 
 /// The kernel moves at most this many bytes in one call (`MAX_RW_COUNT`).
-const MOST: usize = 0x7fff_f000;
+pub(crate) const MOST: usize = 0x7fff_f000;
 
 /// `struct iovec`.
 #[repr(C)]
@@ -82,34 +82,35 @@ struct MMsgHdr {
 /// The kernel takes at most this many vectors (`UIO_MAXIOV`).
 const MAX_VECTORS: usize = 1024;
 
+/// Pages found readable last, by the lowest bit of their number. A program that
+/// unmaps one and passes a pointer into it a moment later gets a fault where the
+/// kernel would have refused the call.
+pub(crate) type Pages = [usize; 2];
+
 /// Whether memory of the program may be read: its own pointers are only followed
 /// if the kernel could follow them too.
-fn readable(at: usize, len: usize) -> bool {
+fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
     use crate::sys::call;
     if at < 4096 || at.checked_add(len).is_none_or(|end| end > 0x7fff_ffff_f000) {
         return false;
     }
-    let mut from = at;
-    loop {
+    for page in at >> 12..=(at + len.max(1) - 1) >> 12 {
+        if pages[page & 1] == page {
+            continue;
+        }
         // rt_sigprocmask(how = -1, set): copies eight bytes, then refuses `how`:
         // EFAULT where they cannot be read, EINVAL where they can.
         // SAFETY: changes nothing.
-        let answer = unsafe { call!(14, usize::MAX, from & !7, 0, 8) };
-        if answer == -14 {
+        if unsafe { call!(14_usize, usize::MAX, page << 12, 0_usize, 8_usize) } == -14 {
             return false;
         }
-        let Some(next) = (from & !4095).checked_add(4096) else {
-            return false;
-        };
-        if next >= at + len {
-            return true;
-        }
-        from = next;
+        pages[page & 1] = page;
     }
+    true
 }
 
-fn vectors(at: usize, count: usize) -> usize {
-    if count == 0 || count > MAX_VECTORS || !readable(at, count * size_of::<IoVec>()) {
+fn vectors(at: usize, count: usize, pages: &mut Pages) -> usize {
+    if count == 0 || count > MAX_VECTORS || !readable(at, count * size_of::<IoVec>(), pages) {
         return 0;
     }
     // SAFETY: readable, and not longer than the kernel would read.
@@ -121,32 +122,43 @@ fn vectors(at: usize, count: usize) -> usize {
 }
 
 /// Bytes that a call asks for, at most; 0 for arguments the kernel will refuse.
-pub(crate) fn asked(call: CallId, args: &Args) -> usize {
+pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
     match len_of(call) {
         Len::Arg(i) => args.a[usize::from(i) % 6].min(MOST),
-        Len::Vec(at, count) => vectors(args.a[usize::from(at) % 6], args.a[usize::from(count) % 6]),
+        Len::Vec(at, count) => vectors(
+            args.a[usize::from(at) % 6],
+            args.a[usize::from(count) % 6],
+            pages,
+        ),
         Len::Msg => {
             let at = args.a[1];
-            if !readable(at, size_of::<MsgHdr>()) {
+            if !readable(at, size_of::<MsgHdr>(), pages) {
                 return 0;
             }
             // SAFETY: readable.
             let msg = unsafe { &*(at as *const MsgHdr) };
-            vectors(msg.iov as usize, msg.iov_len)
+            vectors(msg.iov as usize, msg.iov_len, pages)
         }
-        Len::Messages => messages(args.a[1], args.a[2], |m| {
-            vectors(m.hdr.iov as usize, m.hdr.iov_len)
-        }),
+        Len::Messages => {
+            let (at, count) = (args.a[1], args.a[2].min(MAX_VECTORS));
+            if !readable(at, count * size_of::<MMsgHdr>(), pages) {
+                return 0;
+            }
+            messages(at, count, |m| {
+                vectors(m.hdr.iov as usize, m.hdr.iov_len, pages)
+            })
+        }
         Len::None => 0,
     }
 }
 
+/// Adds up an array of messages that is readable: checked, or just used by the
+/// kernel.
 fn messages(at: usize, count: usize, mut bytes: impl FnMut(&MMsgHdr) -> usize) -> usize {
-    let count = count.min(MAX_VECTORS);
-    if count == 0 || !readable(at, count * size_of::<MMsgHdr>()) {
+    if count == 0 {
         return 0;
     }
-    // SAFETY: readable, and not longer than the kernel would read.
+    // SAFETY: by the caller.
     let list = unsafe { core::slice::from_raw_parts(at as *const MMsgHdr, count) };
     list.iter()
         .fold(0_usize, |sum, m| sum.saturating_add(bytes(m)))
@@ -164,7 +176,7 @@ pub(crate) fn moved(call: CallId, args: &Args, result: isize) -> usize {
     let result = result as usize;
     match call {
         // Zero on success: all of it or nothing.
-        calls::MQ_TIMEDSEND | calls::MSGSND => asked(call, args),
+        calls::MQ_TIMEDSEND | calls::MSGSND => asked(call, args, &mut [0; 2]),
         calls::SENDMMSG => messages(args.a[1], result, |m| m.len as usize),
         calls::RECVMMSG if args.a[3] & PEEK == 0 => messages(args.a[1], result, |m| m.len as usize),
         calls::RECVMMSG => 0,
@@ -172,7 +184,7 @@ pub(crate) fn moved(call: CallId, args: &Args, result: isize) -> usize {
         calls::RECVMSG if args.a[2] & PEEK != 0 => 0,
         // With MSG_TRUNC the result is the message's length, not the buffer's.
         calls::RECVFROM => result.min(args.a[2]),
-        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(asked(call, args)),
+        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(asked(call, args, &mut [0; 2])),
         _ if matches!(len_of(call), Len::None) => 0,
         _ => result,
     }

@@ -11,8 +11,8 @@ pub(crate) fn first_entry(nr: usize) -> Option<CallId> {
 }
 
 /// The entry for a call, by the kind of descriptor it works on, which is looked
-/// up anew where it matters.
-pub(crate) fn entry_of(first: CallId, args: &Args) -> (CallId, Option<Looked>) {
+/// up `afresh`, or if it is not known.
+pub(crate) fn entry_of(first: CallId, args: &Args, afresh: bool) -> (CallId, Option<Looked>) {
     if first == calls::SPLICE_FILE {
         // One end is a pipe: the other one decides.
         let (from, to) = (kind::look(args.a[0]), kind::look(args.a[2]));
@@ -21,6 +21,9 @@ pub(crate) fn entry_of(first: CallId, args: &Args) -> (CallId, Option<Looked>) {
     }
     if slots::facts(first) & slots::fact::KINDS == 0 {
         return (first, None);
+    }
+    if let (false, Some(kind)) = (afresh, kind::known(args.a[0])) {
+        return (first + kind::offset(kind), None);
     }
     let looked = kind::look(args.a[0]);
     (first + kind::offset(looked.kind), Some(looked))

@@ -131,7 +131,11 @@ pub(crate) fn acquire(
             return Wait::Due;
         };
         let piece = i64::from(entry.piece);
-        let level = entry.bytes.saturating_add(piece).min(goal).max(entry.bytes.min(goal));
+        let level = entry
+            .bytes
+            .saturating_add(piece)
+            .min(goal)
+            .max(entry.bytes.min(goal));
         let limit = |now| *deadline.get_or_insert_with(|| patience.limit(now));
         match reach(segment, own, call, level, calls, limit) {
             Wait::Due if level >= goal => return Wait::Due,

@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     own.within(|own| match how {
         mode::WHOLE => whole(segment, own, args, site),
         mode::LATE => {
-            let (call, _) = entry_of(site.call, args);
+            let (call, _) = entry_of(site.call, args, false);
             settle(segment, own, call, args);
             result
         }
@@ -76,6 +76,9 @@ fn make(args: &Args, site: &Site) -> isize {
     unsafe { sys::syscall(args.nr, args.a) }
 }
 
+/// A descriptor is looked at anew once in so many slow paths of a thread.
+const LOOK_AGAIN: u32 = 63;
+
 fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site) -> isize {
     if args.nr != site.nr as usize && site.flags & flag::SLOT != 0 {
         segment.count_unshaped(Unshaped::OtherNumber);
@@ -91,9 +94,9 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
         calls::CLOSE_RANGE => kind::forget_range(args.a[0], args.a[1]),
         _ => {}
     }
-    let (call, looked) = entry_of(first, args);
+    let (call, looked) = entry_of(first, args, own.entered & LOOK_AGAIN == 0);
     match slots::facts(call) & (fact::IN | fact::OUT) {
-        fact::IN => bytes_in(segment, own, call, args, site, looked),
+        fact::IN => bytes_in(segment, own, call, args, site),
         fact::OUT => bytes_out(segment, own, call, args, site, looked),
         _ => counted(segment, own, call, args, site),
     }
@@ -175,28 +178,20 @@ fn settle(segment: &Segment, own: &mut Own, call: CallId, args: &Args) {
 }
 
 /// Bytes in: debts first, then the call, then the wait for what it brought.
-fn bytes_in(
-    segment: &Segment,
-    own: &mut Own,
-    call: CallId,
-    args: &mut Args,
-    site: &Site,
-    looked: Option<Looked>,
-) -> isize {
+fn bytes_in(segment: &Segment, own: &mut Own, call: CallId, args: &mut Args, site: &Site) -> isize {
     if let Some(error) = denied(pay::acquire(segment, own, call, 0, 1, patience(call, args))) {
         return error;
     }
     let asked = match amount::len_of(call) {
-        Len::Arg(2) => args.a[2],
+        Len::Arg(2) => args.a[2].min(amount::MOST),
         _ => 0,
     };
     let piece = own
         .entries
         .get(usize::from(call))
         .map_or(u32::MAX, |e| e.piece) as usize;
-    let file =
-        matches!(looked, Some(Looked { kind: Fd::File, .. })) || is_positioned_file(call, args);
-    if asked <= piece || !file {
+    let file = || call == calls::READ_FILE || is_positioned_file(call, args);
+    if asked <= piece || !file() {
         let result = make(args, site);
         count(segment, own, call, args, result);
         if result > 0 {
@@ -313,7 +308,8 @@ fn bytes_out(
     if mask & byte_buckets == 0 {
         return out_whole(segment, own, call, args, site, 0);
     }
-    let asked = amount::asked(call, args);
+    let asked = amount::asked(call, args, &mut own.readable);
+    renew_for_vectors(segment, own, call, asked);
     let piece = own
         .entries
         .get(usize::from(call))
@@ -352,6 +348,25 @@ fn bytes_out(
             *args = start;
             return finished(done, result);
         }
+    }
+}
+
+/// Vectored calls take the fast path as long as the lease is so large that their
+/// lengths need not be added up. What is left of a large one below that is traded
+/// in for a new one, instead of being used up the slow way.
+fn renew_for_vectors(segment: &Segment, own: &mut Own, call: CallId, asked: usize) {
+    if matches!(amount::len_of(call), Len::Arg(_) | Len::None) {
+        return;
+    }
+    let enough = i64::from(slots::VECTORS_FROM);
+    let Some(entry) = own.entries.get(usize::from(call)) else {
+        return;
+    };
+    let left = entry.bytes;
+    let asked = i64::try_from(asked).unwrap_or(i64::MAX);
+    if i64::from(entry.lease_bytes) >= 4 * enough && left > 0 && left < enough.saturating_add(asked)
+    {
+        pay::give_back(segment, own, call, left.unsigned_abs(), 0);
     }
 }
 

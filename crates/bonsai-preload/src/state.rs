@@ -1,7 +1,7 @@
 //! What the interposer knows: of the process, and of each thread.
 
 use crate::sys::{self, call, nr};
-use bonsai_calls::MAX_CALLS;
+use bonsai_calls::{CALLS, MAX_CALLS};
 use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
 use core::arch::{asm, global_asm};
 use core::ptr::{null, null_mut};
@@ -26,7 +26,7 @@ pub(crate) static GUARDED: AtomicBool = AtomicBool::new(false);
 
 /// The state of one thread. Wiped by the kernel in a forked child, so that a
 /// child neither spends its parent's leases nor writes its counters.
-#[repr(C, align(4096))]
+#[repr(C, align(64))]
 pub(crate) struct Own {
     /// The epoch its leases belong to; 0 sends the next call to the slow path.
     pub(crate) epoch: AtomicU32,
@@ -40,8 +40,13 @@ pub(crate) struct Own {
     pub(crate) crowd: bool,
     /// Where the outermost of them stands on the stack.
     frame: usize,
-    _pad: [u64; 4],
-    pub(crate) entries: [Entry; MAX_CALLS],
+    /// Slow paths so far.
+    pub(crate) entered: u32,
+    _pad: u32,
+    /// Pages of the program's memory that were found readable last.
+    pub(crate) readable: [usize; 2],
+    _pad2: u64,
+    pub(crate) entries: [Entry; ENTRIES],
 }
 
 /// The lease of a thread for one entry of the table.
@@ -61,7 +66,12 @@ pub(crate) struct Entry {
     pub(crate) piece: u32,
 }
 
-const _: () = assert!(size_of::<Own>() == 4096 && size_of::<Entry>() == 32);
+/// Entries of the table, and some room: with its share of the block's head, a
+/// thread's state stays below a page.
+const ENTRIES: usize = 123;
+
+const _: () = assert!(CALLS.len() <= ENTRIES && ENTRIES <= MAX_CALLS);
+const _: () = assert!(size_of::<Own>() <= 4032 && size_of::<Entry>() == 32);
 const _: () = assert!(core::mem::offset_of!(Own, entries) == 64);
 
 impl Own {
@@ -76,6 +86,7 @@ impl Own {
             self.frame = here;
         }
         self.depth += 1;
+        self.entered = self.entered.wrapping_add(1);
         let result = f(self);
         self.depth = self.depth.saturating_sub(1);
         result
