@@ -137,6 +137,17 @@ impl Curve {
         from.saturating_add(wait as u64)
     }
 
+    /// Units by which a ticket is not due yet at `now`.
+    #[must_use]
+    pub const fn missing(&self, ticket: u64, now: u64) -> u64 {
+        let missing = ahead(ticket, self.floor(now).wrapping_add(self.burst));
+        if missing > 0 {
+            missing.unsigned_abs()
+        } else {
+            0
+        }
+    }
+
     /// The curve after a change at `now`. `issued` must already have been raised
     /// to this curve's [`Curve::floor`] at `now`, so that an idle bucket is not
     /// enriched; tickets taken since then do no harm.
@@ -149,8 +160,9 @@ impl Curve {
         Self {
             rate_milli,
             burst,
-            // A larger burst must not hand out the difference at once.
-            anchor_units: units.wrapping_sub(burst.saturating_sub(self.burst)),
+            // `V + burst` stays where it is: a larger burst must not hand out the
+            // difference at once, and a smaller one must not add it to the debt.
+            anchor_units: units.wrapping_add(self.burst).wrapping_sub(burst),
             anchor_fraction: fraction,
             anchor_ns: if now > self.anchor_ns {
                 now

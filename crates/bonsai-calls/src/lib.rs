@@ -130,6 +130,10 @@ pub fn select(name: &str) -> Option<Selection> {
     Some(Selection::Nr(first.nr))
 }
 
+/// Calls that glibc makes in another's place, so that the name of its function
+/// limits both: `select` is made as `pselect6`, `faccessat` as `faccessat2`.
+const STANDS_FOR: [(u16, u16); 2] = [(23, 270), (269, 439)];
+
 /// The calls that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
@@ -145,7 +149,7 @@ impl Selection {
     pub fn contains(self, call: &Call) -> bool {
         match self {
             Self::Class(class) => call.classes.contains(class),
-            Self::Nr(nr) => call.nr == nr,
+            Self::Nr(nr) => call.nr == nr || STANDS_FOR.contains(&(nr, call.nr)),
         }
     }
 

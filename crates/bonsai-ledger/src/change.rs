@@ -1,7 +1,7 @@
 //! The steps of a change of limits, as readers see them.
 
 use crate::layout::Segment;
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 use bonsai_bucket::Curve;
 
 impl Segment {
@@ -16,9 +16,12 @@ impl Segment {
         next
     }
 
-    /// Takes a bucket out of the mask of every call in the copy `next`.
-    pub(crate) fn lift(&self, next: usize, bucket: usize) {
+    /// Takes a bucket out of the mask of every call in the copy `next`, at `now`.
+    pub(crate) fn lift(&self, next: usize, bucket: usize, now: u64) {
         let config = &self.configs[next];
+        // The line starts anew a moment before the copy comes into force, and a kill
+        // in between leaves it so: its other counter has to fit the limit as it was.
+        self.restart(bucket, &config.curves[bucket].load().0, now);
         for mask in &config.masks {
             mask.store(
                 mask.load(Ordering::Relaxed) & !(1 << bucket),
@@ -30,17 +33,28 @@ impl Segment {
         let open = Curve {
             rate_milli: 0,
             burst: 1 << 62,
-            anchor_units: self.lines[bucket]
-                .issued(self.lines[bucket].generation())
-                .load(Ordering::Relaxed),
+            anchor_units: self.next_counter(bucket).load(Ordering::Relaxed),
             anchor_fraction: 0,
             anchor_ns: 0,
         };
         config.curves[bucket].store(&open, 0);
     }
 
+    /// The counter that a line has once a change lets it start anew.
+    pub(crate) fn next_counter(&self, bucket: usize) -> &AtomicU64 {
+        let line = &self.lines[bucket];
+        line.issued(line.generation().wrapping_add(1))
+    }
+
+    /// Prepares a line to start anew at `now` with an empty bucket under `curve`.
+    pub(crate) fn restart(&self, bucket: usize, curve: &Curve, now: u64) {
+        let empty = curve.floor(now).wrapping_add(curve.burst);
+        self.next_counter(bucket).store(empty, Ordering::Relaxed);
+    }
+
     /// Puts the copy into force that [`Segment::begin_change`] has prepared, and
-    /// makes the tickets of the buckets `anew` void. Returns the new epoch.
+    /// makes the tickets of the buckets `anew` void, each of which is named once.
+    /// Returns the new epoch.
     pub(crate) fn end_change(&self, anew: &[usize]) -> u32 {
         for bucket in anew {
             self.lines[*bucket]

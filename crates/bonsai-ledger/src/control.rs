@@ -96,7 +96,12 @@ impl Ledger {
                         rate_milli: curve.rate_milli,
                         burst: curve.burst.saturating_add(leases),
                         bucket: i,
-                        level: curve.level(self.lines[i].issued(self.lines[i].generation()).load(Ordering::Relaxed), now),
+                        level: curve.level(
+                            self.lines[i]
+                                .issued(self.lines[i].generation())
+                                .load(Ordering::Relaxed),
+                            now,
+                        ),
                     }
                 })
                 .collect()
@@ -185,12 +190,9 @@ impl Editor<'_> {
             line.raise(&curve, self.now);
             let retuned = curve.retune(rate_milli, split.curve, self.now);
             config.curves[i].store(&retuned, split.leases);
-            if rate_milli < curve.rate_milli / MUCH_LESS {
-                // The line starts anew with an empty bucket, in the other counter.
-                let next = line.generation().wrapping_add(1);
-                let empty = retuned.floor(self.now).wrapping_add(retuned.burst);
-                line.issued(next).store(empty, Ordering::Relaxed);
-                self.anew.push(i);
+            if rate_milli < curve.rate_milli / MUCH_LESS || self.anew.contains(&i) {
+                ledger.restart(i, &retuned, self.now);
+                self.start_anew(i);
             }
             return Ok(());
         }
@@ -207,8 +209,9 @@ impl Editor<'_> {
             )));
         };
         store_text(&ledger.labels[i].name, name);
-        let line = &ledger.lines[i];
-        let issued = line.issued(line.generation()).load(Ordering::Relaxed);
+        // The other counter: calls that draw on this bucket by an old mask, and what
+        // they give back, stay behind in the one it had.
+        let issued = ledger.next_counter(i).load(Ordering::Relaxed);
         config.curves[i].store(
             &Curve::empty(rate_milli, split.curve, issued, self.now),
             split.leases,
@@ -222,7 +225,16 @@ impl Editor<'_> {
                 mask.store(mask.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
             }
         }
+        self.start_anew(i);
         Ok(())
+    }
+
+    /// Makes the tickets of a bucket void with this change; once, however often it
+    /// is changed in it.
+    fn start_anew(&mut self, bucket: usize) {
+        if !self.anew.contains(&bucket) {
+            self.anew.push(bucket);
+        }
     }
 
     /// Lifts the limits of that name, in bytes and in calls. Returns whether
@@ -232,8 +244,8 @@ impl Editor<'_> {
         for bytes in [true, false] {
             if let Some(i) = self.find(name, bytes) {
                 found = true;
-                self.ledger.lift(self.next, i);
-                self.anew.push(i);
+                self.ledger.lift(self.next, i, self.now);
+                self.start_anew(i);
             }
         }
         found

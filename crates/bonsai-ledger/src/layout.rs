@@ -3,13 +3,20 @@
 use crate::config::Config;
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// Rows for the entries of the table of calls. Sizes are small under the model
-/// checker, which creates the whole segment anew for every order of accesses.
-pub(crate) const ROWS: usize = if cfg!(loom) {
-    1
-} else {
-    bonsai_calls::MAX_CALLS
-};
+/// A length as it is, under miri, and under loom: the one visits every word at each
+/// borrow, the other makes the whole segment anew for every order of accesses.
+const fn scaled(full: usize, miri: usize, loom: usize) -> usize {
+    if cfg!(loom) {
+        loom
+    } else if cfg!(miri) {
+        miri
+    } else {
+        full
+    }
+}
+
+/// Rows for the entries of the table of calls.
+pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 
 /// "BONSAI\x01L" in memory order: the first eight bytes of every segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
@@ -18,25 +25,25 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 pub const VERSION: u32 = 1;
 
 /// Limits in force at a time.
-pub const BUCKETS: usize = if cfg!(loom) { 2 } else { 64 };
+pub const BUCKETS: usize = scaled(64, 4, 2);
 
 /// Threads with a page of counters of their own.
-pub const THREADS: usize = if cfg!(loom) { 3 } else { 2048 };
+pub const THREADS: usize = scaled(2048, 3, 3);
 
 /// Processes described at a time.
-pub const PROCESSES: usize = if cfg!(loom) { 2 } else { 256 };
+pub const PROCESSES: usize = scaled(256, 4, 2);
 
 /// Delay histograms have this many buckets (`bonsai_stats::BUCKETS`).
-pub const DELAYS: usize = if cfg!(loom) { 1 } else { 64 };
+pub const DELAYS: usize = scaled(64, 64, 1);
 
 /// System call sites that fit into the table.
-pub const SITES: usize = if cfg!(loom) { 1 } else { 976 };
+pub const SITES: usize = scaled(976, 1, 1);
 
 /// Libraries with system call sites.
-pub const SITE_LIBS: usize = if cfg!(loom) { 1 } else { 8 };
+pub const SITE_LIBS: usize = scaled(8, 1, 1);
 
 /// Shards of the delay histograms.
-pub const SHARDS: usize = if cfg!(loom) { 1 } else { 2 };
+pub const SHARDS: usize = scaled(2, 2, 1);
 
 /// Bytes that exist from the start; the pages of threads follow and are
 /// populated one by one.
@@ -325,7 +332,7 @@ pub struct Count {
     pub base_bytes: AtomicU64,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 mod frozen {
     use super::*;
     use core::mem::{offset_of, size_of};
@@ -339,6 +346,7 @@ mod frozen {
         assert!(size_of::<Label>() == 64);
         assert!(size_of::<SiteTable>() == 8 * 64 + SITES * 8);
         assert!(size_of::<Process>() == 128);
+        assert!(DELAYS == bonsai_stats::BUCKETS);
         assert!(size_of::<DelayRow>() == 528);
         assert!(size_of::<ThreadPage>() == 4096);
         assert!(offset_of!(ThreadPage, counts) == 64);

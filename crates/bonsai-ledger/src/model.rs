@@ -21,14 +21,19 @@ pub fn begin_change(segment: &Segment) -> usize {
     segment.begin_change()
 }
 
-/// Lifts the limit of a bucket in the copy `next`.
-pub fn lift(segment: &Segment, next: usize, bucket: usize) {
-    segment.lift(next, bucket);
+/// Lifts the limit of a bucket in the copy `next`, at `now`.
+pub fn lift(segment: &Segment, next: usize, bucket: usize, now: u64) {
+    segment.lift(next, bucket, now);
+}
+
+/// Prepares the line of a bucket to start anew at `now` with an empty bucket.
+pub fn restart(segment: &Segment, bucket: usize, curve: &bonsai_bucket::Curve, now: u64) {
+    segment.restart(bucket, curve, now);
 }
 
 /// Puts a change into force and returns the new epoch. Wakes nobody.
-pub fn end_change(segment: &Segment, lifted: &[usize]) -> u32 {
-    segment.end_change(lifted)
+pub fn end_change(segment: &Segment, anew: &[usize]) -> u32 {
+    segment.end_change(anew)
 }
 
 #[cfg(not(loom))]

@@ -227,13 +227,28 @@ impl Segment {
             .any(|t| self.lines[usize::from(t.bucket)].generation() != t.generation)
     }
 
+    /// Of `bytes` that tickets were taken for, those that are due at `now` in every
+    /// bucket that counts bytes: what a wait that ends early has earned so far.
+    #[must_use]
+    pub fn due_part(&self, tickets: &Tickets, bytes: u64, now: u64) -> u64 {
+        let mut due = bytes;
+        for t in tickets.iter().filter(|t| t.bytes) {
+            let (curve, _) = self.curve(usize::from(t.bucket));
+            let missing = curve.missing(t.position, now);
+            due = due.min(bytes.saturating_sub(missing));
+        }
+        due
+    }
+
     /// Gives back what a call did not use.
     pub fn refund(&self, tickets: &Tickets, bytes: u64, calls: u64) {
         for t in tickets.iter() {
             let line = &self.lines[usize::from(t.bucket)];
             let units = if t.bytes { bytes } else { calls };
             if units != 0 && line.generation.load(Ordering::Relaxed) == t.generation {
-                line.refund(units);
+                // Not `line.refund`: the line may be starting anew just now.
+                line.issued(t.generation)
+                    .fetch_sub(units, Ordering::Relaxed);
             }
         }
     }

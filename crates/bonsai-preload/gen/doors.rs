@@ -336,9 +336,8 @@ fn first_door(name: &str, call: u8, thunk: Thunk, record: &str) -> String {
         return format!("xor r8d, r8d\nxor r9d, r9d\njmp bonsai_first_{full}\n");
     }
     let mut t = String::from("mov r10, rcx\n");
-    match thunk {
-        Thunk::FlagsLast => t.push_str("mov r9, r8\nxor r8d, r8d\n"),
-        _ => {}
+    if thunk == Thunk::FlagsLast {
+        t.push_str("mov r9, r8\nxor r8d, r8d\n");
     }
     let _ = writeln!(t, "mov eax, {}", CALLS[usize::from(call)].nr);
     if cancellable(name) {

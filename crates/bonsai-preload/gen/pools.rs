@@ -170,7 +170,19 @@ fn facts() -> String {
         let kinds = u8::from(call.fd != Fd::Any) << 2;
         let send = u8::from(call.classes.contains(Class::Send)) << 3;
         let receives = call.classes.contains(Class::Recv) || call.classes.contains(Class::Accept);
-        text += &format!("{},", shape | kinds | send | u8::from(receives) << 4);
+        // Calls without bytes that may wait for others, and end with EINTR then.
+        let slow = call.classes.contains(Class::Accept)
+            || call.classes.contains(Class::Connect)
+            || call.classes.contains(Class::Poll)
+            || matches!(
+                call.name,
+                "flock" | "getrandom" | "io_uring_enter" | "io_submit"
+            );
+        let whole = u8::from(call.shape == Shape::Count && !slow) << 5;
+        text += &format!(
+            "{},",
+            shape | kinds | send | u8::from(receives) << 4 | whole
+        );
     }
     let names: String = SYMBOLS.iter().map(|s| s.name).collect();
     text += &format!(
@@ -178,13 +190,18 @@ fn facts() -> String {
         names.len()
     );
     text += &format!(
-        "/// Where each name ends; its entry; whether it is hand-written.\npub(crate) static SYMBOL_FACTS: [(u16, u8, bool); {}] = [",
+        "/// Where each name ends; 1 if it is hand-written, 2 if libc's function follows.\npub(crate) static SYMBOL_FACTS: [(u16, u8); {}] = [",
         SYMBOLS.len()
     );
     let mut end = 0;
     for s in SYMBOLS {
         end += s.name.len();
-        text += &format!("({end},{},{}),", s.call, s.thunk == Thunk::Own);
+        let thunk = match s.thunk {
+            Thunk::Own => 1,
+            Thunk::Tail => 2,
+            _ => 0,
+        };
+        text += &format!("({end},{thunk}),");
     }
     text + "];\n"
 }

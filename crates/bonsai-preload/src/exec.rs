@@ -6,7 +6,8 @@ use crate::attach::{self, ledger_variable, preload_path};
 use crate::elf;
 use crate::elf::{PT_INTERP, Phdr};
 use crate::pay::{self, Patience};
-use crate::state::{self, Own};
+use crate::slow;
+use crate::state::{self, Own, PATCHED};
 use crate::sys::{self, call, nr};
 use bonsai_calls as calls;
 use bonsai_ledger::{Process, Reason, Segment, coverage};
@@ -299,7 +300,7 @@ pub(crate) unsafe extern "C" fn bonsai_own_execvpe(file: usize, argv: usize, env
         return run(nr::EXECVE, [file, argv, env, 0, 0, 0]);
     };
     deciding(&mut |segment, own| {
-        pay::acquire(segment, own, calls::EXECVE, 0, 1, Patience::Endless);
+        slow::control(segment, own, calls::EXECVE);
     });
     // SAFETY: libc's function with the program's arguments.
     unsafe {
@@ -315,49 +316,74 @@ pub(crate) unsafe extern "C" fn bonsai_own_execvp(file: usize, argv: usize) -> i
     unsafe { bonsai_own_execvpe(file, argv, our_environment() as usize) }
 }
 
-macro_rules! spawn {
-    ($name:ident, $real:literal) => {
-        pub(crate) unsafe extern "C" fn $name(
-            pid: usize,
-            path: usize,
-            actions: usize,
-            attributes: usize,
-            argv: usize,
-            env: usize,
-        ) -> isize {
-            type Function = unsafe extern "C" fn(usize, usize, usize, usize, usize, Strings) -> i32;
-            const ENOSYS: isize = 38;
-            let Some((at, _)) = elf::next_definition($real) else {
-                return ENOSYS;
-            };
-            deciding(&mut |segment, own| {
-                pay::acquire(segment, own, calls::VFORK, 0, 1, Patience::Endless);
-                if $real.len() == b"posix_spawn".len() {
-                    note_spawned(segment, path as *const u8);
-                }
-            });
-            // SAFETY: libc's function with the program's arguments.
-            unsafe {
-                let function = core::mem::transmute::<usize, Function>(at);
-                with_environment(env as Strings, &mut |environment| {
-                    function(pid, path, actions, attributes, argv, environment) as isize
-                })
-            }
-        }
-    };
+/// # Safety
+/// As `posix_spawn(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_posix_spawn(
+    pid: *mut u32,
+    path: usize,
+    actions: usize,
+    attributes: usize,
+    argv: usize,
+    env: usize,
+) -> isize {
+    let a = [path, actions, attributes, argv];
+    // SAFETY: by the caller.
+    unsafe { spawn(b"posix_spawn", pid, a, env as Strings, true) }
 }
 
-spawn!(bonsai_own_posix_spawn, b"posix_spawn");
-spawn!(bonsai_own_posix_spawnp, b"posix_spawnp");
+/// # Safety
+/// As `posix_spawnp(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_posix_spawnp(
+    pid: *mut u32,
+    file: usize,
+    actions: usize,
+    attributes: usize,
+    argv: usize,
+    env: usize,
+) -> isize {
+    let a = [file, actions, attributes, argv];
+    // SAFETY: by the caller.
+    unsafe { spawn(b"posix_spawnp", pid, a, env as Strings, false) }
+}
 
-/// The child has no process id yet, so what cannot be entered is named under the
-/// parent's, in an entry of its own that the next process takes over.
-fn note_spawned(segment: &Segment, path: *const u8) {
-    if reason_against(path, AT_FDCWD).is_some() {
-        segment
-            .header
-            .processes_lost
-            .fetch_add(1, Ordering::Relaxed);
+/// # Safety
+/// As the function of that name.
+unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path: bool) -> isize {
+    type Function = unsafe extern "C" fn(*mut u32, usize, usize, usize, usize, Strings) -> i32;
+    const ENOSYS: isize = 38;
+    let Some((at, _)) = elf::next_definition(name) else {
+        return ENOSYS;
+    };
+    deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
+    let mut ours = 0;
+    let child = if pid.is_null() { &raw mut ours } else { pid };
+    // SAFETY: libc's function with the program's arguments.
+    let result = unsafe {
+        let function = core::mem::transmute::<usize, Function>(at);
+        with_environment(env, &mut |environment| {
+            function(child, a[0], a[1], a[2], a[3], environment) as isize
+        })
+    };
+    // Patched, the child has named itself.
+    if result == 0 && is_path && !PATCHED.load(Ordering::Relaxed) {
+        // SAFETY: written by posix_spawn.
+        note_child(unsafe { *child }, a[0] as *const u8);
+    }
+    result
+}
+
+/// Names a child whose program cannot be entered.
+fn note_child(pid: u32, path: *const u8) {
+    let Some(reason) = reason_against(path, AT_FDCWD) else {
+        return;
+    };
+    // SAFETY: signal 0 only asks.
+    let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
+    if let Some(entry) = state::segment().and_then(|s| s.claim_process(pid, dead)) {
+        entry.coverage.store(coverage::UNCOVERED, Ordering::Relaxed);
+        entry.reason.store(reason as u32, Ordering::Relaxed);
+        // SAFETY: the program's own string, which posix_spawn has just used.
+        attach::store_program(&entry.program, unsafe { text(path) });
     }
 }
 
@@ -407,7 +433,7 @@ core::arch::global_asm!(
     // fork, vfork, clone: they return twice, or on another stack.
     "lea rax, [rdi - 56]",
     "cmp rax, 2",
-    "jbe 3f",
+    "jbe 8f",
     "mov rax, rdi",
     "mov rdi, rsi",
     "mov rsi, rdx",
@@ -443,6 +469,22 @@ core::arch::global_asm!(
     // PR_SET_SECCOMP.
     "5: mov byte ptr [rip + BONSAI_GUARDED], 1",
     "jmp 3b",
+    "8: push rdi",
+    "push rsi",
+    "push rdx",
+    "push rcx",
+    "push r8",
+    "push r9",
+    "sub rsp, 8",
+    "call {before_fork}",
+    "add rsp, 8",
+    "pop r9",
+    "pop r8",
+    "pop rcx",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp 3b",
     ".globl bonsai_own_prctl",
     ".hidden bonsai_own_prctl",
     "bonsai_own_prctl:",
@@ -456,6 +498,7 @@ core::arch::global_asm!(
     "7: lea r11, [rip + bonsai_symbol_sites + 32 * {prctl}]",
     "jmp bonsai_real",
     ".popsection",
+    before_fork = sym crate::slow::bonsai_before_fork,
     syscall = const crate::symbols::SYSCALL,
     prctl = const crate::symbols::PRCTL,
 );

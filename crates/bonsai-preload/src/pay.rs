@@ -1,5 +1,6 @@
 //! Paying for a call: tickets, waits and leases of one thread.
 
+use crate::slots::{fact, facts};
 use crate::state::{Own, UNLIMITED};
 use crate::sys::{self, call, nr};
 use crate::wait::{self, Wait};
@@ -114,7 +115,7 @@ fn piece(quantum: u64) -> u32 {
 /// Many bytes are waited for piece by piece: no ticket is larger than one, so that
 /// threads take turns, and a thread that is killed or cancelled while it waits
 /// leaves no more than a piece for the others to wait for. What has been waited
-/// for when the wait ends early is given back.
+/// for when the wait ends early is the thread's for its next call.
 pub(crate) fn acquire(
     segment: &Segment,
     own: &mut Own,
@@ -124,7 +125,6 @@ pub(crate) fn acquire(
     patience: Patience,
 ) -> Wait {
     let goal = i64::try_from(bytes).unwrap_or(i64::MAX);
-    let held = own.entries.get(usize::from(call)).map_or(0, |e| e.bytes);
     let mut deadline = None;
     loop {
         let Some(entry) = own.entries.get(usize::from(call)) else {
@@ -141,14 +141,10 @@ pub(crate) fn acquire(
             Wait::Due if level >= goal => return Wait::Due,
             Wait::Due => {}
             Wait::Changed => resync(segment, own, call),
-            end => {
-                let beyond = own
-                    .entries
-                    .get(usize::from(call))
-                    .map_or(0, |e| e.bytes.saturating_sub(held.max(0)));
-                give_back(segment, own, call, u64::try_from(beyond).unwrap_or(0), 0);
-                return end;
-            }
+            // A call that the kernel never interrupts is not interrupted here either:
+            // the handler has run, the wait goes on.
+            Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
+            end => return end,
         }
     }
 }
@@ -256,8 +252,15 @@ fn reach(
         now = woken;
         segment.record_wait(call, tid, now - from);
         if end != Wait::Due {
-            segment.refund(&tickets, want.0, want.1);
+            // What has become due meanwhile stays with the thread: whoever is
+            // interrupted again and again gets on all the same.
+            let earned = match end {
+                Wait::Changed => 0,
+                _ => segment.due_part(&tickets, want.0, now).min(short_bytes),
+            };
+            segment.refund(&tickets, want.0 - earned, want.1);
             give_back(entry);
+            entry.bytes += i64::try_from(earned).unwrap_or(0);
             if alone {
                 (entry.lease_bytes, entry.lease_calls) = (0, 0);
             }

@@ -77,7 +77,7 @@ pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
 pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
     let index = site.symbol as usize;
     let door = first_door(index);
-    let Some((name, _, own)) = slots::symbol(site.symbol) else {
+    let Some((name, own, tail)) = slots::symbol(site.symbol) else {
         return door;
     };
     if !crate::attach::done() {
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
         Some((at, _)) if state::segment().is_none() => at,
         // Behind us a sanitizer or another interposer: it has to see the call,
         // and libc's patched site behind it will count it.
-        Some((at, _)) if stays_with_libc(own, site) => at,
+        Some((at, _)) if stays_with_libc(own, tail, site) => at,
         Some(_) => door,
     };
     // SAFETY: one word for each symbol.
@@ -101,19 +101,19 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
 }
 
 /// Whether libc's function of that name ends in patched sites only.
-fn stays_with_libc(own: bool, site: &Site) -> bool {
+fn stays_with_libc(own: bool, tail: bool, site: &Site) -> bool {
     // libc makes some of these with other system calls than their names say; the
     // numbers are those of x86-64.
     let used: &[usize] = match site.call {
         // openat
         calls::OPEN => &[257],
-        // newfstatat
-        calls::STAT | calls::LSTAT | calls::FSTAT => &[262],
+        // Their instructions inside libc have another form and stay unpatched.
+        calls::STAT | calls::LSTAT | calls::FSTAT | calls::NEWFSTATAT => return false,
+        calls::IOCTL => return false,
+        calls::FALLOCATE | calls::GETRANDOM if tail => return false,
         // pselect6
         calls::SELECT => &[270],
         calls::EXECVEAT => &[59, 322],
-        // posix_spawn: what matters is the execve in it.
-        calls::VFORK if own => &[59],
         calls::FORK | calls::VFORK => return false,
         // `syscall` itself.
         calls::GETPPID if own => return false,

@@ -110,6 +110,8 @@ pub(crate) mod fact {
     pub(crate) const SENDS: u8 = 8;
     /// It receives or accepts on a socket.
     pub(crate) const RECEIVES: u8 = 16;
+    /// The kernel does not let signals interrupt it.
+    pub(crate) const WHOLE: u8 = 32;
 }
 
 /// What is known of an entry; nothing of one that does not exist.
@@ -117,13 +119,18 @@ pub(crate) fn facts(call: u8) -> u8 {
     FACTS.get(usize::from(call)).copied().unwrap_or(0)
 }
 
-/// The name of a symbol, its entry, and whether it is hand-written.
-pub(crate) fn symbol(number: u32) -> Option<(&'static [u8], u8, bool)> {
+/// The name of a symbol, whether it is hand-written, and whether libc's own
+/// function runs after the decision.
+pub(crate) fn symbol(number: u32) -> Option<(&'static [u8], bool, bool)> {
     let number = number as usize;
-    let (end, call, own) = SYMBOL_FACTS.get(number).copied()?;
+    let (end, thunk) = SYMBOL_FACTS.get(number).copied()?;
     let start = match number {
         0 => 0,
         n => SYMBOL_FACTS.get(n - 1)?.0,
     };
-    Some((NAMES.get(usize::from(start)..usize::from(end))?, call, own))
+    Some((
+        NAMES.get(usize::from(start)..usize::from(end))?,
+        thunk == 1,
+        thunk == 2,
+    ))
 }

@@ -336,8 +336,9 @@ fn bytes_out(
         let result = if done == 0 {
             out_whole(segment, own, call, args, site, part)
         } else {
+            let made = own.made(call);
             let result = out_part(segment, own, call, args, site, part, 0);
-            if result != sys::EINTR && result != sys::EAGAIN {
+            if own.made(call) != made {
                 uncount(own, call);
             }
             result
@@ -443,7 +444,7 @@ fn out_part(
     if moved < bytes {
         pay::give_back(segment, own, call, (bytes - moved) as u64, 0);
     }
-    if result == sys::EAGAIN || result == sys::EINTR {
+    if calls > 0 && (result == sys::EAGAIN || result == sys::EINTR) {
         credit_call(segment, own, call);
     }
     result
@@ -489,6 +490,27 @@ fn socket_type(fd: usize) -> u32 {
     value
 }
 
+/// Waits for a call that somebody else makes, and counts it.
+pub(crate) fn control(segment: &Segment, own: &mut Own, call: CallId) {
+    pay::acquire(segment, own, call, 0, 1, Patience::Endless);
+    let none = Args { a: [0; 6], nr: 0 };
+    count(segment, own, call, &none, -1);
+}
+
+/// `syscall(SYS_fork)` and its like, decided on before libc makes them.
+pub(crate) extern "C" fn bonsai_before_fork(number: usize) {
+    let (Some(segment), Some(call)) = (state::segment(), first_entry(number)) else {
+        return;
+    };
+    // SAFETY: this thread's own state.
+    if let Some(own) = unsafe { state::me(segment).as_mut() } {
+        own.within(|own| {
+            pay::sync(segment, own);
+            control(segment, own, call);
+        });
+    }
+}
+
 /// Decides on a call that libc's own function makes (fork, closefrom, ...), and
 /// returns that function.
 ///
@@ -510,8 +532,7 @@ pub(crate) unsafe extern "C" fn bonsai_before(site: &Site, saved: &[usize; 7]) -
             if site.call == calls::CLOSE_RANGE {
                 kind::forget_range(args.a[0], usize::MAX);
             }
-            pay::acquire(segment, own, site.call, 0, 1, Patience::Endless);
-            count(segment, own, site.call, &args, 0);
+            control(segment, own, site.call);
         });
     }
     resolve::real(site)

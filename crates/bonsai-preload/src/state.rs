@@ -92,6 +92,15 @@ impl Own {
         result
     }
 
+    /// Calls of an entry counted on this thread's page.
+    pub(crate) fn made(&self, call: u8) -> u64 {
+        // SAFETY: set up with the state and never unmapped.
+        let page = unsafe { &*self.page };
+        page.counts
+            .get(usize::from(call))
+            .map_or(0, |c| c.calls.load(Ordering::Relaxed))
+    }
+
     /// Runs `f` as if outside: it may not come back, while the memory stays in
     /// use (an exec in a vforked child).
     pub(crate) fn suspended<T>(&mut self, f: impl FnOnce() -> T) -> T {

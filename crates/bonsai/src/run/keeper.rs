@@ -17,7 +17,7 @@ use anyhow::Context;
 use bonsai_host::elf::Cover;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, waitpid,
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
@@ -159,7 +159,7 @@ impl Keeper {
     /// Collects changed children; the exit code if the program is among them.
     fn reap(&mut self) -> anyhow::Result<Option<u8>> {
         loop {
-            match waitpid(None, WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.program => {
                     if let Some(code) = exit_code(status) {
                         return Ok(Some(code));
@@ -219,7 +219,7 @@ impl Keeper {
     fn others_live_on(&self) -> anyhow::Result<bool> {
         let end = Instant::now() + GRACE;
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Err(Errno::CHILD) => return Ok(false),
                 Ok(None) if Instant::now() >= end => return Ok(true),
