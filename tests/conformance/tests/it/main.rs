@@ -1,0 +1,8 @@
+//! The same programs bare and under Bonsai.
+
+mod calls;
+mod coverage;
+mod fixture;
+mod probe;
+mod programs;
+mod transparency;

@@ -1,0 +1,339 @@
+//! What an interposer could break inside one process, and must not.
+
+use conformance::skip;
+
+use crate::fixture::compiler;
+use crate::probe::{DOORS, Probe};
+
+/// A limit that never makes a program wait.
+const LOOSE: &[&str] = &["read=1GB/s", "write=1GB/s", "send=1GB/s", "recv=1GB/s"];
+
+#[test]
+fn a_blocked_call_is_interrupted_and_restarted() {
+    let test = "a_blocked_call_is_interrupted_and_restarted";
+    let Some(probe) = Probe::new(test, "signals", &["blocked"]) else {
+        return;
+    };
+    probe.same(&[]);
+    probe.same(LOOSE);
+}
+
+#[test]
+fn a_wait_for_a_limit_is_interrupted_and_restarted() {
+    let test = "a_wait_for_a_limit_is_interrupted_and_restarted";
+    let Some(probe) = Probe::new(test, "signals", &["limited"]) else {
+        return;
+    };
+    let mut lines = Vec::new();
+    for way in ["no restart", "restart"] {
+        for kind in ["pipe", "socket"] {
+            lines.push(match way {
+                "restart" => format!("{kind} write {way}: 1000 none, 1000 arrived, 1 signals"),
+                _ => format!("{kind} write {way}: -1 EINTR, 0 arrived, 1 signals"),
+            });
+            lines.push(format!("{kind} pieces {way}: some, as many arrived"));
+        }
+    }
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    probe.prints(&["write=20kB/s:burst=1kB", "send=20kB/s:burst=1kB"], &lines);
+}
+
+/// A wait that was interrupted is not begun anew by who tries again.
+#[test]
+fn whoever_tries_again_after_a_signal_gets_through() {
+    let test = "whoever_tries_again_after_a_signal_gets_through";
+    let Some(probe) = Probe::new(test, "signals", &["progress"]) else {
+        return;
+    };
+    let lines = ["pipe", "socket"]
+        .map(|kind| format!("{kind} progress: 16000 written, 16000 read, interrupted"));
+    let lines = lines.each_ref().map(String::as_str);
+    let limits = ["write", "read", "send", "recv"].map(|name| format!("{name}=20kB/s:burst=1kB"));
+    let limits = limits.each_ref().map(String::as_str);
+    for seen in probe.prints(&limits, &lines) {
+        for (what, ms) in &seen.notes {
+            assert!(
+                *ms >= 750.0 * 0.98,
+                "{}: {what} took {ms} ms only",
+                seen.door
+            );
+        }
+    }
+}
+
+/// No program expects EINTR from stat, or that a descriptor stays open after close.
+#[test]
+fn calls_that_no_signal_interrupts_are_not_interrupted_by_a_limit() {
+    let test = "calls_that_no_signal_interrupts_are_not_interrupted_by_a_limit";
+    let Some(probe) = Probe::new(test, "signals", &["never"]) else {
+        return;
+    };
+    for seen in probe.same(&["stat=20/s:burst=1calls", "close=20/s:burst=1calls"]) {
+        assert!(seen.notes["handled"] > 0.0, "{}: no signal came", seen.door);
+    }
+}
+
+#[test]
+fn a_blocked_thread_can_be_cancelled() {
+    let test = "a_blocked_thread_can_be_cancelled";
+    let Some(probe) = Probe::new(test, "cancel", &[]) else {
+        return;
+    };
+    probe.same(&[]);
+    probe.same(LOOSE);
+}
+
+#[test]
+fn a_thread_that_waits_for_its_limit_can_be_cancelled() {
+    let test = "a_thread_that_waits_for_its_limit_can_be_cancelled";
+    let Some(probe) = Probe::new(test, "cancel", &["limited"]) else {
+        return;
+    };
+    let lines = ["write", "send"].map(|call| format!("limited {call}: cancelled, cleanup ran"));
+    let lines = lines.each_ref().map(String::as_str);
+    for seen in probe.prints(&["write=10kB/s:burst=1kB", "send=10kB/s:burst=1kB"], &lines) {
+        for (what, ms) in &seen.notes {
+            // The wait itself would take 3 s.
+            assert!(*ms < 3500.0, "{}: {what} took {ms} ms", seen.door);
+            if *ms > 500.0 {
+                eprintln!("NOTE: {}: {what} took {ms} ms", seen.door);
+            }
+        }
+    }
+}
+
+#[test]
+fn time_limits_of_sockets_are_honoured() {
+    let test = "time_limits_of_sockets_are_honoured";
+    let Some(probe) = Probe::new(test, "timeouts", &[]) else {
+        return;
+    };
+    probe.same(&[]);
+    probe.same(LOOSE);
+}
+
+#[test]
+fn time_limits_of_sockets_are_honoured_while_a_limit_makes_them_wait() {
+    let test = "time_limits_of_sockets_are_honoured_while_a_limit_makes_them_wait";
+    let Some(probe) = Probe::new(test, "timeouts", &["limited"]) else {
+        return;
+    };
+    probe.prints(
+        &["send=10kB/s:burst=1kB", "recv=10kB/s:burst=1kB"],
+        &[
+            "send: -1 EAGAIN, in time",
+            "nothing of it arrived: -11",
+            "received 9000 in turns with EAGAIN",
+        ],
+    );
+}
+
+#[test]
+fn the_timer_slack_stays_the_programs() {
+    let test = "the_timer_slack_stays_the_programs";
+    let Some(probe) = Probe::new(test, "slack", &[]) else {
+        return;
+    };
+    probe.same(&["write=100kB/s:burst=1kB"]);
+}
+
+#[test]
+fn threads_created_at_full_speed_are_counted_and_shaped() {
+    let test = "threads_created_at_full_speed_are_counted_and_shaped";
+    let Some(probe) = Probe::new(test, "threads", &[]) else {
+        return;
+    };
+    for seen in probe.same(&["write=480kB/s:burst=4kB"]) {
+        assert_eq!(
+            seen.counters.of("write.other"),
+            (192, 192 * 1024),
+            "{}",
+            seen.door
+        );
+        seen.assert_shaped(192 * 1024, 480_000, 4000);
+    }
+}
+
+#[test]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a small number of signals"
+)]
+fn a_handler_that_writes_is_counted_exactly() {
+    let test = "a_handler_that_writes_is_counted_exactly";
+    for (args, limits) in [
+        (["20000", "300"], &[] as &[&str]),
+        (["20000", "300"], LOOSE),
+        (["2000", "5000"], &["write=100kB/s:burst=1kB"]),
+    ] {
+        let Some(probe) = Probe::new(test, "handler", &args) else {
+            return;
+        };
+        for seen in probe.same(limits) {
+            let handled = seen.notes["handled"] as u64;
+            let writes: u64 = args[0].parse().expect("a number");
+            let want = (writes + handled, 16 * writes + 8 * handled);
+            assert_eq!(
+                seen.counters.of("write.other"),
+                want,
+                "{} {limits:?}",
+                seen.door
+            );
+            assert!(handled > 0, "no signal came");
+        }
+    }
+}
+
+#[test]
+fn closing_every_descriptor_does_no_harm() {
+    let test = "closing_every_descriptor_does_no_harm";
+    let Some(probe) = Probe::new(test, "closing", &[]) else {
+        return;
+    };
+    for seen in probe.same(&["write=120kB/s:burst=1kB"]) {
+        assert_eq!(
+            seen.counters.of("write.other"),
+            (48, 48 * 1024),
+            "{}",
+            seen.door
+        );
+        seen.assert_shaped(48 * 1024, 120_000, 1000);
+    }
+}
+
+#[test]
+fn a_number_that_becomes_another_kind_is_counted_as_that() {
+    let test = "a_number_that_becomes_another_kind_is_counted_as_that";
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file").display().to_string();
+    let Some(probe) = Probe::new(test, "reuse", &[&file]) else {
+        return;
+    };
+    for limits in [&[], LOOSE] {
+        for seen in probe.same(limits) {
+            let bytes = ["file", "socket", "other"]
+                .map(|kind| seen.counters.of(&format!("write.{kind}")).1);
+            assert_eq!(bytes, [290, 620, 1008], "{}", seen.door);
+        }
+    }
+}
+
+/// As the kernel's own checks end a program: by the same signal, with the same words.
+#[test]
+fn fortified_reads_still_find_an_overflow() {
+    let test = "fortified_reads_still_find_an_overflow";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let program = compiler
+        .make(
+            "fortified",
+            &["transparency/fortified.c"],
+            &["-D_FORTIFY_SOURCE=2"],
+        )
+        .unwrap_or_else(|error| panic!("{error}"));
+    for call in ["read", "recv", "pread", "recvfrom"] {
+        let probe = Probe::of(program.clone(), &[call]);
+        let bare = probe.bare();
+        let said = "*** buffer overflow detected ***: terminated";
+        assert!(
+            bare.finished.stderr.contains(said),
+            "{call}: {:?}",
+            bare.finished
+        );
+        for door in DOORS {
+            let seen = probe.through(door, &[]);
+            assert_eq!(seen.lines, bare.lines);
+            assert!(
+                seen.finished.stderr.contains(said),
+                "{call}: {:?}",
+                seen.finished
+            );
+            // SIGABRT.
+            assert_eq!(
+                seen.finished.status.code(),
+                Some(128 + 6),
+                "{call} {}",
+                seen.door
+            );
+        }
+    }
+    Probe::of(program, &["within"]).same(&[]);
+}
+
+/// A program may take all system calls away from itself but a few.
+#[test]
+fn a_program_under_a_filter_is_shaped_with_what_it_has_left() {
+    let test = "a_program_under_a_filter_is_shaped_with_what_it_has_left";
+    let Some(probe) = Probe::new(test, "guarded", &[]) else {
+        return;
+    };
+    for seen in probe.same(&["write=40kB/s:burst=1kB"]) {
+        assert_eq!(
+            seen.counters.of("write.other"),
+            (32, 32 * 512),
+            "{}",
+            seen.door
+        );
+        let took = seen.finished.elapsed.as_secs_f64();
+        assert!(took > 15384.0 / 40000.0 * 0.98, "{}: {took} s", seen.door);
+    }
+}
+
+/// Programs that bring their own allocator or checks. Eight threads, 64 KiB.
+fn memory(test: &str, probe: &Probe) {
+    for seen in probe.same(&["write=160kB/s:burst=2kB"]) {
+        let (calls, bytes) = seen.counters.of("write.other");
+        assert!(
+            (256..=257).contains(&calls) && (65536..=65538).contains(&bytes),
+            "{test} {}: {calls} calls, {bytes} bytes",
+            seen.door
+        );
+        seen.assert_shaped(65536, 160_000, 2000);
+    }
+}
+
+fn sanitized(test: &str, option: &str) {
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    match compiler.make(test, &["transparency/memory.c"], &[option]) {
+        Ok(program) => memory(test, &Probe::of(program, &[])),
+        Err(error) => skip(
+            test,
+            &format!("no {option} here: {error}").replace('\n', " "),
+        ),
+    }
+}
+
+#[test]
+fn an_address_sanitized_program_is_shaped() {
+    sanitized(
+        "an_address_sanitized_program_is_shaped",
+        "-fsanitize=address",
+    );
+}
+
+#[test]
+fn a_thread_sanitized_program_is_shaped() {
+    sanitized("a_thread_sanitized_program_is_shaped", "-fsanitize=thread");
+}
+
+#[test]
+fn a_program_with_jemalloc_is_shaped() {
+    let test = "a_program_with_jemalloc_is_shaped";
+    let Some(probe) = Probe::new(test, "memory", &[]) else {
+        return;
+    };
+    memory(test, &probe);
+    let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let found = places
+        .iter()
+        .map(|place| format!("{place}/libjemalloc.so.2"))
+        .find(|path| std::path::Path::new(path).exists());
+    match found {
+        Some(library) => memory(test, &probe.with("LD_PRELOAD", library)),
+        None => skip(test, "libjemalloc.so.2 is not installed"),
+    }
+}
