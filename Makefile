@@ -13,7 +13,7 @@ DESTDIR ?=
 CARGO_FLAGS ?=
 # Passed on to `cargo test`, for example TEST_ARGS='-p bonsai-bucket'.
 TEST_ARGS ?=
-# Passed on to bonsai-bench.
+# Passed on to `bonsai-bench run`, for example BENCH_ARGS='--quick call-cost'.
 BENCH_ARGS ?=
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -67,7 +67,7 @@ test: deps-test build ## run every test; the last line is: N passed, N failed, N
 .PHONY: bench
 bench: deps-bench build ## run the benchmarks, side by side with the peers that are installed
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
-	@"$(TARGET)/release/bonsai-bench" $(BENCH_ARGS)
+	@"$(TARGET)/release/bonsai-bench" run $(BENCH_ARGS)
 
 .PHONY: model
 model: ## check the ledger under every order of memory accesses that loom can find

@@ -178,7 +178,9 @@ fn facts() -> String {
                 call.name,
                 "flock" | "getrandom" | "io_uring_enter" | "io_submit"
             );
-        let whole = u8::from(call.shape == Shape::Count && !slow) << 5;
+        // What works on files is never interrupted, and few programs expect it.
+        let on_files = call.classes.contains(Class::Disk) && !call.classes.contains(Class::Send);
+        let whole = u8::from(on_files || (call.shape == Shape::Count && !slow)) << 5;
         text += &format!(
             "{},",
             shape | kinds | send | u8::from(receives) << 4 | whole

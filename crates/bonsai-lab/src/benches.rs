@@ -1,0 +1,45 @@
+//! The benchmarks.
+
+mod call_cost;
+mod exactness;
+mod fig12;
+mod live_change;
+mod peers;
+mod servers;
+mod startup;
+mod wait_cpu;
+mod web;
+
+use crate::context::Context;
+use crate::record::Record;
+use crate::report::Section;
+
+/// Something that can be measured.
+pub(crate) trait Benchmark: Sync {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+
+    /// What it measures, in a line.
+    fn about(&self) -> &'static str;
+
+    /// Measures; every sample goes into the record.
+    ///
+    /// # Errors
+    /// It cannot be measured here, or a signal asks the run to end.
+    fn run(&self, context: &mut Context) -> anyhow::Result<()>;
+
+    /// What the record says.
+    fn report(&self, record: &Record) -> Section;
+}
+
+/// All of them, in the order in which they run.
+pub(crate) const ALL: &[&dyn Benchmark] = &[
+    &call_cost::CallCost,
+    &startup::Startup,
+    &wait_cpu::WaitCpu,
+    &exactness::Exactness,
+    &live_change::LiveChange,
+    &servers::Servers,
+    &peers::Peers,
+    &fig12::Fig12,
+];

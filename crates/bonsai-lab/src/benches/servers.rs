@@ -1,0 +1,379 @@
+//! What a server under load loses by limits that do not bind.
+//!
+//! A bare server and one in a service per way of entering run at the same time, all
+//! on one CPU; a client on another CPU turns to each of them in a random order, and
+//! the others rest meanwhile.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Benchmark;
+use super::web::{self, Fetched, Kind, Web, Wrap};
+use crate::child::{Running, is_installed};
+use crate::context::Context;
+use crate::load::{Moment, doubt_of};
+use crate::record::{Record, Sample};
+use crate::report::{Section, Table, Verdict};
+use crate::service::{Doors, Service};
+use crate::study::{Pairing, median_or_zero, with_interval};
+
+/// The benchmark "servers".
+#[derive(Debug)]
+pub(crate) struct Servers;
+
+/// At least such a part of the bare throughput.
+const LEAST: f64 = 0.98;
+
+/// Far more than one CPU can serve.
+const LIMITS: [&str; 4] = [
+    "read=20GB/s",
+    "send=20GB/s",
+    "recv=20GB/s",
+    "accept=10000000/s",
+];
+
+const CONNECTIONS: u32 = 16;
+const FILES: [(&str, usize); 2] = [("1KiB", 1 << 10), ("1MiB", 1 << 20)];
+const LOADS: [(Kind, &str); 5] = [
+    (Kind::Nginx, "1KiB"),
+    (Kind::Nginx, "1MiB"),
+    (Kind::Python, "1KiB"),
+    (Kind::Python, "1MiB"),
+    (Kind::Java, "1KiB"),
+];
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Variant {
+    Bare,
+    First,
+    Both,
+}
+
+const VARIANTS: [Variant; 3] = [Variant::Bare, Variant::First, Variant::Both];
+
+/// One round.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Round {
+    server: Kind,
+    file: String,
+    client: String,
+    /// In the order of measurement.
+    measured: Vec<(Variant, Fetched)>,
+}
+
+impl Benchmark for Servers {
+    fn name(&self) -> &'static str {
+        "servers"
+    }
+
+    fn about(&self) -> &'static str {
+        "throughput of web servers under limits that do not bind, over bare"
+    }
+
+    fn run(&self, context: &mut Context) -> anyhow::Result<()> {
+        let folder = web::folder(context, "served", &FILES)?;
+        let rounds = context.effort.of(3, 12, 40);
+        let loads = context.effort.of(2, LOADS.len(), LOADS.len());
+        for (kind, file) in LOADS.into_iter().take(loads) {
+            if !context.is_wanted(&format!("{kind}, {file}")) {
+                continue;
+            }
+            if kind.program().is_none() {
+                context.skip(
+                    format!("{kind}, {file}"),
+                    format!("{kind} is not installed"),
+                )?;
+                continue;
+            }
+            context.progress(&format!("{kind}, {file}"));
+            measure(context, kind, file, &folder, rounds)?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, record: &Record) -> Section {
+        report(&record.samples(self.name()), record.run.seed)
+    }
+}
+
+fn measure(
+    context: &mut Context,
+    kind: Kind,
+    file: &str,
+    folder: &std::path::Path,
+    rounds: u32,
+) -> anyhow::Result<()> {
+    let cpus = crate::facts::cpus();
+    // With one CPU, client and server share it.
+    let (server_cpu, client_cpu) = (cpus - 1, cpus.saturating_sub(2));
+    let mut servers: Vec<(Variant, Option<Service>, Web)> = Vec::new();
+    for variant in VARIANTS {
+        let service = match variant {
+            Variant::Bare => None,
+            Variant::First => Some(context.service(Doors::First, &LIMITS)?),
+            Variant::Both => Some(context.service(Doors::Both, &LIMITS)?),
+        };
+        let environment = service.iter().flat_map(Service::environment);
+        let environment = environment
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let wrap = Wrap {
+            environment,
+            cpu: Some(server_cpu),
+            ..Wrap::default()
+        };
+        let server = web::serve(context, kind, folder, &wrap)?;
+        servers.push((variant, service, server));
+    }
+    let client = Wrap {
+        cpu: Some(client_cpu),
+        ..Wrap::default()
+    };
+    let time = Duration::from_secs(1);
+    let name = if is_installed("wrk") { "wrk" } else { "fetch" };
+    // The first answers of a server are slower: it compiles, and fills its caches.
+    for (_, _, server) in &servers {
+        web::fetch(
+            context,
+            &client,
+            server.port,
+            file,
+            CONNECTIONS,
+            Some(time / 2),
+        )?;
+    }
+    for _ in 0..rounds {
+        let before = Moment::now();
+        let used = |servers: &[(Variant, Option<Service>, Web)]| -> u64 {
+            servers
+                .iter()
+                .map(|(_, _, server)| web::tree_cpu_ms(server.running.pid()))
+                .sum()
+        };
+        let used_before = used(&servers);
+        let mut order: Vec<usize> = (0..servers.len()).collect();
+        context.shuffle(&mut order);
+        let mut measured = Vec::new();
+        for index in order {
+            let (variant, _, server) = &servers[index];
+            let got = match name {
+                "wrk" => wrk(context, &client, server.port, file, time)?,
+                _ => web::fetch(context, &client, server.port, file, CONNECTIONS, Some(time))?,
+            };
+            anyhow::ensure!(got.answers > 0, "{kind} gave no answers");
+            measured.push((*variant, got));
+        }
+        // The servers live on, so their CPU was counted for that of others.
+        let conditions = before
+            .until_now()
+            .less(used(&servers).saturating_sub(used_before));
+        context.sample(
+            conditions,
+            &Round {
+                server: kind,
+                file: file.to_owned(),
+                client: name.to_owned(),
+                measured,
+            },
+        )?;
+    }
+    for (_, service, _) in &servers {
+        if let Some(service) = service {
+            let (attached, _) = service.attached();
+            anyhow::ensure!(attached > 0, "{kind} did not attach to its service");
+            anyhow::ensure!(
+                service.unshaped() == 0,
+                "{} calls of {kind} were not decided on",
+                service.unshaped()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn wrk(
+    context: &mut Context,
+    wrap: &Wrap,
+    port: u16,
+    file: &str,
+    time: Duration,
+) -> anyhow::Result<Fetched> {
+    let words = [
+        "wrk".to_owned(),
+        "-t1".to_owned(),
+        format!("-c{CONNECTIONS}"),
+        format!("-d{}s", time.as_secs().max(1)),
+        format!("http://127.0.0.1:{port}/{file}"),
+    ];
+    let mut command = wrap.command(context, None, &words)?;
+    let text = Running::start(&mut command)?.finish(time + Duration::from_secs(20))?;
+    parse_wrk(&text).ok_or_else(|| anyhow::anyhow!("wrk said {text:?}"))
+}
+
+/// Reads `  81206 requests in 1.10s, 94.49MB read`.
+fn parse_wrk(text: &str) -> Option<Fetched> {
+    let line = text.lines().find(|line| line.contains(" requests in "))?;
+    let (answers, rest) = line.trim().split_once(" requests in ")?;
+    let (time, bytes) = rest.strip_suffix(" read")?.split_once(", ")?;
+    let seconds: f64 = match time.strip_suffix("ms") {
+        Some(ms) => ms.parse::<f64>().ok()? / 1e3,
+        None => time.strip_suffix('s')?.parse().ok()?,
+    };
+    let units = [("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1)];
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((bytes.strip_suffix(name)?, *unit)))?;
+    let whole = |value: f64| -> u64 { format!("{value:.0}").parse().unwrap_or(0) };
+    let bytes = whole(number.parse::<f64>().ok()? * f64::from(unit));
+    let failures = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Non-2xx or 3xx responses: "))
+        .find_map(|n| n.parse().ok())
+        .unwrap_or(0);
+    Some(Fetched {
+        answers: answers.parse().ok()?,
+        bytes,
+        ns: whole(seconds * 1e9),
+        failures,
+    })
+}
+
+fn report(samples: &[Sample<Round>], seed: u64) -> Section {
+    let mut section = Section::default();
+    let mut table = Table::new(&[
+        "server",
+        "file",
+        "client",
+        "bare, requests/s",
+        "bare, MB/s",
+        "first door",
+        "both doors",
+        "failures",
+        "doubt",
+    ]);
+    let mut loads: Vec<(Kind, &str)> = samples
+        .iter()
+        .map(|s| (s.data.server, s.data.file.as_str()))
+        .collect();
+    loads.dedup();
+    for (kind, file) in loads {
+        let of: Vec<&Sample<Round>> = samples
+            .iter()
+            .filter(|s| s.data.server == kind && s.data.file == file)
+            .collect();
+        let find = |round: &Round, variant| {
+            round
+                .measured
+                .iter()
+                .find(|(v, _)| *v == variant)
+                .map(|(_, got)| *got)
+        };
+        let per_second = |got: Fetched, what: u64| what as f64 * 1e9 / got.ns.max(1) as f64;
+        let pair = |variant| {
+            let rounds: Vec<_> = of
+                .iter()
+                .filter_map(|s| {
+                    let (bare, got) = (find(&s.data, Variant::Bare)?, find(&s.data, variant)?);
+                    Some((per_second(bare, bare.answers), per_second(got, got.answers)))
+                })
+                .collect();
+            Pairing::of(&rounds, seed)
+        };
+        let (Some(first), Some(both)) = (pair(Variant::First), pair(Variant::Both)) else {
+            continue;
+        };
+        let doubt = doubt_of(of.iter().map(|s| &s.conditions));
+        let bytes: Vec<f64> = of
+            .iter()
+            .filter_map(|s| find(&s.data, Variant::Bare))
+            .map(|got| per_second(got, got.bytes) / 1e6)
+            .collect();
+        let failures: u64 = of
+            .iter()
+            .flat_map(|s| &s.data.measured)
+            .map(|(_, got)| got.failures)
+            .sum();
+        table.row(vec![
+            kind.to_string(),
+            file.to_owned(),
+            of.first()
+                .map_or_else(String::new, |s| s.data.client.clone()),
+            with_interval(&both.base, 0),
+            format!("{:.1}", median_or_zero(&bytes)),
+            with_interval(&first.ratio, 3),
+            with_interval(&both.ratio, 3),
+            failures.to_string(),
+            doubt.clone().unwrap_or_default(),
+        ]);
+        for (name, pairing) in [("first door", first), ("both doors", both)] {
+            section.promise(
+                format!("{kind}, {file}, {name}"),
+                format!("ratio {LEAST}"),
+                with_interval(&pairing.ratio, 3),
+                Verdict::at_least(&pairing.ratio, LEAST, doubt.as_ref()),
+            );
+        }
+    }
+    section.text(format!(
+        "{CONNECTIONS} connections, server and client each on a CPU of its own. Limits that do not bind: {}. \
+         Ratios of requests/s within a round.",
+        LIMITS.join(", ")
+    ));
+    section.table(table);
+    section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Conditions;
+
+    #[test]
+    fn the_words_of_wrk() {
+        let text = "Running 1s test @ http://127.0.0.1:80/\n  1 threads and 16 connections\n  \
+                    81206 requests in 1.10s, 94.50MB read\n  Non-2xx or 3xx responses: 3\nRequests/sec:  73884.12\n";
+        let got = parse_wrk(text).expect("parsed");
+        assert_eq!(
+            (got.answers, got.ns, got.failures),
+            (81_206, 1_100_000_000, 3)
+        );
+        assert_eq!(got.bytes, 99_090_432);
+        assert!(parse_wrk("unable to connect").is_none());
+    }
+
+    #[test]
+    fn slower_servers_are_found() {
+        let round = |bare: u64, both: u64| {
+            let got = |answers| Fetched {
+                answers,
+                bytes: answers,
+                ns: 1_000_000_000,
+                failures: 0,
+            };
+            let measured = vec![
+                (Variant::Both, got(both)),
+                (Variant::Bare, got(bare)),
+                (Variant::First, got(bare)),
+            ];
+            let data = Round {
+                server: Kind::Nginx,
+                file: "1KiB".to_owned(),
+                client: "wrk".to_owned(),
+                measured,
+            };
+            Sample {
+                conditions: Conditions::default(),
+                data,
+            }
+        };
+        let section = report(&[round(1000, 900), round(1010, 905), round(990, 890)], 1);
+        let verdicts: Vec<_> = section
+            .promises()
+            .iter()
+            .map(|p| p.verdict.clone())
+            .collect();
+        assert_eq!(verdicts, [Verdict::Kept, Verdict::Broken]);
+    }
+}

@@ -1,0 +1,484 @@
+//! Small cases under every order of memory accesses, by the model checker.
+//!
+//! `make model` runs them. The segment has one call, two buckets and three pages
+//! here; its code is the real one.
+//!
+//! # Who runs where
+//! The checker runs the first thread as far as it goes and then reverses pairs of
+//! accesses, of which it remembers the last one per location. It finds a read that
+//! belongs before another thread's write, but not a write that belongs before an
+//! earlier read if its thread has read the location, too. So whoever changes
+//! something is the first thread, and those who only look are spawned.
+#![cfg(loom)]
+
+use bonsai_bucket::Curve;
+use bonsai_ledger::sync::{AtomicU32, Ordering};
+use bonsai_ledger::{Owner, Segment, model};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use std::sync::Arc;
+
+const S: u64 = 1_000_000_000;
+
+/// A thousand units per second, 10 of them at once.
+const CURVE: Curve = Curve {
+    rate_milli: 1_000_000,
+    burst: 10,
+    anchor_units: 0,
+    anchor_fraction: 0,
+    anchor_ns: 0,
+};
+
+/// Lets nothing through, ever.
+const SHUT: Curve = Curve {
+    rate_milli: 0,
+    burst: 0,
+    ..CURVE
+};
+
+/// A segment with a limit on the one call, in bucket 0.
+fn limited(curve: &Curve, leases: u64) -> Arc<Segment> {
+    let segment = model::segment();
+    let config = &segment.configs[0];
+    config.masks[0].store(1, Ordering::Relaxed);
+    config.curves[0].store(curve, leases);
+    Arc::from(segment)
+}
+
+/// Every order in which threads are switched at most `preemptions` times while
+/// they could go on; `None` for every order.
+fn check(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    builder.max_branches = 5_000;
+    builder.check(body);
+}
+
+fn spawn<T: 'static>(
+    segment: &Arc<Segment>,
+    body: impl FnOnce(&Segment) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let segment = Arc::clone(segment);
+    thread::spawn(move || body(&segment))
+}
+
+/// The epoch of the leases of bucket 0, and the units out.
+fn leased(segment: &Segment) -> (u64, u64) {
+    let word = segment.lines[0].leased.load(Ordering::Relaxed);
+    (word >> 32, word & 0xffff_ffff)
+}
+
+/// Takers of an idle bucket: `(units, now)` each.
+fn takers(list: &'static [(u64, u64)]) {
+    check(None, move || {
+        let segment = limited(&CURVE, 0);
+        let take = |&(units, now): &(u64, u64)| {
+            let ticket = move |s: &Segment| s.lines[0].take(0, &CURVE, units, now);
+            spawn(&segment, ticket)
+        };
+        let others: Vec<_> = list[1..].iter().map(take).collect();
+        let mut tickets = vec![segment.lines[0].take(0, &CURVE, list[0].0, list[0].1)];
+        tickets.extend(others.into_iter().map(|t| t.join().unwrap()));
+
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        for ((units, now), ticket) in list.iter().zip(tickets) {
+            let start = ticket - units;
+            assert!(
+                start >= CURVE.floor(*now),
+                "a ticket from {start} lies below the floor"
+            );
+            spans.push((start, ticket));
+        }
+        spans.sort_unstable();
+        assert!(
+            spans.is_sorted_by(|a, b| a.1 <= b.0),
+            "tickets overlap: {spans:?}"
+        );
+
+        let units: u64 = list.iter().map(|t| t.0).sum();
+        let issued = segment.lines[0].issued(0).load(Ordering::Relaxed);
+        let floor = |now: &(u64, u64)| CURVE.floor(now.1);
+        let (lowest, highest) = (list.iter().map(floor).min(), list.iter().map(floor).max());
+        assert!(issued >= lowest.unwrap() + units, "units were lost");
+        if lowest == highest {
+            assert_eq!(
+                issued,
+                highest.unwrap() + units,
+                "one raise, and every unit once"
+            );
+        }
+    });
+}
+
+#[test]
+fn tickets_of_three_threads_are_distinct_and_exact() {
+    takers(&[(3, S), (1, S), (5, S)]);
+}
+
+#[test]
+fn tickets_of_different_instants_are_distinct_and_above_their_floors() {
+    takers(&[(3, S), (4, 2 * S)]);
+}
+
+#[test]
+fn a_refund_is_not_lost_beside_tickets() {
+    // In debt, so that no raise takes part: the sum is exact.
+    check(None, || {
+        let segment = limited(&CURVE, 0);
+        segment.lines[0].issued(0).store(5_000, Ordering::Relaxed);
+        let taker = spawn(&segment, |s| s.lines[0].take(0, &CURVE, 7, S));
+        let refund = spawn(&segment, |s| s.lines[0].refund(100));
+        let first = segment.lines[0].take(0, &CURVE, 3, S);
+        let second = taker.join().unwrap();
+        refund.join().unwrap();
+        assert_ne!(first, second);
+        assert_eq!(
+            segment.lines[0].issued(0).load(Ordering::Relaxed),
+            5_000 + 3 + 7 - 100
+        );
+    });
+}
+
+#[test]
+fn a_line_that_starts_anew_owes_nothing_to_the_old_one() {
+    check(None, || {
+        let segment = limited(&CURVE, 0);
+        segment.lines[0]
+            .issued(0)
+            .store(1_000_000, Ordering::Relaxed);
+        let old = segment.take(1, 0, 0, 100, S).unwrap();
+        let refund = spawn(&segment, move |s| s.refund(&old, 0, 100));
+        let taker = spawn(&segment, |s| {
+            let mut ticket = s.take(1, 0, 0, 1, S).unwrap();
+            while s.epoch() != 3 {
+                thread::yield_now();
+            }
+            if s.stale(&ticket) {
+                ticket = s.take(1, 0, 0, 1, S).unwrap();
+            }
+            assert!(!s.stale(&ticket));
+            s.due(&ticket, S)
+        });
+        let next = model::begin_change(&segment);
+        let curve = CURVE.retune(1000, 10, S);
+        segment.configs[next].curves[0].store(&curve, 0);
+        model::restart(&segment, 0, &curve, S);
+        model::end_change(&segment, &[0]);
+
+        assert!(segment.stale(&old));
+        assert_eq!(
+            taker.join().unwrap(),
+            2 * S,
+            "the first unit of an empty bucket"
+        );
+        refund.join().unwrap();
+        let issued = segment.lines[0].issued(1).load(Ordering::Relaxed);
+        assert_eq!(issued, curve.floor(S) + curve.burst + 1);
+    });
+}
+
+#[test]
+fn leases_never_exceed_the_budget() {
+    const BUDGET: u64 = 3;
+    check(None, || {
+        let segment = limited(&CURVE, BUDGET);
+        // Gives one unit back, so that the third can get what the second could not.
+        let first = spawn(&segment, |s| {
+            let got = s.lines[0].lease(2, BUDGET, 2);
+            assert!(leased(s).1 <= BUDGET);
+            s.lines[0].end_lease(got.min(1), 2);
+            got - got.min(1)
+        });
+        let second = spawn(&segment, |s| s.lines[0].lease(2, BUDGET, 2));
+        let third = segment.lines[0].lease(2, BUDGET, 2);
+        assert!(leased(&segment).1 <= BUDGET);
+        let held = first.join().unwrap() + second.join().unwrap() + third;
+        assert!(held <= BUDGET);
+        assert_eq!(leased(&segment), (2, held), "what is out is what is held");
+    });
+}
+
+#[test]
+fn leases_of_an_earlier_epoch_neither_get_nor_give_back() {
+    const BUDGET: u64 = 3;
+    check(None, || {
+        let segment = limited(&CURVE, BUDGET);
+        // Books under an epoch that may be over by then.
+        let stale = spawn(&segment, |s| {
+            let got = s.lines[0].lease(2, BUDGET, 2);
+            s.lines[0].end_lease(got, 2);
+        });
+        let current = spawn(&segment, |s| {
+            let epoch = s.epoch();
+            let got = s.lines[0].lease(3, BUDGET, epoch);
+            if epoch == 3 {
+                // The earlier epoch's leases do not count against this one.
+                assert_eq!((got, leased(s)), (3, (3, 3)));
+            }
+            (epoch, got)
+        });
+        let _ = model::begin_change(&segment);
+        assert_eq!(model::end_change(&segment, &[]), 3);
+        let (epoch, got) = current.join().unwrap();
+        let seen = u64::from(epoch);
+        stale.join().unwrap();
+        assert_eq!(
+            leased(&segment),
+            (seen, got),
+            "only the earlier epoch's share was ended"
+        );
+        assert_eq!(
+            segment.lines[0].lease(1, 4, 1),
+            0,
+            "an epoch that is over leases nothing"
+        );
+        segment.lines[0].end_lease(1, 1);
+        assert_eq!(leased(&segment), (seen, got));
+    });
+}
+
+#[test]
+fn a_lease_of_two_buckets_leaves_nothing_booked_in_vain() {
+    check(None, || {
+        let segment = limited(&CURVE, 4);
+        segment.configs[0].curves[1].store(&CURVE, 3);
+        let body = |s: &Segment| {
+            let (_, got) = s.lease(0b11, 0, 0, 3, 2);
+            s.end_lease(0b11, 0, 0, got, 2);
+        };
+        let other = spawn(&segment, body);
+        body(&segment);
+        other.join().unwrap();
+        for line in &segment.lines {
+            assert_eq!(line.leased.load(Ordering::Relaxed) & 0xffff_ffff, 0);
+        }
+    });
+}
+
+#[test]
+fn a_reader_never_sees_words_of_two_configurations() {
+    // Every word of the configuration of an epoch is that epoch.
+    fn write(segment: &Segment) {
+        let next = model::begin_change(segment);
+        let word = u64::from(segment.epoch()) + 1;
+        segment.configs[next].masks[0].store(word, Ordering::Relaxed);
+        let curve = Curve {
+            rate_milli: word,
+            ..CURVE
+        };
+        segment.configs[next].curves[1].store(&curve, word);
+        model::end_change(segment, &[]);
+    }
+    check(Some(2), || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.configs[0].masks[0].store(2, Ordering::Relaxed);
+        segment.configs[0].curves[1].store(
+            &Curve {
+                rate_milli: 2,
+                ..CURVE
+            },
+            2,
+        );
+        let reader = spawn(&segment, |s| {
+            let (epoch, seen) = s.with_config(|config| {
+                let (curve, leases) = config.curves[1].load();
+                let mask = config.masks[0].load(Ordering::Relaxed);
+                [mask, curve.rate_milli, leases]
+            });
+            assert_eq!(seen, [u64::from(epoch); 3]);
+        });
+        write(&segment);
+        write(&segment);
+        reader.join().unwrap();
+        assert_eq!(segment.epoch(), 4);
+    });
+}
+
+fn owner(pid: u32) -> Owner {
+    Owner { pid, tid: pid + 1 }
+}
+
+fn word(owner: Owner) -> u64 {
+    u64::from(owner.pid) << 32 | u64::from(owner.tid)
+}
+
+#[test]
+fn one_of_two_claimers_gets_a_dead_page() {
+    check(None, || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.header.high.store(1, Ordering::Relaxed);
+        segment.owners[0].store(word(owner(7)), Ordering::Relaxed);
+        segment.threads[0].counts[0]
+            .calls
+            .store(5, Ordering::Relaxed);
+        let claim = |s: &Segment, me: u32| {
+            s.claim_page(owner(me), |o| o == owner(7), |_| true)
+                .expect("two pages are free")
+        };
+        let other = spawn(&segment, move |s| claim(s, 8));
+        let mine = claim(&segment, 9);
+        let other = other.join().unwrap();
+        assert!(
+            mine != other && (mine == 0 || other == 0),
+            "{mine} and {other}"
+        );
+        assert_eq!(segment.header.high.load(Ordering::Relaxed), 2);
+        let winner = if mine == 0 { 9 } else { 8 };
+        assert_eq!(
+            segment.owners[0].load(Ordering::Relaxed),
+            word(owner(winner))
+        );
+        assert_eq!(
+            segment.threads[0].counts[0].load_base(),
+            (5, 0),
+            "what a dead thread counted"
+        );
+        assert_eq!(segment.threads[0].counts[0].load(), (5, 0), "stays");
+    });
+}
+
+#[test]
+fn a_claimer_of_a_dead_page_and_one_of_a_fresh_page_do_not_meet() {
+    // Three claimers for one dead and two fresh pages.
+    check(Some(3), || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.header.high.store(1, Ordering::Relaxed);
+        segment.owners[0].store(word(owner(7)), Ordering::Relaxed);
+        let claim = |s: &Segment, me: u32| s.claim_page(owner(me), |o| o == owner(7), |_| true);
+        let a = spawn(&segment, move |s| claim(s, 8));
+        let b = spawn(&segment, move |s| claim(s, 9));
+        let mut got = [claim(&segment, 10), a.join().unwrap(), b.join().unwrap()];
+        got.sort_unstable();
+        assert_eq!(got, [Some(0), Some(1), Some(2)]);
+    });
+}
+
+#[test]
+fn pages_are_populated_before_they_are_counted() {
+    check(None, || {
+        let segment = Arc::<Segment>::from(model::segment());
+        let populated: Arc<[AtomicU32; 3]> = Arc::new(std::array::from_fn(|_| AtomicU32::new(0)));
+        let claim = |s: &Segment, pages: &[AtomicU32; 3], me: u32| {
+            let populate = |i: usize| {
+                pages[i].store(1, Ordering::Relaxed);
+                true
+            };
+            s.claim_page(owner(me), |_| false, populate)
+        };
+        let pages = Arc::clone(&populated);
+        let other = spawn(&segment, move |s| claim(s, &pages, 8));
+        let pages = Arc::clone(&populated);
+        let reader = spawn(&segment, move |s| {
+            let high = s.header.high.load(Ordering::Acquire) as usize;
+            assert!(pages[..high].iter().all(|p| p.load(Ordering::Relaxed) == 1));
+        });
+        assert_ne!(claim(&segment, &populated, 9), other.join().unwrap());
+        reader.join().unwrap();
+    });
+}
+
+/// Two threads describe the processes `a` and `b`; entry 0 belongs to one that
+/// lives, entry 1 to a dead one.
+fn describe(a: u32, b: u32, judge: fn(&Segment, Option<u32>, Option<u32>)) {
+    check(None, move || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.processes[0].pid.store(6, Ordering::Relaxed);
+        segment.processes[1].pid.store(7, Ordering::Relaxed);
+        let claim = |s: &Segment, me: u32| {
+            let entry = s.claim_process(me, |pid| pid == 7);
+            entry.map(|e| e.pid.load(Ordering::Relaxed))
+        };
+        let other = spawn(&segment, move |s| claim(s, b));
+        let mine = claim(&segment, a);
+        judge(&segment, mine, other.join().unwrap());
+        assert_eq!(segment.processes[0].pid.load(Ordering::Relaxed), 6);
+    });
+}
+
+#[test]
+fn one_of_two_processes_gets_a_dead_ones_entry() {
+    describe(8, 9, |segment, a, b| {
+        assert!(a.is_none() != b.is_none(), "{a:?} and {b:?}");
+        let pid = segment.processes[1].pid.load(Ordering::Relaxed);
+        assert_eq!(a.or(b), Some(pid));
+        assert_eq!(segment.header.processes_lost.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn two_threads_describe_their_process_once() {
+    describe(8, 8, |segment, a, b| {
+        assert_eq!((a, b), (Some(8), Some(8)));
+        assert_eq!(segment.header.processes_lost.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// futex(2) on the epoch: comparing and going to sleep is one step for wakers.
+#[derive(Debug)]
+struct Futex {
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            queue: Mutex::new(()),
+            woken: Condvar::new(),
+        })
+    }
+
+    fn wait(&self, word: &AtomicU32, value: u32) {
+        let queue = self.queue.lock().unwrap();
+        if word.load(Ordering::Relaxed) == value {
+            drop(self.woken.wait(queue).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        drop(self.queue.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
+
+/// A call that never comes due under the first limits; `change` lets it go. A lost
+/// wake-up, or a wake-up that still sees the old limits, is a deadlock.
+fn sleeper(change: fn(&Segment)) {
+    check(None, move || {
+        let segment = limited(&SHUT, 0);
+        let futex = Futex::new();
+        let kernel = Arc::clone(&futex);
+        let sleeper = spawn(&segment, move |s| {
+            let (_, mask, bytes) = s.mask(0);
+            let tickets = s.take(mask, bytes, 0, 1, S).unwrap();
+            loop {
+                let epoch = s.epoch();
+                if s.due(&tickets, S) <= S {
+                    break;
+                }
+                kernel.wait(&s.header.epoch.0, epoch);
+            }
+        });
+        change(&segment);
+        futex.wake();
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn a_retune_reaches_every_sleeper() {
+    sleeper(|segment| {
+        let next = model::begin_change(segment);
+        segment.configs[next].curves[0].store(&CURVE, 0);
+        model::end_change(segment, &[]);
+    });
+}
+
+#[test]
+fn a_lifted_limit_lets_every_sleeper_go() {
+    sleeper(|segment| {
+        let next = model::begin_change(segment);
+        model::lift(segment, next, 0, S);
+        model::end_change(segment, &[0]);
+    });
+}
