@@ -23,13 +23,19 @@ pub struct Pace {
 impl Pace {
     /// Units to take beyond the `need` of a call at `now_us`; `quantum` is what
     /// the bucket gives in [`QUANTUM_NS`]. Leases double while the thread comes
-    /// back quickly and are given up when it does not, so that a thread that
+    /// back quickly, and are given up when it does not, so that a thread that
     /// sends one packet every 20 ms waits for its own packet only.
+    ///
+    /// Where the bucket is `binding`, that is, nothing is left in it, a thread that
+    /// comes back quickly takes a whole quantum at once: with many threads in line,
+    /// those that began earlier would otherwise stay ahead for many rounds.
     #[must_use]
-    pub fn next(self, now_us: u32, need: u64, quantum: u64) -> u64 {
+    pub fn next(self, now_us: u32, need: u64, quantum: u64, binding: bool) -> u64 {
         let lasted = now_us.wrapping_sub(self.granted_us);
         let last = u64::from(self.lease);
-        let wanted = if lasted < BUSY_US {
+        let wanted = if lasted < BUSY_US && binding {
+            quantum
+        } else if lasted < BUSY_US {
             last.saturating_mul(2).max(need.saturating_mul(2))
         } else if lasted < SLOW_US {
             last

@@ -158,7 +158,7 @@ fn leases_double_for_the_busy_and_end_for_the_slow() {
     let mut sizes = [0_u64; 8];
     let mut now = 100;
     for size in &mut sizes {
-        *size = pace.next(now, 1_448, quantum);
+        *size = pace.next(now, 1_448, quantum, false);
         pace = Pace::granted(*size, now);
         now += 50;
     }
@@ -166,8 +166,9 @@ fn leases_double_for_the_busy_and_end_for_the_slow() {
         sizes,
         [2_896, 5_792, 11_584, 23_168, 40_000, 40_000, 40_000, 40_000]
     );
-    assert_eq!(pace.next(now + 5_000, 1_448, quantum), 40_000);
-    assert_eq!(pace.next(now + 20_000, 1_448, quantum), 0);
+    assert_eq!(pace.next(now + 5_000, 1_448, quantum, false), 40_000);
+    assert_eq!(pace.next(now + 20_000, 1_448, quantum, true), 0);
+    assert_eq!(Pace::granted(0, 7).next(8, 1_448, quantum, true), 40_000);
 }
 
 #[derive(Clone, Debug)]

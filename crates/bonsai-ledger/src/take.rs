@@ -218,6 +218,18 @@ impl Segment {
         due
     }
 
+    /// Whether one of the buckets of `mask` has nothing left at `now`.
+    #[must_use]
+    pub fn binding(&self, mask: u64, now: u64) -> bool {
+        let mut binding = false;
+        for_each_bit(mask, |i| {
+            let line = &self.lines[i];
+            let issued = line.issued(line.generation()).load(Ordering::Relaxed);
+            binding |= self.curve(i).0.level(issued, now) <= 0;
+        });
+        binding
+    }
+
     /// Whether the line of one of the tickets has started anew: its place there is
     /// void, and the call has to take new ones under the limits now in force.
     #[must_use]

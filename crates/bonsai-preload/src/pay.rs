@@ -211,6 +211,7 @@ fn reach(
     };
 
     let mut now = sys::now();
+    let binding = segment.binding(mask, now);
     let (lease_bytes, lease_calls) = if alone {
         let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, QUANTUM_NS);
         let next = |last: u32, short: u64, most: u64| {
@@ -221,7 +222,7 @@ fn reach(
             if short == 0 {
                 0
             } else {
-                pace.next(us(now), short, most)
+                pace.next(us(now), short, most, binding)
             }
         };
         let wanted = (
