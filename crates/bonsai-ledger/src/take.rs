@@ -61,12 +61,9 @@ impl BucketLine {
         let counter = self.issued(generation);
         let mut issued = counter.load(Ordering::Relaxed);
         loop {
+            // Not fetch_add: a refund between the look and the addition would give a
+            // ticket below the floor.
             let floor = curve.raised(issued, now);
-            if floor == issued {
-                return counter
-                    .fetch_add(units, Ordering::Relaxed)
-                    .wrapping_add(units);
-            }
             let ticket = floor.wrapping_add(units);
             match counter.compare_exchange_weak(
                 issued,

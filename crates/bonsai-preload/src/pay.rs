@@ -247,7 +247,7 @@ fn reach(
         give_back(entry);
         return Wait::Due;
     };
-    if segment.due(&tickets, now) > now {
+    if segment.stale(&tickets) || segment.due(&tickets, now) > now {
         let from = now;
         let (end, woken) = wait::until_due(segment, &tickets, now, deadline(now));
         now = woken;
