@@ -160,8 +160,10 @@ if [ "$(id -u)" = 0 ]; then
   nginx_user='user nobody nogroup;'
   rsync_user=$'uid = nobody\ngid = nogroup'
   chown nobody:nogroup "$work/nightly"
+  user=root
 else
   powers=(--inh-caps -all --ambient-caps -all)
+  user="an ordinary user"
 fi
 
 there=()
@@ -298,7 +300,7 @@ fact() { printf '%s\t%s\n' "$1" "$2"; }
   fact system "$(. /etc/os-release && printf '%s' "$PRETTY_NAME")"
   fact processor "$(awk -F ': ' '/^model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) CPUs"
   fact "load before" "$load (1, 5, 15 minutes)"
-  fact user "$(id -un)"
+  fact user "$user"
   fact nginx "$(nginx -v 2>&1 | sed 's|.*/||')"
   fact rsync "$(rsync --version | awk 'NR == 1 { print $3 }')"
   fact bonsai "$("$bonsai" --version | awk '{ print $2 }')"

@@ -292,7 +292,7 @@ fn coverage(record: &Record, observed: &Observed) -> String {
         ));
     }
     if !said {
-        text.push_str("<li>Nothing went uncovered.</li>\n");
+        text.push_str("<li>No process and no call went uncovered.</li>\n");
     }
     text + "</ul>\n<p class=\"muted\">From <code>bonsai status --json</code> and <code>bonsai audit backup \
             --json</code>.</p>\n"
@@ -416,7 +416,7 @@ mod tests {
         ] {
             assert!(html.contains(text), "{text}");
         }
-        assert!(!html.contains("Nothing went uncovered"));
+        assert!(!html.contains("went uncovered"));
         assert!(!html.contains("does not show"));
     }
 

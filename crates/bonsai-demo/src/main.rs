@@ -1,28 +1,32 @@
 //! The instruments of the demonstration, which `scripts/demo.sh` conducts.
 //!
 //! # Map
-//! - [`measure`]: plays a film and receives bulk data ([`receive`], by the rules of
-//!   [`player`]), over a stand-in for a link if need be ([`link`]); shows it live
-//!   ([`terminal`]) and writes a [`record`];
+//! - [`measure`]: plays a film ([`viewer`], by the rules of [`player`]) and receives bulk data
+//!   ([`relay`]), over a stand-in for a link if need be ([`link`]); counts ([`meter`]),
+//!   shows it live ([`terminal`]) and writes a [`record`];
 //! - [`page`]: reads the record and what `bonsai` said meanwhile ([`observed`]),
-//!   sums it up ([`summary`]), draws it ([`plots`]) and writes the page ([`html`]).
+//!   sums it up ([`summary`], [`findings`]), draws it ([`plots`]) and writes the page ([`html`]).
 //!
 //! # Invariants
 //! 1. A record holds what was counted; what is derived is derived from it later.
 //! 2. What the page and the terminal claim is computed, and said when it is not so.
 #![forbid(unsafe_code)]
 
+mod findings;
 mod html;
 mod link;
 mod measure;
+mod meter;
 mod observed;
 mod page;
 mod player;
 mod plots;
-mod receive;
 mod record;
+mod relay;
+mod sockets;
 mod summary;
 mod terminal;
+mod viewer;
 
 use std::process::ExitCode;
 

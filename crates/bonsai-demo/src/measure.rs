@@ -19,9 +19,11 @@ use bonsai_units::Rate;
 use clap::Args;
 
 use crate::link::Link;
-use crate::receive::{self, LONGEST, Meter, Viewer};
+use crate::meter::{LONGEST, Meter, Series};
 use crate::record::{BIN_NS, Bulk, Phase, PlayerRecord, Record, SCHEMA, mean_rate};
+use crate::relay;
 use crate::terminal::{Ink, Line, Paint, bar, mbit};
+use crate::viewer::Viewer;
 
 /// Between two pictures in the terminal.
 const TICK: Duration = Duration::from_millis(250);
@@ -77,7 +79,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<()> {
     let meter = Arc::new(Meter::new(
         args.link.map(|rate| Link::new(rate.milli() / 1_000)),
     ));
-    receive::relay(&meter, listen, target)?;
+    relay::listen(&meter, listen, target)?;
     let viewer = |number| Viewer::start(&meter, number, args.server, &args.path, film_rate);
     let viewers: Vec<Viewer> = (1..=args.players).map(viewer).collect();
     settle(&meter, &viewers)?;
@@ -87,12 +89,13 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<()> {
     let (phases, end_ns) = watch(&meter, &viewers, args.full.per_sec_f64())?;
     meter.stop();
     let players = viewers.into_iter().map(|viewer| {
-        let seen = viewer.end();
-        PlayerRecord {
+        let seen = viewer.end()?;
+        Ok(PlayerRecord {
             freezes: seen.freezes,
             frames: seen.frames,
-        }
+        })
     });
+    let players = players.collect::<anyhow::Result<_>>()?;
     let record = Record {
         schema: SCHEMA,
         unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
@@ -100,7 +103,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<()> {
         film_rate,
         phases,
         end_ns,
-        players: players.collect(),
+        players,
         video: meter.video.until(end_ns),
         bulk: meter.bulk.until(end_ns),
     };
@@ -237,7 +240,7 @@ impl Show<'_> {
     }
 
     fn rates(&self, phase: &Phase, from: u64, to: u64) -> String {
-        let part = |name: &str, ink, series: &receive::Series| {
+        let part = |name: &str, ink, series: &Series| {
             let rate = mean_rate(&series.until(to), from, to);
             let bar = self.paint.ink(ink, &bar(rate / self.full, 10));
             format!("{name} {:>5} {bar}", mbit(rate))
