@@ -115,7 +115,8 @@ gen: ## write the manual page, the completions and the references anew
 
 .PHONY: doc
 doc: ## build the documentation of the crates
-	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) --workspace --no-deps
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) $(WORKSPACE) --no-deps
+	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) --package bonsai-preload --no-deps
 
 .PHONY: install
 install: ## install below PREFIX (/usr/local) what `make build` has built

@@ -9,9 +9,9 @@
 //!     └── fread, aio, ... ──> libc ── site ──> slot ──────┴──> slow path: ticket, wait,
 //!                                                               call in pieces, lease
 //! ```
-//! The *fast path* is the same few instructions behind both doors ([`doors`]): no
+//! The *fast path* is the same few instructions behind both doors (`doors`): no
 //! clock, no shared write but the thread's own counters, no call. The *slow path*
-//! ([`slow`]) is entered when a lease is used up, when the limits have changed,
+//! (`slow`) is entered when a lease is used up, when the limits have changed,
 //! when a descriptor's kind is not known, and in a thread's first call.
 //!
 //! # Invariants
