@@ -183,7 +183,7 @@ impl Benchmark for CallCost {
         let program = context.program_path("calls")?;
         let file = context.file(1 << 20)?;
         let effort = context.effort;
-        let (generations, rounds) = effort.of((2, 8), (12, 30), (40, 40));
+        let (generations, rounds) = effort.of((2, 8), (10, 24), (40, 40));
         for (operation, threads, processes) in cells() {
             let harness = Harness {
                 program: &program,

@@ -31,6 +31,8 @@ pub(crate) struct Exactness;
 const WARM: Duration = Duration::from_millis(500);
 const LENGTH: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 3;
+/// Burst of the limits, and as much again for a wait that ends late, s.
+const AT_HAND_S: f64 = 0.02;
 /// Windows of 100 ms in [`LENGTH`], one every 10 ms.
 const WINDOWS: u32 = 491;
 
@@ -73,6 +75,8 @@ struct Check {
     allowed: String,
     /// How much of what is allowed was used up: above 1 is too much.
     used: f64,
+    /// Whether a starved machine may be why it does not hold.
+    excusable: bool,
 }
 
 impl<'a> Found<'a> {
@@ -101,6 +105,7 @@ impl<'a> Found<'a> {
             measured: value.map_or_else(|| "starved".to_owned(), |value| percent(value, 3)),
             allowed: format!("{:.3} %", most * 100.0),
             used: value.unwrap_or(0.0).abs() / most,
+            excusable: true,
         };
         let fairness = Check {
             name: "fairness",
@@ -108,9 +113,24 @@ impl<'a> Found<'a> {
             measured: format!("{:.3}", j.fairness),
             allowed: format!("{:.3}", a.fairness),
             used: (1.0 - j.fairness) / (1.0 - a.fairness),
+            excusable: true,
+        };
+        // What a service misses while it cannot run is no more than it could not
+        // run, and what it had at hand when it stopped.
+        let gaps: u64 = self
+            .sample
+            .conditions
+            .gaps
+            .iter()
+            .map(|(_, late)| late)
+            .sum();
+        let missed = j.total.unwrap_or(0.0).abs() * LENGTH.as_secs_f64();
+        let total = Check {
+            excusable: missed <= gaps as f64 / 1e9 + AT_HAND_S,
+            ..error("total after 5 s", j.total, a.total)
         };
         [
-            error("total after 5 s", Some(j.total), a.total),
+            total,
             error("worst second", j.second, a.second),
             error("worst 100 ms", j.tenth, a.tenth),
             fairness,
@@ -134,11 +154,12 @@ impl Benchmark for Exactness {
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let (mut cells, refused) = grid::cells(context.effort);
         cells.retain(|cell| context.is_wanted(&cell.describe()));
+        let attempts = context.effort.of(1, ATTEMPTS, ATTEMPTS);
         for (what, why) in refused {
             context.skip(what, why)?;
         }
         for (number, cell) in cells.iter().enumerate() {
-            for attempt in 1..=ATTEMPTS {
+            for attempt in 1..=attempts {
                 context.progress(&format!(
                     "{} of {}: {}",
                     number + 1,
@@ -265,7 +286,7 @@ fn report(samples: &[Sample<Measured>]) -> Section {
         for check in checks.iter().filter(|check| check.holds != Some(true)) {
             let verdict = match check.holds {
                 None => Verdict::Doubtful("the machine was starved throughout".to_owned()),
-                Some(holds) => Verdict::of(holds, one.doubt.as_ref()),
+                Some(holds) => Verdict::of(holds, one.doubt.as_ref().filter(|_| check.excusable)),
             };
             section.promise(
                 format!("{}, {}", check.name, cell.describe()),
@@ -396,12 +417,14 @@ mod tests {
                 .iter()
                 .all(|p| p.verdict == Verdict::Kept)
         );
-        let doubtful = report(&[sample(1, 10_500, gap)]);
-        assert!(
-            doubtful
-                .promises()
-                .iter()
-                .all(|p| p.verdict != Verdict::Broken)
-        );
+        let disturbed = report(&[sample(1, 10_500, gap)]);
+        let broken = disturbed
+            .promises()
+            .iter()
+            .filter(|p| p.verdict == Verdict::Broken);
+        let names: Vec<_> = broken.map(|p| p.what.as_str()).collect();
+        // A gap of 5 ms explains a bad window, but not 250 ms too much in 5 s.
+        assert_eq!(names.len(), 1);
+        assert!(names[0].starts_with("total after 5 s"), "{names:?}");
     }
 }

@@ -66,7 +66,7 @@ impl Benchmark for Fig12 {
             let length = Duration::from_secs(seconds);
             let before = Moment::now();
             let control = Control::start();
-            let start = monotonic_ns() + 100_000_000;
+            let start = monotonic_ns() + 300_000_000;
             let mut command = context.program("streams")?;
             command
                 .args([STREAMS, FRAME, FRAMES_PER_SECOND].map(|n| n.to_string()))

@@ -115,7 +115,7 @@ impl Benchmark for Peers {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let effort = context.effort;
-        let repetitions = effort.of(1, 3, 10);
+        let repetitions = effort.of(1, 2, 10);
         let mut bench = Bench::new(context)?;
         for work in WORKS {
             if effort == Effort::Quick && !work.is_quick() {

@@ -74,7 +74,7 @@ impl Benchmark for Servers {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let folder = web::folder(context, "served", &FILES)?;
-        let rounds = context.effort.of(3, 12, 40);
+        let rounds = context.effort.of(3, 8, 40);
         let loads = context.effort.of(2, LOADS.len(), LOADS.len());
         for (kind, file) in LOADS.into_iter().take(loads) {
             if !context.is_wanted(&format!("{kind}, {file}")) {

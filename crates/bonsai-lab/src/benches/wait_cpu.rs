@@ -69,7 +69,7 @@ impl Benchmark for WaitCpu {
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
-        let (repetitions, length_ms) = context.effort.of((2, 700), (3, 2_000), (7, 3_000));
+        let (repetitions, length_ms) = context.effort.of((2, 700), (3, 1_200), (7, 3_000));
         let skip = context.effort.of(3, 1, 1);
         for threads in [1, 16] {
             for (rate, size) in CELLS.into_iter().step_by(skip) {

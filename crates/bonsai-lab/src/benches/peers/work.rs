@@ -37,7 +37,7 @@ const SIXTEENTH: &str = "sixteenth";
 
 impl<'a> Bench<'a> {
     pub(super) fn new(context: &'a mut Context) -> anyhow::Result<Self> {
-        let seconds = context.effort.of(1, 3, 5);
+        let seconds = context.effort.of(1, 2, 5);
         let bytes = RATE * seconds;
         let whole = usize::try_from(bytes)?;
         let files = [
