@@ -28,11 +28,17 @@ MODES = {
         "--limit", "read=20MB/s", "--limit", "write=20MB/s",
         "--limit", "send=20MB/s", "--limit", "recv=20MB/s",
     ],
+    "calls": [
+        "--limit", "open=500/s", "--limit", "close=1000/s", "--limit", "stat=1000/s",
+        "--limit", "poll=1000/s", "--limit", "accept=100/s", "--limit", "connect=100/s",
+        "--limit", "fork=30/s", "--limit", "exec=30/s",
+    ],
     "symbols": ["--no-patch", "--limit", "all=10GB/s"],
 }  # fmt: skip
 ABOUT = {
     "loose": "a limit that does not bind (all=10GB/s)",
     "tight": "limits that bind (read, write, send and recv at 20MB/s each)",
+    "calls": "limits in calls that bind (open, close, stat, poll, accept, connect, fork, exec)",
     "symbols": "as loose, with --no-patch",
 }
 # A module that takes this many seconds hangs; the second holds for --quick.
@@ -54,6 +60,9 @@ class Runner:
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         os.nice(5)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        # A shell starts what runs in the background with these ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
     def run(self, suite, module, mode):
         """Outcomes by test, seconds, and the counters of Bonsai."""
@@ -85,8 +94,10 @@ class Runner:
             process.poll()
         outcomes = suite.outcomes(folder, log)
         # Killed by us, or ended by a signal; `bonsai run` passes that on as a shell does.
-        if not outcomes or not isinstance(code, int) or not 0 <= code <= 128:
+        if not isinstance(code, int) or not 0 <= code <= 128:
             outcomes[suites.WHOLE] = "crashed"
+        elif not outcomes:
+            outcomes[suites.WHOLE] = "failed" if code else "skipped"
         shutil.rmtree(folder, ignore_errors=True)
         return {"outcomes": outcomes, "seconds": seconds, "code": code, **counters(log)}
 
@@ -178,6 +189,8 @@ class Comparison:
         bare = [run["outcomes"]]
         self.note(suite, module, "bare", run, {})
         for mode in self.modes:
+            if mode in suite.not_in:
+                continue
             run = self.runner.run(suite, module, mode)
             found = differences(bare, run["outcomes"])
             repeated = {name: 1 for name in found}
@@ -236,6 +249,8 @@ def main():
     runner = Runner(options, store)
     modes = options.mode or (["loose", "tight"] if options.quick else list(MODES))
     comparison = Comparison(runner, modes)
+    for mode in modes:
+        print(f"{mode}: {ABOUT[mode]}", flush=True)
     try:
         for suite in suites.load(store).values():
             if options.suite and suite.name not in options.suite:
@@ -249,6 +264,10 @@ def main():
             except suites.Missing as missing:
                 comparison.skip(suite.title, missing, len(modules) * len(modes))
                 continue
+            for mode in modes:
+                if mode in suite.not_in:
+                    what = f"{suite.title} in the mode {mode}"
+                    comparison.skip(what, suite.not_in[mode], len(modules))
             for module in modules:
                 comparison.module(suite, module)
                 (store / "results.json").write_text(json.dumps(comparison.record, indent=1))

@@ -30,6 +30,7 @@ class Suite:
         self.title = settings["title"]
         self.modules = settings["modules"]
         self.quick = settings.get("quick", [])
+        self.not_in = settings.get("not_in", {})
         self.ignored = settings.get("ignored", {})
         self.settings = settings
         self.store = store

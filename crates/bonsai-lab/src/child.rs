@@ -3,11 +3,33 @@
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Set when a signal has asked this program to end: nothing is waited for then.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// How long nobody looks at [`INTERRUPTED`].
+const TURN: Duration = Duration::from_millis(100);
+
+/// Gives up waiting when `interrupted` is set.
+pub(crate) fn watch(interrupted: Arc<AtomicBool>) {
+    // Whoever listens twice listens to the same signals.
+    let _ = INTERRUPTED.set(interrupted);
+}
+
+fn check_interrupted() -> anyhow::Result<()> {
+    let is_set = INTERRUPTED
+        .get()
+        .is_some_and(|flag| flag.load(Ordering::Relaxed));
+    anyhow::ensure!(!is_set, "interrupted");
+    Ok(())
+}
 
 /// A process of a measurement, in a process group of its own. When it is dropped,
 /// the group is asked to end, and after a second killed.
@@ -105,7 +127,8 @@ impl Running {
             .as_mut()
             .with_context(|| format!("{name}: gives no output"))?;
         let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).unwrap_or_default();
+        let timeout = Timespec::try_from(left.min(TURN)).unwrap_or_default();
+        check_interrupted()?;
         let mut fds = [PollFd::new(stdout, PollFlags::IN)];
         let ready = match poll(&mut fds, Some(&timeout)) {
             Ok(ready) => ready,
@@ -113,7 +136,10 @@ impl Running {
             Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(errno) => return Err(errno).with_context(|| format!("{name}: poll")),
         };
-        anyhow::ensure!(ready > 0, "{name}: no answer in time");
+        if ready == 0 {
+            anyhow::ensure!(!left.is_zero(), "{name}: no answer in time");
+            return Ok(true);
+        }
         let mut buffer = [0; 65_536];
         let n = stdout
             .read(&mut buffer)
@@ -145,7 +171,15 @@ impl Running {
     /// # Errors
     /// It does not end in time.
     pub(crate) fn wait_for(mut self, patience: Duration) -> anyhow::Result<()> {
-        self.wait(Instant::now() + patience).map(|_| ())
+        let end = Instant::now() + patience;
+        loop {
+            check_interrupted()?;
+            let turn = (Instant::now() + TURN).min(end);
+            if self.wait(turn).is_ok() {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < end, "{}: does not end in time", self.name);
+        }
     }
 
     fn wait(&mut self, end: Instant) -> anyhow::Result<std::process::ExitStatus> {

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::child;
 use crate::load::Conditions;
 use crate::programs::Programs;
 use crate::record::{Line, Recorder};
@@ -63,10 +64,9 @@ impl Interrupted {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // The second one ends the program at once.
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
         }
+        child::watch(Arc::clone(&flag));
         Ok(Self(flag))
     }
 

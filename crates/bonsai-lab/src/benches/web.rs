@@ -196,7 +196,7 @@ pub(super) fn serve(
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let words = kind.words(context, folder, port)?;
     let mut running = Running::start_silent(&mut wrap.command(context, None, &words)?)?;
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     let client = Wrap {
         place: wrap.place.clone(),
         ..Wrap::default()
