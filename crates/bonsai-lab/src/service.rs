@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
@@ -152,7 +153,31 @@ fn shared_memory() -> PathBuf {
 /// Stores the system call sites of the C library and the loader, as a start by
 /// `bonsai run` does. Calls that return twice need their stack as it is.
 fn store_sites(ledger: &Ledger) -> anyhow::Result<()> {
+    for library in libraries()? {
+        anyhow::ensure!(
+            ledger.store_sites(&library.build_id, &library.sites),
+            "{} system call sites do not fit into a ledger",
+            library.sites.len()
+        );
+    }
+    Ok(())
+}
+
+/// A library's build-id, and its sites as the ledger holds them.
+#[derive(Debug)]
+struct Library {
+    build_id: Vec<u8>,
+    sites: Vec<u64>,
+}
+
+/// The C library and the loader; looked into once, as that takes milliseconds.
+fn libraries() -> anyhow::Result<&'static [Library]> {
+    static FOUND: OnceLock<Vec<Library>> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
     let libc = find_libc(Path::new(LOADER))?;
+    let mut all = Vec::new();
     for path in BTreeSet::from([libc.libc, libc.loader]) {
         let found = libc_sites(&path)?;
         let wanted = |nr: u16| {
@@ -168,14 +193,12 @@ fn store_sites(ledger: &Ledger) -> anyhow::Result<()> {
                 u64::from(site.offset) | u64::from(site.nr) << 32 | flag << 48
             })
             .collect();
-        anyhow::ensure!(
-            ledger.store_sites(&found.build_id, &sites),
-            "{}: {} system call sites do not fit into a ledger",
-            path.display(),
-            sites.len()
-        );
+        all.push(Library {
+            build_id: found.build_id,
+            sites,
+        });
     }
-    Ok(())
+    Ok(FOUND.get_or_init(|| all))
 }
 
 /// Finds the preload library: the file named by `BONSAI_PRELOAD`, else in the

@@ -1,10 +1,15 @@
 //! What an interposed call costs: the same program bare and in services, in turn.
 //!
-//! A *generation* starts one process per variant anew (other addresses, other
-//! pages); a *round* lets each variant in a random order make a few batches of
-//! about half a millisecond. The sample of a variant in a round is the median of
-//! its batches, in CPU time per operation: time in which another program ran
-//! does not count. The cost of the loop itself is measured first and taken off.
+//! A *generation* starts one process per variant anew; a *round* lets each variant
+//! in a random order make a few batches of about half a millisecond. What a variant
+//! adds in a round is the difference of the medians of the batches, in CPU time per
+//! operation: time in which another program ran does not count. What it adds in a
+//! generation is the median of that over the rounds.
+//!
+//! Two processes of the same program differ by several ns a call, as other addresses
+//! and pages suit the caches more or less. So the generation is what is independent,
+//! and intervals are those of the median over generations. The cost of the loop
+//! itself is measured, too, and taken off.
 
 mod harness;
 mod study;
@@ -183,7 +188,7 @@ impl Benchmark for CallCost {
         let program = context.program_path("calls")?;
         let file = context.file(1 << 20)?;
         let effort = context.effort;
-        let (generations, rounds) = effort.of((2, 8), (10, 24), (40, 40));
+        let (blocks, generations, rounds) = effort.of((2, 5, 2), (6, 10, 4), (20, 15, 4));
         for (operation, threads, processes) in cells() {
             let harness = Harness {
                 program: &program,
@@ -202,11 +207,12 @@ impl Benchmark for CallCost {
             }
             context.progress(&what);
             let (count, limit) = harness.calibrate(operation)?;
-            for _ in 0..generations {
+            for _ in 0..blocks {
                 let before = Moment::now();
-                let generation =
-                    harness.generation(context, operation, &cell, count, &limit, rounds)?;
-                context.sample(before.until_now(), &generation)?;
+                let block: Vec<Generation> = (0..generations)
+                    .map(|_| harness.generation(context, operation, &cell, count, &limit, rounds))
+                    .collect::<Result<_, _>>()?;
+                context.sample(before.until_now(), &block)?;
             }
         }
         // The loop alone, which all samples contain.
@@ -237,7 +243,7 @@ impl Benchmark for CallCost {
                 rounds: vec![round],
                 unshaped: 0,
             };
-            context.sample(before.until_now(), &generation)?;
+            context.sample(before.until_now(), &[generation])?;
         }
         Ok(())
     }

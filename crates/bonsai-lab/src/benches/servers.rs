@@ -2,7 +2,9 @@
 //!
 //! A bare server and one in a service per way of entering run at the same time, all
 //! on one CPU; a client on another CPU turns to each of them in a random order, and
-//! the others rest meanwhile.
+//! the others rest meanwhile. Each *session* starts the servers anew, as two
+//! processes of the same program are never equally fast; intervals are those of the
+//! median over sessions.
 
 use std::time::Duration;
 
@@ -56,6 +58,7 @@ const VARIANTS: [Variant; 3] = [Variant::Bare, Variant::First, Variant::Both];
 /// One round.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Round {
+    session: u32,
     server: Kind,
     file: String,
     client: String,
@@ -74,7 +77,7 @@ impl Benchmark for Servers {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let folder = web::folder(context, "served", &FILES)?;
-        let rounds = context.effort.of(3, 8, 40);
+        let (sessions, rounds) = context.effort.of((3, 1), (4, 2), (15, 3));
         let loads = context.effort.of(2, LOADS.len(), LOADS.len());
         for (kind, file) in LOADS.into_iter().take(loads) {
             if !context.is_wanted(&format!("{kind}, {file}")) {
@@ -88,7 +91,9 @@ impl Benchmark for Servers {
                 continue;
             }
             context.progress(&format!("{kind}, {file}"));
-            measure(context, kind, file, &folder, rounds)?;
+            for session in 0..sessions {
+                measure(context, (kind, file), &folder, session, rounds)?;
+            }
         }
         Ok(())
     }
@@ -100,9 +105,9 @@ impl Benchmark for Servers {
 
 fn measure(
     context: &mut Context,
-    kind: Kind,
-    file: &str,
+    (kind, file): (Kind, &str),
     folder: &std::path::Path,
+    session: u32,
     rounds: u32,
 ) -> anyhow::Result<()> {
     let cpus = crate::facts::cpus();
@@ -141,7 +146,7 @@ fn measure(
             server.port,
             file,
             CONNECTIONS,
-            Some(time / 2),
+            Some(time / 3),
         )?;
     }
     for _ in 0..rounds {
@@ -172,6 +177,7 @@ fn measure(
         context.sample(
             conditions,
             &Round {
+                session,
                 server: kind,
                 file: file.to_owned(),
                 client: name.to_owned(),
@@ -271,15 +277,22 @@ fn report(samples: &[Sample<Round>], seed: u64) -> Section {
                 .map(|(_, got)| *got)
         };
         let per_second = |got: Fetched, what: u64| what as f64 * 1e9 / got.ns.max(1) as f64;
-        let pair = |variant| {
-            let rounds: Vec<_> = of
-                .iter()
-                .filter_map(|s| {
-                    let (bare, got) = (find(&s.data, Variant::Bare)?, find(&s.data, variant)?);
-                    Some((per_second(bare, bare.answers), per_second(got, got.answers)))
-                })
+        let mut sessions: Vec<u32> = of.iter().map(|s| s.data.session).collect();
+        sessions.dedup();
+        // Requests/s of a variant in a session.
+        let speed = |session: u32, variant| {
+            let rounds = of.iter().filter(|s| s.data.session == session);
+            let speeds: Vec<f64> = rounds
+                .filter_map(|s| find(&s.data, variant))
+                .map(|got| per_second(got, got.answers))
                 .collect();
-            Pairing::of(&rounds, seed)
+            bonsai_stats::median(&speeds)
+        };
+        let pair = |variant| {
+            let both =
+                |session: &u32| Some((speed(*session, Variant::Bare)?, speed(*session, variant)?));
+            let pairs: Vec<_> = sessions.iter().filter_map(both).collect();
+            Pairing::of(&pairs, seed)
         };
         let (Some(first), Some(both)) = (pair(Variant::First), pair(Variant::Both)) else {
             continue;
@@ -318,7 +331,7 @@ fn report(samples: &[Sample<Round>], seed: u64) -> Section {
     }
     section.text(format!(
         "{CONNECTIONS} connections, server and client each on a CPU of its own. Limits that do not bind: {}. \
-         Ratios of requests/s within a round.",
+         Ratios of requests/s within a session.",
         LIMITS.join(", ")
     ));
     section.table(table);
@@ -345,7 +358,7 @@ mod tests {
 
     #[test]
     fn slower_servers_are_found() {
-        let round = |bare: u64, both: u64| {
+        let round = |session: u32, bare: u64, both: u64| {
             let got = |answers| Fetched {
                 answers,
                 bytes: answers,
@@ -358,6 +371,7 @@ mod tests {
                 (Variant::First, got(bare)),
             ];
             let data = Round {
+                session,
                 server: Kind::Nginx,
                 file: "1KiB".to_owned(),
                 client: "wrk".to_owned(),
@@ -368,7 +382,10 @@ mod tests {
                 data,
             }
         };
-        let section = report(&[round(1000, 900), round(1010, 905), round(990, 890)], 1);
+        let section = report(
+            &[round(0, 1000, 900), round(1, 1010, 905), round(2, 990, 890)],
+            1,
+        );
         let verdicts: Vec<_> = section
             .promises()
             .iter()

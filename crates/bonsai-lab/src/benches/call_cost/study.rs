@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bonsai_stats::{Interval, MedianEstimate};
+use bonsai_stats::{Interval, MedianEstimate, median};
 
 use super::{Cell, Generation, OPERATIONS, Operation, Round, Variant};
 use crate::load::{Conditions, doubt_of};
@@ -20,54 +20,72 @@ enum Time {
     Cpu,
 }
 
-/// ns per operation of each round: of the bare program, and of a variant.
-fn rounds(
+/// ns per operation in a round.
+fn per_operation(
+    generation: &Generation,
+    round: &Round,
+    variant: Variant,
+    time: Time,
+) -> Option<f64> {
+    let batches = round.batches.get(&variant)?;
+    let times: Vec<f64> = batches
+        .iter()
+        .map(|(wall, cpu)| match time {
+            Time::Wall => *wall as f64,
+            Time::Cpu => *cpu as f64,
+        })
+        .collect();
+    Some(median(&times)? / generation.count as f64)
+}
+
+/// ns per operation of each generation: of the bare program, and of a variant.
+fn pairs(
     generations: &[&Generation],
     variant: Variant,
     time: Time,
     empty_ns: f64,
 ) -> Vec<(f64, f64)> {
-    let of = |generation: &Generation, round: &Round, variant| {
-        let batches = round.batches.get(&variant)?;
-        let times: Vec<f64> = batches
+    let of = |generation: &&Generation| {
+        let rounds: Vec<(f64, f64)> = generation
+            .rounds
             .iter()
-            .map(|(wall, cpu)| match time {
-                Time::Wall => *wall as f64,
-                Time::Cpu => *cpu as f64,
+            .filter_map(|round| {
+                let of = |variant| per_operation(generation, round, variant, time);
+                Some((of(Variant::Bare)?, of(variant)?))
             })
             .collect();
-        Some(bonsai_stats::median(&times)? / generation.count as f64 - empty_ns)
+        let bares: Vec<f64> = rounds.iter().map(|(bare, _)| *bare).collect();
+        let added: Vec<f64> = rounds
+            .iter()
+            .map(|(bare, variant)| variant - bare)
+            .collect();
+        let bare = median(&bares)? - empty_ns;
+        Some((bare, bare + median(&added)?))
     };
-    generations
-        .iter()
-        .flat_map(|generation| {
-            generation
-                .rounds
-                .iter()
-                .map(move |round| (generation, round))
-        })
-        .filter_map(|(g, round)| Some((of(g, round, Variant::Bare)?, of(g, round, variant)?)))
-        .collect()
+    generations.iter().filter_map(of).collect()
 }
 
-pub(super) fn study(samples: &[Sample<Generation>], seed: u64) -> Section {
+pub(super) fn study(samples: &[Sample<Vec<Generation>>], seed: u64) -> Section {
     let mut section = Section::default();
     let mut cells: BTreeMap<&Cell, (Vec<&Generation>, Vec<&Conditions>)> = BTreeMap::new();
     for sample in samples {
-        let (generations, conditions) = cells.entry(&sample.data.cell).or_default();
-        generations.push(&sample.data);
+        let Some(first) = sample.data.first() else {
+            continue;
+        };
+        let (generations, conditions) = cells.entry(&first.cell).or_default();
+        generations.extend(&sample.data);
         conditions.push(&sample.conditions);
     }
     let of_nothing: Vec<f64> = cells
         .iter()
         .filter(|(cell, _)| cell.operation == "nothing")
-        .flat_map(|(_, (generations, _))| rounds(generations, Variant::Bare, Time::Cpu, 0.0))
+        .flat_map(|(_, (generations, _))| pairs(generations, Variant::Bare, Time::Cpu, 0.0))
         .map(|(bare, _)| bare)
         .collect();
     let empty_ns = median_or_zero(&of_nothing);
     section.text(format!(
         "CPU time per operation, ns, of the bare program, and what each variant adds to it: the \
-         median of the differences within a round. fread and fwrite of 64 bytes make one system \
+         median over processes started anew. fread and fwrite of 64 bytes make one system \
          call of 4096 bytes every 64 operations; `empty` is close(-1), the cheapest call that is \
          counted; getppid is one that is not. The loop's own {empty_ns:.2} ns are taken off."
     ));
@@ -88,7 +106,7 @@ pub(super) fn study(samples: &[Sample<Generation>], seed: u64) -> Section {
             .filter(|(cell, _)| cell.operation == operation.name)
         {
             let pair =
-                |variant| Pairing::of(&rounds(generations, variant, Time::Cpu, empty_ns), seed);
+                |variant| Pairing::of(&pairs(generations, variant, Time::Cpu, empty_ns), seed);
             let (Some(none), Some(first), Some(both)) = (
                 pair(Variant::NoLimit),
                 pair(Variant::First),
@@ -97,7 +115,7 @@ pub(super) fn study(samples: &[Sample<Generation>], seed: u64) -> Section {
                 continue;
             };
             let wall = Pairing::of(
-                &rounds(generations, Variant::Both, Time::Wall, empty_ns),
+                &pairs(generations, Variant::Both, Time::Wall, empty_ns),
                 seed,
             );
             let mut doubt = doubt_of(conditions.iter().copied());
@@ -181,7 +199,7 @@ mod tests {
     use super::super::VARIANTS;
     use super::*;
 
-    fn generation(bare: u64, added: u64) -> Sample<Generation> {
+    fn generations(bare: u64, added: u64) -> Sample<Vec<Generation>> {
         let round = |drift: u64| Round {
             order: VARIANTS.to_vec(),
             batches: VARIANTS
@@ -200,23 +218,23 @@ mod tests {
             threads: 1,
             processes: 1,
         };
-        let data = Generation {
-            cell,
+        let generation = |i: u64| Generation {
+            cell: cell.clone(),
             limit: String::new(),
             count: 100,
-            rounds: (0..20).map(|i| round(i * 50)).collect(),
+            rounds: (0..3).map(|j| round((3 * i + j) * 50)).collect(),
             unshaped: 0,
         };
         Sample {
             conditions: Conditions::default(),
-            data,
+            data: (0..20).map(generation).collect(),
         }
     }
 
     #[test]
     fn differences_are_judged() {
         // 200 ns bare; 1, 2 and 3 ns more.
-        let kept = study(&[generation(20_000, 100)], 1);
+        let kept = study(&[generations(20_000, 100)], 1);
         assert!(
             kept.promises().iter().all(|p| p.verdict == Verdict::Kept),
             "{:?}",
@@ -224,7 +242,7 @@ mod tests {
         );
         assert_eq!(kept.promises().len(), 3);
         // 2, 4 and 6 ns more: 3 % too many.
-        let broken = study(&[generation(20_000, 200)], 1);
+        let broken = study(&[generations(20_000, 200)], 1);
         let verdicts: Vec<_> = broken
             .promises()
             .iter()
@@ -235,8 +253,8 @@ mod tests {
 
     #[test]
     fn undecided_calls_are_doubted() {
-        let mut sample = generation(20_000, 300);
-        sample.data.unshaped = 3;
+        let mut sample = generations(20_000, 300);
+        sample.data[0].unshaped = 3;
         let section = study(&[sample], 1);
         assert!(
             section
