@@ -70,6 +70,11 @@ pub(crate) fn sync(segment: &Segment, own: &mut Own) {
     if own.epoch.load(Ordering::Relaxed) == epoch {
         return;
     }
+    if own.synced == epoch && !own.crowd {
+        own.epoch.store(epoch, Ordering::Relaxed);
+        return;
+    }
+    own.synced = epoch;
     for (call, entry) in (0_u8..).zip(own.entries.iter_mut().take(CALLS.len())) {
         let (_, mask, bytes) = segment.mask(call);
         let (has_bytes, has_calls) = (mask & bytes != 0, mask & !bytes != 0);
@@ -144,7 +149,12 @@ pub(crate) fn acquire(
             // A call that the kernel never interrupts is not interrupted here either:
             // the handler has run, the wait goes on.
             Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
-            end => return end,
+            end => {
+                // What the thread has got together for this call must not look like a
+                // large lease to the fast path, which does not add up vectors.
+                own.epoch.store(0, Ordering::Relaxed);
+                return end;
+            }
         }
     }
 }

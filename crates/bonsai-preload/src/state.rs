@@ -42,7 +42,8 @@ pub(crate) struct Own {
     frame: usize,
     /// Slow paths so far.
     pub(crate) entered: u32,
-    _pad: u32,
+    /// The epoch that its entries were last brought up to.
+    pub(crate) synced: u32,
     /// Pages of the program's memory that were found readable last.
     pub(crate) readable: [usize; 2],
     _pad2: u64,
