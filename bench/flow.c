@@ -3,8 +3,8 @@
  *   flow read|write SIZE THREADS WARM LENGTH SAMPLE PATH
  *
  * Says `ready`, and reads a line with the instant START (ns, CLOCK_MONOTONIC). From
- * then on every thread makes calls of SIZE bytes without a pause: write(2), or
- * read(2), or pread(2) if PATH is a regular file. At START + WARM + LENGTH one line
+ * then on every thread makes calls of SIZE bytes without a pause: read(2) or write(2),
+ * or pread(2) or pwrite(2) if PATH is a regular file, which has SIZE bytes or more. At START + WARM + LENGTH one line
  * of JSON says what happened, and the program ends, whatever its threads wait for.
  *
  *   bins     bytes by the instant at which their call returned, in bins of 10 ms
@@ -49,7 +49,7 @@ static void *thread(void *arg)
         ssize_t n;
         if (positioned) {
             if (at + (off_t)size > file_len) at = 0;
-            n = pread(fd, bytes, size, at);
+            n = reading ? pread(fd, bytes, size, at) : pwrite(fd, bytes, size, at);
             at += (off_t)size;
         } else {
             n = reading ? read(fd, bytes, size) : write(fd, bytes, size);
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     fd = open(path, reading ? O_RDONLY : O_WRONLY);
     struct stat about;
     if (fd < 0 || fstat(fd, &about)) fail(path);
-    positioned = reading && S_ISREG(about.st_mode);
+    positioned = S_ISREG(about.st_mode);
     file_len = positioned ? about.st_size : 0;
     if (positioned && file_len < (off_t)size) fail("the file is too short");
     bytes = malloc(size);

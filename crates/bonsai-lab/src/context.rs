@@ -16,7 +16,7 @@ use crate::child;
 use crate::load::Conditions;
 use crate::programs::Programs;
 use crate::record::{Line, Recorder};
-use crate::service::{Doors, Service};
+use crate::service::{Doors, Service, shared_memory};
 
 /// How much time to spend.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, ValueEnum)]
@@ -97,6 +97,7 @@ pub(crate) struct Context {
     bench: &'static str,
     programs: Programs,
     scratch: TempDir,
+    memory: TempDir,
     interrupted: Interrupted,
 }
 
@@ -116,6 +117,10 @@ impl Context {
             .prefix("bonsai-bench-")
             .tempdir()
             .context("no temporary folder can be made")?;
+        let memory = tempfile::Builder::new()
+            .prefix("bonsai-bench-")
+            .tempdir_in(shared_memory())
+            .context("no folder in shared memory can be made")?;
         let programs = Programs::unpack(scratch.path().to_owned())?;
         Ok(Self {
             effort: choice.effort,
@@ -127,6 +132,7 @@ impl Context {
             bench: "",
             programs,
             scratch,
+            memory,
             interrupted,
         })
     }
@@ -175,6 +181,19 @@ impl Context {
     /// There is no room.
     pub(crate) fn file(&self, bytes: usize) -> anyhow::Result<PathBuf> {
         let path = self.scratch.path().join(format!("{bytes}.bin"));
+        if !path.exists() {
+            std::fs::write(&path, vec![b'x'; bytes])
+                .with_context(|| format!("{}: cannot be written", path.display()))?;
+        }
+        Ok(path)
+    }
+
+    /// A file of so many bytes in memory, to be written to.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(crate) fn file_in_memory(&self, bytes: usize) -> anyhow::Result<PathBuf> {
+        let path = self.memory.path().join(format!("{bytes}.bin"));
         if !path.exists() {
             std::fs::write(&path, vec![b'x'; bytes])
                 .with_context(|| format!("{}: cannot be written", path.display()))?;

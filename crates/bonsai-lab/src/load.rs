@@ -104,6 +104,16 @@ impl Conditions {
         self
     }
 
+    /// Why a number measured meanwhile is doubtful, but for gaps of the control
+    /// thread.
+    pub(crate) fn doubt_but_gaps(&self) -> Option<String> {
+        let without = Self {
+            gaps: Vec::new(),
+            ..self.clone()
+        };
+        without.doubt()
+    }
+
     /// Why a number measured meanwhile is doubtful.
     pub(crate) fn doubt(&self) -> Option<String> {
         let mut reasons = Vec::new();

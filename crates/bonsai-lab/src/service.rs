@@ -141,7 +141,7 @@ impl Service {
 }
 
 /// Where ledgers belong: a file system in memory, if there is one.
-fn shared_memory() -> PathBuf {
+pub(crate) fn shared_memory() -> PathBuf {
     let shm = Path::new("/dev/shm");
     if shm.is_dir() {
         shm.to_owned()

@@ -16,8 +16,11 @@ pub(crate) const BIN_NS: u64 = 10_000_000;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Operation {
-    /// `write` to `/dev/null`.
+    /// `write` to `/dev/null`: a device takes what it is given at a time, so that
+    /// large calls are never split.
     Write,
+    /// `pwrite` to a file in memory.
+    WriteFile,
     /// `read` of `/dev/zero`: never split.
     Read,
     /// `pread` of a file in the page cache.
@@ -58,7 +61,7 @@ impl Operation {
     /// The class that limits it.
     pub(crate) fn class(self) -> &'static str {
         match self {
-            Self::Write => "write",
+            Self::Write | Self::WriteFile => "write",
             Self::Read | Self::ReadFile => "read",
         }
     }
@@ -67,6 +70,7 @@ impl Operation {
         Ok(match self {
             Self::Write => "/dev/null".into(),
             Self::Read => "/dev/zero".into(),
+            Self::WriteFile => context.file_in_memory(usize::try_from(size)?)?,
             Self::ReadFile => context.file(usize::try_from(size.max(1 << 20))?)?,
         })
     }
@@ -76,6 +80,7 @@ impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Write => "write",
+            Self::WriteFile => "pwrite",
             Self::Read => "read",
             Self::ReadFile => "pread",
         })
@@ -109,11 +114,7 @@ pub(crate) fn start_flow(
     let mut running = Vec::new();
     for _ in 0..flow.processes {
         let mut command = context.program("flow")?;
-        let direction = if flow.operation == Operation::Write {
-            "write"
-        } else {
-            "read"
-        };
+        let direction = flow.operation.class();
         command
             .args([direction, &flow.size.to_string(), &flow.threads.to_string()])
             .args([

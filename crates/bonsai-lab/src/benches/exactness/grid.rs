@@ -48,6 +48,8 @@ const SHAPES: [(u32, u32); 12] = [
 
 /// No more calls a second than this: they alone fill a core.
 const MOST_CALLS: u64 = 2_000_000;
+/// A page is never split.
+const LARGEST_SMALL: u64 = 4096;
 /// A call takes no longer than the measurement.
 const LONGEST_S: u64 = 5;
 
@@ -81,9 +83,19 @@ pub(super) fn refusal(rate: u64, size: u64) -> Option<String> {
     None
 }
 
+/// How so many bytes are written: large calls to a file, where they can be paced in
+/// pieces.
+fn writing(size: u64) -> Operation {
+    if size > LARGEST_SMALL {
+        Operation::WriteFile
+    } else {
+        Operation::Write
+    }
+}
+
 /// Every rate with every size, each with the next shape in turn: each shape is
-/// met about three times, each with other rates and sizes. Reads are not paced in
-/// pieces for `/dev/zero`, so they are measured at a few sizes only. With
+/// met about three times, each with other rates and sizes. Reads, and large calls
+/// that a device takes whole, are measured at a few of them only. With
 /// [`Effort::Full`] every shape with every rate and size.
 pub(super) fn cells(effort: Effort) -> (Vec<Cell>, Vec<(String, String)>) {
     let mut cells = Vec::new();
@@ -103,7 +115,7 @@ pub(super) fn cells(effort: Effort) -> (Vec<Cell>, Vec<(String, String)>) {
                 size,
                 threads,
                 processes,
-                operation: Operation::Write,
+                operation: writing(size),
             };
             if effort == Effort::Full {
                 cells.extend(SHAPES.map(cell));
@@ -114,20 +126,22 @@ pub(super) fn cells(effort: Effort) -> (Vec<Cell>, Vec<(String, String)>) {
             turn += 1;
         }
     }
-    let read = |operation, rate, size, threads, processes| Cell {
+    let other = |operation, rate, size, threads, processes| Cell {
         rate,
         size,
         threads,
         processes,
         operation,
     };
-    let reads = [
-        read(Operation::Read, 10_000, 1, 1, 1),
-        read(Operation::Read, 1_000_000, 1448, 4, 4),
-        read(Operation::ReadFile, 10_000_000, 4096, 16, 1),
-        read(Operation::ReadFile, 10_000_000, 1 << 20, 1, 1),
-        read(Operation::ReadFile, 100_000_000, 65_536, 1, 16),
-        read(Operation::Read, 1_000_000_000, 65_536, 4, 1),
+    let others = [
+        other(Operation::Read, 10_000, 1, 1, 1),
+        other(Operation::Read, 1_000_000, 1448, 4, 4),
+        other(Operation::ReadFile, 10_000_000, 4096, 16, 1),
+        other(Operation::ReadFile, 10_000_000, 1 << 20, 1, 1),
+        other(Operation::ReadFile, 100_000_000, 65_536, 1, 16),
+        other(Operation::Read, 1_000_000_000, 65_536, 4, 1),
+        other(Operation::Write, 10_000_000, 65_536, 4, 4),
+        other(Operation::Write, 100_000_000, 1 << 20, 4, 1),
     ];
     if effort == Effort::Quick {
         let write = |rate, size, threads, processes| Cell {
@@ -135,18 +149,18 @@ pub(super) fn cells(effort: Effort) -> (Vec<Cell>, Vec<(String, String)>) {
             size,
             threads,
             processes,
-            operation: Operation::Write,
+            operation: writing(size),
         };
         cells = vec![
             write(10_000, 64, 1, 1),
             write(1_000_000, 1448, 16, 4),
             write(10_000_000, 65_536, 4, 4),
             write(1_000_000_000, 65_536, 1, 4),
-            reads[2],
+            others[2],
         ];
         refused.clear();
     } else {
-        cells.extend(reads);
+        cells.extend(others);
     }
     (cells, refused)
 }
@@ -161,7 +175,7 @@ mod tests {
         let (cells, refused) = cells(Effort::Normal);
         let writes: Vec<_> = cells
             .iter()
-            .filter(|c| c.operation == Operation::Write)
+            .filter(|c| c.operation == writing(c.size))
             .collect();
         assert_eq!(writes.len() + refused.len(), RATES.len() * SIZES.len());
         let rates: BTreeSet<_> = writes.iter().map(|c| c.rate).collect();
@@ -172,7 +186,7 @@ mod tests {
             (RATES.len(), SIZES.len(), SHAPES.len())
         );
         let (full, _) = super::cells(Effort::Full);
-        assert_eq!(full.len(), writes.len() * SHAPES.len() + 6);
+        assert_eq!(full.len(), writes.len() * SHAPES.len() + 8);
     }
 
     #[test]

@@ -17,15 +17,17 @@ use crate::load::GAP_NS;
 const TENTH: usize = 10;
 const SECOND: usize = 100;
 
-/// The largest pieces of a call that is paced: 4 ms of the rate, at least a page.
-const PIECE_PER_SECOND: u64 = 250;
+/// Pieces of a call that is paced are near what the rate gives in a quantum, 4.4 ms;
+/// the longest are half as long again. At least a page.
+const PIECE_PER_SECOND: u64 = 150;
 const LEAST_PIECE: u64 = 4096;
 
 /// Errors of what got through, as parts of what was asked for: 0.01 is 1 % too much.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Judged {
-    /// Over the whole measurement; `None` if the machine was starved at an end of it,
-    /// so that the processes were not looked at together.
+    /// Over the whole measurement, without what lies before the first and behind the
+    /// last instant at which all processes were looked at together; `None` if there
+    /// is not nearly all of it left.
     pub(super) total: Option<f64>,
     /// The time before, in which the flow sets in.
     pub(super) warm: f64,
@@ -67,8 +69,8 @@ impl Allowed {
     pub(super) fn of(cell: &Cell, span: &Span) -> Self {
         let piece = (cell.rate / PIECE_PER_SECOND / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE);
         let in_hand = match cell.operation {
-            Operation::Write => cell.size.min(piece),
-            Operation::Read | Operation::ReadFile => cell.size,
+            Operation::WriteFile => cell.size.min(piece),
+            Operation::Write | Operation::Read | Operation::ReadFile => cell.size,
         } as f64;
         let part = |bytes: f64, seconds: f64| bytes / (cell.rate as f64 * seconds);
         let seconds = span.length as f64 / SECOND as f64;
@@ -87,7 +89,7 @@ impl Allowed {
 type Series = Vec<(u64, u64)>;
 
 fn series(cell: &Cell, answer: &Answer) -> Series {
-    if cell.operation == Operation::Write {
+    if matches!(cell.operation, Operation::Write | Operation::WriteFile) {
         return answer.kernel.clone();
     }
     let mut sum = 0;
@@ -124,25 +126,25 @@ pub(super) fn judge(
             .collect();
         Some(rates?.iter().sum::<f64>() / cell.rate as f64 - 1.0)
     };
-    let late = |from: usize, to: usize| {
-        let is_late = |point: usize| {
-            let late = |series: &Series| series[point].0.abs_diff(point as u64 * BIN_NS) > GAP_NS;
-            all.iter().any(late)
-        };
-        is_late(from) || is_late(to)
+    let is_late = |point: usize| {
+        let late = |series: &Series| series[point].0.abs_diff(point as u64 * BIN_NS) > GAP_NS;
+        all.iter().any(late)
+    };
+    let whole = || {
+        let from = (span.warm..end).find(|point| !is_late(*point))?;
+        let to = (from..=end).rfind(|point| !is_late(*point))?;
+        (to - from >= span.length * 9 / 10).then_some((from, to))
     };
     let starved = |from: usize, to: usize| {
         let at = |point: usize| span.start_ns + point as u64 * BIN_NS;
         let gap = gaps
             .iter()
             .any(|(since, late)| *since < at(to) && since + late + GAP_NS > at(from));
-        gap || late(from, to)
+        gap || is_late(from) || is_late(to)
     };
     let worse = |a: Option<f64>, b: f64| Some(a.filter(|a| a.abs() >= b.abs()).unwrap_or(b));
     let mut judged = Judged {
-        total: (!late(span.warm, end))
-            .then(|| error(span.warm, end))
-            .flatten(),
+        total: whole().and_then(|(from, to)| error(from, to)),
         warm: error(0, span.warm)?,
         second: None,
         tenth: None,
@@ -283,6 +285,7 @@ mod tests {
         );
         let large = Cell {
             size: 65_536,
+            operation: Operation::WriteFile,
             ..CELL
         };
         let allowed = Allowed::of(&large, &SPAN);
