@@ -44,4 +44,4 @@ mod lease;
 
 pub use bucket::{Bucket, Group, Ticket};
 pub use curve::{Curve, FRACTIONS_PER_UNIT, Split};
-pub use lease::{Pace, QUANTUM_NS};
+pub use lease::{Pace, QUANTUM_NS, Turn};

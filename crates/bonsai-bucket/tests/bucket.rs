@@ -1,6 +1,6 @@
 //! The promises of the bucket, on a fake clock.
 
-use bonsai_bucket::{Bucket, Curve, Group, Pace, Split};
+use bonsai_bucket::{Bucket, Curve, Group, Pace, QUANTUM_NS, Split, Turn};
 use proptest::prelude::*;
 
 const S: u64 = 1_000_000_000;
@@ -158,17 +158,61 @@ fn leases_double_for_the_busy_and_end_for_the_slow() {
     let mut sizes = [0_u64; 8];
     let mut now = 100;
     for size in &mut sizes {
-        *size = pace.next(now, 1_448, quantum, false);
-        pace = Pace::granted(*size, now);
+        *size = pace.next(now, 1_448, 1_448, quantum, None);
+        pace = Pace {
+            lease: u32::try_from(*size).unwrap(),
+            granted_us: now,
+        };
         now += 50;
     }
     assert_eq!(
         sizes,
-        [2_896, 5_792, 11_584, 23_168, 40_000, 40_000, 40_000, 40_000]
+        [2_896, 5_792, 11_584, 23_168, 38_552, 38_552, 38_552, 38_552]
     );
-    assert_eq!(pace.next(now + 5_000, 1_448, quantum, false), 40_000);
-    assert_eq!(pace.next(now + 20_000, 1_448, quantum, true), 0);
-    assert_eq!(Pace::granted(0, 7).next(8, 1_448, quantum, true), 40_000);
+    assert_eq!(pace.next(now + 5_000, 1_448, 1_448, quantum, None), 38_552);
+    assert_eq!(pace.next(now + 20_000, 1_448, 1_448, quantum, Some(0)), 0);
+}
+
+#[test]
+fn where_a_limit_binds_tickets_are_whole_calls_and_about_a_quantum() {
+    let pace = Pace {
+        lease: 0,
+        granted_us: 7,
+    };
+    let half = Turn::FIRST.round;
+    // 40,000 units are 27.6 calls of 1,448: 28 if rounded at the half.
+    assert_eq!(pace.next(8, 1_448, 1_448, 40_000, Some(half)), 27 * 1_448);
+    assert_eq!(pace.next(8, 1_448, 1_448, 40_000, Some(0)), 26 * 1_448);
+    assert_eq!(
+        pace.next(8, 1_448, 1_448, 40_000, Some(u32::MAX)),
+        27 * 1_448
+    );
+    // A call that needs a quantum or more has its own sleep.
+    assert_eq!(pace.next(8, 40_000, 40_000, 40_000, Some(half)), 0);
+    assert_eq!(pace.next(8, 65_536, 65_536, 40_000, Some(half)), 0);
+}
+
+#[test]
+fn tickets_end_at_common_marks_and_are_shorter_in_long_lines() {
+    // Whatever a ticket was too long or too short is made up for by the next one.
+    let (mut tail, calls) = (12_345, 1_448_000);
+    for n in 1..100 {
+        let turn = Turn::after(tail, 0).ns;
+        assert!((QUANTUM_NS / 2..=QUANTUM_NS * 3 / 2).contains(&turn));
+        tail += (turn + calls / 2) / calls * calls;
+        assert!(tail.abs_diff(n * QUANTUM_NS) <= calls, "{n}: {tail}");
+    }
+    // With so many threads in line, a round takes so long.
+    for (threads, round_ms) in [(16, 71), (64, 91), (256, 111), (1_024, 135)] {
+        let mut wait = 70_000_000_u64;
+        for _ in 0..10_000 {
+            wait = wait - wait / threads + Turn::after(0, wait).ns.min(QUANTUM_NS);
+        }
+        assert!(
+            wait.abs_diff(round_ms * 1_000_000) < 6_000_000,
+            "{threads}: {wait}"
+        );
+    }
 }
 
 #[derive(Clone, Debug)]

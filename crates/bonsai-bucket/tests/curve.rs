@@ -70,7 +70,9 @@ proptest! {
         let _ = bucket.due(ticket, now);
         let _ = bucket.backlog(now);
         let pace = Pace { lease: u32::MAX, granted_us: 0 };
-        prop_assert!(pace.next(0, ticket.units, burst, true) <= burst.min(u64::from(u32::MAX)));
+        let most = burst.min(u64::from(u32::MAX));
+        prop_assert!(pace.next(0, ticket.units, 1, burst, Some(0)) <= most);
+        prop_assert!(pace.next(0, ticket.units, 1, burst, None) <= most);
     }
 
     /// The instant does not depend on when it is asked for: who is woken early

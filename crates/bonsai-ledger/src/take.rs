@@ -215,16 +215,21 @@ impl Segment {
         due
     }
 
-    /// Whether one of the buckets of `mask` has nothing left at `now`.
+    /// How long the longest line of the buckets of `mask` is at `now`, in ns: what a
+    /// ticket for nothing would wait. `None` where each has something left.
     #[must_use]
-    pub fn binding(&self, mask: u64, now: u64) -> bool {
-        let mut binding = false;
+    pub fn line(&self, mask: u64, now: u64) -> Option<u64> {
+        let mut longest = None;
         for_each_bit(mask, |i| {
             let line = &self.lines[i];
             let issued = line.issued(line.generation()).load(Ordering::Relaxed);
-            binding |= self.curve(i).0.level(issued, now) <= 0;
+            let (curve, _) = self.curve(i);
+            if curve.level(issued, now) <= 0 {
+                let wait = curve.due(curve.raised(issued, now), now) - now;
+                longest = longest.max(Some(wait));
+            }
         });
-        binding
+        longest
     }
 
     /// Whether the line of one of the tickets has started anew: its place there is
@@ -314,6 +319,17 @@ impl Segment {
             let is_bytes = byte_buckets & (1 << i) != 0;
             self.lines[i].end_lease(if is_bytes { bytes } else { calls }, epoch);
         });
+    }
+
+    /// The bytes that every bucket of `mask` that counts bytes gives in `ns`; the
+    /// smallest, `u64::MAX` where there is no such bucket.
+    #[must_use]
+    pub fn bytes_in(&self, mask: u64, byte_buckets: u64, ns: u64) -> u64 {
+        let mut bytes = u64::MAX;
+        for_each_bit(mask & byte_buckets, |i| {
+            bytes = bytes.min(self.curve(i).0.units_in(ns));
+        });
+        bytes
     }
 
     /// What a thread may take as a lease: the units that every bucket of `mask`

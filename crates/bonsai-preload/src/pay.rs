@@ -4,7 +4,7 @@ use crate::slots::{fact, facts};
 use crate::state::{Own, UNLIMITED};
 use crate::sys::{self, call, nr};
 use crate::wait::{self, Wait};
-use bonsai_bucket::{Pace, QUANTUM_NS};
+use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{CALLS, CallId};
 use bonsai_ledger::{Segment, Unshaped};
 use core::sync::atomic::Ordering;
@@ -12,6 +12,9 @@ use core::sync::atomic::Ordering;
 /// Pieces of a large call are at least this long: a page, and the bytes that a
 /// pipe takes at once (`PIPE_BUF`).
 const LEAST_PIECE: u64 = 4096;
+
+/// What is waited for with one ticket lasts no longer than this, or a piece.
+const LONGEST_TICKET_NS: u64 = 250_000_000;
 
 /// Whose own time limit a wait has to respect.
 #[derive(Clone, Copy)]
@@ -117,10 +120,11 @@ fn piece(quantum: u64) -> u32 {
 /// Makes `bytes` and `calls` available to the thread's next call of an entry, and
 /// pays its debts.
 ///
-/// Many bytes are waited for piece by piece: no ticket is larger than one, so that
-/// threads take turns, and a thread that is killed or cancelled while it waits
-/// leaves no more than a piece for the others to wait for. What has been waited
-/// for when the wait ends early is the thread's for its next call.
+/// A call that cannot be made in pieces waits for all of its bytes with one ticket,
+/// so that such calls go one after the other and not several at a time. Very many
+/// bytes take several: a thread that is killed or cancelled while it waits leaves
+/// the others no more than one to wait for. What has been waited for when the wait
+/// ends early is the thread's for its next call.
 pub(crate) fn acquire(
     segment: &Segment,
     own: &mut Own,
@@ -135,12 +139,16 @@ pub(crate) fn acquire(
         let Some(entry) = own.entries.get(usize::from(call)) else {
             return Wait::Due;
         };
-        let piece = i64::from(entry.piece);
-        let level = entry
-            .bytes
-            .saturating_add(piece)
-            .min(goal)
-            .max(entry.bytes.min(goal));
+        let mut level = goal;
+        if goal.saturating_sub(entry.bytes) > i64::from(entry.piece) {
+            let (_, mask, byte_buckets) = segment.mask(call);
+            let most = segment.bytes_in(mask, byte_buckets, LONGEST_TICKET_NS);
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            level = entry
+                .bytes
+                .saturating_add(most.max(i64::from(entry.piece)))
+                .min(goal);
+        }
         let limit = |now| *deadline.get_or_insert_with(|| patience.limit(now));
         match reach(segment, own, call, level, calls, limit) {
             Wait::Due if level >= goal => return Wait::Due,
@@ -221,10 +229,12 @@ fn reach(
     };
 
     let mut now = sys::now();
-    let binding = segment.binding(mask, now);
     let (lease_bytes, lease_calls) = if alone {
-        let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, QUANTUM_NS);
-        let next = |last: u32, short: u64, most: u64| {
+        let line = segment.line(mask, now);
+        let turn = line.map_or(Turn::FIRST, |wait| Turn::after(now, wait));
+        let round = line.map(|_| turn.round);
+        let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, turn.ns);
+        let next = |last: u32, short: u64, size: u64, most: u64| {
             let pace = Pace {
                 lease: last,
                 granted_us: entry.granted_us,
@@ -232,12 +242,14 @@ fn reach(
             if short == 0 {
                 0
             } else {
-                pace.next(us(now), short, most, binding)
+                pace.next(us(now), short, size, most, round)
             }
         };
+        // What is still to be paid of a call that was made is about one call.
+        let size = u64::try_from(level).unwrap_or(0).max(short_bytes);
         let wanted = (
-            next(entry.lease_bytes, short_bytes, most_bytes),
-            next(entry.lease_calls, short_calls, most_calls),
+            next(entry.lease_bytes, short_bytes, size, most_bytes),
+            next(entry.lease_calls, short_calls, 1, most_calls),
         );
         // What was booked for the leases that are used up now.
         let ended = |short: u64, lease: u32| if short == 0 { 0 } else { u64::from(lease) };

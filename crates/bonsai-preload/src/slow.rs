@@ -190,6 +190,7 @@ fn bytes_in(segment: &Segment, own: &mut Own, call: CallId, args: &mut Args, sit
         .entries
         .get(usize::from(call))
         .map_or(u32::MAX, |e| e.piece) as usize;
+    let piece = even(asked, piece);
     let file = || call == calls::READ_FILE || is_positioned_file(call, args);
     if asked <= piece || !file() {
         let result = make(args, site);
@@ -208,6 +209,16 @@ fn bytes_in(segment: &Segment, own: &mut Own, call: CallId, args: &mut Args, sit
 fn is_positioned_file(call: CallId, args: &Args) -> bool {
     call == calls::PREAD64 && matches!(kind::look(args.a[0]).kind, Fd::File)
 }
+
+/// The length of the pieces of a call of `asked` bytes, all alike: whole pages, as
+/// near to `piece` as that comes. The last one would otherwise be short, and what
+/// the thread takes beyond it missing to others until its next call.
+fn even(asked: usize, piece: usize) -> usize {
+    let pieces = (asked.saturating_add(piece / 2) / piece).max(1);
+    asked.div_ceil(pieces).next_multiple_of(PAGE)
+}
+
+const PAGE: usize = 4096;
 
 /// A large read of a file: each piece is waited for before the next is fetched,
 /// so that the device too sees the rate.
@@ -314,6 +325,7 @@ fn bytes_out(
         .entries
         .get(usize::from(call))
         .map_or(u32::MAX, |e| e.piece) as usize;
+    let piece = even(asked, piece);
     if asked <= piece || !splittable(call, args, looked) {
         return out_whole(segment, own, call, args, site, asked);
     }
