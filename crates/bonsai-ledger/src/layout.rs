@@ -167,11 +167,7 @@ pub struct BucketLine {
 pub struct Label {
     /// The name of the call or class, UTF-8, padded with zeros.
     pub name: [AtomicU64; 4],
-    /// Burst as it was asked for: ns if `burst_is_time`, otherwise units.
-    pub burst: AtomicU64,
-    /// Whether `burst` is a time.
-    pub burst_is_time: AtomicU32,
-    pub(crate) _pad: [AtomicU32; 5],
+    pub(crate) _pad: [AtomicU64; 4],
 }
 
 /// Where the system call instructions of libraries are.

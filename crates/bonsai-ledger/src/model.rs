@@ -107,7 +107,7 @@ mod made {
         }
         Config { masks byte_buckets _pad curves }
         BucketLine { issued leased generation _pad }
-        Label { name burst burst_is_time _pad }
+        Label { name _pad }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
         Process { pid coverage sites reason attached_ns attach_cost_ns program _pad }

@@ -172,6 +172,15 @@ impl Waits {
         }
     }
 
+    /// The same, knowing that no wait was longer: a range of the histogram may reach
+    /// beyond that.
+    pub(crate) fn at_most(mut self, longest_ns: u64) -> Self {
+        for percentile in [&mut self.p50_ns, &mut self.p99_ns].into_iter().flatten() {
+            *percentile = longest_ns.min(*percentile);
+        }
+        self
+    }
+
     /// The same with the histogram itself.
     pub(crate) fn with_histogram(delays: &LogHistogram, total_ns: u64) -> Self {
         let histogram = delays
@@ -260,6 +269,7 @@ mod tests {
         delays.record(u64::MAX);
         let waits = Waits::with_histogram(&delays, 5);
         assert_eq!((waits.count, waits.total_ns), (100, 5));
+        assert_eq!(waits.clone().at_most(9).p99_ns, Some(9));
         let p50 = waits.p50_ns.expect("a median");
         assert!((768_000..=1_536_000).contains(&p50), "{p50}");
         let ends: Vec<_> = waits

@@ -35,14 +35,16 @@ pub(crate) struct Document {
 /// The counters of a service.
 pub(crate) fn document(service: &str, ledger: &Ledger) -> Document {
     let totals = ledger.totals();
+    // Read last: it covers every wait in the totals.
+    let longest = ledger.header.longest_wait_ns.load(Ordering::Relaxed);
     Document {
         head: Head::now(),
         service: service.to_owned(),
         created_unix_ms: ledger.header.created_ns.load(Ordering::Relaxed) / 1_000_000,
-        calls: calls_of(&totals),
-        classes: classes_of(&totals),
+        calls: calls_of(&totals, longest),
+        classes: classes_of(&totals, longest),
         unshaped: unshaped_of(ledger),
-        longest_wait_ns: ledger.header.longest_wait_ns.load(Ordering::Relaxed),
+        longest_wait_ns: longest,
     }
 }
 

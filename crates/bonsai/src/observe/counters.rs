@@ -22,7 +22,7 @@ pub(super) fn sum_waits(
 }
 
 /// What was counted for each entry that was called at least once.
-pub(crate) fn calls_of(totals: &[CallTotals]) -> Vec<CallView> {
+pub(crate) fn calls_of(totals: &[CallTotals], longest_ns: u64) -> Vec<CallView> {
     let used = totals
         .iter()
         .filter(|total| total.calls > 0 || !total.delays.is_empty());
@@ -34,14 +34,14 @@ pub(crate) fn calls_of(totals: &[CallTotals]) -> Vec<CallView> {
             number: call.nr,
             calls: total.calls,
             bytes: call.moves_bytes().then_some(total.bytes),
-            waits: Waits::with_histogram(&total.delays, total.waited_ns),
+            waits: Waits::with_histogram(&total.delays, total.waited_ns).at_most(longest_ns),
         }
     })
     .collect()
 }
 
 /// The same by class, for each class that was used.
-pub(crate) fn classes_of(totals: &[CallTotals]) -> Vec<ClassView> {
+pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassView> {
     let class_view = |class: Class| {
         let within = || {
             totals
@@ -55,7 +55,7 @@ pub(crate) fn classes_of(totals: &[CallTotals]) -> Vec<ClassView> {
             bytes: Selection::Class(class)
                 .moves_bytes()
                 .then(|| within().map(|total| total.bytes).sum()),
-            waits: Waits::of(&delays, waited),
+            waits: Waits::of(&delays, waited).at_most(longest_ns),
         }
     };
     let views = CLASSES.iter().map(|(class, _, _)| class_view(*class));
@@ -138,7 +138,10 @@ pub(super) mod tests {
 
     #[test]
     fn classes_sum_their_calls_and_none_is_made_up() {
-        let views = classes_of(&totals(&[(READ_FILE, 3, 600), (WRITE_FILE, 2, 50)]));
+        let views = classes_of(
+            &totals(&[(READ_FILE, 3, 600), (WRITE_FILE, 2, 50)]),
+            u64::MAX,
+        );
         let found: Vec<_> = views.iter().map(|v| (v.class, v.calls, v.bytes)).collect();
         let wanted = [
             ("all", 5, Some(650)),

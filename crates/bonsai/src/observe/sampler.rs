@@ -161,6 +161,7 @@ fn view(
         uncovered,
     } = coverage::of(service, ledger, members);
     let (delays, waited) = sum_waits(&now.totals, |_| true);
+    let longest = header.longest_wait_ns.load(Ordering::Relaxed);
     Ok(ServiceView {
         name: service.name.clone(),
         folder: service.folder.clone(),
@@ -172,10 +173,18 @@ fn view(
         }),
         limits: limits
             .iter()
-            .map(|limit| limit_view(limit, &now.totals, before.map(|b| &*b.totals), interval))
+            .map(|limit| {
+                limit_view(
+                    limit,
+                    longest,
+                    &now.totals,
+                    before.map(|b| &*b.totals),
+                    interval,
+                )
+            })
             .collect(),
-        waits: Waits::of(&delays, waited),
-        longest_wait_ns: header.longest_wait_ns.load(Ordering::Relaxed),
+        waits: Waits::of(&delays, waited).at_most(longest),
+        longest_wait_ns: longest,
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),
@@ -185,6 +194,7 @@ fn view(
 
 fn limit_view(
     limit: &Limit,
+    longest_ns: u64,
     now: &[CallTotals],
     before: Option<&[CallTotals]>,
     interval: Option<Duration>,
@@ -214,6 +224,7 @@ fn limit_view(
             &delays.since(&old_delays),
             waited.saturating_sub(old_waited),
         )
+        .at_most(longest_ns)
     });
     let waiting_calls = now
         .iter()
@@ -223,7 +234,7 @@ fn limit_view(
             CallWaits {
                 call: call.name,
                 kind: kind(call.fd),
-                waits: Waits::of(&total.delays, total.waited_ns),
+                waits: Waits::of(&total.delays, total.waited_ns).at_most(longest_ns),
             }
         })
         .collect();
@@ -239,7 +250,7 @@ fn limit_view(
         got,
         burst: limit.burst,
         level: limit.level,
-        waits: Waits::of(&delays, waited),
+        waits: Waits::of(&delays, waited).at_most(longest_ns),
         recent,
         waiting_calls,
         network: is_network(rate, selection),
@@ -282,7 +293,7 @@ mod tests {
         ]);
         let half = Some(Duration::from_millis(500));
         let got = |name: &str, bytes: bool| {
-            limit_view(&limit(name, bytes), &now, Some(&before), half)
+            limit_view(&limit(name, bytes), u64::MAX, &now, Some(&before), half)
                 .got
                 .expect("a rate")
         };
@@ -290,7 +301,7 @@ mod tests {
         assert_eq!(got("read", false), 4.0);
         assert_eq!(got("recv", true), 4000.0);
         assert_eq!(got("all", false), 24.0);
-        let first = limit_view(&limit("read", true), &now, None, None);
+        let first = limit_view(&limit("read", true), u64::MAX, &now, None, None);
         assert_eq!(
             (first.got, first.recent.count, first.waits.count),
             (None, 0, 1)
