@@ -123,6 +123,8 @@ pub struct Counters {
     pub calls: BTreeMap<String, (u64, u64)>,
     /// Calls that went through without a decision, by reason.
     pub unshaped: BTreeMap<String, u64>,
+    /// Waits imposed on all of them, ns.
+    pub waited_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +139,12 @@ struct Call {
     kind: String,
     calls: u64,
     bytes: Option<u64>,
+    waits: Waits,
+}
+
+#[derive(Deserialize)]
+struct Waits {
+    total_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +160,7 @@ impl Counters {
     /// It is none.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let document: Document = serde_json::from_str(text)?;
+        let waited_ns = document.calls.iter().map(|call| call.waits.total_ns).sum();
         let calls = document.calls.into_iter().map(|call| {
             let entry = match call.kind.as_str() {
                 "any" => call.call,
@@ -163,6 +172,7 @@ impl Counters {
         Ok(Self {
             calls: calls.collect(),
             unshaped: unshaped.collect(),
+            waited_ns,
         })
     }
 
@@ -180,14 +190,14 @@ mod tests {
     #[test]
     fn entries_are_named_as_in_the_cases() {
         let counters = Counters::parse(
-            r#"{"calls":[{"call":"read","kind":"file","calls":3,"bytes":9,"number":0},
-                {"call":"open","kind":"any","calls":2,"bytes":null}],
+            r#"{"calls":[{"call":"read","kind":"file","calls":3,"bytes":9,"waits":{"total_ns":4},"number":0},
+                {"call":"open","kind":"any","calls":2,"bytes":null,"waits":{"total_ns":3}}],
                 "unshaped":[{"about":"early","calls":1}],"more":1}"#,
         );
         let counters = counters.expect("it is a document");
         assert_eq!(counters.of("read.file"), (3, 9));
         assert_eq!(counters.of("open"), (2, 0));
         assert_eq!(counters.of("read.other"), (0, 0));
-        assert_eq!(counters.unshaped["early"], 1);
+        assert_eq!((counters.unshaped["early"], counters.waited_ns), (1, 7));
     }
 }

@@ -3,6 +3,7 @@
 mod calls;
 mod coverage;
 mod fixture;
+mod peers;
 mod probe;
 mod programs;
 mod transparency;
