@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use super::web::{self, Fetched, Kind, Web, Wrap};
-use crate::child::{Running, is_installed};
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
@@ -61,7 +60,6 @@ struct Round {
     session: u32,
     server: Kind,
     file: String,
-    client: String,
     /// In the order of measurement.
     measured: Vec<(Variant, Fetched)>,
 }
@@ -77,7 +75,7 @@ impl Benchmark for Servers {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let folder = web::folder(context, "served", &FILES)?;
-        let (sessions, rounds) = context.effort.of((3, 1), (4, 2), (15, 3));
+        let (sessions, rounds) = context.effort.of((3, 4), (10, 10), (30, 15));
         let loads = context.effort.of(2, LOADS.len(), LOADS.len());
         for (kind, file) in LOADS.into_iter().take(loads) {
             if !context.is_wanted(&format!("{kind}, {file}")) {
@@ -91,6 +89,12 @@ impl Benchmark for Servers {
                 continue;
             }
             context.progress(&format!("{kind}, {file}"));
+            // Java compiles for seconds at each start.
+            let sessions = if kind == Kind::Java {
+                sessions / 3
+            } else {
+                sessions
+            };
             for session in 0..sessions {
                 measure(context, (kind, file), &folder, session, rounds)?;
             }
@@ -136,8 +140,8 @@ fn measure(
         cpu: Some(client_cpu),
         ..Wrap::default()
     };
-    let time = Duration::from_secs(1);
-    let name = if is_installed("wrk") { "wrk" } else { "fetch" };
+    // Short, so that what disturbs the machine hits all of them.
+    let time = Duration::from_millis(120);
     // The first answers of a server are slower: it compiles, and fills its caches.
     for (_, _, server) in &servers {
         web::fetch(
@@ -146,7 +150,7 @@ fn measure(
             server.port,
             file,
             CONNECTIONS,
-            Some(time / 3),
+            Some(3 * time),
         )?;
     }
     for _ in 0..rounds {
@@ -163,10 +167,7 @@ fn measure(
         let mut measured = Vec::new();
         for index in order {
             let (variant, _, server) = &servers[index];
-            let got = match name {
-                "wrk" => wrk(context, &client, server.port, file, time)?,
-                _ => web::fetch(context, &client, server.port, file, CONNECTIONS, Some(time))?,
-            };
+            let got = web::fetch(context, &client, server.port, file, CONNECTIONS, Some(time))?;
             anyhow::ensure!(got.answers > 0, "{kind} gave no answers");
             measured.push((*variant, got));
         }
@@ -180,7 +181,6 @@ fn measure(
                 session,
                 server: kind,
                 file: file.to_owned(),
-                client: name.to_owned(),
                 measured,
             },
         )?;
@@ -199,59 +199,11 @@ fn measure(
     Ok(())
 }
 
-fn wrk(
-    context: &mut Context,
-    wrap: &Wrap,
-    port: u16,
-    file: &str,
-    time: Duration,
-) -> anyhow::Result<Fetched> {
-    let words = [
-        "wrk".to_owned(),
-        "-t1".to_owned(),
-        format!("-c{CONNECTIONS}"),
-        format!("-d{}s", time.as_secs().max(1)),
-        format!("http://127.0.0.1:{port}/{file}"),
-    ];
-    let mut command = wrap.command(context, None, &words)?;
-    let text = Running::start(&mut command)?.finish(time + Duration::from_secs(20))?;
-    parse_wrk(&text).ok_or_else(|| anyhow::anyhow!("wrk said {text:?}"))
-}
-
-/// Reads `  81206 requests in 1.10s, 94.49MB read`.
-fn parse_wrk(text: &str) -> Option<Fetched> {
-    let line = text.lines().find(|line| line.contains(" requests in "))?;
-    let (answers, rest) = line.trim().split_once(" requests in ")?;
-    let (time, bytes) = rest.strip_suffix(" read")?.split_once(", ")?;
-    let seconds: f64 = match time.strip_suffix("ms") {
-        Some(ms) => ms.parse::<f64>().ok()? / 1e3,
-        None => time.strip_suffix('s')?.parse().ok()?,
-    };
-    let units = [("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1)];
-    let (number, unit) = units
-        .iter()
-        .find_map(|(name, unit)| Some((bytes.strip_suffix(name)?, *unit)))?;
-    let whole = |value: f64| -> u64 { format!("{value:.0}").parse().unwrap_or(0) };
-    let bytes = whole(number.parse::<f64>().ok()? * f64::from(unit));
-    let failures = text
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Non-2xx or 3xx responses: "))
-        .find_map(|n| n.parse().ok())
-        .unwrap_or(0);
-    Some(Fetched {
-        answers: answers.parse().ok()?,
-        bytes,
-        ns: whole(seconds * 1e9),
-        failures,
-    })
-}
-
 fn report(samples: &[Sample<Round>], seed: u64) -> Section {
     let mut section = Section::default();
     let mut table = Table::new(&[
         "server",
         "file",
-        "client",
         "bare, requests/s",
         "bare, MB/s",
         "first door",
@@ -311,8 +263,6 @@ fn report(samples: &[Sample<Round>], seed: u64) -> Section {
         table.row(vec![
             kind.to_string(),
             file.to_owned(),
-            of.first()
-                .map_or_else(String::new, |s| s.data.client.clone()),
             with_interval(&both.base, 0),
             format!("{:.1}", median_or_zero(&bytes)),
             with_interval(&first.ratio, 3),
@@ -344,19 +294,6 @@ mod tests {
     use crate::load::Conditions;
 
     #[test]
-    fn the_words_of_wrk() {
-        let text = "Running 1s test @ http://127.0.0.1:80/\n  1 threads and 16 connections\n  \
-                    81206 requests in 1.10s, 94.50MB read\n  Non-2xx or 3xx responses: 3\nRequests/sec:  73884.12\n";
-        let got = parse_wrk(text).expect("parsed");
-        assert_eq!(
-            (got.answers, got.ns, got.failures),
-            (81_206, 1_100_000_000, 3)
-        );
-        assert_eq!(got.bytes, 99_090_432);
-        assert!(parse_wrk("unable to connect").is_none());
-    }
-
-    #[test]
     fn slower_servers_are_found() {
         let round = |session: u32, bare: u64, both: u64| {
             let got = |answers| Fetched {
@@ -374,7 +311,6 @@ mod tests {
                 session,
                 server: Kind::Nginx,
                 file: "1KiB".to_owned(),
-                client: "wrk".to_owned(),
                 measured,
             };
             Sample {
