@@ -5,6 +5,7 @@ mod exactness;
 mod fig12;
 mod live_change;
 mod peers;
+mod rtsp;
 mod servers;
 mod startup;
 mod wait_cpu;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &exactness::Exactness,
     &live_change::LiveChange,
     &servers::Servers,
+    &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,
 ];

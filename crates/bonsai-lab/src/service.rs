@@ -39,6 +39,14 @@ pub(crate) enum Doors {
     Both,
 }
 
+/// Waits of a service's calls since it was made.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Waits {
+    pub(crate) count: u64,
+    pub(crate) longest_ns: u64,
+    pub(crate) sum_ns: u64,
+}
+
 /// A service that lasts as long as the value.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -131,6 +139,17 @@ impl Service {
         let patched = bonsai_ledger::coverage::PATCHED;
         let count = table.iter().filter(|p| p.coverage & patched != 0).count();
         (table.len(), count)
+    }
+
+    /// How often calls waited, and for how many ns: the longest, and all together.
+    pub(crate) fn waits(&self) -> Waits {
+        let totals = self.ledger.totals();
+        let longest = &self.ledger.header.longest_wait_ns;
+        Waits {
+            count: totals.iter().map(|total| total.delays.count()).sum(),
+            longest_ns: longest.load(Ordering::Relaxed),
+            sum_ns: totals.iter().map(|total| total.waited_ns).sum(),
+        }
     }
 
     /// Calls that went through without a decision.
@@ -266,5 +285,6 @@ mod tests {
         assert!(count(0) + count(1) > 40);
         assert_eq!(service.attached(), (0, 0));
         assert_eq!(service.unshaped(), 0);
+        assert_eq!(service.waits().count, 0);
     }
 }
