@@ -6,6 +6,8 @@
 mod doors;
 #[path = "gen/pools.rs"]
 mod pools;
+#[path = "gen/symbols.rs"]
+mod symbols;
 
 use std::path::Path;
 
@@ -36,6 +38,9 @@ fn main() {
     let write = |name: &str, text: String| {
         std::fs::write(Path::new(&out).join(name), text).expect("OUT_DIR is writable");
     };
-    write("doors.s", doors::symbols() + &doors::slots());
+    write(
+        "doors.s",
+        symbols::records() + &symbols::doors() + &doors::paths() + &doors::slots(),
+    );
     write("pools.rs", pools::rust_table());
 }

@@ -1,17 +1,16 @@
-//! The fast paths as assembly.
+//! The fast paths as assembly, for both doors.
 //!
 //! Registers: a system call keeps all but `rax`, `rcx` and `r11`, and the code
 //! around a patched site counts on the others, so these three are all there is.
-//! Before the call `rcx` is the thread's state (`Own`), afterwards `r11` is the
-//! thread's page of counters and `rcx` the distance from it to the state: entry
-//! `c` of both is at `64 + 32 * c`.
+//! A path is entered with its site's record in `r11`. Before the call `rcx` is the
+//! thread's state (`Own`), afterwards `r11` is the thread's page of counters and
+//! `rcx` the distance from it to the state: entry `c` of both is at `64 + 32 * c`.
+//! What has to survive the call goes to the stack.
 //!
 //! `edi` is extended to 64 bits where it is a descriptor: the kernel and libc
 //! look at its lower half only.
 
-use crate::pools::{Body, POOLS, VECTORS_FROM, body_of};
-use bonsai_calls::CALLS;
-use bonsai_calls::symbols::{SYMBOLS, Thunk};
+use crate::pools::{Body, POOLS, VECTORS_FROM};
 use std::fmt::Write;
 
 /// Offsets in `Own::entries` and `ThreadPage::counts`.
@@ -22,6 +21,65 @@ const PIECE_AT: isize = 92;
 
 /// `MSG_PEEK | MSG_TRUNC | MSG_ERRQUEUE`.
 const ODD_FLAGS: u32 = 0x2022;
+
+/// The two ways in: an ordinary function call, and a jump from a patched site,
+/// which may be using 128 bytes below the stack pointer, so those are skipped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    First,
+    Second,
+}
+
+impl Door {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Second => "second",
+        }
+    }
+
+    /// From the registers at the door to those of the call, with the record on the
+    /// stack.
+    fn enter(self) -> &'static str {
+        match self {
+            Self::First => "mov r10, rcx\nmov eax, dword ptr [r11]\npush r11\n",
+            Self::Second => {
+                "cmp eax, dword ptr [r11]
+                 jne bonsai_second_slow
+                 lea rsp, [rsp - 128]
+                 push r11\n"
+            }
+        }
+    }
+
+    /// The record back in `r11`, and the stack as it was.
+    fn leave(self) -> &'static str {
+        match self {
+            Self::First => "pop r11\n",
+            Self::Second => "pop r11\nsub rsp, -128\n",
+        }
+    }
+
+    /// To the caller, with the result as it is used to it.
+    fn finish(self) -> String {
+        let last = match self {
+            Self::First => "cmp rax, -4096\nja bonsai_failed\nret\n",
+            Self::Second => "cmp rax, qword ptr [r11 + 16]\njmp qword ptr [r11 + 8]\n",
+        };
+        self.leave().to_owned() + last
+    }
+
+    /// The ways out to the slow path: `7` before the call, `8` when bytes that came
+    /// in are not due yet.
+    fn ways_out(self, late: bool) -> String {
+        let (leave, name) = (self.leave(), self.name());
+        let mut t = format!("7: {leave}jmp bonsai_{name}_slow\n");
+        if late {
+            let _ = writeln!(t, "8: {leave}jmp bonsai_{name}_late");
+        }
+        t
+    }
+}
 
 /// `rcx` = the thread's state, if its leases belong to the limits in force.
 fn load_state(text: &mut String) {
@@ -37,40 +95,20 @@ fn load_state(text: &mut String) {
     );
 }
 
-/// `r11` = 32 * (1 + kind) of the descriptor in `edi`.
-fn load_kind(text: &mut String, unknown: &str) {
-    let _ = writeln!(
-        text,
-        "lea r11, [rip + BONSAI_KINDS]
-         movzx r11d, byte ptr [r11 + rdi]
-         test r11d, r11d
-         jz {unknown}"
-    );
-}
-
-/// The whole fast path of a call that moves bytes, up to the place where the
-/// result is in `rax`: falls through when done, goes to `7f` for the slow path
-/// before the call, to `8f` when bytes that came in are not due yet, to `9f` when
-/// the descriptor's kind got lost during the call.
-fn body(body: Body, call: u8) -> String {
-    let mut t = String::new();
-    load_state(&mut t);
-    let kinds = matches!(
+/// Whether the entry depends on the kind of descriptor.
+const fn by_kind(body: Body) -> bool {
+    matches!(
         body,
         Body::In { kinds: true, .. } | Body::Out { kinds: true, .. }
-    );
-    // Kinds count from 1, so that 0 can say unknown.
-    let base = 32 * isize::from(call) - if kinds { 32 } else { 0 };
+    )
+}
+
+/// What must hold before a call that moves bytes: `7f` if it does not.
+fn checks(t: &mut String, body: Body, base: isize) {
     let at = |field: isize| base + field;
-    if kinds {
-        t.push_str("mov edi, edi\ncmp edi, 65535\nja 7f\n");
-        load_kind(&mut t, "7f");
-        t.push_str("add rcx, r11\n");
-    }
     let _ = writeln!(t, "cmp qword ptr [rcx + {}], 0\njle 7f", at(CALLS_AT));
-    match body {
+    let enough = match body {
         Body::In { flags, .. } => {
-            let _ = writeln!(t, "cmp qword ptr [rcx + {}], 0\njl 7f", at(BYTES_AT));
             if let Some(flags) = flags {
                 let _ = writeln!(t, "test {flags}, {ODD_FLAGS}\njnz 7f");
             }
@@ -78,66 +116,68 @@ fn body(body: Body, call: u8) -> String {
             if flags != Some("edx") {
                 let _ = writeln!(t, "cmp edx, dword ptr [rcx + {}]\nja 7f", at(PIECE_AT));
             }
+            "0".to_owned()
         }
-        Body::Out { len: Some(len), .. } => {
-            let _ = writeln!(t, "cmp qword ptr [rcx + {}], {len}\njl 7f", at(BYTES_AT));
-        }
-        _ => {
-            let _ = writeln!(
-                t,
-                "cmp qword ptr [rcx + {}], {VECTORS_FROM}\njl 7f",
-                at(BYTES_AT)
-            );
-        }
-    }
-    t.push_str("syscall\n");
+        Body::Out { len: Some(len), .. } => len.to_owned(),
+        _ => VECTORS_FROM.to_string(),
+    };
+    let _ = writeln!(t, "cmp qword ptr [rcx + {}], {enough}\njl 7f", at(BYTES_AT));
+}
+
+/// The fast path of a call that moves bytes: all sites of a call share it.
+fn moving(door: Door, body: Body, call: u8) -> String {
+    // Kinds count from 1, so that 0 can say unknown.
+    let kinds = by_kind(body);
+    let base = 32 * isize::from(call) - if kinds { 32 } else { 0 };
+    let mut t = door.enter().to_owned();
+    load_state(&mut t);
     if kinds {
-        load_kind(&mut t, "9f");
+        // r11 = 32 * (1 + kind)
+        t.push_str(
+            "mov edi, edi
+             cmp edi, 65535
+             ja 7f
+             lea r11, [rip + BONSAI_KINDS]
+             movzx r11d, byte ptr [r11 + rdi]
+             test r11d, r11d
+             jz 7f
+             add rcx, r11\n",
+        );
     }
-    t.push_str("mov rcx, qword ptr [rip + bonsai_me@gottpoff]\n");
+    checks(&mut t, body, base);
+    // The number may come to mean another descriptor during the call.
     t.push_str(if kinds {
-        "add r11, qword ptr fs:[rcx + 8]\n"
+        "push r11\nsyscall\npop r11\n"
     } else {
-        "mov r11, qword ptr fs:[rcx + 8]\n"
+        "syscall\n"
     });
     let _ = writeln!(
         t,
-        "mov rcx, qword ptr fs:[rcx + 16]
+        "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+         {take} r11, qword ptr fs:[rcx + 8]
+         mov rcx, qword ptr fs:[rcx + 16]
          inc qword ptr [r11 + {calls}]
          dec qword ptr [r11 + rcx + {calls}]
          test rax, rax
          jle 5f
          add qword ptr [r11 + {bytes}], rax
          sub qword ptr [r11 + rcx + {bytes}], rax",
-        calls = at(CALLS_AT),
-        bytes = at(BYTES_AT)
+        take = if kinds { "add" } else { "mov" },
+        calls = base + CALLS_AT,
+        bytes = base + BYTES_AT,
     );
-    if matches!(body, Body::In { .. }) {
-        t.push_str("js 8f\n");
-    }
-    t.push_str("5:\n");
-    t
+    let incoming = matches!(body, Body::In { .. });
+    t + if incoming { "js 8f\n" } else { "" } + "5: " + &door.finish() + &door.ways_out(incoming)
 }
 
-/// The fast path that all calls without bytes share, with their record in `r11`.
-/// The record has to survive the call, so it goes to the stack: with `red_zone`,
-/// below what the code around a patched site may be using.
-fn counted(name: &str, body: Body, red_zone: bool) -> String {
-    let (down, up) = if red_zone {
-        ("lea rsp, [rsp - 136]", "lea rsp, [rsp + 136]")
-    } else {
-        ("lea rsp, [rsp - 8]", "lea rsp, [rsp + 8]")
-    };
-    let mut t = format!(".balign 32\nbonsai_{name}:\n");
-    if red_zone {
-        t.push_str("cmp eax, dword ptr [r11 + 16]\njne bonsai_second_slow\n");
-    }
-    let _ = writeln!(t, "{down}\nmov qword ptr [rsp], r11");
+/// The fast path of all calls without bytes.
+fn counted(door: Door, body: Body) -> String {
+    let mut t = door.enter().to_owned();
     load_state(&mut t);
     let _ = writeln!(
         t,
         "mov r11, qword ptr [rsp]
-         mov r11d, dword ptr [r11 + 24]
+         movzx r11d, word ptr [r11 + 4]
          cmp qword ptr [rcx + r11 + {CALLS_AT}], 0
          jle 7f"
     );
@@ -149,7 +189,7 @@ fn counted(name: &str, body: Body, red_zone: bool) -> String {
         t,
         "syscall
          mov r11, qword ptr [rsp]
-         mov r11d, dword ptr [r11 + 24]
+         movzx r11d, word ptr [r11 + 4]
          mov rcx, qword ptr [rip + bonsai_me@gottpoff]
          add r11, qword ptr fs:[rcx + 8]
          mov rcx, qword ptr fs:[rcx + 16]
@@ -159,247 +199,86 @@ fn counted(name: &str, body: Body, red_zone: bool) -> String {
     if body == Body::CountFd {
         t.push_str("cmp rax, 65535\nja 5f\nlea r11, [rip + BONSAI_KINDS]\nmov byte ptr [r11 + rax], 0\n5:\n");
     }
-    let _ = writeln!(t, "mov r11, qword ptr [rsp]\n{up}");
-    if red_zone {
-        t.push_str("cmp rax, qword ptr [r11 + 8]\njmp qword ptr [r11]\n");
-        let _ = writeln!(
-            t,
-            "7: mov r11, qword ptr [rsp]\n{up}\njmp bonsai_second_slow"
-        );
-    } else {
-        t.push_str("cmp rax, -4096\nja bonsai_failed\nret\n");
-        let _ = writeln!(
-            t,
-            "7: mov r11, qword ptr [rsp]\n{up}\njmp bonsai_first_slow"
-        );
-    }
-    t
+    t + &door.finish() + &door.ways_out(false)
 }
 
-/// The shared fast paths of both doors.
-fn shared() -> String {
-    [
-        ("count", Body::Count),
-        ("fd", Body::CountFd),
-        ("close", Body::Close),
-    ]
-    .into_iter()
-    .map(|(name, body)| {
-        counted(&format!("first_all_{name}"), body, false)
-            + &counted(&format!("second_all_{name}"), body, true)
-    })
-    .collect()
+/// The label of a pool's fast path behind a door.
+pub(crate) fn path_of(door: Door, call: Option<u8>, body: Body) -> String {
+    let name = match (call, body) {
+        (Some(call), _) => format!("call_{call}"),
+        (None, Body::CountFd) => "all_fd".to_owned(),
+        (None, Body::Close) => "all_close".to_owned(),
+        // At the first door, the arguments have to be moved.
+        (None, Body::Slow) if door == Door::First => "all_slow".to_owned(),
+        (None, Body::Slow) => "slow".to_owned(),
+        (None, _) => "all_count".to_owned(),
+    };
+    format!("bonsai_{}_{name}", door.name())
 }
 
-/// Which shared fast path a call without bytes has.
-fn shared_name(body: Body) -> &'static str {
-    match body {
-        Body::CountFd => "all_fd",
-        Body::Close => "all_close",
-        Body::Slow => "slow",
-        _ => "all_count",
-    }
-}
-
-/// Functions that glibc makes cancellation points: with more than one thread and
-/// libc unpatched, they must go through libc's own.
-fn cancellable(name: &str) -> bool {
-    let plain = name.trim_start_matches('_').trim_end_matches("64");
-    matches!(
-        plain,
-        "read"
-            | "pread"
-            | "readv"
-            | "preadv"
-            | "recv"
-            | "recvfrom"
-            | "recvmsg"
-            | "recvmmsg"
-            | "write"
-            | "pwrite"
-            | "writev"
-            | "pwritev"
-            | "send"
-            | "sendto"
-            | "sendmsg"
-            | "sendmmsg"
-            | "splice"
-            | "tee"
-            | "vmsplice"
-            | "copy_file_range"
-            | "mq_timedreceive"
-            | "mq_timedsend"
-            | "msgrcv"
-            | "msgsnd"
-            | "open"
-            | "openat"
-            | "creat"
-            | "close"
-            | "fsync"
-            | "fdatasync"
-            | "msync"
-            | "sync_file_range"
-            | "fallocate"
-            | "connect"
-            | "accept"
-            | "accept4"
-            | "poll"
-            | "epoll_wait"
-            | "getrandom"
-    )
-}
-
-/// The first door: for each exported symbol a record, a fast path, and a way to
-/// find out at the first call which of fast path and libc it shall use.
-pub(crate) fn symbols() -> String {
-    let mut code = String::from(".pushsection .text.bonsai_doors,\"ax\",@progbits\n");
-    let mut targets = String::from(
-        ".pushsection .data.bonsai_targets,\"aw\",@progbits\n.balign 16\n.globl bonsai_targets\n.hidden bonsai_targets\nbonsai_targets:\n",
-    );
-    let mut records = String::from(
-        ".balign 32\n.globl bonsai_symbol_sites\n.hidden bonsai_symbol_sites\nbonsai_symbol_sites:\n",
-    );
-    let mut starts = String::from(
-        ".pushsection .rodata.bonsai_first_doors,\"a\",@progbits\n.balign 4\n.globl bonsai_first_doors\n.hidden bonsai_first_doors\nbonsai_first_doors:\n",
-    );
-    for (k, s) in SYMBOLS.iter().enumerate() {
-        let record = format!("bonsai_symbol_sites + {}", 32 * k);
-        let nr = CALLS[usize::from(s.call)].nr;
-        let flags = u8::from(s.thunk == Thunk::FlagsLast) | u8::from(cancellable(s.name)) << 1;
-        let _ = writeln!(
-            targets,
-            ".hidden bonsai_target_{0}\n.globl bonsai_target_{0}\nbonsai_target_{0}: .quad 0",
-            s.name
-        );
-        let _ = writeln!(
-            records,
-            ".quad 0, -4096\n.long {nr}\n.byte {}, {flags}, 0, 0\n.long {}, {k}",
-            s.call,
-            32 * usize::from(s.call)
-        );
-        let _ = writeln!(starts, ".long bonsai_first_{} - bonsai_first_doors", s.name);
-        let _ = writeln!(
-            code,
-            "bonsai_find_{}:\nlea r11, [rip + {record}]\njmp bonsai_find",
-            s.name
-        );
-        let _ = writeln!(code, "bonsai_first_{}:", s.name);
-        code += &first_door(s.name, s.call, s.thunk, &record);
-    }
-    code + &shared()
-        + ".popsection\n"
-        + &targets
-        + &records
-        + ".popsection\n"
-        + &starts
-        + ".popsection\n"
-}
-
-fn first_door(name: &str, call: u8, thunk: Thunk, record: &str) -> String {
-    match thunk {
-        Thunk::Own => return format!("jmp bonsai_own_{name}\n"),
-        // Decided on, then libc's function runs in our place.
-        Thunk::Tail => return format!("lea r11, [rip + {record}]\njmp bonsai_tail\n"),
-        // libc's fortified functions check and then call their plain ones, which
-        // are patched; without patching the check is ours.
-        Thunk::Chk => {
-            let length = if name.starts_with("__pread") {
-                "r8"
-            } else {
-                "rcx"
-            };
-            let shift = match name {
-                "__recv_chk" => "mov ecx, r8d\n",
-                "__recvfrom_chk" => "mov ecx, r8d\nmov r8, r9\nmov r9, qword ptr [rsp + 8]\n",
-                _ => "",
-            };
-            let plain = name.trim_start_matches('_').trim_end_matches("_chk");
-            return format!(
-                "cmp rdx, {length}\nja 2f\n{shift}jmp bonsai_first_{plain}\n2: lea r11, [rip + {record}]\njmp bonsai_real\n"
-            );
-        }
-        Thunk::Plain | Thunk::Zero | Thunk::FlagsLast => {}
-    }
-    // Another name for the same: the first of them does.
-    let first = SYMBOLS
-        .iter()
-        .find(|s| s.call == call && s.thunk == thunk && cancellable(s.name) == cancellable(name));
-    if let Some(first) = first.filter(|s| s.name != name) {
-        return format!("jmp bonsai_first_{}\n", first.name);
-    }
-    if thunk == Thunk::Zero {
-        let full = if call == bonsai_calls::SENDTO {
-            "sendto"
-        } else {
-            "recvfrom"
-        };
-        return format!("xor r8d, r8d\nxor r9d, r9d\njmp bonsai_first_{full}\n");
-    }
-    let mut t = String::from("mov r10, rcx\n");
-    if thunk == Thunk::FlagsLast {
-        t.push_str("mov r9, r8\nxor r8d, r8d\n");
-    }
-    let _ = writeln!(t, "mov eax, {}", CALLS[usize::from(call)].nr);
-    if cancellable(name) {
-        t.push_str("mov r11, qword ptr [rip + BONSAI_SINGLE]\ncmp byte ptr [r11], 0\nje 7f\n");
-    }
-    let kind = body_of(call);
-    if !matches!(kind, Body::In { .. } | Body::Out { .. }) {
-        let _ = writeln!(
-            t,
-            "7: lea r11, [rip + {record}]\njmp bonsai_first_{}",
-            shared_name(kind)
-        );
-        if cancellable(name) {
-            // The check above must not end in the fast path.
-            t = t.replace("je 7f", "je 6f");
-            let _ = writeln!(t, "6: lea r11, [rip + {record}]\njmp bonsai_first_slow");
-        }
-        return t;
-    }
-    t += &body(kind, call);
-    t.push_str("cmp rax, -4096\nja bonsai_failed\nret\n");
-    let _ = writeln!(t, "7: lea r11, [rip + {record}]\njmp bonsai_first_slow");
-    let _ = writeln!(t, "8: lea r11, [rip + {record}]\njmp bonsai_first_late");
-    let _ = writeln!(t, "9: lea r11, [rip + {record}]\njmp bonsai_first_lost");
-    t
-}
-
-/// The second door: the slots that patched sites jump to.
-pub(crate) fn slots() -> String {
-    let mut code = String::from(".pushsection .text.bonsai_slots,\"ax\",@progbits\n");
-    let mut starts = String::from(
-        ".pushsection .rodata.bonsai_slot_starts,\"a\",@progbits\n.balign 4\n.globl bonsai_slot_starts\n.hidden bonsai_slot_starts\nbonsai_slot_starts:\n",
-    );
-    let mut k = 0;
+/// Every fast path, once for each door.
+pub(crate) fn paths() -> String {
+    let mut text = String::from(".pushsection .text.bonsai_paths,\"ax\",@progbits\n");
     for pool in POOLS {
-        for _ in 0..pool.count {
-            let record = format!("bonsai_slot_sites + {}", 32 * k);
-            let _ = writeln!(code, ".balign 16\nbonsai_slot_{k}:");
-            if let Some(call) = pool.call {
-                let _ = writeln!(code, "cmp eax, dword ptr [rip + {record} + 16]\njne 7f");
-                code += &body(pool.body, call);
+        for door in [Door::First, Door::Second] {
+            let name = path_of(door, pool.call, pool.body);
+            if door == Door::First {
+                // Functions that are cancellation points come in here: with more
+                // than one thread they go through libc's own.
                 let _ = writeln!(
-                    code,
-                    "cmp rax, qword ptr [rip + {record} + 8]\njmp qword ptr [rip + {record}]"
+                    text,
+                    ".balign 16
+                     {name}_cancellable:
+                     mov r10, rcx
+                     mov rax, qword ptr [rip + BONSAI_SINGLE]
+                     cmp byte ptr [rax], 0
+                     je bonsai_first_slow"
                 );
-                let _ = writeln!(code, "7: lea r11, [rip + {record}]\njmp bonsai_second_slow");
-                let _ = writeln!(code, "8: lea r11, [rip + {record}]\njmp bonsai_second_late");
-                let _ = writeln!(code, "9: lea r11, [rip + {record}]\njmp bonsai_second_lost");
-            } else {
-                let _ = writeln!(
-                    code,
-                    "lea r11, [rip + {record}]\njmp bonsai_second_{}",
-                    shared_name(pool.body)
-                );
+            } else if pool.body != Body::Slow {
+                text.push_str(".balign 16\n");
             }
-            let _ = writeln!(starts, ".long bonsai_slot_{k} - bonsai_slot_starts");
-            k += 1;
+            let path = match (pool.body, pool.call) {
+                (Body::Slow, _) if door == Door::Second => continue,
+                (Body::Slow, _) => "mov r10, rcx\njmp bonsai_first_slow\n".to_owned(),
+                (body, Some(call)) => moving(door, body, call),
+                (body, None) => counted(door, body),
+            };
+            let _ = writeln!(text, "{name}:\n{path}");
         }
     }
-    let records = format!(
-        ".pushsection .bss.bonsai_slot_sites,\"aw\",@nobits\n.balign 32\n.globl bonsai_slot_sites\n.hidden bonsai_slot_sites\nbonsai_slot_sites: .zero {}\n.popsection\n",
-        32 * k
+    text + ".popsection\n"
+}
+
+/// The second door: the slots that patched sites jump to, all of them alike and
+/// so long that their places can be counted.
+pub(crate) fn slots() -> String {
+    let mut code = String::from(
+        ".pushsection .text.bonsai_slots,\"ax\",@progbits
+         .balign 16
+         .globl bonsai_slots
+         .hidden bonsai_slots
+         bonsai_slots:\n",
     );
-    code + ".popsection\n" + &starts + ".popsection\n" + &records
+    let mut slot = 0;
+    for pool in POOLS {
+        let path = path_of(Door::Second, pool.call, pool.body);
+        for _ in 0..pool.count {
+            let _ = writeln!(
+                code,
+                "lea r11, [rip + bonsai_slot_sites + {}]\njmp {path}",
+                24 * slot
+            );
+            slot += 1;
+        }
+    }
+    code + &format!(
+        ".popsection
+         .pushsection .bss.bonsai_slot_sites,\"aw\",@nobits
+         .balign 8
+         .globl bonsai_slot_sites
+         .hidden bonsai_slot_sites
+         bonsai_slot_sites: .zero {}
+         .popsection\n",
+        24 * slot
+    )
 }

@@ -155,7 +155,7 @@ pub(crate) fn rust_table() -> String {
 /// The tables of calls and symbols without pointers: each of those would be
 /// relocated at every start of a program.
 fn facts() -> String {
-    use bonsai_calls::symbols::{SYMBOLS, Thunk};
+    use bonsai_calls::symbols::SYMBOLS;
     use calls::{Class, Fd, Shape};
     let mut text = format!(
         "/// Bits of `fact`, by entry.\npub(crate) static FACTS: [u8; {}] = [",
@@ -192,18 +192,11 @@ fn facts() -> String {
         names.len()
     );
     text += &format!(
-        "/// Where each name ends; 1 if it is hand-written, 2 if libc's function follows.\npub(crate) static SYMBOL_FACTS: [(u16, u8); {}] = [",
+        "/// How long each of them is.\npub(crate) static NAME_LENGTHS: [u8; {}] = [",
         SYMBOLS.len()
     );
-    let mut end = 0;
     for s in SYMBOLS {
-        end += s.name.len();
-        let thunk = match s.thunk {
-            Thunk::Own => 1,
-            Thunk::Tail => 2,
-            _ => 0,
-        };
-        text += &format!("({end},{thunk}),");
+        text += &format!("{},", s.name.len());
     }
     text + "];\n"
 }

@@ -53,9 +53,7 @@ global_asm!(
 pub(crate) mod mode {
     /// Nothing has happened yet.
     pub(crate) const WHOLE: usize = 0;
-    /// The call is made and counted; bytes came in that are not due.
-    pub(crate) const LATE: usize = 1;
-    // 2: the call is made, but not counted: its descriptor's kind got lost.
+    // 1: the call is made and counted; bytes came in that are not due.
 }
 
 // The first door: an ordinary function call. `r11` is the symbol's record.
@@ -67,9 +65,6 @@ global_asm!(
     "jmp 2f",
     "bonsai_first_late:",
     "mov ecx, 1",
-    "jmp 2f",
-    "bonsai_first_lost:",
-    "mov ecx, 2",
     "2:",
     "sub rsp, 72",
     ".cfi_startproc",
@@ -80,7 +75,7 @@ global_asm!(
     "mov qword ptr [rsp + 24], r10",
     "mov qword ptr [rsp + 32], r8",
     "mov qword ptr [rsp + 40], r9",
-    "mov r8d, dword ptr [r11 + 16]",
+    "mov r8d, dword ptr [r11]",
     "mov qword ptr [rsp + 48], r8",
     "mov rdi, rsp",
     "mov rsi, r11",
@@ -106,6 +101,9 @@ global_asm!(
     // A symbol's first call: find out where it goes from now on, and go there.
     // Also the way of symbols that are decided on before libc's own function runs.
     "bonsai_find:",
+    "movzx eax, al",
+    "lea r11, [rip + bonsai_symbol_sites]",
+    "lea r11, [r11 + 8 * rax]",
     "lea rax, [rip + bonsai_find_target]",
     "jmp 3f",
     "bonsai_tail:",
@@ -141,9 +139,6 @@ global_asm!(
     "jmp 4f",
     "bonsai_second_late:",
     "mov ecx, 1",
-    "jmp 4f",
-    "bonsai_second_lost:",
-    "mov ecx, 2",
     "4:",
     "lea rsp, [rsp - 512]",
     "mov qword ptr [rsp + 64], rdi",
@@ -204,7 +199,7 @@ global_asm!(
     "mov rbx, qword ptr [rsp + 120]",
     "mov r11, qword ptr [rsp + 56]",
     "lea rsp, [rsp + 512]",
-    "cmp rax, qword ptr [r11 + 8]",
-    "jmp qword ptr [r11]",
+    "cmp rax, qword ptr [r11 + 16]",
+    "jmp qword ptr [r11 + 8]",
     ".popsection",
 );

@@ -18,7 +18,9 @@ static UNKNOWN: AtomicU8 = AtomicU8::new(0);
 
 unsafe extern "C" {
     static bonsai_targets: [AtomicUsize; SYMBOLS];
-    static bonsai_first_doors: [i32; SYMBOLS];
+    static bonsai_symbol_next: [AtomicUsize; SYMBOLS];
+    static bonsai_doors: u8;
+    static bonsai_door_starts: [u16; SYMBOLS];
 }
 
 /// Finds libc's thread indicator. At start-up.
@@ -36,27 +38,27 @@ pub(crate) fn single_threaded() -> bool {
 
 /// The fast path of a symbol.
 fn first_door(symbol: usize) -> usize {
-    // SAFETY: offsets from the table's own start, one for each symbol.
+    // SAFETY: offsets from the first of them, one for each symbol.
     unsafe {
-        let table = &raw const bonsai_first_doors;
-        let offset = (*table).get(symbol).copied().unwrap_or(0);
-        (table as usize).wrapping_add_signed(offset as isize)
+        let start = bonsai_door_starts.get(symbol).copied().unwrap_or(0);
+        &raw const bonsai_doors as usize + usize::from(start)
     }
 }
 
 /// The next definition of a symbol behind ours; its fast path if there is none.
 pub(crate) fn real(site: &Site) -> usize {
-    let known = site.ret.load(Ordering::Relaxed);
+    // SAFETY: one word for each symbol.
+    let Some(next) = (unsafe { bonsai_symbol_next.get(usize::from(site.symbol)) }) else {
+        return 0;
+    };
+    let known = next.load(Ordering::Relaxed);
     if known != 0 {
         return known;
     }
-    let Some((name, ..)) = slots::symbol(site.symbol) else {
+    let Some((at, _)) = slots::symbol(site.symbol).and_then(elf::next_definition) else {
         return 0;
     };
-    let Some((at, _)) = elf::next_definition(name) else {
-        return 0;
-    };
-    site.ret.store(at, Ordering::Relaxed);
+    next.store(at, Ordering::Relaxed);
     at
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn real(site: &Site) -> usize {
 pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
     match real(site) {
         // Not found before the libraries have been looked at.
-        0 => first_door(site.symbol as usize),
+        0 => first_door(usize::from(site.symbol)),
         at => at,
     }
 }
@@ -75,9 +77,9 @@ pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
 /// # Safety
 /// From `bonsai_find` only.
 pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
-    let index = site.symbol as usize;
+    let index = usize::from(site.symbol);
     let door = first_door(index);
-    let Some((name, own, tail)) = slots::symbol(site.symbol) else {
+    let Some(name) = slots::symbol(site.symbol) else {
         return door;
     };
     if !crate::attach::done() {
@@ -90,7 +92,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
         Some((at, _)) if state::segment().is_none() => at,
         // Behind us a sanitizer or another interposer: it has to see the call,
         // and libc's patched site behind it will count it.
-        Some((at, _)) if stays_with_libc(own, tail, site) => at,
+        Some((at, _)) if stays_with_libc(site) => at,
         Some(_) => door,
     };
     // SAFETY: one word for each symbol.
@@ -101,10 +103,12 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
 }
 
 /// Whether libc's function of that name ends in patched sites only.
-fn stays_with_libc(own: bool, tail: bool, site: &Site) -> bool {
+fn stays_with_libc(site: &Site) -> bool {
+    let own = site.flags & flag::OWN != 0;
+    let tail = site.flags & flag::TAIL != 0;
     // libc makes some of these with other system calls than their names say; the
     // numbers are those of x86-64.
-    let used: &[usize] = match site.call {
+    let used: &[usize] = match site.call() {
         // openat
         calls::OPEN => &[257],
         // Their instructions inside libc have another form and stay unpatched.

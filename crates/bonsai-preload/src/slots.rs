@@ -5,28 +5,39 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 include!(concat!(env!("OUT_DIR"), "/pools.rs"));
 
-/// What a fast path knows of its symbol or site. Written once, before anything
-/// can jump to it.
+/// What a fast path knows of its symbol or site.
 #[repr(C)]
 pub(crate) struct Site {
-    /// Where to go on after a patched site; of a symbol: the next definition.
-    pub(crate) ret: AtomicUsize,
-    /// What the patched instruction compared the result with.
-    cmp: AtomicUsize,
     /// The system call number.
     pub(crate) nr: u32,
-    /// The first entry of its call.
-    pub(crate) call: u8,
+    /// 32 * the first entry of its call: where that stands in `Own` and `ThreadPage`.
+    offset: u16,
     /// Bits of [`flag`].
     pub(crate) flags: u8,
-    _pad: u16,
-    /// 32 * entry, for shared pools.
-    offset: u32,
     /// The number of the symbol.
-    pub(crate) symbol: u32,
+    pub(crate) symbol: u8,
 }
 
-const _: () = assert!(size_of::<Site>() == 32);
+impl Site {
+    /// The first entry of its call.
+    #[expect(clippy::cast_possible_truncation, reason = "there are 121 entries")]
+    pub(crate) const fn call(&self) -> u8 {
+        (self.offset / 32) as u8
+    }
+}
+
+/// What the slot of a patched site knows beyond that. Written once, before
+/// anything can jump to it.
+#[repr(C)]
+struct Slot {
+    site: Site,
+    /// Where to go on.
+    ret: usize,
+    /// What the patched instruction compared the result with.
+    cmp: usize,
+}
+
+const _: () = assert!(size_of::<Site>() == 8 && size_of::<Slot>() == 24);
 
 pub(crate) mod flag {
     /// `preadv2`: libc's fifth argument is the system call's sixth.
@@ -35,6 +46,10 @@ pub(crate) mod flag {
     pub(crate) const CANCELLABLE: u8 = 2;
     /// A slot of a patched site, not a symbol.
     pub(crate) const SLOT: u8 = 4;
+    /// The symbol is hand-written.
+    pub(crate) const OWN: u8 = 8;
+    /// libc's own function runs after the decision.
+    pub(crate) const TAIL: u8 = 16;
 }
 
 /// Memory written before other threads exist.
@@ -53,9 +68,12 @@ impl<T> Early<T> {
     }
 }
 
+/// The length of a slot's code.
+const SLOT: usize = 12;
+
 unsafe extern "C" {
-    static bonsai_slot_sites: [Early<Site>; SLOTS];
-    static bonsai_slot_starts: [i32; SLOTS];
+    static bonsai_slot_sites: [Early<Slot>; SLOTS];
+    static bonsai_slots: [[u8; SLOT]; SLOTS];
 }
 
 /// Slots given out of each pool, by its first slot.
@@ -74,29 +92,27 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
     let slot = usize::from(first) + i;
     // SAFETY: within the array; only this thread exists, and nothing jumps here yet.
     unsafe {
-        let sites = (&raw const bonsai_slot_sites).cast::<Site>().cast_mut();
-        sites.add(slot).write(Site {
-            ret: AtomicUsize::new(ret),
+        let sites = (&raw const bonsai_slot_sites).cast::<Slot>().cast_mut();
+        sites.add(slot).write(Slot {
+            site: Site {
+                nr,
+                offset: 32 * u16::from(call),
+                flags: flag::SLOT,
+                symbol: 0,
+            },
+            ret,
             #[expect(
                 clippy::cast_sign_loss,
                 reason = "sign-extended to 64 bits, as cmp does"
             )]
-            cmp: AtomicUsize::new(cmp as isize as usize),
-            nr,
-            call,
-            flags: flag::SLOT,
-            _pad: 0,
-            offset: 32 * u32::from(call),
-            symbol: 0,
+            cmp: cmp as isize as usize,
         });
-        let starts = &raw const bonsai_slot_starts;
-        let start = (*starts).get(slot).copied()?;
-        Some((starts as usize).wrapping_add_signed(start as isize))
+        Some(&raw const bonsai_slots as usize + SLOT * slot)
     }
 }
 
 /// How many symbols there are.
-pub(crate) const SYMBOLS: usize = SYMBOL_FACTS.len();
+pub(crate) const SYMBOLS: usize = NAME_LENGTHS.len();
 
 /// What [`FACTS`] says of an entry.
 pub(crate) mod fact {
@@ -119,18 +135,9 @@ pub(crate) fn facts(call: u8) -> u8 {
     FACTS.get(usize::from(call)).copied().unwrap_or(0)
 }
 
-/// The name of a symbol, whether it is hand-written, and whether libc's own
-/// function runs after the decision.
-pub(crate) fn symbol(number: u32) -> Option<(&'static [u8], bool, bool)> {
-    let number = number as usize;
-    let (end, thunk) = SYMBOL_FACTS.get(number).copied()?;
-    let start = match number {
-        0 => 0,
-        n => SYMBOL_FACTS.get(n - 1)?.0,
-    };
-    Some((
-        NAMES.get(usize::from(start)..usize::from(end))?,
-        thunk == 1,
-        thunk == 2,
-    ))
+/// The name of a symbol.
+pub(crate) fn symbol(number: u8) -> Option<&'static [u8]> {
+    let (before, rest) = NAME_LENGTHS.split_at_checked(usize::from(number))?;
+    let start = before.iter().map(|n| usize::from(*n)).sum::<usize>();
+    NAMES.get(start..start + usize::from(*rest.first()?))
 }

@@ -43,23 +43,13 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
             result
         };
     };
-    own.within(|own| match how {
-        mode::WHOLE => whole(segment, own, args, site),
-        mode::LATE => {
-            let (call, _) = entry_of(site.call, args, false);
-            settle(segment, own, call, args);
-            result
+    own.within(|own| {
+        if how == mode::WHOLE {
+            return whole(segment, own, args, site);
         }
-        _ => {
-            count(
-                segment,
-                own,
-                site.call + kind::offset(Fd::Other),
-                args,
-                result,
-            );
-            result
-        }
+        let (call, _) = entry_of(site.call(), args, false);
+        settle(segment, own, call, args);
+        result
     })
 }
 
@@ -541,10 +531,10 @@ pub(crate) unsafe extern "C" fn bonsai_before(site: &Site, saved: &[usize; 7]) -
     {
         own.within(|own| {
             pay::sync(segment, own);
-            if site.call == calls::CLOSE_RANGE {
+            if site.call() == calls::CLOSE_RANGE {
                 kind::forget_range(args.a[0], usize::MAX);
             }
-            control(segment, own, site.call);
+            control(segment, own, site.call());
         });
     }
     resolve::real(site)

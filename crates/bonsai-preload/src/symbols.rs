@@ -1,4 +1,5 @@
-//! The exported symbols: each jumps to where it was found to belong.
+//! The exported symbols: each jumps to where it was found to belong, and finds out
+//! in its first call.
 
 use bonsai_calls::symbols::SYMBOLS;
 
@@ -35,8 +36,11 @@ macro_rules! exported {
                 core::arch::naked_asm!(
                     concat!("mov r11, qword ptr [rip + bonsai_target_", stringify!($name), "]"),
                     "test r11, r11",
-                    concat!("jz bonsai_find_", stringify!($name)),
+                    "jz 2f",
                     "jmp r11",
+                    "2: mov al, {number}",
+                    "jmp bonsai_find",
+                    number = const number(stringify!($name).as_bytes()),
                 )
             }
         )*)*
