@@ -81,13 +81,12 @@ impl Door {
     }
 }
 
-/// `rcx` = the thread's state, if its leases belong to the limits in force.
+/// `rcx` = the thread's state, if its leases belong to the limits in force. Without
+/// one it is `NOBODY`, whose epoch never is.
 fn load_state(text: &mut String) {
     text.push_str(
         "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
          mov rcx, qword ptr fs:[rcx]
-         test rcx, rcx
-         jz 7f
          mov r11, qword ptr [rip + BONSAI_EPOCH]
          mov r11d, dword ptr [r11]
          cmp r11d, dword ptr [rcx]
@@ -229,10 +228,9 @@ pub(crate) fn paths() -> String {
                     text,
                     ".balign 16
                      {name}_cancellable:
-                     mov r10, rcx
                      mov rax, qword ptr [rip + BONSAI_SINGLE]
                      cmp byte ptr [rax], 0
-                     je bonsai_first_slow"
+                     je bonsai_first_all_slow"
                 );
             } else if pool.body != Body::Slow {
                 text.push_str(".balign 16\n");

@@ -84,6 +84,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
     };
     if !crate::attach::done() {
         // Too early to say; ask again at the next call.
+        state::too_early();
         return door;
     }
     let next = elf::next_definition(name);

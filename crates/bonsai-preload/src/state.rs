@@ -5,7 +5,7 @@ use bonsai_calls::{CALLS, MAX_CALLS};
 use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
 use core::arch::{asm, global_asm};
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// More than any program will ever use up: the lease of a call without limits.
 pub(crate) const UNLIMITED: i64 = i64::MAX / 2;
@@ -115,15 +115,32 @@ impl Own {
 // Three words in initial-exec thread storage: the thread's state, its page of
 // counters, and the distance from the latter to the former.
 global_asm!(
-    ".pushsection .tbss,\"awT\",@nobits",
+    ".pushsection .tdata,\"awT\",@progbits",
     ".balign 8",
     ".hidden bonsai_me",
     ".globl bonsai_me",
     ".type bonsai_me,@object",
     ".size bonsai_me,24",
-    "bonsai_me: .zero 24",
+    "bonsai_me: .quad {nobody}, 0, 0",
     ".popsection",
+    nobody = sym NOBODY,
 );
+
+/// As much of the state of a thread that has none as anybody reads: no epoch, no
+/// page.
+static NOBODY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+const _: () = assert!(core::mem::offset_of!(Own, page) < size_of_val(&NOBODY));
+
+/// Makes this thread's words fit for a fast path before the loader has filled them
+/// in: functions that choose an implementation run that early.
+pub(crate) fn too_early() {
+    // SAFETY: our own thread storage.
+    let words = unsafe { &mut *me_words() };
+    if words[0] == 0 {
+        words[0] = &raw const NOBODY as usize;
+    }
+}
 
 /// The address of this thread's three words.
 fn me_words() -> *mut [usize; 3] {
