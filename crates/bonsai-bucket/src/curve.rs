@@ -83,6 +83,7 @@ impl Curve {
     /// The lowest position that `issued` may have before a ticket is taken at
     /// `now`: what an idle bucket has not used beyond its burst is lost.
     #[must_use]
+    #[inline(never)]
     pub const fn floor(&self, now: u64) -> u64 {
         self.value(now).0
     }

@@ -119,6 +119,7 @@ impl BucketLine {
     }
 
     /// Gives `units` of the lease budget of `epoch` back.
+    #[inline(never)]
     pub fn end_lease(&self, units: u64, epoch: u32) {
         let mut seen = self.leased.load(Ordering::Relaxed);
         loop {
@@ -268,6 +269,7 @@ impl Segment {
     }
 
     /// Gives back units of an earlier ticket of the same limits.
+    #[inline(never)]
     pub fn refund_mask(&self, mask: u64, byte_buckets: u64, bytes: u64, calls: u64) {
         for_each_bit(mask, |i| {
             let is_bytes = byte_buckets & (1 << i) != 0;
@@ -314,6 +316,7 @@ impl Segment {
     }
 
     /// Ends a lease booked by [`Segment::lease`] with the same mask and epoch.
+    #[inline(never)]
     pub fn end_lease(&self, mask: u64, byte_buckets: u64, bytes: u64, calls: u64, epoch: u32) {
         for_each_bit(mask, |i| {
             let is_bytes = byte_buckets & (1 << i) != 0;

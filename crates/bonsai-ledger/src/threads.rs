@@ -158,6 +158,7 @@ impl Segment {
     /// Describes a process: finds its own entry, or one near its number that is
     /// free or a dead process's. `None` when all that were looked at belong to
     /// others that live; that is counted.
+    #[inline(never)]
     pub fn claim_process(&self, pid: u32, mut dead: impl FnMut(u32) -> bool) -> Option<&Process> {
         let near = |probe: usize| &self.processes[(pid as usize + probe) % PROCESSES];
         let own = |e: &&Process| e.pid.load(Ordering::Relaxed) == pid;

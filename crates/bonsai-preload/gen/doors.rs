@@ -226,8 +226,7 @@ pub(crate) fn paths() -> String {
                 // than one thread they go through libc's own.
                 let _ = writeln!(
                     text,
-                    ".balign 16
-                     {name}_cancellable:
+                    "{name}_cancellable:
                      mov rax, qword ptr [rip + BONSAI_SINGLE]
                      cmp byte ptr [rax], 0
                      je bonsai_first_all_slow"

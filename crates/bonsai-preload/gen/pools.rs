@@ -130,24 +130,20 @@ pub(crate) fn rust_table() -> String {
         "/// A large lease: vectored calls need not add their lengths up.\n\
          pub(crate) const VECTORS_FROM: u32 = {VECTORS_FROM};\n\
          /// Slots in all.\npub(crate) const SLOTS: usize = {total};\n\
-         /// By first entry of a call: its pool's first slot and number of slots.\n\
-         pub(crate) static POOL_OF: [(u16, u16); {}] = [\n",
+         /// How many slots each pool has.\n\
+         pub(crate) static POOLS: [u8; {}] = {:?};\n\
+         /// By first entry of a call: its pool.\n\
+         pub(crate) static POOL_OF: [u8; {}] = [\n",
+        POOLS.len(),
+        POOLS.iter().map(|p| p.count).collect::<Vec<_>>(),
         calls::CALLS.len()
     );
     for call in 0..u8::try_from(calls::CALLS.len()).expect("the table is short") {
         let body = body_of(call);
-        let mut first = 0;
-        for pool in POOLS {
-            if pool.call == Some(call) || (pool.call.is_none() && pool.body == body) {
-                break;
-            }
-            first += pool.count;
-        }
         let pool = POOLS
             .iter()
-            .find(|p| p.call == Some(call) || (p.call.is_none() && p.body == body));
-        let count = pool.expect("every body has a pool").count;
-        text += &format!("    ({first}, {count}),\n");
+            .position(|p| p.call == Some(call) || (p.call.is_none() && p.body == body));
+        text += &format!("{},", pool.expect("every body has a pool"));
     }
     text + "];\n" + &facts()
 }

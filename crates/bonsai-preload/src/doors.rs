@@ -93,7 +93,7 @@ global_asm!(
     "push rbx",
     "mov ebx, eax",
     "neg ebx",
-    "call __errno_location@PLT",
+    "call qword ptr [rip + __errno_location@GOTPCREL]",
     "mov dword ptr [rax], ebx",
     "pop rbx",
     "mov rax, -1",

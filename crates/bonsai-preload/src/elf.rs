@@ -78,6 +78,7 @@ impl Object {
     }
 
     /// Its file name as the loader knows it.
+    #[inline(never)]
     pub(crate) fn name(&self) -> &[u8] {
         if self.name.is_null() {
             return &[];

@@ -30,6 +30,7 @@ const LEDGER: &[u8] = b"BONSAI_LEDGER=";
 
 /// # Safety
 /// `at` is a C string or null.
+#[inline(never)]
 unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
     if at.is_null() {
         return &[];
@@ -43,6 +44,7 @@ unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
 ///
 /// # Safety
 /// `environment` is an array of C strings that ends in a null pointer, or null.
+#[inline(never)]
 unsafe fn with_environment(environment: Strings, next: &mut dyn FnMut(Strings) -> isize) -> isize {
     let (path, ledger) = (preload_path(), ledger_variable());
     if path.is_empty() || ledger.is_empty() {

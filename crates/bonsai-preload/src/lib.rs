@@ -23,6 +23,12 @@
 //! 4. The program is never ended: there is no panic (the profile aborts, and no
 //!    code path reaches it), no assertion, no unchecked arithmetic that can trap.
 //!
+//! # Size
+//! Every process maps the library, so it is kept below 64 KiB: `#[inline(never)]`
+//! stands where a copy at each place would cost more than the call, what is only
+//! written takes no room in the file, and tables hold no pointers, which would be
+//! relocated at every start.
+//!
 //! # Limits
 //! x86-64, glibc or musl. System calls made by other instructions than libc's
 //! (static programs, Go, inline assembly, io_uring) are not seen.

@@ -79,6 +79,9 @@ pub(crate) fn libraries(segment: &Segment) -> Reason {
 /// The most sites of one library.
 const SITES: usize = 320;
 
+// Not a part of start-up's frame: its array is several pages, and each page of a
+// frame is touched.
+#[inline(never)]
 fn library(segment: &Segment, object: &Object) -> Reason {
     let mut found = [Found {
         at: 0,
@@ -202,6 +205,8 @@ fn in_text(object: &Object, at: usize) -> bool {
 }
 
 /// Searches the text of a library of an unknown build.
+// The same of its filter.
+#[inline(never)]
 fn from_text(object: &Object, add: &mut impl FnMut(Found)) {
     for h in object
         .headers()

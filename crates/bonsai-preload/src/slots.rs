@@ -1,7 +1,7 @@
 //! The records of fast paths, and the slots that patched sites jump to.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 include!(concat!(env!("OUT_DIR"), "/pools.rs"));
 
@@ -76,20 +76,21 @@ unsafe extern "C" {
     static bonsai_slots: [[u8; SLOT]; SLOTS];
 }
 
-/// Slots given out of each pool, by its first slot.
-static USED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+/// Slots given out of each pool.
+static USED: [AtomicU8; POOLS.len()] = [const { AtomicU8::new(0) }; POOLS.len()];
 
 /// Takes a slot for a site of `call`, and returns the address to jump to; `None`
 /// if its pool is used up.
 pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
-    let (first, count) = POOL_OF.get(usize::from(call)).copied()?;
-    let used = USED.get(usize::from(first))?;
+    let pool = usize::from(*POOL_OF.get(usize::from(call))?);
+    let (before, rest) = POOLS.split_at_checked(pool)?;
+    let used = USED.get(pool)?;
     let i = used.load(Ordering::Relaxed);
-    if i >= usize::from(count) {
+    if i >= *rest.first()? {
         return None;
     }
     used.store(i + 1, Ordering::Relaxed);
-    let slot = usize::from(first) + i;
+    let slot = sum(before) + usize::from(i);
     // SAFETY: within the array; only this thread exists, and nothing jumps here yet.
     unsafe {
         let sites = (&raw const bonsai_slot_sites).cast::<Slot>().cast_mut();
@@ -109,6 +110,10 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
         });
         Some(&raw const bonsai_slots as usize + SLOT * slot)
     }
+}
+
+fn sum(lengths: &[u8]) -> usize {
+    lengths.iter().map(|n| usize::from(*n)).sum()
 }
 
 /// How many symbols there are.
@@ -138,6 +143,6 @@ pub(crate) fn facts(call: u8) -> u8 {
 /// The name of a symbol.
 pub(crate) fn symbol(number: u8) -> Option<&'static [u8]> {
     let (before, rest) = NAME_LENGTHS.split_at_checked(usize::from(number))?;
-    let start = before.iter().map(|n| usize::from(*n)).sum::<usize>();
+    let start = sum(before);
     NAMES.get(start..start + usize::from(*rest.first()?))
 }

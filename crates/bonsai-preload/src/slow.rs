@@ -113,6 +113,7 @@ fn counted(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &S
 }
 
 /// A call that does nothing gives its unit back.
+#[inline(never)]
 fn credit_call(segment: &Segment, own: &mut Own, call: CallId) {
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.calls += 1;
@@ -248,6 +249,7 @@ fn in_pieces(
 }
 
 /// Later pieces of a call are not calls of their own.
+#[inline(never)]
 fn uncount(own: &mut Own, call: CallId) {
     // SAFETY: set up with the state and never unmapped.
     let page = unsafe { &*own.page };

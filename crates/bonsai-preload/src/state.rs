@@ -154,7 +154,7 @@ fn me_words() -> *mut [usize; 3] {
 }
 
 /// The segment, once attached.
-#[inline]
+#[inline(never)]
 pub(crate) fn segment() -> Option<&'static Segment> {
     // SAFETY: set once, to a mapping that is never removed.
     unsafe { SEGMENT.load(Ordering::Acquire).as_ref() }
@@ -189,6 +189,7 @@ static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 
 /// The state of the calling thread, set up if need be; null if there is no
 /// memory for it.
+#[inline(never)]
 pub(crate) fn me(segment: &'static Segment) -> *mut Own {
     let words = me_words();
     // SAFETY: our own thread storage.
@@ -210,6 +211,7 @@ pub(crate) fn release_mine(segment: &'static Segment) {
 }
 
 #[cold]
+#[inline(never)]
 fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
     let tid = sys::gettid();
     let own = claim_state(tid);

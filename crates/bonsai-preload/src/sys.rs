@@ -110,7 +110,7 @@ unsafe extern "C" {
 }
 
 /// CLOCK_MONOTONIC, ns.
-#[inline]
+#[inline(never)]
 #[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
 pub(crate) fn now() -> u64 {
     let mut now = [0_i64; 2];
@@ -144,6 +144,7 @@ pub(crate) fn gettid() -> u32 {
     u32::try_from(unsafe { call!(nr::GETTID) }).unwrap_or(0)
 }
 
+#[inline(never)]
 pub(crate) fn getpid() -> u32 {
     // SAFETY: no arguments, no memory.
     u32::try_from(unsafe { call!(nr::GETPID) }).unwrap_or(0)
