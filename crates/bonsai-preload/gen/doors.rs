@@ -270,7 +270,7 @@ pub(crate) fn slots() -> String {
     }
     code + &format!(
         ".popsection
-         .pushsection .bss.bonsai_slot_sites,\"aw\",@nobits
+         .pushsection bonsai_tables,\"aw\",@nobits
          .balign 8
          .globl bonsai_slot_sites
          .hidden bonsai_slot_sites

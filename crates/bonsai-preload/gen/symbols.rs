@@ -66,8 +66,12 @@ pub(crate) fn records() -> String {
          .hidden bonsai_symbol_sites
          bonsai_symbol_sites:\n",
     );
+    // What start-up writes, and then what first calls write, come first: the loader
+    // has written to the page where this begins.
     let mut targets = String::from(
-        ".pushsection .bss.bonsai_targets,\"aw\",@nobits
+        ".pushsection .bss.bonsai_early,\"aw\",@nobits
+         .popsection
+         .pushsection .bss.bonsai_targets,\"aw\",@nobits
          .balign 8
          .globl bonsai_targets
          .hidden bonsai_targets
@@ -91,7 +95,14 @@ pub(crate) fn records() -> String {
         );
     }
     let next = format!(
-        ".globl bonsai_symbol_next
+        ".popsection
+         .pushsection .bss.bonsai_paths,\"aw\",@nobits
+         .popsection
+         .pushsection .bss.bonsai_objects,\"aw\",@nobits
+         .popsection
+         .pushsection .bss.bonsai_symbol_next,\"aw\",@nobits
+         .balign 8
+         .globl bonsai_symbol_next
          .hidden bonsai_symbol_next
          bonsai_symbol_next: .zero {}\n.popsection\n",
         8 * SYMBOLS.len()

@@ -22,11 +22,17 @@ unsafe extern "C" fn end() {
     }
 }
 
+#[unsafe(link_section = ".bss.bonsai_early")]
 static DONE: AtomicBool = AtomicBool::new(false);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static REGISTERED: AtomicU32 = AtomicU32::new(0);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static REASON: AtomicU32 = AtomicU32::new(0);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static COST: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static STARTED: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static PROGRAM: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
 /// The longest path that is passed on.
@@ -34,7 +40,9 @@ const PATH: usize = 512;
 
 /// `BONSAI_LEDGER=...` and the interposer's own path, as C strings; empty
 /// without a ledger.
+#[unsafe(link_section = ".bss.bonsai_paths")]
 static LEDGER: Early<[u8; PATH]> = Early::new([0; PATH]);
+#[unsafe(link_section = ".bss.bonsai_paths")]
 static PRELOAD: Early<[u8; PATH]> = Early::new([0; PATH]);
 
 /// The variable that names the service's ledger.
@@ -76,7 +84,7 @@ fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
 }
 
 unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
-    let from = sys::now();
+    let from = sys::now_early();
     elf::survey();
     resolve::find_single_threaded();
     let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();
@@ -104,7 +112,7 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
         PATCHED.store(reason == Reason::None, Ordering::Relaxed);
         REASON.store(reason as u32, Ordering::Relaxed);
         state::set_segment(segment);
-        let now = sys::now();
+        let now = sys::now_early();
         STARTED.store(now, Ordering::Relaxed);
         COST.store(now - from, Ordering::Relaxed);
         register(segment, sys::getpid());
@@ -124,9 +132,13 @@ fn ledger_in(mut environment: *const *const u8) -> Option<*const u8> {
             if entry.is_null() {
                 return None;
             }
-            let text = core::slice::from_raw_parts(entry, sys::strlen(entry));
-            if text.starts_with(VARIABLE) && keep(&LEDGER, text) {
-                return Some(entry.add(VARIABLE.len()));
+            // Most variables are told apart by their first byte.
+            let named = |(i, byte): (usize, &u8)| *entry.add(i) == *byte;
+            if VARIABLE.iter().enumerate().all(named) {
+                let text = core::slice::from_raw_parts(entry, sys::strlen(entry));
+                if keep(&LEDGER, text) {
+                    return Some(entry.add(VARIABLE.len()));
+                }
             }
             environment = environment.add(1);
         }

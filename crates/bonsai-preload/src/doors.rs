@@ -14,7 +14,6 @@ global_asm!(include_str!(concat!(env!("OUT_DIR"), "/doors.s")));
 // exported.
 global_asm!(
     ".set BONSAI_EPOCH, {epoch}",
-    ".set BONSAI_KINDS, {kinds}",
     ".set BONSAI_SINGLE, {single}",
     ".set BONSAI_BY_NR, {by_nr}",
     ".set bonsai_slow, {slow}",
@@ -31,7 +30,6 @@ global_asm!(
     ".set bonsai_own_posix_spawnp, {spawnp}",
     ".set BONSAI_GUARDED, {guarded}",
     epoch = sym crate::state::BONSAI_EPOCH,
-    kinds = sym crate::kind::BONSAI_KINDS,
     single = sym crate::resolve::BONSAI_SINGLE,
     by_nr = sym crate::exec::BONSAI_BY_NR,
     slow = sym crate::slow::bonsai_slow,

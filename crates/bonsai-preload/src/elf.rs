@@ -66,7 +66,9 @@ struct Sym {
 /// Objects looked at: a program with more has those beyond unsearched.
 const MOST: usize = 96;
 
+#[unsafe(link_section = ".bss.bonsai_objects")]
 static OBJECTS: Early<[Option<Object>; MOST]> = Early::new([None; MOST]);
+#[unsafe(link_section = ".bss.bonsai_early")]
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static OURS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
@@ -142,7 +144,7 @@ impl Object {
             let known = self.strings.add(symbol.name as usize);
             symbol.section != 0
                 && !hidden
-                && core::slice::from_raw_parts(known, name.len()) == name
+                && name.iter().enumerate().all(|(i, b)| *known.add(i) == *b)
                 && *known.add(name.len()) == 0
         }
     }

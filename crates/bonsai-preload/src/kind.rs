@@ -5,14 +5,28 @@
 
 use crate::sys::{call, nr};
 use bonsai_calls::Fd;
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Descriptors with a remembered kind; those above are looked up at every call.
 pub(crate) const KINDS: usize = 65_536;
 
-/// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
-/// 2 for a socket, 3 for anything else.
-pub(crate) static BONSAI_KINDS: [AtomicU8; KINDS] = [const { AtomicU8::new(0) }; KINDS];
+unsafe extern "C" {
+    /// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
+    /// 2 for a socket, 3 for anything else.
+    safe static BONSAI_KINDS: [AtomicU8; KINDS];
+}
+
+// In a section behind all others, as the records of slots are, so that what every
+// start writes shares as few pages as it can.
+global_asm!(
+    ".pushsection bonsai_tables,\"aw\",@nobits",
+    ".globl BONSAI_KINDS",
+    ".hidden BONSAI_KINDS",
+    "BONSAI_KINDS: .zero {kinds}",
+    ".popsection",
+    kinds = const KINDS,
+);
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFSOCK: u32 = 0o140_000;

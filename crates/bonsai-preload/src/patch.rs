@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 static SEEN: [AtomicU8; NR_LIMIT] = [const { AtomicU8::new(0) }; NR_LIMIT];
 const MISSED: u8 = 0x80;
 
+#[unsafe(link_section = ".bss.bonsai_early")]
 static PATCHED_SITES: AtomicU32 = AtomicU32::new(0);
 
 /// Sites patched in this process.

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 pub(crate) const UNLIMITED: i64 = i64::MAX / 2;
 
 /// The process's ledger; null before attaching and in programs that have none.
+#[unsafe(link_section = ".bss.bonsai_early")]
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(null_mut());
 
 /// Where the fast path reads the epoch. Points at a number that no thread has
@@ -20,8 +21,10 @@ pub(crate) static BONSAI_EPOCH: AtomicPtr<AtomicU32> =
 static NO_EPOCH: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// libc's system call sites are patched.
+#[unsafe(link_section = ".bss.bonsai_early")]
 pub(crate) static PATCHED: AtomicBool = AtomicBool::new(false);
 /// A seccomp filter is in place: only the plain futex call is used to wait.
+#[unsafe(link_section = ".bss.bonsai_early")]
 pub(crate) static GUARDED: AtomicBool = AtomicBool::new(false);
 
 /// The state of one thread. Wiped by the kernel in a forked child, so that a
@@ -128,6 +131,7 @@ global_asm!(
 
 /// As much of the state of a thread that has none as anybody reads: no epoch, no
 /// page.
+#[unsafe(link_section = ".bss.bonsai_early")]
 static NOBODY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 const _: () = assert!(core::mem::offset_of!(Own, page) < size_of_val(&NOBODY));
@@ -185,6 +189,7 @@ struct Block {
     states: [Own; BLOCK],
 }
 
+#[unsafe(link_section = ".bss.bonsai_early")]
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 
 /// The state of the calling thread, set up if need be; null if there is no

@@ -1,6 +1,6 @@
 //! Raw system calls and the few constants they need.
 
-use core::arch::asm;
+use core::arch::{asm, global_asm};
 
 /// A system call with up to six arguments; the result is negative `errno` on
 /// failure, as the kernel returns it.
@@ -19,6 +19,43 @@ pub(crate) unsafe fn syscall(nr: usize, a: [usize; 6]) -> isize {
     }
     result
 }
+
+// What the compiler calls for copies and comparisons. libc's choose among several
+// each when the program starts, in pages that would not be touched otherwise; here
+// they are short, and not in any fast path.
+global_asm!(
+    ".macro bonsai_function name",
+    ".globl \\name",
+    ".hidden \\name",
+    ".type \\name,@function",
+    "\\name:",
+    ".cfi_startproc",
+    ".endm",
+    ".pushsection .text.bonsai_memory,\"ax\",@progbits",
+    "bonsai_function memcpy",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "rep movsb",
+    "ret",
+    ".cfi_endproc",
+    "bonsai_function memset",
+    "mov r8, rdi",
+    "mov eax, esi",
+    "mov rcx, rdx",
+    "rep stosb",
+    "mov rax, r8",
+    "ret",
+    ".cfi_endproc",
+    "bonsai_function bcmp",
+    "mov rcx, rdx",
+    "cmp eax, eax",
+    "repe cmpsb",
+    "setne al",
+    "movzx eax, al",
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+);
 
 /// What can be an argument of a system call.
 pub(crate) trait Word {
@@ -91,6 +128,7 @@ pub(crate) mod nr {
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const FUTEX: usize = 202;
+    pub(crate) const CLOCK_GETTIME: usize = 228;
     pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const EXECVEAT: usize = 322;
@@ -115,6 +153,18 @@ unsafe extern "C" {
 pub(crate) fn now() -> u64 {
     let mut now = [0_i64; 2];
     clock_gettime(1, &mut now);
+    (now[0] as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now[1] as u64)
+}
+
+/// The same from the kernel itself: at start-up, the vDSO and libc's way to it would
+/// be three pages more to touch.
+#[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
+pub(crate) fn now_early() -> u64 {
+    let mut now = [0_i64; 2];
+    // SAFETY: writes the two words.
+    unsafe { call!(nr::CLOCK_GETTIME, 1, now.as_mut_ptr()) };
     (now[0] as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(now[1] as u64)
@@ -150,14 +200,15 @@ pub(crate) fn getpid() -> u32 {
     u32::try_from(unsafe { call!(nr::GETPID) }).unwrap_or(0)
 }
 
-/// The length of a C string.
+/// The length of a C string. Not libc's function: at start-up that would be two
+/// pages more to touch; so it must not look like it to the compiler either.
 ///
 /// # Safety
 /// `s` points to a string that ends in a zero byte.
 pub(crate) unsafe fn strlen(s: *const u8) -> usize {
     let mut n = 0;
     // SAFETY: not beyond the terminating zero.
-    while unsafe { *s.add(n) } != 0 {
+    while unsafe { s.add(n).read_volatile() } != 0 {
         n += 1;
     }
     n
