@@ -96,15 +96,27 @@ impl<T> Word for *mut T {
 }
 
 macro_rules! call {
-    ($nr:expr $(, $arg:expr)*) => {{
-        let given: &[usize] = &[$($crate::sys::Word::word($arg)),*];
-        let mut all = [0_usize; 6];
-        let mut i = 0;
-        while i < given.len() {
-            all[i] = given[i];
-            i += 1;
-        }
-        $crate::sys::syscall($nr, all)
+    ($nr:expr $(,)?) => { call!(@ $nr;) };
+    ($nr:expr, $a:expr $(,)?) => { call!(@ $nr; "rdi" $a) };
+    ($nr:expr, $a:expr, $b:expr $(,)?) => { call!(@ $nr; "rdi" $a, "rsi" $b) };
+    ($nr:expr, $a:expr, $b:expr, $c:expr $(,)?) => {
+        call!(@ $nr; "rdi" $a, "rsi" $b, "rdx" $c)
+    };
+    ($nr:expr, $a:expr, $b:expr, $c:expr, $d:expr $(,)?) => {
+        call!(@ $nr; "rdi" $a, "rsi" $b, "rdx" $c, "r10" $d)
+    };
+    ($nr:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr $(,)?) => {
+        call!(@ $nr; "rdi" $a, "rsi" $b, "rdx" $c, "r10" $d, "r8" $e)
+    };
+    ($nr:expr, $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr $(,)?) => {
+        call!(@ $nr; "rdi" $a, "rsi" $b, "rdx" $c, "r10" $d, "r8" $e, "r9" $f)
+    };
+    (@ $nr:expr; $($register:tt $arg:expr),*) => {{
+        let result: isize;
+        core::arch::asm!("syscall", inlateout("rax") $nr as usize => result,
+            $(in($register) $crate::sys::Word::word($arg),)*
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+        result
     }};
 }
 pub(crate) use call;
