@@ -5,7 +5,7 @@
 //! be in use, and every register but `rax`, `rcx` and `r11` has to come back as
 //! it was, the vector registers included.
 
-use crate::exec;
+use crate::{exec, spawn};
 use core::arch::global_asm;
 
 global_asm!(include_str!(concat!(env!("OUT_DIR"), "/doors.s")));
@@ -31,7 +31,7 @@ global_asm!(
     ".set BONSAI_GUARDED, {guarded}",
     epoch = sym crate::state::BONSAI_EPOCH,
     single = sym crate::resolve::BONSAI_SINGLE,
-    by_nr = sym crate::exec::BONSAI_BY_NR,
+    by_nr = sym crate::indirect::BONSAI_BY_NR,
     slow = sym crate::slow::bonsai_slow,
     before = sym crate::slow::bonsai_before,
     find = sym crate::resolve::bonsai_find_target,
@@ -42,8 +42,8 @@ global_asm!(
     execvpe = sym exec::bonsai_own_execvpe,
     execveat = sym exec::bonsai_own_execveat,
     fexecve = sym exec::bonsai_own_fexecve,
-    spawn = sym exec::bonsai_own_posix_spawn,
-    spawnp = sym exec::bonsai_own_posix_spawnp,
+    spawn = sym spawn::bonsai_own_posix_spawn,
+    spawnp = sym spawn::bonsai_own_posix_spawnp,
     guarded = sym crate::state::GUARDED,
 );
 

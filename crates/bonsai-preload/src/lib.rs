@@ -43,16 +43,20 @@ mod attach;
 mod calls;
 mod doors;
 mod elf;
+mod environment;
 mod exec;
+mod indirect;
 mod kind;
 mod patch;
 mod pay;
 mod resolve;
 mod slots;
 mod slow;
+mod spawn;
 mod state;
 mod symbols;
 mod sys;
+mod uncovered;
 mod wait;
 
 #[panic_handler]

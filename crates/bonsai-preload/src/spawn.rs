@@ -1,0 +1,66 @@
+//! `posix_spawn`: libc makes the new process and runs the program in it; the
+//! environment is set right beforehand.
+
+use crate::environment::{Strings, with_environment};
+use crate::exec::deciding;
+use crate::state::PATCHED;
+use crate::uncovered::note_child;
+use crate::{elf, slow};
+use bonsai_calls as calls;
+use core::sync::atomic::Ordering;
+
+/// # Safety
+/// As `posix_spawn(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_posix_spawn(
+    pid: *mut u32,
+    path: usize,
+    actions: usize,
+    attributes: usize,
+    argv: usize,
+    env: usize,
+) -> isize {
+    let a = [path, actions, attributes, argv];
+    // SAFETY: by the caller.
+    unsafe { spawn(b"posix_spawn", pid, a, env as Strings, true) }
+}
+
+/// # Safety
+/// As `posix_spawnp(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_posix_spawnp(
+    pid: *mut u32,
+    file: usize,
+    actions: usize,
+    attributes: usize,
+    argv: usize,
+    env: usize,
+) -> isize {
+    let a = [file, actions, attributes, argv];
+    // SAFETY: by the caller.
+    unsafe { spawn(b"posix_spawnp", pid, a, env as Strings, false) }
+}
+
+/// # Safety
+/// As the function of that name.
+unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path: bool) -> isize {
+    type Function = unsafe extern "C" fn(*mut u32, usize, usize, usize, usize, Strings) -> i32;
+    const ENOSYS: isize = 38;
+    let Some((at, _)) = elf::next_definition(name) else {
+        return ENOSYS;
+    };
+    deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
+    let mut ours = 0;
+    let child = if pid.is_null() { &raw mut ours } else { pid };
+    // SAFETY: libc's function with the program's arguments.
+    let result = unsafe {
+        let function = core::mem::transmute::<usize, Function>(at);
+        with_environment(env, &mut |environment| {
+            function(child, a[0], a[1], a[2], a[3], environment) as isize
+        })
+    };
+    // Patched, the child has named itself.
+    if result == 0 && is_path && !PATCHED.load(Ordering::Relaxed) {
+        // SAFETY: written by posix_spawn.
+        note_child(unsafe { *child }, a[0] as *const u8);
+    }
+    result
+}
