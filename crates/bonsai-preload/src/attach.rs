@@ -3,7 +3,7 @@
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
-use crate::{elf, patch, resolve};
+use crate::{elf, environment, patch, resolve};
 use bonsai_ledger::{FIXED_LEN, MAGIC, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -38,8 +38,8 @@ static PROGRAM: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 /// The longest path that is passed on.
 const PATH: usize = 512;
 
-/// `BONSAI_LEDGER=...` and the interposer's own path, as C strings; empty
-/// without a ledger.
+/// The paths of the ledger and of the interposer itself, as C strings; empty without
+/// a ledger.
 #[unsafe(link_section = ".bss.bonsai_paths")]
 static LEDGER: Early<[u8; PATH]> = Early::new([0; PATH]);
 #[unsafe(link_section = ".bss.bonsai_paths")]
@@ -57,8 +57,8 @@ pub(crate) fn done() -> bool {
     DONE.load(Ordering::Acquire)
 }
 
-/// `BONSAI_LEDGER=...` as a C string, and the length without its end.
-pub(crate) fn ledger_variable() -> &'static [u8] {
+/// The path of the ledger.
+pub(crate) fn ledger_path() -> &'static [u8] {
     until_zero(&LEDGER)
 }
 
@@ -110,6 +110,11 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
             Reason::PatchOff
         };
         PATCHED.store(reason == Reason::None, Ordering::Relaxed);
+        if reason == Reason::None {
+            // SAFETY: glibc's, which is the only libc with known sites, hands over
+            // the kernel's array; its own variables point there too.
+            unsafe { environment::restore(environment.cast_mut().cast()) };
+        }
         REASON.store(reason as u32, Ordering::Relaxed);
         state::set_segment(segment);
         let now = sys::now_early();
@@ -135,9 +140,10 @@ fn ledger_in(mut environment: *const *const u8) -> Option<*const u8> {
             // Most variables are told apart by their first byte.
             let named = |(i, byte): (usize, &u8)| *entry.add(i) == *byte;
             if VARIABLE.iter().enumerate().all(named) {
-                let text = core::slice::from_raw_parts(entry, sys::strlen(entry));
+                let path = entry.add(VARIABLE.len());
+                let text = core::slice::from_raw_parts(path, sys::strlen(path));
                 if keep(&LEDGER, text) {
-                    return Some(entry.add(VARIABLE.len()));
+                    return Some(path);
                 }
             }
             environment = environment.add(1);

@@ -96,6 +96,11 @@ impl Object {
         })
     }
 
+    /// Whether its symbols can be looked up.
+    pub(crate) fn has_hash(&self) -> bool {
+        !self.hash.is_null()
+    }
+
     /// The address of a symbol that it defines in its default version.
     fn find(&self, name: &[u8]) -> Option<usize> {
         if self.hash.is_null() || self.symbols.is_null() || self.strings.is_null() {

@@ -44,23 +44,25 @@ pub(crate) fn at_site(segment: &'static Segment, own: &mut Own, args: &mut Args)
     if getpid_is_own() {
         pay::release(segment, own);
     }
-    let given = args.a;
-    let number = args.nr;
-    let result = own.suspended(|| {
-        // SAFETY: the program's own arguments.
-        unsafe {
-            with_environment(given[at + 2] as Strings, &mut |environment| {
-                let mut a = given;
-                a[at + 2] = environment as usize;
-                sys::syscall(number, a)
-            })
-        }
-    });
+    let result = own.suspended(|| made(args));
     // Only a failed call comes back.
     if let Some((entry, before)) = noted {
         entry.coverage.store(before, Ordering::Relaxed);
     }
     result
+}
+
+/// Makes the call as it stands, but for the environment.
+pub(crate) fn made(args: &Args) -> isize {
+    let mut a = args.a;
+    let at = 2 + usize::from(args.nr == nr::EXECVEAT);
+    // SAFETY: the program's own arguments.
+    unsafe {
+        with_environment(a[at] as Strings, &mut |environment| {
+            a[at] = environment as usize;
+            sys::syscall(args.nr, a)
+        })
+    }
 }
 
 /// Whether this is the process that attached, and not a vforked child in its memory.
@@ -85,9 +87,7 @@ fn run(number: usize, a: [usize; 6]) -> isize {
     let mut args = Args { a, nr: number };
     let mut result = None;
     deciding(&mut |segment, own| result = Some(at_site(segment, own, &mut args)));
-    // SAFETY: the program's own call.
-    let result = result.unwrap_or_else(|| unsafe { sys::syscall(number, a) });
-    sys::to_errno(result)
+    sys::to_errno(result.unwrap_or_else(|| made(&args)))
 }
 
 fn our_environment() -> Strings {

@@ -62,6 +62,9 @@ fn make(args: &Args, site: &Site) -> isize {
     {
         return result;
     }
+    if matches!(args.nr, nr::EXECVE | nr::EXECVEAT) {
+        return exec::made(args);
+    }
     // SAFETY: the program's own call with its own arguments.
     unsafe { sys::syscall(args.nr, args.a) }
 }

@@ -187,7 +187,9 @@ impl Plan {
 /// A process of a service stays in it, with all that it starts: another service
 /// would be empty, and its limits would hold for nobody.
 fn refuse_within_service() -> anyhow::Result<()> {
-    let Some(ledger) = std::env::var_os(LEDGER_VARIABLE).map(PathBuf::from) else {
+    // As the kernel knows it: the library takes out of our own what was added to it.
+    let named = service::members::variable(std::process::id(), LEDGER_VARIABLE);
+    let Some(ledger) = named.map(PathBuf::from) else {
         return Ok(());
     };
     // The variable alone may be left over.

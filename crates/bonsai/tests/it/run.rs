@@ -239,15 +239,18 @@ fn a_service_within_a_service_is_refused() {
         return;
     };
     let bonsai = env!("CARGO_BIN_EXE_bonsai");
-    let said = place.say(&[
-        "run", "--name", "outer", "--", bonsai, "run", "--name", "inner", "--", "echo", "no",
-    ]);
-    assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert!(
-        said.err
-            .contains("a process of the service \"outer\" already"),
-        "{said:?}"
-    );
+    let inner = [bonsai, "run", "--name", "inner", "--", "echo", "no"];
+    // Also where nothing in the environment says so.
+    let without = ["--", "env", "-u", "BONSAI_LEDGER", "-u", "LD_PRELOAD"];
+    for way in [&["--"] as &[&str], &without] {
+        let said = place.say(&[&["run", "--name", "outer"], way, &inner].concat());
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{said:?}");
+        assert!(
+            said.err
+                .contains("a process of the service \"outer\" already"),
+            "{said:?}"
+        );
+    }
     let left_over = place.path().join("gone/ledger");
     let output = place
         .bonsai(&["run", "--", "echo", "yes"])

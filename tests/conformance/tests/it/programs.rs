@@ -47,6 +47,34 @@ fn programs_started_in_every_way_are_shaped() {
     }
 }
 
+/// What is added for the interposer is not there for who looks, and is again for what
+/// that starts. By exported symbols alone not every exec is seen, and it stays.
+#[test]
+fn a_program_finds_the_environment_that_it_was_given() {
+    let test = "a_program_finds_the_environment_that_it_was_given";
+    let Some(probe) = Probe::new(test, "environment", &[]) else {
+        return;
+    };
+    let bare = probe.bare();
+    assert!(bare.lines.len() > 36, "{:?}", bare.finished);
+    for door in DOORS {
+        let seen = probe.through(door, &["write=180kB/s:burst=4kB"]);
+        if door.1.is_empty() {
+            assert_eq!(seen.lines, bare.lines, "{}", seen.finished.stderr);
+        } else {
+            let added = seen.lines.iter().filter(|l| l.contains("BONSAI_"));
+            assert!(added.count() >= 36, "{:?}", seen.lines);
+        }
+        assert_eq!(
+            seen.counters.of("write.other"),
+            (36, 36 * 1024),
+            "{}",
+            seen.door
+        );
+        seen.assert_shaped(36 * 1024, 180_000, 4000);
+    }
+}
+
 #[test]
 fn another_preloaded_library_stays_and_works() {
     let test = "another_preloaded_library_stays_and_works";

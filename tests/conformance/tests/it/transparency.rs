@@ -299,7 +299,12 @@ fn sanitized(test: &str, option: &str) {
         return;
     };
     match compiler.make(test, &["transparency/memory.c"], &[option]) {
-        Ok(program) => memory(test, &Probe::of(program, &[])),
+        Ok(program) => {
+            memory(test, &Probe::of(program.clone(), &[]));
+            // With an environment that says nothing to the sanitizer.
+            let path = program.display().to_string();
+            memory(test, &Probe::of("/usr/bin/env".into(), &["-i", &path]));
+        }
         Err(error) => skip(
             test,
             &format!("no {option} here: {error}").replace('\n', " "),
