@@ -8,6 +8,7 @@
 
 use crate::attach::{ledger_path, preload_path};
 use crate::sys::{self, nr};
+use crate::uncovered::library_opens;
 use crate::{elf, patch};
 
 pub(crate) type Strings = *const *const u8;
@@ -65,32 +66,45 @@ pub(crate) unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(at, sys::strlen(at)) }
 }
 
-/// C strings on the stack.
-struct Lines {
-    text: [u8; TEXT],
+/// A copy of an environment, on the stack.
+struct Copy {
+    entries: [*const u8; ROOM],
     used: usize,
+    text: [u8; TEXT],
+    written: usize,
 }
 
-impl Lines {
+impl Copy {
+    fn push(&mut self, entry: *const u8) {
+        if let Some(slot) = self.entries.get_mut(self.used) {
+            *slot = entry;
+        }
+        self.used += 1;
+    }
+
     /// Adds a variable whose value is `before`, if there is anything, and `value`.
-    /// Beyond the room it is cut, and `used` says so.
-    fn add(&mut self, variable: usize, before: &[u8], value: &[u8]) -> *const u8 {
-        let at = self.text.as_ptr().wrapping_add(self.used);
+    fn set(&mut self, variable: usize, before: &[u8], value: &[u8]) {
+        self.push(self.text.as_ptr().wrapping_add(self.written));
         let colon: &[u8] = if before.is_empty() { b"" } else { b":" };
         for part in [name(variable), before, colon, value, b"\0"] {
             for byte in part {
-                if let Some(to) = self.text.get_mut(self.used) {
+                if let Some(to) = self.text.get_mut(self.written) {
                     *to = *byte;
                 }
-                self.used += 1;
+                self.written += 1;
             }
         }
-        at
+    }
+
+    /// The array, if it and its strings have not grown beyond their room.
+    fn finished(&self) -> Option<Strings> {
+        (self.used < ROOM && self.written <= TEXT).then_some(self.entries.as_ptr())
     }
 }
 
 /// Runs `next` with an environment in which the interposer and the ledger are
-/// named: the given one where they are in it, a copy with them otherwise.
+/// named: the given one where they are in it, a copy with them otherwise. For a user
+/// who cannot open the interposer it is taken out: the loader would complain.
 ///
 /// # Safety
 /// `environment` is an array of C strings that ends in a null pointer, or null.
@@ -103,57 +117,63 @@ pub(crate) unsafe fn with_environment(
     if values.iter().any(|value| value.is_empty()) {
         return next(environment);
     }
-    let mut lines = Lines {
-        text: [0; TEXT],
+    let mut copy = Copy {
+        entries: [core::ptr::null(); ROOM],
         used: 0,
+        text: [0; TEXT],
+        written: 0,
     };
-    let mut all = [core::ptr::null::<u8>(); ROOM];
-    let mut used = 0;
-    let mut add = |entry: *const u8| {
-        if let Some(slot) = all.get_mut(used) {
-            *slot = entry;
-        }
-        used += 1;
-    };
-    let mut noted = [ABSENT; NOTED];
+    let opens = library_opens();
+    let mut noted = [if opens { ABSENT } else { AS_GIVEN }; NOTED];
     let mut rest = environment;
     // SAFETY: by the caller.
-    while let Some(&(mut entry)) = unsafe { rest.as_ref() }.filter(|entry| !entry.is_null()) {
+    while let Some(entry) = unsafe { rest.as_ref() }.filter(|entry| !entry.is_null()) {
         rest = rest.wrapping_add(1);
         // SAFETY: by the caller.
-        if let Some((i, given)) = unsafe { variable(entry) } {
-            let (Some(value), Some(note)) = (values.get(i), noted.get_mut(i)) else {
-                continue;
-            };
-            // These are lists, but for the ledger's, which has neither.
-            *note = AS_GIVEN;
-            if !given
-                .split(|b| *b == b':' || *b == b' ')
-                .any(|part| part == *value)
-            {
-                if i == LEDGER {
-                    *note = ABSENT;
-                    continue;
-                }
-                *note = LENGTHENED;
-                entry = lines.add(i, given, value);
+        let Some((i, given)) = (unsafe { variable(*entry) }) else {
+            copy.push(*entry);
+            continue;
+        };
+        let (Some(value), Some(note)) = (values.get(i), noted.get_mut(i)) else {
+            continue;
+        };
+        // These are lists, but for the ledger's, which has neither colons nor blanks.
+        let mut parts = given.split(|b| *b == b':' || *b == b' ');
+        if !opens && let (0, Some(before)) = (i, without(given, value)) {
+            if !before.is_empty() {
+                copy.set(i, b"", before);
             }
+        } else if !opens || parts.any(|part| part == *value) {
+            *note = AS_GIVEN;
+            copy.push(*entry);
+        } else if i != LEDGER {
+            *note = LENGTHENED;
+            copy.set(i, given, value);
         }
-        add(entry);
     }
     for (i, (value, note)) in values.into_iter().zip(noted).enumerate() {
         if note == ABSENT {
-            add(lines.add(i, b"", value));
+            copy.set(i, b"", value);
         }
     }
-    if noted == [AS_GIVEN; NOTED] {
+    if opens && noted == [AS_GIVEN; NOTED] {
         return next(environment);
     }
-    add(lines.add(NOTED, b"", &noted));
+    if opens {
+        copy.set(NOTED, b"", &noted);
+    }
     // With more than there is room for, better the environment as it is than none
     // of it.
-    let fits = used < ROOM && lines.used <= TEXT;
-    next(if fits { all.as_ptr() } else { environment })
+    next(copy.finished().unwrap_or(environment))
+}
+
+/// A list without its last element, if that is `value`.
+fn without<'a>(list: &'a [u8], value: &[u8]) -> Option<&'a [u8]> {
+    let before = list.strip_suffix(value)?;
+    if before.is_empty() {
+        return Some(before);
+    }
+    before.strip_suffix(b":")
 }
 
 /// Takes out of a new program's environment what the exec has added to it, if it
@@ -186,14 +206,10 @@ pub(crate) unsafe fn restore(environment: *mut *mut u8) {
                 let (Some(value), Some(note)) = (values().get(i).copied(), noted.get(i)) else {
                     continue;
                 };
-                match (given.strip_suffix(value), *note) {
+                match (without(given, value), *note) {
                     (None, _) | (_, AS_GIVEN) => {}
                     (Some([]), ABSENT) => continue,
-                    // With the colon before it.
-                    (Some(rest), _) => {
-                        let end = rest.as_ptr().add(rest.len().saturating_sub(1));
-                        *end.cast_mut() = 0;
-                    }
+                    (Some(before), _) => *before.as_ptr_range().end.cast_mut() = 0,
                 }
             }
             *environment.add(kept) = entry;

@@ -130,7 +130,6 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
-    pub(crate) const ACCESS: usize = 21;
     pub(crate) const MADVISE: usize = 28;
     pub(crate) const GETPID: usize = 39;
     pub(crate) const GETSOCKOPT: usize = 55;
@@ -143,7 +142,9 @@ pub(crate) mod nr {
     pub(crate) const CLOCK_GETTIME: usize = 228;
     pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const TGKILL: usize = 234;
+    pub(crate) const FACCESSAT: usize = 269;
     pub(crate) const EXECVEAT: usize = 322;
+    pub(crate) const FACCESSAT2: usize = 439;
     pub(crate) const FUTEX_WAITV: usize = 449;
 }
 

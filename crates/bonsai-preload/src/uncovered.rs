@@ -3,7 +3,7 @@
 use crate::attach::{self, preload_path};
 use crate::elf::{PT_INTERP, Phdr};
 use crate::environment::text;
-use crate::state;
+use crate::state::{self, GUARDED};
 use crate::sys::{self, call, nr};
 use bonsai_ledger::{Process, Reason, Segment, coverage};
 use core::sync::atomic::Ordering;
@@ -28,9 +28,33 @@ pub(crate) fn note_uncovered(
     Some((entry, before))
 }
 
+/// Whether the loader will be able to open the interposer: a process that has changed
+/// its user, or its root, may not reach it any more.
+pub(crate) fn library_opens() -> bool {
+    const EACCES: isize = -13;
+    const ENOENT: isize = -2;
+    let ask = |number: usize| {
+        // R_OK and AT_EACCESS.
+        // SAFETY: the path is a C string; asks only.
+        unsafe { call!(number, AT_FDCWD, preload_path().as_ptr(), 4, 0x200) }
+    };
+    // A filter may not know faccessat2; faccessat asks for the real user.
+    let mut answer = sys::ENOSYS;
+    if !GUARDED.load(Ordering::Relaxed) {
+        answer = ask(nr::FACCESSAT2);
+    }
+    if answer == sys::ENOSYS {
+        answer = ask(nr::FACCESSAT);
+    }
+    answer != EACCES && answer != ENOENT
+}
+
 /// Why the program at `path` cannot be entered; `None` if it can, or if nothing
 /// is known against it.
 fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
+    if !library_opens() {
+        return Some(Reason::NoAccess);
+    }
     // Nothing of this is worth a segmentation fault: the kernel refuses bad paths.
     let mut head = [0_u64; 128];
     let mut stat = [0_u64; 18];
@@ -43,10 +67,6 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
         call!(nr::CLOSE, fd);
         got
     };
-    // SAFETY: the library's path is a C string; R_OK is 4.
-    if unsafe { call!(nr::ACCESS, preload_path().as_ptr(), 4) } != 0 {
-        return Some(Reason::NoAccess);
-    }
     // SAFETY: any bytes will do.
     let bytes = unsafe { core::slice::from_raw_parts(head.as_ptr().cast::<u8>(), 1024) };
     let bytes = bytes.get(..usize::try_from(got).ok()?)?;
@@ -57,12 +77,17 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
     if head[2] >> 16 & 0xffff != 62 || bytes[4] != 2 {
         return Some(Reason::ForeignArch);
     }
-    // Set-user-ID and set-group-ID bits; as the user it would change to, the
-    // loader does not mind.
-    let mode = stat[3] & 0o6000;
-    let owner = (stat[3] >> 32) as u32;
-    // SAFETY: geteuid has no arguments.
-    if mode & 0o4000 != 0 && unsafe { call!(107) } != isize::try_from(owner).unwrap_or(-1) {
+    // The loader minds a user that is not the one who started the program, be it by
+    // the set-user-ID bit or from before.
+    let owner = isize::try_from((stat[3] >> 32) as u32).unwrap_or(-1);
+    // SAFETY: getuid and geteuid have no arguments.
+    let (real, effective) = unsafe { (call!(102), call!(107)) };
+    let becomes = if stat[3] & 0o4000 == 0 {
+        effective
+    } else {
+        owner
+    };
+    if becomes != real {
         return Some(Reason::SetId);
     }
     let (at, count) = (usize::try_from(head[4]).ok()?, (head[7] & 0xffff) as usize);

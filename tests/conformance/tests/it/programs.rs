@@ -235,6 +235,36 @@ fn a_set_user_id_program_runs_and_is_named() {
     named(&Probe::of(copy, &[]), "set-user-ID");
 }
 
+/// The loader would complain of a library that the new user cannot open, and loads
+/// none where a program's user is not the one who started it.
+#[test]
+fn a_program_of_another_user_runs_undisturbed_and_is_named() {
+    let test = "a_program_of_another_user_runs_undisturbed_and_is_named";
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "only root can become another user");
+        return;
+    }
+    let preload = "id -u; echo ${LD_PRELOAD-none}";
+    let nobody = ["65534", "65534", "/bin/sh", "-c", preload];
+    let half = ["65534", "0", "/usr/bin/id", "-u"];
+    for (words, lines, named) in [
+        (&nobody[..], &["65534", "none"][..], "sh, changed user"),
+        (&half, &["0"], "id, set-user-ID"),
+    ] {
+        let Some(probe) = Probe::new(test, "user", words) else {
+            return;
+        };
+        for seen in probe.same(&[]) {
+            assert_eq!(seen.lines, lines);
+            // That line and the counters: nothing of the loader's.
+            let said: Vec<&str> = seen.finished.stderr.lines().collect();
+            assert_eq!(said.len(), 2, "{}: {said:?}", seen.door);
+            let reason = format!("not covered: {named}");
+            assert!(said[0].contains(&reason), "{}: {said:?}", seen.door);
+        }
+    }
+}
+
 /// Waits until `found` gives something, at most ten seconds.
 fn soon<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let from = Instant::now();
