@@ -63,14 +63,27 @@ pub(crate) struct IoVec {
 
 /// `struct msghdr`.
 #[repr(C)]
-struct MsgHdr {
+pub(crate) struct MsgHdr {
     name: usize,
     name_len: u64,
-    iov: *const IoVec,
-    iov_len: usize,
+    pub(crate) iov: *const IoVec,
+    pub(crate) iov_len: usize,
     control: usize,
     control_len: usize,
     flags: u64,
+}
+
+impl MsgHdr {
+    /// Bytes alone, without an address or anything beside them.
+    pub(crate) const PLAIN: Self = Self {
+        name: 0,
+        name_len: 0,
+        iov: core::ptr::null(),
+        iov_len: 0,
+        control: 0,
+        control_len: 0,
+        flags: 0,
+    };
 }
 
 /// `struct mmsghdr`.
@@ -150,6 +163,40 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
             })
         }
         Len::None => 0,
+    }
+}
+
+/// The vectors of a call for which [`asked`] has found some bytes.
+pub(crate) fn list(call: CallId, args: &Args) -> Option<&'static [IoVec]> {
+    let (at, count) = match len_of(call) {
+        Len::Vec(at, count) => (
+            args.a[usize::from(at) % 6] as *const IoVec,
+            args.a[usize::from(count) % 6],
+        ),
+        Len::Msg => {
+            // SAFETY: found readable.
+            let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
+            (msg.iov, msg.iov_len)
+        }
+        _ => return None,
+    };
+    // SAFETY: found readable.
+    Some(unsafe { core::slice::from_raw_parts(at, count) })
+}
+
+/// `MSG_OOB`, `MSG_ZEROCOPY` and `MSG_FASTOPEN`: said of a call, not of its bytes.
+const OF_THE_CALL: usize = 0x2400_0001;
+
+/// Whether a call sends nothing but bytes. What goes with them goes once.
+pub(crate) fn sends_bytes_alone(call: CallId, args: &Args) -> bool {
+    match call {
+        calls::SENDTO => args.a[3] & OF_THE_CALL == 0,
+        calls::SENDMSG => {
+            // SAFETY: `asked` has found it readable.
+            let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
+            args.a[2] & OF_THE_CALL == 0 && msg.name == 0 && msg.control_len == 0
+        }
+        _ => true,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The slow path: everything that is not a lease and a system call.
 
-use crate::amount::{self, Args, IoVec, Len};
+use crate::amount::{self, Args, IoVec, Len, MsgHdr};
 use crate::calls::{entry_of, first_entry};
 use crate::doors::mode;
 use crate::kind::{self, Looked};
@@ -325,15 +325,22 @@ fn bytes_out(
         return out_whole(segment, own, call, args, site, asked);
     }
     let start = *args;
+    let list = amount::list(call, &start);
     let mut vectors = [IoVec { base: 0, len: 0 }; VECTORS];
+    let mut message = MsgHdr::PLAIN;
     let mut done = 0_usize;
     loop {
         let mut part = piece.min(asked - done);
-        if let Len::Vec(at, n) = amount::len_of(call) {
-            let (used, bytes) = window(&start, at, n, done, part, &mut vectors);
+        if let Some(list) = list {
+            let (used, bytes) = window(list, done, part, &mut vectors);
             part = bytes;
-            args.a[usize::from(at) % 6] = vectors.as_ptr() as usize;
-            args.a[usize::from(n) % 6] = used;
+            if let Len::Vec(at, n) = amount::len_of(call) {
+                args.a[usize::from(at) % 6] = vectors.as_ptr() as usize;
+                args.a[usize::from(n) % 6] = used;
+            } else {
+                (message.iov, message.iov_len) = (vectors.as_ptr(), used);
+                args.a[1] = &raw const message as usize;
+            }
             if matches!(call, calls::PWRITEV | calls::PWRITEV2) {
                 args.a[3] = start.a[3].wrapping_add(done);
             }
@@ -383,17 +390,7 @@ const VECTORS: usize = 32;
 
 /// The vectors of a call from `done` bytes on, for at most `part` bytes: how many
 /// there are in `out`, and their bytes.
-fn window(
-    start: &Args,
-    at: u8,
-    n: u8,
-    done: usize,
-    part: usize,
-    out: &mut [IoVec; VECTORS],
-) -> (usize, usize) {
-    let (at, n) = (start.a[usize::from(at) % 6], start.a[usize::from(n) % 6]);
-    // SAFETY: `asked` has found these readable.
-    let all = unsafe { core::slice::from_raw_parts(at as *const IoVec, n) };
+fn window(all: &[IoVec], done: usize, part: usize, out: &mut [IoVec; VECTORS]) -> (usize, usize) {
     let (mut skip, mut used, mut bytes) = (done, 0, 0);
     for v in all {
         if skip >= v.len {
@@ -471,12 +468,13 @@ fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
         | calls::COPY_FILE_RANGE => args.a[2],
         _ => args.a[0],
     };
-    if matches!(amount::len_of(call), Len::Msg | Len::Messages | Len::None)
+    if matches!(amount::len_of(call), Len::Messages | Len::None)
         || matches!(
             call,
             calls::MQ_TIMEDSEND | calls::MSGSND | calls::TEE | calls::VMSPLICE
         )
         || matches!(call, calls::PROCESS_VM_WRITEV)
+        || !amount::sends_bytes_alone(call, args)
     {
         return false;
     }

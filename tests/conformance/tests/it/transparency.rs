@@ -128,6 +128,33 @@ fn time_limits_of_sockets_are_honoured_while_a_limit_makes_them_wait() {
     );
 }
 
+/// What is bytes alone is let through bit by bit; what is said of a call goes with all
+/// of its bytes.
+#[test]
+fn large_sends_are_divided_where_that_cannot_be_seen() {
+    let test = "large_sends_are_divided_where_that_cannot_be_seen";
+    let Some(probe) = Probe::new(test, "pieces", &[]) else {
+        return;
+    };
+    for seen in probe.same(&["send=120kB/s:burst=1kB"]) {
+        // Sixteen pieces, of which a slow reader finds several at a time.
+        assert!(
+            seen.notes["sendmsg in reads"] >= 3.0,
+            "{}: {:?}",
+            seen.door,
+            seen.notes
+        );
+        let sums = ["sendmsg", "sendto"].map(|call| seen.counters.of(call));
+        assert_eq!(
+            sums,
+            [(4, 65536 + 3 * 20000), (2, 2 * 20000)],
+            "{}",
+            seen.door
+        );
+        seen.assert_shaped(65536 + 5 * 20000, 120_000, 1000);
+    }
+}
+
 #[test]
 fn the_timer_slack_stays_the_programs() {
     let test = "the_timer_slack_stays_the_programs";
