@@ -13,6 +13,8 @@ DESTDIR ?=
 CARGO_FLAGS ?=
 # Passed on to `cargo test`, for example TEST_ARGS='-p bonsai-bucket'.
 TEST_ARGS ?=
+# Passed on to tests/transparency/run.sh, for example TRANSPARENCY_ARGS='--suite redis'.
+TRANSPARENCY_ARGS ?=
 # Passed on to `bonsai-bench run`, for example BENCH_ARGS='--quick call-cost'.
 BENCH_ARGS ?=
 
@@ -29,9 +31,9 @@ PRELOAD := --package bonsai-preload --profile preload
 
 .PHONY: help
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: deps deps-build deps-test deps-demo deps-bench
+.PHONY: deps deps-build deps-test deps-demo deps-bench deps-transparency
 deps: ## install the Debian packages that building, tests and demo need (as root; otherwise name them)
 	@scripts/deps.sh build test demo
 
@@ -48,6 +50,9 @@ deps-demo:
 deps-bench:
 	@scripts/deps.sh --optional build bench
 
+deps-transparency:
+	@scripts/deps.sh --optional build test transparency
+
 .PHONY: build
 build: deps-build ## build the program and the library into target/bonsai/
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
@@ -63,6 +68,10 @@ demo: build deps-demo ## a first look: two real servers, one of them noisy; ends
 .PHONY: test
 test: deps-test build ## run every test; the last line is: N passed, N failed, N skipped
 	@scripts/test.sh $(TEST_ARGS)
+
+.PHONY: transparency
+transparency: deps-transparency build ## run suites of other projects bare and under limits (over an hour)
+	@tests/transparency/run.sh $(TRANSPARENCY_ARGS)
 
 .PHONY: bench
 bench: deps-bench build ## run the benchmarks, side by side with the peers that are installed

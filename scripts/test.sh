@@ -23,11 +23,10 @@ read -ra flags <<<"${CARGO_FLAGS-}"
 "${CARGO:-cargo}" test "${flags[@]}" --workspace --exclude bonsai-preload --no-fail-fast "$@" \
   </dev/null 2>&1 | tee "${results[0]}" || results[1]=$?
 
-# Programs in C, run bare and under limits. They count for themselves.
-if [ -x scripts/conformance.sh ] && [ $# -eq 0 ]; then
-  results+=("$target/conformance.log" 0)
-  BONSAI_SKIP_LOG=$target/conformance-skips.log scripts/conformance.sh \
-    </dev/null 2>&1 | tee "${results[3]}" || results[4]=$?
+# Suites of others, bare and under limits. They count for themselves.
+if [ $# -eq 0 ]; then
+  results+=("$target/transparency.log" 0)
+  tests/transparency/quick.sh </dev/null 2>&1 | tee "${results[3]}" || results[4]=$?
 fi
 
 echo
