@@ -4,6 +4,7 @@
 //! - [`lookup_program`]: which file a command name means;
 //! - [`libs`]: the C library of a program, and the system call sites in it;
 //! - [`proc`]: processes, their family, counters and mappings;
+//! - [`inherit_sigpipe`]: a signal that programs get from our own caller;
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
 //!
@@ -16,8 +17,10 @@ pub mod libs;
 mod lookup;
 pub mod proc;
 mod runtime;
+mod sigpipe;
 pub mod sys;
 
 pub use error::Error;
 pub use lookup::{LookupError, lookup_program};
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
+pub use sigpipe::inherit_sigpipe;

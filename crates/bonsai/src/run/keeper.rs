@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bonsai_host::elf::Cover;
+use bonsai_host::inherit_sigpipe;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
@@ -84,6 +85,7 @@ impl Ready {
     /// # Errors
     /// A refusal with code 126 if the kernel does not execute it.
     pub(super) fn start(self, command: &mut Command, program: &Program) -> anyhow::Result<Keeper> {
+        inherit_sigpipe(command);
         let child = match command.spawn() {
             // As every shell and execvp(3) do with text that names no interpreter.
             Err(error) if is_no_exec(&error) && program.cover == Some(Cover::NotElf) => {
@@ -122,6 +124,7 @@ fn by_shell(command: &Command, program: &Program) -> Command {
             shell.env(name, value);
         }
     }
+    inherit_sigpipe(&mut shell);
     shell
 }
 

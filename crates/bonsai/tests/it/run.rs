@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, Said, signal};
@@ -231,6 +231,46 @@ fn a_name_in_use_is_refused_and_default_names_are_numbered() {
     assert!(second.wait().expect("ended").success());
     assert_eq!(first.end().code, Some(0));
     assert_eq!(place.left(), Vec::<String>::new());
+}
+
+/// Rust's runtime ignores SIGPIPE, and gives its children the default.
+#[test]
+fn sigpipe_is_as_the_caller_left_it() {
+    let Some(place) = Place::new("sigpipe_is_as_the_caller_left_it") else {
+        return;
+    };
+    // Text that names no interpreter is run by the shell, in another way.
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script");
+    std::fs::write(&script, "grep SigIgn /proc/self/status\n").expect("a file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("our own");
+    let ignored = |way: &str, bonsai: &[&str], program: &[&str]| {
+        let way = format!("{way}; exec \"$@\"");
+        let run = place.bonsai(&[] as &[&str]);
+        let output = Command::new("sh")
+            .args(["-c", &way, "sh"])
+            .args(bonsai)
+            .args(program)
+            .envs(
+                run.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .output()
+            .expect("a shell");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mask = text.trim().strip_prefix("SigIgn:").map(str::trim_start);
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        mask.unwrap_or_else(|| panic!("{output:?}"))
+    };
+    let grep = ["grep", "SigIgn", "/proc/self/status"];
+    let script = [script.to_str().expect("text")];
+    let run = [env!("CARGO_BIN_EXE_bonsai"), "run", "--"];
+    for (way, bit) in [("trap '' PIPE", 1 << 12), ("true", 0)] {
+        let bare = ignored(way, &[], &grep);
+        assert_eq!(bare & 1 << 12, bit, "{way}");
+        assert_eq!(ignored(way, &run, &grep), bare, "{way}");
+        assert_eq!(ignored(way, &run, &script), bare, "{way}, script");
+    }
 }
 
 #[test]
