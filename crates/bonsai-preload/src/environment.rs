@@ -67,11 +67,12 @@ pub(crate) unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
 }
 
 /// A copy of an environment, on the stack.
+#[repr(C)]
 struct Copy {
-    entries: [*const u8; ROOM],
     used: usize,
-    text: [u8; TEXT],
     written: usize,
+    entries: [*const u8; ROOM],
+    text: [u8; TEXT],
 }
 
 impl Copy {
@@ -96,75 +97,81 @@ impl Copy {
         }
     }
 
-    /// The array, if it and its strings have not grown beyond their room.
-    fn finished(&self) -> Option<Strings> {
-        (self.used < ROOM && self.written <= TEXT).then_some(self.entries.as_ptr())
+    /// Copies an environment with what the next program has to find in it. For a user
+    /// who cannot open the interposer it is taken out: the loader would complain.
+    /// Returns whether it is another one now, and complete.
+    ///
+    /// # Safety
+    /// `environment` is an array of C strings that ends in a null pointer, or null.
+    unsafe fn fill(&mut self, mut environment: Strings) -> bool {
+        let values = values();
+        if values.iter().any(|value| value.is_empty()) {
+            return false;
+        }
+        let opens = library_opens();
+        let mut noted = [if opens { ABSENT } else { AS_GIVEN }; NOTED];
+        // SAFETY: by the caller.
+        while let Some(entry) = unsafe { environment.as_ref() }.filter(|entry| !entry.is_null()) {
+            environment = environment.wrapping_add(1);
+            // SAFETY: by the caller.
+            let Some((i, given)) = (unsafe { variable(*entry) }) else {
+                self.push(*entry);
+                continue;
+            };
+            let (Some(value), Some(note)) = (values.get(i), noted.get_mut(i)) else {
+                continue;
+            };
+            // These are lists, but for the ledger's, which has neither colons nor blanks.
+            let mut parts = given.split(|b| *b == b':' || *b == b' ');
+            if !opens && let (0, Some(before)) = (i, without(given, value)) {
+                if !before.is_empty() {
+                    self.set(i, b"", before);
+                }
+            } else if !opens || parts.any(|part| part == *value) {
+                *note = AS_GIVEN;
+                self.push(*entry);
+            } else if i != LEDGER {
+                *note = LENGTHENED;
+                self.set(i, given, value);
+            }
+        }
+        for (i, (value, note)) in values.into_iter().zip(noted).enumerate() {
+            if note == ABSENT {
+                self.set(i, b"", value);
+            }
+        }
+        let changed = !opens || noted != [AS_GIVEN; NOTED];
+        if opens {
+            self.set(NOTED, b"", &noted);
+        }
+        changed && self.used < ROOM && self.written <= TEXT
     }
 }
 
 /// Runs `next` with an environment in which the interposer and the ledger are
-/// named: the given one where they are in it, a copy with them otherwise. For a user
-/// who cannot open the interposer it is taken out: the loader would complain.
+/// named: the given one where they are in it, a copy with them otherwise. With more
+/// than there is room for, better the environment as it is than none of it.
 ///
 /// # Safety
-/// `environment` is an array of C strings that ends in a null pointer, or null.
+/// As for [`Copy::fill`].
 #[inline(never)]
 pub(crate) unsafe fn with_environment(
     environment: Strings,
     next: &mut dyn FnMut(Strings) -> isize,
 ) -> isize {
-    let values = values();
-    if values.iter().any(|value| value.is_empty()) {
-        return next(environment);
-    }
     let mut copy = Copy {
-        entries: [core::ptr::null(); ROOM],
         used: 0,
-        text: [0; TEXT],
         written: 0,
+        entries: [core::ptr::null(); ROOM],
+        text: [0; TEXT],
     };
-    let opens = library_opens();
-    let mut noted = [if opens { ABSENT } else { AS_GIVEN }; NOTED];
-    let mut rest = environment;
     // SAFETY: by the caller.
-    while let Some(entry) = unsafe { rest.as_ref() }.filter(|entry| !entry.is_null()) {
-        rest = rest.wrapping_add(1);
-        // SAFETY: by the caller.
-        let Some((i, given)) = (unsafe { variable(*entry) }) else {
-            copy.push(*entry);
-            continue;
-        };
-        let (Some(value), Some(note)) = (values.get(i), noted.get_mut(i)) else {
-            continue;
-        };
-        // These are lists, but for the ledger's, which has neither colons nor blanks.
-        let mut parts = given.split(|b| *b == b':' || *b == b' ');
-        if !opens && let (0, Some(before)) = (i, without(given, value)) {
-            if !before.is_empty() {
-                copy.set(i, b"", before);
-            }
-        } else if !opens || parts.any(|part| part == *value) {
-            *note = AS_GIVEN;
-            copy.push(*entry);
-        } else if i != LEDGER {
-            *note = LENGTHENED;
-            copy.set(i, given, value);
-        }
-    }
-    for (i, (value, note)) in values.into_iter().zip(noted).enumerate() {
-        if note == ABSENT {
-            copy.set(i, b"", value);
-        }
-    }
-    if opens && noted == [AS_GIVEN; NOTED] {
-        return next(environment);
-    }
-    if opens {
-        copy.set(NOTED, b"", &noted);
-    }
-    // With more than there is room for, better the environment as it is than none
-    // of it.
-    next(copy.finished().unwrap_or(environment))
+    let filled = unsafe { copy.fill(environment) };
+    next(if filled {
+        copy.entries.as_ptr()
+    } else {
+        environment
+    })
 }
 
 /// A list without its last element, if that is `value`.
