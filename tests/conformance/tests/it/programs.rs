@@ -75,6 +75,28 @@ fn a_program_finds_the_environment_that_it_was_given() {
     }
 }
 
+/// The program after it would be lost if it were not told of the interposer.
+#[test]
+fn a_runtime_with_its_own_exec_keeps_what_was_added() {
+    let test = "a_runtime_with_its_own_exec_keeps_what_was_added";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let program = compiler
+        .make("runtime", &["transparency/runtime.c"], &["-rdynamic"])
+        .unwrap_or_else(|error| panic!("{error}"));
+    let path = program.display().to_string();
+    let env = Path::new("/usr/bin/env").to_owned();
+    for seen in Probe::of(env, &["-i", &path]).same(&[]) {
+        assert_eq!(
+            seen.counters.of("write.other"),
+            (8, 8 * 1024),
+            "{}",
+            seen.door
+        );
+    }
+}
+
 #[test]
 fn another_preloaded_library_stays_and_works() {
     let test = "another_preloaded_library_stays_and_works";
