@@ -29,13 +29,15 @@ pub fn branch_into(text: &[u8], lo: u32, hi: u32) -> bool {
 /// `text` for all.
 ///
 /// `sites` come from [`scan`](crate::scan) of the same `text`; entries that are `None` are skipped.
+/// Those of [`moved_at`](crate::moved_at) are not removed, but from then on say that nothing before
+/// them can be moved.
 /// Guarded are the 8 bytes of a site and the instructions between the one that sets its number and
 /// the site, because a branch to one of them may bring another number.
 pub fn reject_branch_targets(text: &[u8], sites: &mut [Option<Site>]) {
     for slot in &mut *sites {
-        *slot = slot.filter(|site| {
+        *slot = slot.and_then(|site| {
             let (lo, hi) = site.guarded();
-            !short_branch_into(text, lo, hi)
+            kept(site, short_branch_into(text, lo, hi))
         });
     }
     let mut filter = Filter::new(text.len());
@@ -47,12 +49,20 @@ pub fn reject_branch_targets(text: &[u8], sites: &mut [Option<Site>]) {
             return;
         }
         for slot in &mut *sites {
-            *slot = slot.filter(|site| {
+            *slot = slot.and_then(|site| {
                 let (lo, hi) = site.guarded();
-                !(lo < target && target < hi && may_start(text, at))
+                kept(site, lo < target && target < hi && may_start(text, at))
             });
         }
     });
+}
+
+/// What is left of a site, and whether a branch leads into it.
+fn kept(mut site: Site, entered: bool) -> Option<Site> {
+    if entered {
+        site.back = 0;
+    }
+    (!entered || site.cmp == 0).then_some(site)
 }
 
 /// A set of 2^`shift`-byte pieces of the text, so that most branch targets are dismissed without a

@@ -38,6 +38,8 @@ pub(crate) struct Insn {
     len: u8,
     pub(crate) flow: Flow,
     pub(crate) eax: Eax,
+    /// Its operand or its target is given by the distance from itself.
+    pub(crate) relative: bool,
 }
 
 impl Insn {
@@ -51,6 +53,7 @@ impl Insn {
 struct Reader<'a> {
     code: &'a [u8],
     at: usize,
+    relative: bool,
 }
 
 impl Reader<'_> {
@@ -74,6 +77,7 @@ impl Reader<'_> {
         } else {
             rm
         };
+        self.relative |= mode == 0 && rm == 5;
         match mode {
             0 if base == 5 => self.skip(4)?,
             1 => self.skip(1)?,
@@ -140,7 +144,11 @@ fn writes(register: Option<u8>, width: Width) -> Eax {
 /// Decodes the instruction at the beginning of `code`; `None` if it is not a known one or is cut
 /// off.
 pub(crate) fn decode(code: &[u8]) -> Option<Insn> {
-    let mut reader = Reader { code, at: 0 };
+    let mut reader = Reader {
+        code,
+        at: 0,
+        relative: false,
+    };
     let (mut operand16, mut address32) = (false, false);
     let mut opcode = reader.byte()?;
     while let 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3 = opcode {
@@ -161,7 +169,12 @@ pub(crate) fn decode(code: &[u8]) -> Option<Insn> {
         _ => one_byte(&mut reader, opcode, rex, operand16)?,
     };
     let len = u8::try_from(reader.at).ok()?;
-    Some(Insn { len, flow, eax })
+    Some(Insn {
+        len,
+        flow,
+        eax,
+        relative: reader.relative || flow != Flow::Next,
+    })
 }
 
 /// The rest of an instruction of the one-byte opcode map.
@@ -256,7 +269,10 @@ fn extended(r: &mut Reader<'_>, opcode: u8, rex: u8, immediate: usize) -> Option
     })?;
     Some(match (opcode, operand.digit) {
         // `xabort`, `xbegin`
-        (0xc6 | 0xc7, 1..) => Eax::Lost,
+        (0xc6 | 0xc7, 1..) => {
+            r.relative = true;
+            Eax::Lost
+        }
         // `test`
         (0xf6 | 0xf7, 0 | 1) => Eax::Kept,
         // `mul`, `div` and floating point, which can store the status word in `ax`

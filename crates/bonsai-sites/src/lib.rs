@@ -18,6 +18,8 @@
 //!             +------- no branch may lead into here -------------+
 //! ```
 //!
+//! Other code makes system calls without that comparison; see [`moved_at`].
+//!
 //! # What holds for each site that is found and not rejected
 //!
 //! 1. The instruction that sets the number starts where instructions start: all ways to decode the
@@ -47,21 +49,26 @@ extern crate std;
 
 mod branch;
 mod insn;
+mod moved;
 mod notes;
 mod quick;
 mod scan;
 mod start;
 
 pub use branch::{branch_into, reject_branch_targets};
-pub use notes::build_id;
+pub use moved::{MOVED_MOST, movable, moved_at};
+pub use notes::{build_id, is_go};
 pub use quick::guess;
-pub use scan::{Scan, scan};
+pub use scan::{Scan, find_syscall, scan};
 
 /// Length in bytes of a site: the `syscall` and the comparison after it.
 pub const SITE_LEN: usize = 8;
 
 /// How many bytes before a site the instruction that sets its number may start at most.
 pub const MAX_BACK: u8 = 48;
+
+/// The number of a site that is not known.
+pub const ANY: u16 = u16::MAX;
 
 /// System call numbers from here on are not believed: x86-64 Linux has fewer than 500.
 pub const NR_END: u16 = 1024;
@@ -71,23 +78,24 @@ pub const NR_END: u16 = 1024;
 pub struct Site {
     /// Offset in bytes of the `0f 05` in the scanned slice.
     pub offset: u32,
-    /// The system call number, below [`NR_END`].
+    /// The system call number, below [`NR_END`]; of a moved site possibly [`ANY`].
     pub nr: u16,
     /// Distance in bytes from the start of the instruction that sets the number to `offset`, at
-    /// most [`MAX_BACK`].
+    /// most [`MAX_BACK`]; of a moved site, from the start of what is moved.
     pub back: u8,
     /// What `rax` is compared with after the call: -4096 (the error branch is `ja`) or -4095
-    /// (`jae`).
+    /// (`jae`). 0 for a site of [`moved_at`].
     pub cmp: i32,
 }
 
 impl Site {
     /// The open interval that no branch may lead into: behind the start of the number-setting
-    /// instruction and before the end of the comparison.
+    /// instruction, or of what is moved, and before the end of the comparison, or of the `syscall`.
     fn guarded(&self) -> (u32, u32) {
+        let len = if self.cmp == 0 { 2 } else { 8 };
         (
             self.offset.saturating_sub(u32::from(self.back)),
-            self.offset.saturating_add(8),
+            self.offset.saturating_add(len),
         )
     }
 }

@@ -2,6 +2,8 @@
 
 /// `n_type` of the note that holds the build identifier (`elf.h`).
 const NT_GNU_BUILD_ID: u32 = 3;
+/// `n_type` of the note that the Go linker writes.
+const NT_GO_BUILD_ID: u32 = 4;
 /// `n_namesz`, `n_descsz` and `n_type`, each 4 bytes.
 const HEADER: usize = 12;
 
@@ -11,18 +13,29 @@ const HEADER: usize = 12;
 /// before it are damaged.
 #[must_use]
 pub fn build_id(notes: &[u8]) -> Option<&[u8]> {
+    find(notes, NT_GNU_BUILD_ID, b"GNU\0").filter(|id| !id.is_empty())
+}
+
+/// Whether the contents of a `PT_NOTE` segment say that the Go toolchain made it: code that runs on
+/// stacks of a few kilobytes, with no room for anybody else.
+#[must_use]
+pub fn is_go(notes: &[u8]) -> bool {
+    find(notes, NT_GO_BUILD_ID, b"Go\0\0").is_some()
+}
+
+fn find<'a>(notes: &'a [u8], kind: u32, name: &[u8; 4]) -> Option<&'a [u8]> {
     let mut rest = notes;
     loop {
         let name_len = word(rest, 0)?;
         let desc_len = word(rest, 4)?;
-        let kind = word(rest, 8)?;
+        let found = word(rest, 8)?;
         let name_end = HEADER.checked_add(name_len)?;
         let desc_start = pad(name_end)?;
         let desc_end = desc_start.checked_add(desc_len)?;
-        let name = rest.get(HEADER..name_end)?;
+        let its_name = rest.get(HEADER..name_end)?;
         let desc = rest.get(desc_start..desc_end)?;
-        if kind == NT_GNU_BUILD_ID as usize && name == b"GNU\0" {
-            return (!desc.is_empty()).then_some(desc);
+        if found == kind as usize && its_name == name {
+            return Some(desc);
         }
         rest = rest.get(pad(desc_end)?..)?;
     }
@@ -69,6 +82,8 @@ mod tests {
     #[test]
     fn other_vendors_and_types_do_not_count() {
         assert_eq!(build_id(&note(b"Go\0\0", 4, b"id")), None);
+        assert!(super::is_go(&note(b"Go\0\0", 4, b"id")));
+        assert!(!super::is_go(&note(b"GNU\0", 3, b"id")));
         assert_eq!(build_id(&note(b"Go\0\0", 3, b"id")), None);
         assert_eq!(build_id(&note(b"GNU\0", 3, b"")), None);
     }

@@ -59,7 +59,8 @@ pub(crate) fn comparison(bytes: &[u8]) -> Option<i32> {
 }
 
 /// The offset of the first `0f 05` at or after `from`.
-fn find_syscall(text: &[u8], from: usize) -> Option<usize> {
+#[must_use]
+pub fn find_syscall(text: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     // Without a branch per byte, so that the compiler makes vector instructions of it.
     while let Some(block) = text
@@ -83,7 +84,7 @@ fn find_syscall(text: &[u8], from: usize) -> Option<usize> {
 
 /// The system call number at the site `at`, and how far before it the instruction that sets it
 /// starts; `None` if that is not certain.
-fn number(text: &[u8], at: usize) -> Option<(u16, u8)> {
+pub(crate) fn number(text: &[u8], at: usize) -> Option<(u16, u8)> {
     for back in 2..=MAX_BACK {
         let first = at.checked_sub(usize::from(back))?;
         let code = text.get(first..at)?;

@@ -19,15 +19,15 @@ const IO_CALLS: [u16; 32] = [
     288, 295, 296, 299, 307, 318, 326, 327, 328,
 ];
 
-const LIBC: [&str; 2] = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
+pub(crate) const LIBC: [&str; 2] = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
 const LOADER: [&str; 1] = ["/lib64/ld-linux-x86-64.so.2"];
 
 /// What a full disassembly knows about a text.
-struct Truth {
+pub(crate) struct Truth {
     /// By offset.
-    instructions: BTreeMap<u32, Instruction>,
+    pub(crate) instructions: BTreeMap<u32, Instruction>,
     /// Targets of all direct branches and calls.
-    targets: BTreeSet<u32>,
+    pub(crate) targets: BTreeSet<u32>,
 }
 
 fn read(paths: &[&str]) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn is_executable(segment: &object::Segment<'_, '_>) -> bool {
 }
 
 /// The executable segment, and the part of it that is `.text`.
-fn text(file: &[u8]) -> (Vec<u8>, std::ops::Range<u32>) {
+pub(crate) fn text(file: &[u8]) -> (Vec<u8>, std::ops::Range<u32>) {
     let object = object::File::parse(file).expect("an ELF file");
     let segment = object.segments().find(is_executable).expect("code");
     let section = object.section_by_name(".text").expect("a .text");
@@ -49,7 +49,7 @@ fn text(file: &[u8]) -> (Vec<u8>, std::ops::Range<u32>) {
     (segment.data().expect("bytes").to_vec(), start..end)
 }
 
-fn disassemble(text: &[u8], section: std::ops::Range<u32>) -> Truth {
+pub(crate) fn disassemble(text: &[u8], section: std::ops::Range<u32>) -> Truth {
     let mut truth = Truth {
         instructions: BTreeMap::new(),
         targets: BTreeSet::new(),
@@ -95,7 +95,7 @@ impl Truth {
         None
     }
 
-    fn instruction(&self, at: u32) -> Option<Code> {
+    pub(crate) fn instruction(&self, at: u32) -> Option<Code> {
         self.instructions.get(&at).map(Instruction::code)
     }
 
