@@ -62,7 +62,7 @@ fn kept(mut site: Site, entered: bool) -> Option<Site> {
     if entered {
         site.back = 0;
     }
-    (!entered || site.cmp == 0).then_some(site)
+    (!entered || site.is_moved()).then_some(site)
 }
 
 /// A set of 2^`shift`-byte pieces of the text, so that most branch targets are dismissed without a

@@ -38,7 +38,8 @@ pub(crate) struct Insn {
     len: u8,
     pub(crate) flow: Flow,
     pub(crate) eax: Eax,
-    /// Its operand or its target is given by the distance from itself.
+    /// It means something else in another place: an operand or its target is given by the distance
+    /// from itself, or execution may go on elsewhere.
     pub(crate) relative: bool,
 }
 
@@ -141,8 +142,16 @@ fn writes(register: Option<u8>, width: Width) -> Eax {
     }
 }
 
+/// The length of the instruction at the beginning of `code`, and whether it does the same wherever it
+/// stands. Apart from [`decode`], so that who asks nothing else gets no code for the rest.
+#[inline(never)]
+pub(crate) fn length(code: &[u8]) -> Option<(usize, bool)> {
+    decode(code).map(|insn| (insn.len(), !insn.relative))
+}
+
 /// Decodes the instruction at the beginning of `code`; `None` if it is not a known one or is cut
 /// off.
+#[inline]
 pub(crate) fn decode(code: &[u8]) -> Option<Insn> {
     let mut reader = Reader {
         code,

@@ -56,7 +56,7 @@ mod scan;
 mod start;
 
 pub use branch::{branch_into, reject_branch_targets};
-pub use moved::{MOVED_MOST, movable, moved_at};
+pub use moved::{MOVED_MOST, guess_moved, movable, moved_at};
 pub use notes::{build_id, is_go};
 pub use quick::guess;
 pub use scan::{Scan, find_syscall, scan};
@@ -89,15 +89,39 @@ pub struct Site {
 }
 
 impl Site {
+    /// Whether it is one of [`moved_at`].
+    #[must_use]
+    pub const fn is_moved(&self) -> bool {
+        self.cmp == 0
+    }
+
     /// The open interval that no branch may lead into: behind the start of the number-setting
     /// instruction, or of what is moved, and before the end of the comparison, or of the `syscall`.
     fn guarded(&self) -> (u32, u32) {
-        let len = if self.cmp == 0 { 2 } else { 8 };
+        let len = if self.is_moved() { 2 } else { 8 };
         (
             self.offset.saturating_sub(u32::from(self.back)),
             self.offset.saturating_add(len),
         )
     }
+}
+
+/// Whether the library in the file `name` is left as it is: it helps in debugging, and makes system
+/// calls with instructions of its own so that nobody sees them, or somebody sees exactly these.
+#[must_use]
+pub fn is_left_alone(name: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 7] = [
+        b"libbonsai",
+        b"libasan",
+        b"libtsan",
+        b"liblsan",
+        b"libubsan",
+        b"librr",
+        b"vgpreload",
+    ];
+    BEGINNINGS
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
 }
 
 /// Whether `bytes8`, read from the place of `site`, are still the 8 bytes that were found there.

@@ -12,7 +12,7 @@
 //!          +------ no branch may lead into here ---+
 //! ```
 
-use crate::insn::{Flow, decode};
+use crate::insn::length;
 use crate::scan::number;
 use crate::start::{Start, start};
 use crate::{ANY, Site};
@@ -30,12 +30,25 @@ pub const MOVED_MOST: u8 = 15;
 /// sets; another way may bring another one, so it is to be compared when the site is reached.
 #[must_use]
 pub fn moved_at(text: &[u8], at: usize) -> Option<Site> {
+    site(text, at, |text, at| number(text, at).map(|(nr, _)| nr))
+}
+
+/// Like [`moved_at`] in less code: its number is a guess.
+#[must_use]
+pub fn guess_moved(text: &[u8], at: usize) -> Option<Site> {
+    site(text, at, |text, at| {
+        crate::quick::number(text, at).map(|(nr, _)| nr)
+    })
+}
+
+#[inline]
+fn site(text: &[u8], at: usize, number: impl Fn(&[u8], usize) -> Option<u16>) -> Option<Site> {
     if !text.get(at..)?.starts_with(&[0x0f, 0x05]) || start(text, at) != Start::Always {
         return None;
     }
     Some(Site {
         offset: u32::try_from(at).ok()?,
-        nr: number(text, at).map_or(ANY, |(nr, _)| nr),
+        nr: number(text, at).unwrap_or(ANY),
         back: room(text, at).unwrap_or(0),
         cmp: 0,
     })
@@ -63,13 +76,12 @@ fn room(text: &[u8], at: usize) -> Option<u8> {
 pub fn movable(code: &[u8]) -> bool {
     let mut rest = code;
     while !rest.is_empty() {
-        let Some(insn) = decode(rest) else {
-            return false;
-        };
-        if insn.relative || insn.flow != Flow::Next || rest.starts_with(&[0x0f, 0x05]) {
-            return false;
+        match length(rest) {
+            Some((len, true)) if !rest.starts_with(&[0x0f, 0x05]) => {
+                rest = rest.get(len..).unwrap_or_default();
+            }
+            _ => return false,
         }
-        rest = rest.get(insn.len()..).unwrap_or_default();
     }
     true
 }

@@ -37,6 +37,17 @@ fn site(text: &[u8], offset: usize) -> Option<Site> {
         1 => -4095,
         _ => return None,
     };
+    let (nr, back) = number(text, offset)?;
+    Some(Site {
+        offset: u32::try_from(offset).ok()?,
+        nr,
+        back,
+        cmp,
+    })
+}
+
+/// The number, and how far before the site it is set.
+pub(crate) fn number(text: &[u8], offset: usize) -> Option<(u16, u8)> {
     let before = text.get(offset.saturating_sub(BACK)..offset)?;
     (2..=before.len()).find_map(|back| {
         let code = before.get(before.len() - back..)?;
@@ -45,12 +56,7 @@ fn site(text: &[u8], offset: usize) -> Option<Site> {
             [0x31 | 0x33, 0xc0, ..] => 0,
             _ => return None,
         };
-        Some(Site {
-            offset: u32::try_from(offset).ok()?,
-            nr,
-            back: u8::try_from(back).ok()?,
-            cmp,
-        })
+        Some((nr, u8::try_from(back).ok()?))
     })
 }
 

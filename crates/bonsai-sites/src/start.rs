@@ -3,7 +3,7 @@
 //! x86 code can be decoded from any byte on, mostly wrongly, but wrong ways fall into step with the
 //! true one after a few instructions.
 
-use crate::insn::decode;
+use crate::insn::length;
 
 /// How far before an offset [`start`] begins to decode, in bytes.
 const RUN_UP: usize = 64;
@@ -38,10 +38,10 @@ pub(crate) fn start(text: &[u8], at: usize) -> Start {
     let mut hits = [None::<bool>; RUN_UP];
     for i in (0..run_up).rev() {
         let window = text.get(first + i..).unwrap_or_default();
-        let Some(insn) = decode(window) else {
+        let Some((len, _)) = length(window) else {
             continue;
         };
-        let next = i + insn.len();
+        let next = i + len;
         let hit = match next {
             _ if next == run_up => Some(true),
             _ if next > run_up => Some(false),
