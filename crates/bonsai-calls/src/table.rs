@@ -151,4 +151,6 @@ calls! {
     CLONE "clone" 56 Count Any [Fork] None;
     EXECVE "execve" 59 Count Any [Exec] None;
     EXECVEAT "execveat" 322 Count Any [Exec] None;
+    IO_URING_SETUP "io_uring_setup" 425 Count Any [] None;
+    IO_URING_REGISTER "io_uring_register" 427 Count Any [] None;
 }

@@ -43,5 +43,6 @@ pub(crate) const fn gives_descriptor(call: CallId) -> bool {
             | calls::DUP
             | calls::DUP2
             | calls::DUP3
+            | calls::IO_URING_SETUP
     )
 }
