@@ -94,7 +94,7 @@ struct MMsgHdr {
 }
 
 /// The kernel takes at most this many vectors (`UIO_MAXIOV`).
-const MAX_VECTORS: usize = 1024;
+pub(crate) const MAX_VECTORS: usize = 1024;
 
 /// Pages found readable last, by the lowest bit of their number. A program that
 /// unmaps one and passes a pointer into it a moment later gets a fault where the
@@ -210,6 +210,30 @@ fn messages(at: usize, count: usize, mut bytes: impl FnMut(&MMsgHdr) -> usize) -
     let list = unsafe { core::slice::from_raw_parts(at as *const MMsgHdr, count) };
     list.iter()
         .fold(0_usize, |sum, m| sum.saturating_add(bytes(m)))
+}
+
+/// The messages of `sendmmsg` from number `done` of `total` on that have at most
+/// `most` bytes together, but one at least: where they begin, how many there are, and
+/// their bytes. For a call for which [`asked`] has found some.
+pub(crate) fn group(
+    args: &Args,
+    done: usize,
+    total: usize,
+    most: usize,
+    pages: &mut Pages,
+) -> (usize, usize, usize) {
+    let at = args.a[1] + done * size_of::<MMsgHdr>();
+    // SAFETY: found readable.
+    let list = unsafe { core::slice::from_raw_parts(at as *const MMsgHdr, total - done) };
+    let (mut count, mut bytes) = (0, 0_usize);
+    for m in list {
+        let next = vectors(m.hdr.iov as usize, m.hdr.iov_len, pages).saturating_add(bytes);
+        if count > 0 && next > most {
+            break;
+        }
+        (count, bytes) = (count + 1, next);
+    }
+    (at, count, bytes)
 }
 
 /// `MSG_PEEK`: what it returns stays where it is.

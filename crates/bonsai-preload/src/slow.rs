@@ -321,6 +321,9 @@ fn bytes_out(
         .get(usize::from(call))
         .map_or(u32::MAX, |e| e.piece) as usize;
     let piece = even(asked, piece);
+    if call == calls::SENDMMSG && asked > piece {
+        return messages_out(segment, own, args, site, piece);
+    }
     if asked <= piece || !splittable(call, args, looked) {
         return out_whole(segment, own, call, args, site, asked);
     }
@@ -347,16 +350,7 @@ fn bytes_out(
         } else {
             advance(args, &start, call, done, part);
         }
-        let result = if done == 0 {
-            out_whole(segment, own, call, args, site, part)
-        } else {
-            let made = own.made(call);
-            let result = out_part(segment, own, call, args, site, part, 0);
-            if own.made(call) != made {
-                uncount(own, call);
-            }
-            result
-        };
+        let result = out_next(segment, own, call, args, site, part, done == 0);
         let got = usize::try_from(result).unwrap_or(0);
         done += got;
         if got == 0 || got < part || done >= asked {
@@ -364,6 +358,52 @@ fn bytes_out(
             return finished(done, result);
         }
     }
+}
+
+/// Many messages go in groups of about a piece: each of them is one by itself, and
+/// the call says how many went.
+fn messages_out(
+    segment: &Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    piece: usize,
+) -> isize {
+    let start = *args;
+    let total = start.a[2].min(amount::MAX_VECTORS);
+    let mut done = 0_usize;
+    loop {
+        let (at, count, bytes) = amount::group(&start, done, total, piece, &mut own.readable);
+        (args.a[1], args.a[2]) = (at, count);
+        let result = out_next(segment, own, calls::SENDMMSG, args, site, bytes, done == 0);
+        let got = usize::try_from(result).unwrap_or(0);
+        done += got;
+        if got < count || done >= total {
+            *args = start;
+            return finished(done, result);
+        }
+    }
+}
+
+/// A piece of a call; only the first of them is one for a limit in calls.
+fn out_next(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    bytes: usize,
+    first: bool,
+) -> isize {
+    if first {
+        return out_whole(segment, own, call, args, site, bytes);
+    }
+    let made = own.made(call);
+    let result = out_part(segment, own, call, args, site, bytes, 0);
+    if own.made(call) != made {
+        uncount(own, call);
+    }
+    result
 }
 
 /// Vectored calls take the fast path as long as the lease is so large that their

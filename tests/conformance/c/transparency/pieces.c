@@ -144,6 +144,54 @@ static void without_copy(int way)
     raw_close(fd[1]);
 }
 
+#define MESSAGES 24
+#define LENGTH 1400
+
+/* Takes messages until there is one of a single byte; `reads` is how often none was
+ * there. */
+static void *receiving(void *at)
+{
+    struct reader *r = at;
+    static char room[LENGTH + 1];
+    for (int i = 0;; i++) {
+        long n = RAW6(SYS_recvfrom, r->fd, room, sizeof room, MSG_DONTWAIT, NULL, NULL);
+        if (n < 0) {
+            r->reads++;
+            n = RAW6(SYS_recvfrom, r->fd, room, sizeof room, 0, NULL, NULL);
+        }
+        if (n < 2)
+            return NULL;
+        r->bytes += memcmp(room, data + i, (size_t)n) ? 1000000 : n;
+    }
+}
+
+/* Messages stay whole and in their order, and the call says how many went, also if
+ * the kernel refuses one of them. */
+static void messages(int bad)
+{
+    int fd[2];
+    pthread_t thread;
+    struct iovec v[MESSAGES];
+    struct mmsghdr m[MESSAGES] = {0};
+    for (int i = 0; i < MESSAGES; i++) {
+        v[i] = (struct iovec){i == bad ? (char *)8 : data + i, (size_t)LENGTH - (size_t)i};
+        m[i].msg_hdr = (struct msghdr){.msg_iov = &v[i], .msg_iovlen = 1};
+    }
+    raw_socketpair(SOCK_DGRAM, fd);
+    struct reader r = {.fd = fd[1]};
+    pthread_create(&thread, NULL, receiving, &r);
+    int sent = sendmmsg(fd[0], m, MESSAGES, 0);
+    long lengths = 0;
+    for (int i = 0; i < MESSAGES; i++)
+        lengths += m[i].msg_len;
+    RAW6(SYS_sendto, fd[0], data, 1, 0, NULL, 0);
+    pthread_join(thread, NULL);
+    say("%d messages sent, %ld bytes of them arrived, %ld by their lengths", sent, r.bytes, lengths);
+    say("# pauses between messages %ld", r.reads);
+    raw_close(fd[0]);
+    raw_close(fd[1]);
+}
+
 int main(void)
 {
     guard(30);
@@ -156,6 +204,8 @@ int main(void)
         urgent(way);
         without_copy(way);
     }
+    messages(17);
+    messages(-1);
     say("# elapsed %ld ms", milliseconds(from));
     return 0;
 }
