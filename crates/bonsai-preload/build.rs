@@ -8,6 +8,8 @@ mod doors;
 mod pools;
 #[path = "gen/symbols.rs"]
 mod symbols;
+#[path = "gen/unwind.rs"]
+mod unwind;
 
 use std::path::Path;
 
@@ -23,6 +25,8 @@ fn main() {
         // the others is seen.
         "-Wl,-z,initfirst",
         "-Wl,--gc-sections",
+        // Functions that are alike are one.
+        "-Wl,--icf=all",
         // One mapping for what is read and run, one for what is written: each
         // costs every start of a program several microseconds.
         "-Wl,--no-rosegment",
@@ -38,6 +42,12 @@ fn main() {
     let write = |name: &str, text: String| {
         std::fs::write(Path::new(&out).join(name), text).expect("OUT_DIR is writable");
     };
+    for (name, rule) in [
+        ("in_r11.s", unwind::in_r11(0)),
+        ("in_r11_512.s", unwind::in_r11(512)),
+    ] {
+        write(name, rule);
+    }
     write(
         "doors.s",
         symbols::records() + &symbols::doors() + &doors::paths() + &doors::slots(),

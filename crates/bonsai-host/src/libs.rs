@@ -1,11 +1,14 @@
-//! The C library of a program, and the system call sites in a library.
+//! The libraries of a program, and the system call sites in them.
 
 mod cache;
+mod needed;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use bonsai_sites::{Site, build_id, reject_branch_targets, scan};
+pub use bonsai_sites::{ANY, Site, is_left_alone};
+use bonsai_sites::{build_id, find_syscall, is_go, moved_at, reject_branch_targets, scan};
+pub use needed::{find_library, libraries};
 use object::elf::{self, FileHeader64};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -59,13 +62,35 @@ pub struct Libc {
 
 /// Finds the system call sites in the 64-bit x86 library `path` that a jump may replace.
 ///
-/// Takes a few milliseconds for glibc.
+/// Only those of the form that is a C library's own. Takes a few milliseconds for glibc.
 ///
 /// # Errors
 ///
 /// [`Error::Read`] if the file cannot be read, [`Error::Damaged`] if it is not an ELF file for
 /// 64-bit x86 or is cut off.
 pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
+    sites_by(path, |text| scan(text).map(Some).collect())
+}
+
+/// Finds all system call instructions in a library that is not the C library, and what can be moved
+/// before them ([`bonsai_sites::moved_at`]); none in what Go has made.
+///
+/// # Errors
+///
+/// As [`libc_sites`].
+pub fn moved_sites(path: &Path) -> Result<LibSites, Error> {
+    sites_by(path, |text| {
+        let mut at = 0;
+        let next = std::iter::from_fn(|| {
+            let found = find_syscall(text, at)?;
+            at = found + 2;
+            Some(moved_at(text, found))
+        });
+        next.filter(Option::is_some).collect()
+    })
+}
+
+fn sites_by(path: &Path, scan: impl Fn(&[u8]) -> Vec<Option<Site>>) -> Result<LibSites, Error> {
     let file = File::open(path).map_err(|source| Error::read(path, source))?;
     let data = ReadCache::new(&file);
     let damaged = |error: object::Error| Error::damaged(path, error.to_string());
@@ -89,13 +114,17 @@ pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
         text: Vec::new(),
         sites: Vec::new(),
     };
+    let mut go = false;
     for segment in segments {
         let (file_offset, len) = segment.file_range(endian);
         let bytes = data
             .read_bytes_at(file_offset, len)
             .map_err(|()| Error::damaged(path, "it is cut off within a segment"))?;
-        if segment.p_type(endian) == elf::PT_NOTE && found.build_id.is_empty() {
-            found.build_id = build_id(bytes).unwrap_or_default().to_vec();
+        if segment.p_type(endian) == elf::PT_NOTE {
+            go |= is_go(bytes);
+            if found.build_id.is_empty() {
+                found.build_id = build_id(bytes).unwrap_or_default().to_vec();
+            }
         }
         if !loaded(&segment) || !segment.p_flags(endian).contains(elf::PF_X) {
             continue;
@@ -107,19 +136,21 @@ pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
                 "its code lies 4 GiB behind its beginning",
             ));
         };
-        found.sites.extend(sites(bytes, address));
+        found.sites.extend(sites(bytes, address, scan(bytes)));
         found.text.push(Text {
             address,
             file_offset,
             len,
         });
     }
+    if go {
+        found.sites.clear();
+    }
     found.sites.sort_by_key(|site| site.offset);
     Ok(found)
 }
 
-fn sites(text: &[u8], address: u32) -> impl Iterator<Item = Site> {
-    let mut sites: Vec<Option<Site>> = scan(text).map(Some).collect();
+fn sites(text: &[u8], address: u32, mut sites: Vec<Option<Site>>) -> impl Iterator<Item = Site> {
     reject_branch_targets(text, &mut sites);
     sites.into_iter().flatten().filter_map(move |site| {
         let offset = site.offset.checked_add(address)?;

@@ -177,7 +177,8 @@ pub struct SiteTable {
     /// The libraries, free ones with a count of 0.
     pub libs: [SiteLib; SITE_LIBS],
     /// Offset from the load base | number << 32 | (1 if the comparison is with
-    /// -4095 instead of -4096) << 48.
+    /// -4095 instead of -4096, 2 if there is none) << 48 | bytes to be moved << 50;
+    /// the number 65535 if it is not known.
     pub sites: [AtomicU64; SITES],
 }
 
@@ -212,7 +213,9 @@ pub struct Process {
     pub attach_cost_ns: AtomicU64,
     /// The file name of its program, last 40 bytes, padded with zeros.
     pub program: [AtomicU64; 5],
-    pub(crate) _pad: [AtomicU64; 7],
+    /// Sites of libraries other than libc that could not be patched.
+    pub missed: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 6],
 }
 
 /// Bits of [`Process::coverage`].

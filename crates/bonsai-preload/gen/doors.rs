@@ -2,7 +2,8 @@
 //!
 //! Registers: a system call keeps all but `rax`, `rcx` and `r11`, and the code
 //! around a patched site counts on the others, so these three are all there is.
-//! A path is entered with its site's record in `r11`. Before the call `rcx` is the
+//! A path is entered with its site's record in `r11`, or behind the first door with
+//! the place of the symbol's target in `rax`. Before the call `rcx` is the
 //! thread's state (`Own`), afterwards `r11` is the thread's page of counters and
 //! `rcx` the distance from it to the state: entry `c` of both is at `64 + 32 * c`.
 //! What has to survive the call goes to the stack.
@@ -11,6 +12,8 @@
 //! look at its lower half only.
 
 use crate::pools::{Body, POOLS, VECTORS_FROM};
+use crate::unwind;
+use bonsai_calls::CALLS;
 use std::fmt::Write;
 
 /// Offsets in `Own::entries` and `ThreadPage::counts`.
@@ -18,6 +21,9 @@ const CALLS_AT: isize = 64;
 const BYTES_AT: isize = 72;
 /// Offset of `Entry::piece`.
 const PIECE_AT: isize = 92;
+
+/// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
+const KINDS: u32 = 65_536;
 
 /// `MSG_PEEK | MSG_TRUNC | MSG_ERRQUEUE`.
 const ODD_FLAGS: u32 = 0x2022;
@@ -39,47 +45,116 @@ impl Door {
     }
 
     /// From the registers at the door to those of the call, with the record on the
-    /// stack.
-    fn enter(self) -> &'static str {
-        match self {
-            Self::First => "mov r10, rcx\nmov eax, dword ptr [r11]\npush r11\n",
-            Self::Second => {
+    /// stack; at the first door, where the number is known, what leads to it.
+    fn enter(self, nr: Option<u16>) -> String {
+        let moves = match (self, nr) {
+            (Self::First, Some(nr)) => &format!("mov r10, rcx\npush rax\nmov eax, {nr}\n"),
+            (Self::First, None) => {
+                &format!("mov r10, rcx\nmov r11, rax\n{RECORD}push r11\nmov eax, dword ptr [r11]\n")
+            }
+            (Self::Second, _) => {
                 "cmp eax, dword ptr [r11]
                  jne bonsai_second_slow
-                 lea rsp, [rsp - 128]
+                 lea rsp, [rsp - 136]
+                 .cfi_def_cfa_offset 136
                  push r11\n"
             }
+        };
+        moves.to_owned() + &self.entered()
+    }
+
+    /// For unwinders: the record is on the stack.
+    fn entered(self) -> String {
+        match self {
+            Self::First => ".cfi_def_cfa_offset 16\n".to_owned(),
+            Self::Second => unwind::on_stack(144),
+        }
+    }
+
+    /// For unwinders: the stack is the caller's.
+    fn outside(self) -> String {
+        match self {
+            Self::First => ".cfi_def_cfa_offset 8\n".to_owned(),
+            Self::Second => unwind::in_r11(0),
         }
     }
 
     /// The record back in `r11`, and the stack as it was.
-    fn leave(self) -> &'static str {
+    fn leave(self) -> String {
         match self {
-            Self::First => "pop r11\n",
-            Self::Second => "pop r11\nsub rsp, -128\n",
+            Self::First => "pop r11\n".to_owned() + &self.outside(),
+            Self::Second => {
+                "pop r11\n".to_owned()
+                    + &unwind::in_r11(136)
+                    + "lea rsp, [rsp + 136]\n.cfi_def_cfa_offset 0\n"
+            }
         }
     }
 
-    /// To the caller, with the result as it is used to it.
-    fn finish(self) -> String {
+    /// A system call, with what is in `r11` kept above the record.
+    const fn keeping_r11(self) -> &'static str {
+        match self {
+            Self::First => {
+                "push r11
+                 .cfi_def_cfa_offset 24
+                 syscall
+                 pop r11
+                 .cfi_def_cfa_offset 16\n"
+            }
+            Self::Second => {
+                "mov qword ptr [rsp + 8], r11
+                 syscall
+                 mov r11, qword ptr [rsp + 8]\n"
+            }
+        }
+    }
+
+    /// To the caller, with the result as it is used to it; then the ways out to the
+    /// slow path: `7` before the call, `8` when bytes that came in are not due yet.
+    fn finish(self, late: bool, way: &str) -> String {
         let last = match self {
             Self::First => "cmp rax, -4096\nja bonsai_failed\nret\n",
             Self::Second => "cmp rax, qword ptr [r11 + 16]\njmp qword ptr [r11 + 8]\n",
         };
-        self.leave().to_owned() + last
+        let (leave, name) = (self.leave(), self.name());
+        let late = if late {
+            format!("8: jmp bonsai_{name}_leave_late\n")
+        } else {
+            String::new()
+        };
+        let outside = self.outside();
+        format!(
+            ".cfi_remember_state\n{leave}{last}.cfi_restore_state
+             7: jmp bonsai_{name}_leave_{way}\n{late}{outside}"
+        )
     }
 
-    /// The ways out to the slow path: `7` before the call, `8` when bytes that came
-    /// in are not due yet.
-    fn ways_out(self, late: bool) -> String {
+    /// Where the ways out lead.
+    fn ways_out(self) -> String {
         let (leave, name) = (self.leave(), self.name());
-        let mut t = format!("7: {leave}jmp bonsai_{name}_slow\n");
-        if late {
-            let _ = writeln!(t, "8: {leave}jmp bonsai_{name}_late");
+        let entered = self.entered();
+        let way = |from, record, to| {
+            format!("bonsai_{name}_leave_{from}:\n{entered}{leave}{record}jmp bonsai_{name}_{to}\n")
+        };
+        match self {
+            Self::First => {
+                way("slow", RECORD, "slow")
+                    + &way("late", RECORD, "late")
+                    + &way("counted", "", "slow")
+            }
+            Self::Second => way("slow", "", "slow") + &way("late", "", "late"),
         }
-        t
     }
 }
+
+/// From the place of a symbol's target in `r11` to its record.
+const RECORD: &str = "lea rcx, [rip + bonsai_targets]
+     sub r11, rcx
+     lea rcx, [rip + bonsai_symbol_sites]
+     add r11, rcx\n";
+
+/// The section of the fast paths.
+pub(crate) const PATHS: &str = ".text.bonsai_paths";
 
 /// `rcx` = the thread's state, if its leases belong to the limits in force. Without
 /// one it is `NOBODY`, whose epoch never is.
@@ -128,7 +203,7 @@ fn moving(door: Door, body: Body, call: u8) -> String {
     // Kinds count from 1, so that 0 can say unknown.
     let kinds = by_kind(body);
     let base = 32 * isize::from(call) - if kinds { 32 } else { 0 };
-    let mut t = door.enter().to_owned();
+    let mut t = door.enter(Some(CALLS[usize::from(call)].nr));
     load_state(&mut t);
     if kinds {
         // r11 = 32 * (1 + kind)
@@ -145,11 +220,11 @@ fn moving(door: Door, body: Body, call: u8) -> String {
     }
     checks(&mut t, body, base);
     // The number may come to mean another descriptor during the call.
-    t.push_str(if kinds {
-        "push r11\nsyscall\npop r11\n"
+    t += if kinds {
+        door.keeping_r11()
     } else {
         "syscall\n"
-    });
+    };
     let _ = writeln!(
         t,
         "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
@@ -166,12 +241,12 @@ fn moving(door: Door, body: Body, call: u8) -> String {
         bytes = base + BYTES_AT,
     );
     let incoming = matches!(body, Body::In { .. });
-    t + if incoming { "js 8f\n" } else { "" } + "5: " + &door.finish() + &door.ways_out(incoming)
+    t + if incoming { "js 8f\n" } else { "" } + "5: " + &door.finish(incoming, "slow")
 }
 
 /// The fast path of all calls without bytes.
 fn counted(door: Door, body: Body) -> String {
-    let mut t = door.enter().to_owned();
+    let mut t = door.enter(None);
     load_state(&mut t);
     let _ = writeln!(
         t,
@@ -198,7 +273,14 @@ fn counted(door: Door, body: Body) -> String {
     if body == Body::CountFd {
         t.push_str("cmp rax, 65535\nja 5f\nlea r11, [rip + BONSAI_KINDS]\nmov byte ptr [r11 + rax], 0\n5:\n");
     }
-    t + &door.finish() + &door.ways_out(false)
+    t + &door.finish(
+        false,
+        if door == Door::First {
+            "counted"
+        } else {
+            "slow"
+        },
+    )
 }
 
 /// The label of a pool's fast path behind a door.
@@ -217,31 +299,36 @@ pub(crate) fn path_of(door: Door, call: Option<u8>, body: Body) -> String {
 
 /// Every fast path, once for each door.
 pub(crate) fn paths() -> String {
-    let mut text = String::from(".pushsection .text.bonsai_paths,\"ax\",@progbits\n");
-    for pool in POOLS {
-        for door in [Door::First, Door::Second] {
+    let mut text = format!(".pushsection {PATHS},\"ax\",@progbits\n");
+    for door in [Door::First, Door::Second] {
+        text.push_str(".cfi_startproc\n");
+        text += &door.ways_out();
+        for pool in POOLS {
             let name = path_of(door, pool.call, pool.body);
+            let path = match (pool.body, pool.call) {
+                (Body::Slow, _) if door == Door::Second => continue,
+                (Body::Slow, _) => {
+                    format!("mov r10, rcx\nmov r11, rax\n{RECORD}jmp bonsai_first_slow\n")
+                }
+                (body, Some(call)) => moving(door, body, call),
+                (body, None) => counted(door, body),
+            };
             if door == Door::First {
                 // Functions that are cancellation points come in here: with more
                 // than one thread they go through libc's own.
                 let _ = writeln!(
                     text,
                     "{name}_cancellable:
-                     mov rax, qword ptr [rip + BONSAI_SINGLE]
-                     cmp byte ptr [rax], 0
+                     mov r11, qword ptr [rip + BONSAI_SINGLE]
+                     cmp byte ptr [r11], 0
                      je bonsai_first_all_slow"
                 );
-            } else if pool.body != Body::Slow {
-                text.push_str(".balign 16\n");
+            } else {
+                text.push_str(".balign 8\n");
             }
-            let path = match (pool.body, pool.call) {
-                (Body::Slow, _) if door == Door::Second => continue,
-                (Body::Slow, _) => "mov r10, rcx\njmp bonsai_first_slow\n".to_owned(),
-                (body, Some(call)) => moving(door, body, call),
-                (body, None) => counted(door, body),
-            };
             let _ = writeln!(text, "{name}:\n{path}");
         }
+        text.push_str(".cfi_endproc\n");
     }
     text + ".popsection\n"
 }
@@ -254,8 +341,9 @@ pub(crate) fn slots() -> String {
          .balign 16
          .globl bonsai_slots
          .hidden bonsai_slots
-         bonsai_slots:\n",
-    );
+         bonsai_slots:
+         .cfi_startproc\n",
+    ) + &unwind::slots();
     let mut slot = 0;
     for pool in POOLS {
         let path = path_of(Door::Second, pool.call, pool.body);
@@ -269,12 +357,16 @@ pub(crate) fn slots() -> String {
         }
     }
     code + &format!(
-        ".popsection
+        ".cfi_endproc
+         .popsection
          .pushsection bonsai_tables,\"aw\",@nobits
          .balign 8
          .globl bonsai_slot_sites
          .hidden bonsai_slot_sites
          bonsai_slot_sites: .zero {}
+         .globl BONSAI_KINDS
+         .hidden BONSAI_KINDS
+         BONSAI_KINDS: .zero {KINDS}
          .popsection\n",
         24 * slot
     )

@@ -117,6 +117,7 @@ pub(crate) fn body_of(call: u8) -> Body {
             Body::CountFd
         }
         calls::ACCEPT | calls::ACCEPT4 | calls::DUP | calls::DUP2 | calls::DUP3 => Body::CountFd,
+        calls::IO_URING_SETUP => Body::CountFd,
         calls::CLOSE_RANGE | calls::EXECVE | calls::EXECVEAT => Body::Slow,
         _ if calls::CALLS[usize::from(call)].moves_bytes() => Body::Slow,
         _ => Body::Count,
@@ -125,11 +126,12 @@ pub(crate) fn body_of(call: u8) -> Body {
 
 /// The pools as a Rust table: first slot, slots, and for which entries.
 pub(crate) fn rust_table() -> String {
-    let total: usize = POOLS.iter().map(|p| p.count).sum();
+    let counted = |p: &Pool| p.call.is_none() && p.body == Body::Count;
+    let count_pool = POOLS.iter().position(counted).expect("a pool of its own");
     let mut text = format!(
-        "/// A large lease: vectored calls need not add their lengths up.\n\
+        "/// The pool of calls without bytes.\npub(crate) const COUNT_POOL: u8 = {count_pool};\n\
+         /// A large lease: vectored calls need not add their lengths up.\n\
          pub(crate) const VECTORS_FROM: u32 = {VECTORS_FROM};\n\
-         /// Slots in all.\npub(crate) const SLOTS: usize = {total};\n\
          /// How many slots each pool has.\n\
          pub(crate) static POOLS: [u8; {}] = {:?};\n\
          /// By first entry of a call: its pool.\n\
@@ -182,17 +184,17 @@ fn facts() -> String {
             shape | kinds | send | u8::from(receives) << 4 | whole
         );
     }
-    let names: String = SYMBOLS.iter().map(|s| s.name).collect();
+    // As in DT_GNU_HASH.
+    let hash = |s: &bonsai_calls::symbols::Symbol| {
+        let step = |h: u32, b: u8| h.wrapping_mul(33).wrapping_add(u32::from(b));
+        s.name.bytes().fold(5381, step)
+    };
+    let hashes: Vec<u32> = SYMBOLS.iter().map(hash).collect();
+    let distinct: std::collections::HashSet<u32> = hashes.iter().copied().collect();
+    assert_eq!(distinct.len(), hashes.len(), "two names with one hash");
     text += &format!(
-        "];\n/// The names of the symbols, one after the other.\npub(crate) static NAMES: [u8; {}] = *b{names:?};\n",
-        names.len()
+        "];\n/// The hashes of the symbols' names.\npub(crate) static HASHES: [u32; {}] = {hashes:?};\n",
+        hashes.len()
     );
-    text += &format!(
-        "/// How long each of them is.\npub(crate) static NAME_LENGTHS: [u8; {}] = [",
-        SYMBOLS.len()
-    );
-    for s in SYMBOLS {
-        text += &format!("{},", s.name.len());
-    }
-    text + "];\n"
+    text
 }

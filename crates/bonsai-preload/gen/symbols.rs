@@ -2,7 +2,7 @@
 //! its fast path. How a symbol finds out which of fast path and libc it shall use
 //! is in `src/symbols.rs`.
 
-use crate::doors::{Door, path_of};
+use crate::doors::{Door, PATHS, path_of};
 use crate::pools::{POOLS, body_of};
 use bonsai_calls::CALLS;
 use bonsai_calls::symbols::{SYMBOLS, Symbol, Thunk};
@@ -110,13 +110,15 @@ pub(crate) fn records() -> String {
     sites + ".popsection\n" + &targets + &next
 }
 
-/// Where each symbol's fast path begins, and what stands there.
+/// Where each symbol's way begins: most go to their fast path at once. In the same
+/// section as these, so that the distances are known here.
 pub(crate) fn doors() -> String {
-    let mut code = String::from(
-        ".pushsection .text.bonsai_doors,\"ax\",@progbits
+    let mut code = format!(
+        ".pushsection {PATHS},\"ax\",@progbits
          .globl bonsai_doors
          .hidden bonsai_doors
-         bonsai_doors:\n",
+         bonsai_doors:
+         .cfi_startproc\n"
     );
     let mut starts = String::from(
         ".pushsection .rodata.bonsai_door_starts,\"a\",@progbits
@@ -125,73 +127,65 @@ pub(crate) fn doors() -> String {
          .hidden bonsai_door_starts
          bonsai_door_starts:\n",
     );
-    for (k, s) in SYMBOLS.iter().enumerate() {
-        let first = first_name(s);
-        let _ = writeln!(starts, ".short bonsai_first_{} - bonsai_doors", first.name);
-        if first.name == s.name {
-            let _ = writeln!(code, "bonsai_first_{}:\n{}", s.name, door(k, s));
+    code.push_str("bonsai_first_tail: jmp bonsai_tail\n");
+    for s in SYMBOLS {
+        let (start, door) = door(s);
+        let _ = writeln!(starts, ".short {start} - bonsai_doors");
+        if let Some(door) = door {
+            let _ = writeln!(code, "{start}:\n{door}");
         }
     }
-    code + ".popsection\n" + &starts + ".popsection\n"
+    code + ".cfi_endproc\n.popsection\n" + &starts + ".popsection\n"
 }
 
-/// The first of the names that mean the same.
-fn first_name(symbol: &'static Symbol) -> &'static Symbol {
-    if matches!(symbol.thunk, Thunk::Own | Thunk::Tail | Thunk::Chk) {
-        return symbol;
-    }
-    let same = |s: &&Symbol| {
-        s.call == symbol.call && s.thunk == symbol.thunk && cancellable(s) == cancellable(symbol)
-    };
-    SYMBOLS.iter().find(same).unwrap_or(symbol)
+/// The fast path of a symbol.
+fn path(s: &Symbol) -> String {
+    let own = POOLS.iter().any(|p| p.call == Some(s.call));
+    let path = path_of(Door::First, own.then_some(s.call), body_of(s.call));
+    path + if cancellable(s) { "_cancellable" } else { "" }
 }
 
-fn door(k: usize, s: &'static Symbol) -> String {
-    let record = format!("lea r11, [rip + bonsai_symbol_sites + {}]", 8 * k);
-    let named = |name: &str| {
-        let symbol = SYMBOLS.iter().find(|s| s.name == name);
-        first_name(symbol.expect("a symbol of that name")).name
-    };
-    match s.thunk {
-        Thunk::Own => return format!("jmp bonsai_own_{}\n", s.name),
+/// From another symbol to the fast path of the one with that name.
+fn instead(name: &str) -> String {
+    let symbol = SYMBOLS.iter().find(|s| s.name == name);
+    let path = path(symbol.expect("a symbol of that name"));
+    format!("lea rax, [rip + bonsai_target_{name}]\njmp {path}\n")
+}
+
+/// Where a symbol's way begins, and what is there if it is not the fast path.
+fn door(s: &Symbol) -> (String, Option<String>) {
+    let door = match s.thunk {
+        Thunk::Plain => return (path(s), None),
         // Decided on, then libc's function runs in our place.
-        Thunk::Tail => return format!("{record}\njmp bonsai_tail\n"),
+        Thunk::Tail => return ("bonsai_first_tail".to_owned(), None),
+        Thunk::Own => format!("jmp bonsai_own_{}\n", s.name),
+        Thunk::FlagsLast => format!("mov r9, r8\nxor r8d, r8d\njmp {}\n", path(s)),
+        Thunk::Zero => {
+            let sends = s.call == bonsai_calls::SENDTO;
+            "xor r8d, r8d\nxor r9d, r9d\n".to_owned()
+                + &instead(if sends { "sendto" } else { "recvfrom" })
+        }
         // libc's fortified functions check and then call their plain ones, which
         // are patched; without patching the check is ours.
         Thunk::Chk => {
-            let length = if s.name.starts_with("__pread") {
-                "r8"
-            } else {
-                "rcx"
+            let (length, shift) = match s.name {
+                "__recv_chk" => ("rcx", "mov ecx, r8d\nxor r8d, r8d\nxor r9d, r9d\n"),
+                "__recvfrom_chk" => (
+                    "rcx",
+                    "mov ecx, r8d\nmov r8, r9\nmov r9, qword ptr [rsp + 8]\n",
+                ),
+                "__read_chk" => ("rcx", ""),
+                _ => ("r8", ""),
             };
-            let shift = match s.name {
-                "__recv_chk" => "mov ecx, r8d\n",
-                "__recvfrom_chk" => "mov ecx, r8d\nmov r8, r9\nmov r9, qword ptr [rsp + 8]\n",
-                _ => "",
+            let plain = match s.name.trim_start_matches('_').trim_end_matches("_chk") {
+                "recv" => "recvfrom",
+                plain => plain,
             };
-            let plain = named(s.name.trim_start_matches('_').trim_end_matches("_chk"));
-            return format!(
-                "cmp rdx, {length}\nja 2f\n{shift}jmp bonsai_first_{plain}\n2: {record}\njmp bonsai_real\n"
-            );
+            format!(
+                "cmp rdx, {length}\nja bonsai_check_failed\n{shift}{}",
+                instead(plain)
+            )
         }
-        Thunk::Zero => {
-            let full = if s.call == bonsai_calls::SENDTO {
-                "sendto"
-            } else {
-                "recvfrom"
-            };
-            return format!("xor r8d, r8d\nxor r9d, r9d\njmp bonsai_first_{full}\n");
-        }
-        Thunk::Plain | Thunk::FlagsLast => {}
-    }
-    let body = body_of(s.call);
-    let own = POOLS.iter().any(|p| p.call == Some(s.call));
-    let path = path_of(Door::First, own.then_some(s.call), body);
-    let shift = if s.thunk == Thunk::FlagsLast {
-        "mov r9, r8\nxor r8d, r8d\n"
-    } else {
-        ""
     };
-    let way = if cancellable(s) { "_cancellable" } else { "" };
-    format!("{shift}{record}\njmp {path}{way}\n")
+    (format!("bonsai_first_{}", s.name), Some(door))
 }

@@ -4,7 +4,9 @@ use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
 use crate::{elf, environment, patch, resolve};
-use bonsai_ledger::{FIXED_LEN, MAGIC, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags};
+use bonsai_ledger::{
+    FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
+};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[used]
@@ -220,15 +222,32 @@ pub(crate) fn registered() -> u32 {
     REGISTERED.load(Ordering::Relaxed)
 }
 
+fn dead(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH }
+}
+
+/// Says in the ledger how many sites there are now.
+pub(crate) fn recount(segment: &Segment) {
+    // In a forked child that is not in the ledger yet, that comes later.
+    if registered() == sys::getpid()
+        && let Some(entry) = segment.claim_process(registered(), dead)
+    {
+        enter_counts(entry);
+    }
+}
+
+fn enter_counts(entry: &Process) {
+    let (patched, missed) = patch::count();
+    entry.sites.store(patched, Ordering::Relaxed);
+    entry.missed.store(missed.into(), Ordering::Relaxed);
+}
+
 /// Enters the process into the ledger, once per process: also a forked child's.
 pub(crate) fn register(segment: &Segment, pid: u32) {
     if REGISTERED.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    let dead = |pid: u32| {
-        // SAFETY: signal 0 only asks.
-        unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH }
-    };
     let Some(entry) = segment.claim_process(pid, dead) else {
         return;
     };
@@ -242,7 +261,7 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     for (to, from) in entry.program.iter().zip(&PROGRAM) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    entry.sites.store(patch::count(), Ordering::Relaxed);
+    enter_counts(entry);
     entry
         .reason
         .store(REASON.load(Ordering::Relaxed), Ordering::Relaxed);

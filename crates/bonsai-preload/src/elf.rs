@@ -18,10 +18,10 @@ pub(crate) struct Phdr {
     _align: u64,
 }
 
-pub(crate) const PT_LOAD: u32 = 1;
+const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 pub(crate) const PT_INTERP: u32 = 3;
-pub(crate) const PT_NOTE: u32 = 4;
+const PT_NOTE: u32 = 4;
 
 /// `struct dl_phdr_info`, the part that every libc has.
 #[repr(C)]
@@ -89,7 +89,46 @@ impl Object {
         unsafe { core::slice::from_raw_parts(self.name, crate::sys::strlen(self.name)) }
     }
 
-    fn contains(&self, address: usize) -> bool {
+    /// Its file name without the folder.
+    pub(crate) fn file(&self) -> &[u8] {
+        let name = self.name();
+        name.rsplit(|b| *b == b'/').next().unwrap_or_default()
+    }
+
+    /// Where its lowest page is mapped.
+    pub(crate) fn start(&self) -> usize {
+        let loaded = self.headers().iter().filter(|h| h.kind == PT_LOAD);
+        let lowest = loaded.map(|h| h.address).min().unwrap_or(0);
+        self.base.wrapping_add(lowest & !4095)
+    }
+
+    /// The next segment of that kind, with one of these flags, from the number `i` on.
+    #[inline(never)]
+    fn part(&self, i: &mut usize, kind: u32, flags: u32) -> Option<&[u8]> {
+        loop {
+            let h = self.headers().get(*i)?;
+            *i += 1;
+            if h.kind == kind && h.flags & flags != 0 {
+                let at = self.base.wrapping_add(h.address);
+                // SAFETY: a mapped segment of the object.
+                return Some(unsafe { core::slice::from_raw_parts(at as *const u8, h.len) });
+            }
+        }
+    }
+
+    /// Its executable parts.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut i = 0;
+        core::iter::from_fn(move || self.part(&mut i, PT_LOAD, 1))
+    }
+
+    /// The contents of its notes.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &[u8]> {
+        let mut i = 0;
+        core::iter::from_fn(move || self.part(&mut i, PT_NOTE, 4))
+    }
+
+    pub(crate) fn contains(&self, address: usize) -> bool {
         self.headers().iter().any(|h| {
             let start = self.base.wrapping_add(h.address);
             h.kind == PT_LOAD && (start..start.wrapping_add(h.len)).contains(&address)
@@ -103,10 +142,29 @@ impl Object {
 
     /// The address of a symbol that it defines in its default version.
     fn find(&self, name: &[u8]) -> Option<usize> {
+        let symbol = self.lookup(gnu_hash(name), Some(name))?;
+        Some(self.base.wrapping_add(symbol.value))
+    }
+
+    /// The name of the symbol that it defines whose name has this hash; there is no
+    /// other one with it.
+    pub(crate) fn name_of(&self, hash: u32) -> Option<&[u8]> {
+        self.lookup(hash, None).map(|symbol| self.text(symbol))
+    }
+
+    fn text(&self, symbol: &Sym) -> &[u8] {
+        // SAFETY: a C string of the object.
+        unsafe {
+            let name = self.strings.add(symbol.name as usize);
+            core::slice::from_raw_parts(name, crate::sys::strlen(name))
+        }
+    }
+
+    #[inline(never)]
+    fn lookup(&self, hash: u32, name: Option<&[u8]>) -> Option<&Sym> {
         if self.hash.is_null() || self.symbols.is_null() || self.strings.is_null() {
             return None;
         }
-        let hash = gnu_hash(name);
         // SAFETY: the layout of a DT_GNU_HASH section, followed within its own
         // bounds; the loader has used it already.
         unsafe {
@@ -125,11 +183,15 @@ impl Object {
             let values = chains.add(buckets as usize);
             loop {
                 let value = *values.add((i - first) as usize);
-                if value | 1 == hash | 1 && self.is(i, name) {
-                    return Some(
-                        self.base
-                            .wrapping_add((*self.symbols.add(i as usize)).value),
-                    );
+                if value | 1 == hash | 1 {
+                    let symbol = &*self.symbols.add(i as usize);
+                    let same = match name {
+                        Some(name) => self.is(i, name),
+                        None => gnu_hash(self.text(symbol)) == hash,
+                    };
+                    if same {
+                        return Some(symbol);
+                    }
                 }
                 if value & 1 != 0 {
                     return None;
@@ -166,22 +228,58 @@ pub(crate) fn survey() {
     unsafe { dl_iterate_phdr(note, core::ptr::null_mut()) };
 }
 
+/// The loader's rendezvous with debuggers, as the program's `DT_DEBUG` names it; 0
+/// without.
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+
+/// The address of the loader's `struct r_debug`.
+pub(crate) fn rendezvous() -> usize {
+    DEBUG.load(Ordering::Relaxed)
+}
+
+/// What [`visit`] looks for.
+struct Visit<'a> {
+    bases: &'a [usize],
+    each: &'a mut dyn FnMut(&Object),
+}
+
+/// Calls `each` for the objects that are mapped at `bases`. Takes glibc's lock of
+/// its list of objects, which whoever maps them takes as well.
+pub(crate) fn visit(bases: &[usize], each: &mut dyn FnMut(&Object)) {
+    let mut visit = Visit { bases, each };
+    // SAFETY: `visited` keeps the contract of the callback.
+    unsafe { dl_iterate_phdr(visited, (&raw mut visit).cast()) };
+}
+
+unsafe extern "C" fn visited(info: *const Info, _: usize, data: *mut c_void) -> c_int {
+    // SAFETY: the loader's description and our own data, valid during the call.
+    let (info, visit) = unsafe { (&*info, &mut *data.cast::<Visit<'_>>()) };
+    if visit.bases.contains(&info.base) {
+        (visit.each)(&bare(info));
+    }
+    0
+}
+
+/// An object without its symbols.
+fn bare(info: &Info) -> Object {
+    Object {
+        base: info.base,
+        name: info.name.cast(),
+        headers: info.headers,
+        count: usize::from(info.count),
+        hash: core::ptr::null(),
+        symbols: core::ptr::null(),
+        strings: core::ptr::null(),
+        versions: core::ptr::null(),
+    }
+}
+
 unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int {
     let i = COUNT.load(Ordering::Relaxed);
     // SAFETY: the loader's description, valid during the call; the array is
     // written by this thread only.
     unsafe {
-        let info = &*info;
-        let mut object = Object {
-            base: info.base,
-            name: info.name.cast(),
-            headers: info.headers,
-            count: usize::from(info.count),
-            hash: core::ptr::null(),
-            symbols: core::ptr::null(),
-            strings: core::ptr::null(),
-            versions: core::ptr::null(),
-        };
+        let mut object = bare(&*info);
         let dynamic = object
             .headers()
             .iter()
@@ -199,6 +297,8 @@ unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int 
                 };
                 match tag {
                     5 => object.strings = at as *const u8,
+                    // The program's only; other objects have none.
+                    21 if value != 0 => DEBUG.store(value, Ordering::Relaxed),
                     6 => object.symbols = at as *const Sym,
                     0x6fff_fef5 => object.hash = at as *const u32,
                     0x6fff_fff0 => object.versions = at as *const u16,
@@ -246,7 +346,6 @@ pub(crate) fn first_definition(name: &[u8]) -> Option<usize> {
 
 /// Whether the object is libc itself.
 pub(crate) fn is_libc(object: &Object) -> bool {
-    let name = object.name();
-    let file = name.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let file = object.file();
     file.starts_with(b"libc.so") || file.starts_with(b"ld-musl") || file.starts_with(b"libc-2.")
 }

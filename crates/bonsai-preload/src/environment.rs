@@ -57,7 +57,6 @@ unsafe fn variable<'a>(entry: *const u8) -> Option<(usize, &'a [u8])> {
 
 /// # Safety
 /// `at` is a C string or null.
-#[inline(never)]
 pub(crate) unsafe fn text<'a>(at: *const u8) -> &'a [u8] {
     if at.is_null() {
         return &[];
@@ -154,7 +153,6 @@ impl Copy {
 ///
 /// # Safety
 /// As for [`Copy::fill`].
-#[inline(never)]
 pub(crate) unsafe fn with_environment(
     environment: Strings,
     next: &mut dyn FnMut(Strings) -> isize,

@@ -3,30 +3,21 @@
 //! looked up again in the slow path now and then, so that a change that went unseen
 //! heals.
 
-use crate::sys::{call, nr};
+use crate::sys::{call, nr, place};
 use bonsai_calls::Fd;
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-/// Descriptors with a remembered kind; those above are looked up at every call.
+/// Descriptors with a remembered kind; those above are looked up at every call. The
+/// array is with the slots' records (`gen/doors.rs`).
 pub(crate) const KINDS: usize = 65_536;
 
-unsafe extern "C" {
-    /// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
-    /// 2 for a socket, 3 for anything else.
-    safe static BONSAI_KINDS: [AtomicU8; KINDS];
+/// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
+/// 2 for a socket, 3 for anything else.
+fn kinds() -> &'static [AtomicU8; KINDS] {
+    let kinds = place!("BONSAI_KINDS") as *const _;
+    // SAFETY: so long, zero at first, and there for good.
+    unsafe { &*kinds }
 }
-
-// In a section behind all others, as the records of slots are, so that what every
-// start writes shares as few pages as it can.
-global_asm!(
-    ".pushsection bonsai_tables,\"aw\",@nobits",
-    ".globl BONSAI_KINDS",
-    ".hidden BONSAI_KINDS",
-    "BONSAI_KINDS: .zero {kinds}",
-    ".popsection",
-    kinds = const KINDS,
-);
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFSOCK: u32 = 0o140_000;
@@ -71,7 +62,7 @@ pub(crate) fn look(fd: usize) -> Looked {
 
 /// What is remembered of a descriptor.
 pub(crate) fn known(fd: usize) -> Option<Fd> {
-    match BONSAI_KINDS.get(fd & 0xffff_ffff)?.load(Ordering::Relaxed) / 32 {
+    match kinds().get(fd & 0xffff_ffff)?.load(Ordering::Relaxed) / 32 {
         1 => Some(Fd::File),
         2 => Some(Fd::Socket),
         3 => Some(Fd::Other),
@@ -80,14 +71,14 @@ pub(crate) fn known(fd: usize) -> Option<Fd> {
 }
 
 fn remember(fd: usize, kind: Fd) {
-    if let Some(known) = BONSAI_KINDS.get(fd & 0xffff_ffff) {
+    if let Some(known) = kinds().get(fd & 0xffff_ffff) {
         known.store(32 * (1 + offset(kind)), Ordering::Relaxed);
     }
 }
 
 /// The number is about to mean something else.
 pub(crate) fn forget(fd: usize) {
-    if let Some(known) = BONSAI_KINDS.get(fd & 0xffff_ffff) {
+    if let Some(known) = kinds().get(fd & 0xffff_ffff) {
         known.store(0, Ordering::Relaxed);
     }
 }
@@ -95,7 +86,7 @@ pub(crate) fn forget(fd: usize) {
 /// All numbers from `first` to `last`.
 pub(crate) fn forget_range(first: usize, last: usize) {
     let last = last.min(KINDS - 1);
-    for known in BONSAI_KINDS.get(first..=last).unwrap_or_default() {
+    for known in kinds().get(first..=last).unwrap_or_default() {
         known.store(0, Ordering::Relaxed);
     }
 }

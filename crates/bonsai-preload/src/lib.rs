@@ -30,8 +30,9 @@
 //! relocated at every start.
 //!
 //! # Limits
-//! x86-64, glibc or musl. System calls made by other instructions than libc's
-//! (static programs, Go, inline assembly, io_uring) are not seen.
+//! x86-64, glibc or musl. Of system calls made by other instructions than libc's,
+//! those of libraries are seen that were looked through (`moved`, `loaded`); static
+//! programs, Go, and what a program writes as it runs are not.
 #![no_std]
 // An interposer is made of raw system calls, thread-pointer accesses and
 // patched instructions. Every block states its reason.
@@ -47,6 +48,8 @@ mod environment;
 mod exec;
 mod indirect;
 mod kind;
+mod loaded;
+mod moved;
 mod patch;
 mod pay;
 mod resolve;

@@ -6,7 +6,7 @@ use crate::elf;
 use crate::patch;
 use crate::slots::{self, SYMBOLS, Site, flag};
 use crate::state;
-use crate::sys;
+use crate::sys::{self, place};
 use bonsai_calls as calls;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
@@ -16,11 +16,10 @@ pub(crate) static BONSAI_SINGLE: AtomicPtr<AtomicU8> =
     AtomicPtr::new((&raw const UNKNOWN).cast_mut());
 static UNKNOWN: AtomicU8 = AtomicU8::new(0);
 
-unsafe extern "C" {
-    static bonsai_targets: [AtomicUsize; SYMBOLS];
-    static bonsai_symbol_next: [AtomicUsize; SYMBOLS];
-    static bonsai_doors: u8;
-    static bonsai_door_starts: [u16; SYMBOLS];
+/// A table of the assembly with a word for each symbol.
+fn word(table: usize, symbol: u8) -> Option<&'static AtomicUsize> {
+    // SAFETY: so long, zero at first, and there for good.
+    unsafe { (*(table as *const [AtomicUsize; SYMBOLS])).get(usize::from(symbol)) }
 }
 
 /// Finds libc's thread indicator. At start-up.
@@ -37,18 +36,16 @@ pub(crate) fn single_threaded() -> bool {
 }
 
 /// The fast path of a symbol.
-fn first_door(symbol: usize) -> usize {
-    // SAFETY: offsets from the first of them, one for each symbol.
-    unsafe {
-        let start = bonsai_door_starts.get(symbol).copied().unwrap_or(0);
-        &raw const bonsai_doors as usize + usize::from(start)
-    }
+fn first_door(symbol: u8) -> usize {
+    let starts = place!("bonsai_door_starts") as *const [u16; SYMBOLS];
+    // SAFETY: distances from the first of them, one for each symbol.
+    let start = unsafe { (*starts).get(usize::from(symbol)) };
+    place!("bonsai_doors") + usize::from(start.copied().unwrap_or(0))
 }
 
 /// The next definition of a symbol behind ours; its fast path if there is none.
 pub(crate) fn real(site: &Site) -> usize {
-    // SAFETY: one word for each symbol.
-    let Some(next) = (unsafe { bonsai_symbol_next.get(usize::from(site.symbol)) }) else {
+    let Some(next) = word(place!("bonsai_symbol_next"), site.symbol) else {
         return 0;
     };
     let known = next.load(Ordering::Relaxed);
@@ -67,7 +64,7 @@ pub(crate) fn real(site: &Site) -> usize {
 pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
     match real(site) {
         // Not found before the libraries have been looked at.
-        0 => first_door(usize::from(site.symbol)),
+        0 => first_door(site.symbol),
         at => at,
     }
 }
@@ -77,17 +74,13 @@ pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
 /// # Safety
 /// From `bonsai_find` only.
 pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
-    let index = usize::from(site.symbol);
-    let door = first_door(index);
-    let Some(name) = slots::symbol(site.symbol) else {
-        return door;
-    };
+    let door = first_door(site.symbol);
     if !crate::attach::done() {
         // Too early to say; ask again at the next call.
         state::too_early();
         return door;
     }
-    let next = elf::next_definition(name);
+    let next = slots::symbol(site.symbol).and_then(elf::next_definition);
     let target = match next {
         None => door,
         Some((at, _)) if state::segment().is_none() => at,
@@ -96,8 +89,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
         Some((at, _)) if stays_with_libc(site) => at,
         Some(_) => door,
     };
-    // SAFETY: one word for each symbol.
-    if let Some(word) = unsafe { bonsai_targets.get(index) } {
+    if let Some(word) = word(place!("bonsai_targets"), site.symbol) {
         word.store(target, Ordering::Relaxed);
     }
     target

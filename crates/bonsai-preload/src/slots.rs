@@ -1,5 +1,7 @@
 //! The records of fast paths, and the slots that patched sites jump to.
 
+use crate::elf;
+use crate::sys::place;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,11 +31,12 @@ impl Site {
 /// What the slot of a patched site knows beyond that. Written once, before
 /// anything can jump to it.
 #[repr(C)]
-struct Slot {
+pub(crate) struct Slot {
     site: Site,
     /// Where to go on.
     ret: usize,
-    /// What the patched instruction compared the result with.
+    /// What the patched instruction compared the result with; of a moved site,
+    /// whether its call has no bytes and takes the shared fast path.
     cmp: usize,
 }
 
@@ -50,6 +53,29 @@ pub(crate) mod flag {
     pub(crate) const OWN: u8 = 8;
     /// libc's own function runs after the decision.
     pub(crate) const TAIL: u8 = 16;
+}
+
+impl Slot {
+    const fn new(call: u8, nr: u32, flags: u8, ret: usize, cmp: usize) -> Self {
+        Self {
+            site: Site {
+                nr,
+                offset: 32 * call as u16,
+                flags,
+                symbol: 0,
+            },
+            ret,
+            cmp,
+        }
+    }
+
+    /// The record of a moved site, whose call may have another number than `nr`.
+    pub(crate) fn moved(call: u8, nr: u32, ret: usize) -> Self {
+        let pool = POOL_OF.get(usize::from(call));
+        // Nothing is compared there: whether the shared fast path does.
+        let counted = usize::from(pool == Some(&COUNT_POOL));
+        Self::new(call, nr, 0, ret, counted)
+    }
 }
 
 /// Memory written before other threads exist.
@@ -71,11 +97,6 @@ impl<T> Early<T> {
 /// The length of a slot's code.
 const SLOT: usize = 12;
 
-unsafe extern "C" {
-    static bonsai_slot_sites: [Early<Slot>; SLOTS];
-    static bonsai_slots: [[u8; SLOT]; SLOTS];
-}
-
 /// Slots given out of each pool.
 static USED: [AtomicU8; POOLS.len()] = [const { AtomicU8::new(0) }; POOLS.len()];
 
@@ -91,25 +112,13 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
     }
     used.store(i + 1, Ordering::Relaxed);
     let slot = sum(before) + usize::from(i);
-    // SAFETY: within the array; only this thread exists, and nothing jumps here yet.
-    unsafe {
-        let sites = (&raw const bonsai_slot_sites).cast::<Slot>().cast_mut();
-        sites.add(slot).write(Slot {
-            site: Site {
-                nr,
-                offset: 32 * u16::from(call),
-                flags: flag::SLOT,
-                symbol: 0,
-            },
-            ret,
-            #[expect(
-                clippy::cast_sign_loss,
-                reason = "sign-extended to 64 bits, as cmp does"
-            )]
-            cmp: cmp as isize as usize,
-        });
-        Some(&raw const bonsai_slots as usize + SLOT * slot)
-    }
+    let sites = place!("bonsai_slot_sites") as *mut Slot;
+    // Sign-extended to 64 bits, as cmp does.
+    let cmp = (cmp as isize).cast_unsigned();
+    let record = Slot::new(call, nr, flag::SLOT, ret, cmp);
+    // SAFETY: within the array, and nothing jumps here yet.
+    unsafe { sites.add(slot).write(record) };
+    Some(place!("bonsai_slots") + SLOT * slot)
 }
 
 fn sum(lengths: &[u8]) -> usize {
@@ -117,7 +126,7 @@ fn sum(lengths: &[u8]) -> usize {
 }
 
 /// How many symbols there are.
-pub(crate) const SYMBOLS: usize = NAME_LENGTHS.len();
+pub(crate) const SYMBOLS: usize = HASHES.len();
 
 /// What [`FACTS`] says of an entry.
 pub(crate) mod fact {
@@ -140,9 +149,7 @@ pub(crate) fn facts(call: u8) -> u8 {
     FACTS.get(usize::from(call)).copied().unwrap_or(0)
 }
 
-/// The name of a symbol.
+/// The name of a symbol, which stands in our own symbol table.
 pub(crate) fn symbol(number: u8) -> Option<&'static [u8]> {
-    let (before, rest) = NAME_LENGTHS.split_at_checked(usize::from(number))?;
-    let start = sum(before);
-    NAMES.get(start..start + usize::from(*rest.first()?))
+    elf::ours()?.name_of(*HASHES.get(usize::from(number))?)
 }

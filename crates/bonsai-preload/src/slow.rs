@@ -562,7 +562,7 @@ pub(crate) extern "C" fn bonsai_before_fork(number: usize) {
 /// # Safety
 /// From `bonsai_tail` only.
 pub(crate) unsafe extern "C" fn bonsai_before(site: &Site, saved: &[usize; 7]) -> usize {
-    // Pushed in the order rdi, rsi, rdx, rcx, r8, r9, r10.
+    // Pushed in the order rdi, rsi, rdx, rcx, r8, r9, and the record.
     let args = Args {
         a: [saved[6], saved[5], saved[4], saved[3], saved[2], saved[1]],
         nr: site.nr as usize,

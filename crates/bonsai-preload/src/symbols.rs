@@ -34,13 +34,13 @@ macro_rules! exported {
             #[unsafe(naked)]
             unsafe extern "C" fn $name() {
                 core::arch::naked_asm!(
-                    concat!("mov r11, qword ptr [rip + bonsai_target_", stringify!($name), "]"),
-                    "test r11, r11",
-                    "jz 2f",
-                    "jmp r11",
-                    "2: mov al, {number}",
-                    "jmp bonsai_find",
-                    number = const number(stringify!($name).as_bytes()),
+                    // Where the target is says which symbol it is. The lowest byte of
+                    // rax tells variadic functions whether there may be vector
+                    // arguments: too many is no harm.
+                    concat!("lea rax, [rip + bonsai_target_", stringify!($name), "]"),
+                    "cmp qword ptr [rax], 0",
+                    "jz bonsai_find",
+                    "jmp qword ptr [rax]",
                 )
             }
         )*)*

@@ -121,12 +121,28 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// The address of what the assembly defines. A declaration would lead through the
+/// global offset table, with an entry and a relocation at each start.
+macro_rules! place {
+    ($name:literal) => {{
+        let at: usize;
+        // SAFETY: computes an address.
+        unsafe {
+            core::arch::asm!(concat!("lea {at}, [rip + ", $name, "]"), at = out(reg) at,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        at
+    }};
+}
+pub(crate) use place;
+
 pub(crate) mod nr {
     pub(crate) const OPEN: usize = 2;
     pub(crate) const CLOSE: usize = 3;
     pub(crate) const FSTAT: usize = 5;
     pub(crate) const MMAP: usize = 9;
     pub(crate) const MPROTECT: usize = 10;
+    pub(crate) const MUNMAP: usize = 11;
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;

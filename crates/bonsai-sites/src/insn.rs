@@ -142,16 +142,8 @@ fn writes(register: Option<u8>, width: Width) -> Eax {
     }
 }
 
-/// The length of the instruction at the beginning of `code`, and whether it does the same wherever it
-/// stands. Apart from [`decode`], so that who asks nothing else gets no code for the rest.
-#[inline(never)]
-pub(crate) fn length(code: &[u8]) -> Option<(usize, bool)> {
-    decode(code).map(|insn| (insn.len(), !insn.relative))
-}
-
 /// Decodes the instruction at the beginning of `code`; `None` if it is not a known one or is cut
 /// off.
-#[inline]
 pub(crate) fn decode(code: &[u8]) -> Option<Insn> {
     let mut reader = Reader {
         code,
@@ -439,5 +431,8 @@ fn vector(r: &mut Reader<'_>, prefix: u8) -> Option<(Flow, Eax)> {
     Some((Flow::Next, Eax::Lost))
 }
 
+mod length;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use length::length;

@@ -7,36 +7,12 @@ use crate::Site;
 /// How far back the number is looked for.
 const BACK: usize = 32;
 
-/// Sites whose number is guessed: the nearest `mov $imm32,%eax` with a small
-/// number, or `xor %eax,%eax`, in the 32 bytes before the `syscall`. Jumps into a
-/// site are not looked for; see [`crate::reject_branch_targets`].
-pub fn guess(text: &[u8]) -> impl Iterator<Item = Site> + '_ {
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        loop {
-            let rest = text.get(at..)?;
-            let found = rest.windows(8).position(|w| {
-                w[0] == 0x0f
-                    && w[1] == 0x05
-                    && w[2] == 0x48
-                    && w[3] == 0x3d
-                    && w[5..] == [0xf0, 0xff, 0xff]
-            })?;
-            let offset = at + found;
-            at = offset + 8;
-            if let Some(site) = site(text, offset) {
-                return Some(site);
-            }
-        }
-    })
-}
-
-fn site(text: &[u8], offset: usize) -> Option<Site> {
-    let cmp = match text.get(offset + 4)? {
-        0 => -4096,
-        1 => -4095,
-        _ => return None,
-    };
+/// The site of the `syscall` instruction at `offset`, its number guessed: the nearest
+/// `mov $imm32,%eax` with a small number, or `xor %eax,%eax`, in the 32 bytes before.
+/// Jumps into a site are not looked for; see [`crate::reject_branch_targets`].
+#[must_use]
+pub fn guess_at(text: &[u8], offset: usize) -> Option<Site> {
+    let cmp = crate::scan::comparison(text.get(offset..offset.checked_add(8)?)?)?;
     let (nr, back) = number(text, offset)?;
     Some(Site {
         offset: u32::try_from(offset).ok()?,
@@ -62,8 +38,19 @@ pub(crate) fn number(text: &[u8], offset: usize) -> Option<(u16, u8)> {
 
 #[cfg(test)]
 mod tests {
-    use super::guess;
+    use super::guess_at;
+    use crate::{Site, find_syscall};
     use std::vec::Vec;
+
+    fn guess(text: &[u8]) -> Vec<Site> {
+        let mut at = 0;
+        let next = core::iter::from_fn(|| {
+            let found = find_syscall(text, at)?;
+            at = found + 2;
+            Some(guess_at(text, found))
+        });
+        next.flatten().collect()
+    }
 
     #[test]
     fn finds_what_the_careful_search_finds_in_libc() {
@@ -71,7 +58,7 @@ mod tests {
             return;
         };
         let careful: Vec<_> = crate::scan(&file).collect();
-        let guessed: Vec<_> = guess(&file).collect();
+        let guessed = guess(&file);
         assert!(careful.len() > 300);
         for site in &careful {
             let same = guessed.iter().find(|g| g.offset == site.offset);
@@ -81,14 +68,11 @@ mod tests {
 
     #[test]
     fn a_site_without_a_number_is_left_out() {
-        assert_eq!(
-            guess(&[0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]).count(),
-            0
-        );
+        assert_eq!(guess(&[0x0f, 0x05, 0x48, 0x3d, 0, 0xf0, 0xff, 0xff]), []);
         let code = [
             0xb8, 1, 0, 0, 0, 0x0f, 0x05, 0x48, 0x3d, 1, 0xf0, 0xff, 0xff,
         ];
-        let sites: Vec<_> = guess(&code).collect();
+        let sites = guess(&code);
         assert_eq!((sites[0].nr, sites[0].offset, sites[0].cmp), (1, 5, -4095));
     }
 }

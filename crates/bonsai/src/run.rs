@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::keeper::{Keeper, Ready};
 use self::program::Program;
-pub(crate) use self::sites::is_wanted;
+pub(crate) use self::sites::{is_wanted, is_worth_entering};
 use crate::cli::Run;
 use crate::library::{self, LEDGER_VARIABLE};
 use crate::limits::{self, Limit};
@@ -150,7 +150,8 @@ impl Plan {
                 .fetch_or(flags::NO_PATCH, Ordering::Relaxed);
         } else {
             let runtime = service.folder.parent().unwrap_or(&service.folder);
-            sites::store(&ledger, self.program.loader(), runtime);
+            let (loader, file) = (self.program.loader(), self.program.file());
+            sites::store(&ledger, loader, file, runtime);
         }
         let set: Vec<Limit> = self
             .limits

@@ -213,13 +213,17 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
         } else {
             ""
         };
+        let missed = match process.sites_missed {
+            0 => String::new(),
+            n => format!(", {n} calls of libraries unseen"),
+        };
         rows.add_row([
             process.pid.to_string(),
             process.program.clone(),
             process.threads.to_string(),
             process.calls.to_string(),
             bonsai_units::Bytes(process.bytes).human(),
-            format!("{}{guarded}{reason}", process.covered.about()),
+            format!("{}{missed}{guarded}{reason}", process.covered.about()),
         ]);
     }
     let mut text = finish(&rows);

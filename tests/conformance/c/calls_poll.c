@@ -318,3 +318,51 @@ static void ring_errors(struct run *r)
 
 CASE(syscall_io_uring_enter, .symbol = "syscall", .entry = "io_uring_enter", .ops = 24, .setup = ring,
      .op = ring_op, .errors = ring_errors, .finish = close_all);
+
+static long ring_setup_op(struct run *r, unsigned i)
+{
+    struct io_uring_params params = {0};
+    errno = ERRNO_CANARY;
+    long fd = syscall(SYS_io_uring_setup, 4, &params);
+    CHECK(r, fd >= 0 && errno == ERRNO_CANARY && params.sq_entries == 4);
+    mix(r, i, params.cq_entries);
+    RAW1(SYS_close, fd);
+    return 0;
+}
+
+static void ring_setup_errors(struct run *r)
+{
+    struct io_uring_params params = {0};
+    EXPECT(r, "io_uring_setup", EINVAL, syscall(SYS_io_uring_setup, 0, &params));
+    EXPECT(r, "io_uring_setup", EFAULT, syscall(SYS_io_uring_setup, 4, NOWHERE));
+}
+
+CASE(syscall_io_uring_setup, .symbol = "syscall", .entry = "io_uring_setup", .ops = 24, .setup = ring,
+     .op = ring_setup_op, .errors = ring_setup_errors, .finish = close_all);
+
+/* A descriptor for events is registered, and taken away again unseen. */
+static long ring_register_op(struct run *r, unsigned i)
+{
+    errno = ERRNO_CANARY;
+    CHECK(r, syscall(SYS_io_uring_register, r->fd[0], IORING_REGISTER_EVENTFD, &r->fd[1], 1) == 0);
+    CHECK(r, errno == ERRNO_CANARY);
+    CHECK(r, RAW4(SYS_io_uring_register, r->fd[0], IORING_UNREGISTER_EVENTFD, 0, 0) == 0);
+    mix(r, i, 1);
+    return 0;
+}
+
+static void ring_and_events(struct run *r)
+{
+    ring(r);
+    if (!r->skip)
+        r->fd[1] = (int)RAW2(SYS_eventfd2, 0, 0);
+}
+
+static void ring_register_errors(struct run *r)
+{
+    EXPECT(r, "io_uring_register", EBADF, syscall(SYS_io_uring_register, 9999, IORING_REGISTER_EVENTFD, &r->fd[1], 1));
+    EXPECT(r, "io_uring_register", EINVAL, syscall(SYS_io_uring_register, r->fd[0], IORING_REGISTER_EVENTFD, &r->fd[1], 2));
+}
+
+CASE(syscall_io_uring_register, .symbol = "syscall", .entry = "io_uring_register", .ops = 24,
+     .setup = ring_and_events, .op = ring_register_op, .errors = ring_register_errors, .finish = close_all);

@@ -188,3 +188,46 @@ fn invalid_and_overlong_instructions_are_refused() {
     assert_eq!(decode(&padded), None, "16 bytes are too long");
     assert_eq!(decode(&padded[1..]).map(super::Insn::len), Some(15));
 }
+
+/// From every byte of real libraries on, and of noise: the tables say what the decoder says.
+#[test]
+fn lengths_by_table_are_those_of_the_decoder() {
+    let agrees = |code: &[u8]| {
+        let want = decode(code).map(|insn| (insn.len(), !insn.relative));
+        assert_eq!(
+            super::length(code),
+            want,
+            "{:02x?}",
+            &code[..code.len().min(16)]
+        );
+    };
+    for (_, text) in texts() {
+        for at in 0..text.len() {
+            agrees(&text[at..text.len().min(at + 16)]);
+        }
+    }
+    // Each pair of bytes behind each prefix that matters, with every third byte that matters.
+    let prefixes: [&[u8]; 8] = [
+        &[],
+        &[0x66],
+        &[0x67],
+        &[0x48],
+        &[0x41],
+        &[0x66, 0x48],
+        &[0x0f],
+        &[0x66, 0x0f],
+    ];
+    for prefix in prefixes {
+        for first in 0..=255 {
+            for second in 0..=255 {
+                for third in [0x05, 0x25, 0x44, 0x84, 0xc0, 0xf8] {
+                    let mut code = prefix.to_vec();
+                    code.extend([first, second, third, 0x25, 0x05]);
+                    code.resize(24, 0x90);
+                    agrees(&code);
+                    agrees(&code[..prefix.len() + 3]);
+                }
+            }
+        }
+    }
+}

@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use bonsai_host::elf::{self, Cover, LibcFlavour, Linkage, Sanitizer};
-use bonsai_host::libs::{find_libc, libc_sites};
+use bonsai_host::libs::{self as host, Site, find_libc, libc_sites, moved_sites};
 use bonsai_host::lookup_program;
 use serde::Serialize;
 
 use crate::output::{Ink, Paint, finish, table};
 use crate::refusal::Refusal;
-use crate::run::is_wanted;
+use crate::run::{is_wanted, is_worth_entering};
 
 /// A program, as far as shaping is concerned.
 #[derive(Debug, Serialize)]
@@ -44,6 +44,8 @@ struct LibraryView {
     build_id: Option<String>,
     /// System calls of the table whose place in it is known.
     sites: usize,
+    /// System calls of the table in it that cannot be replaced.
+    missed: usize,
     /// Why there are none.
     error: Option<String>,
 }
@@ -91,7 +93,7 @@ pub(super) fn look_at(name: &OsStr) -> anyhow::Result<ProgramView> {
         loader: interpreter.map(|interpreter| interpreter.path.clone()),
         libraries: interpreter
             .filter(|interpreter| interpreter.exists)
-            .map(|interpreter| libraries(&interpreter.path))
+            .map(|interpreter| libraries(&interpreter.path, &program.path))
             .unwrap_or_default(),
         notes,
         path: program.path,
@@ -142,49 +144,59 @@ fn elf_notes(elf: &elf::Elf) -> Vec<String> {
         .iter()
         .any(|library| library.starts_with("liburing"))
     {
-        notes.push("uses io_uring: calls that are queued there are not shaped".to_owned());
+        notes.push(
+            "uses io_uring: calls that are queued there are not shaped by their bytes".to_owned(),
+        );
     }
     notes
 }
 
-fn libraries(loader: &Path) -> Vec<LibraryView> {
+/// The C library and the loader, and whatever else makes I/O calls of its own.
+fn libraries(loader: &Path, program: &Path) -> Vec<LibraryView> {
     let found = match find_libc(loader) {
         Ok(found) => found,
-        Err(error) => {
-            let error = Some(format!("{:#}", anyhow::Error::from(error)));
-            return vec![LibraryView {
-                path: loader.to_owned(),
-                build_id: None,
-                sites: 0,
-                error,
-            }];
-        }
+        Err(error) => return vec![unread(loader.to_owned(), error)],
     };
     let mut paths = vec![found.libc, found.loader];
     paths.dedup();
-    paths.into_iter().map(library).collect()
+    let mut others = host::libraries(program);
+    others.retain(|path| {
+        let name = path.file_name().unwrap_or_default();
+        !paths.contains(path) && !host::is_left_alone(name.as_encoded_bytes())
+    });
+    let first = paths.into_iter().map(|path| match libc_sites(&path) {
+        Ok(found) => library(path, &found),
+        Err(error) => unread(path, error),
+    });
+    let others = others.into_iter().filter_map(|path| {
+        let found = moved_sites(&path).ok()?;
+        is_worth_entering(&found.sites).then(|| library(path, &found))
+    });
+    first.chain(others).collect()
 }
 
-fn library(path: PathBuf) -> LibraryView {
-    match libc_sites(&path) {
-        Ok(found) => LibraryView {
-            path,
-            build_id: (!found.build_id.is_empty()).then(|| {
-                found
-                    .build_id
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect()
-            }),
-            sites: found.sites.iter().filter(|site| is_wanted(site.nr)).count(),
-            error: None,
-        },
-        Err(error) => LibraryView {
-            path,
-            build_id: None,
-            sites: 0,
-            error: Some(format!("{:#}", anyhow::Error::from(error))),
-        },
+fn library(path: PathBuf, found: &host::LibSites) -> LibraryView {
+    let wanted = |site: &&Site| is_wanted(site.nr);
+    let stays = |site: &&Site| site.is_moved() && site.back == 0;
+    let all = found.sites.iter().filter(wanted);
+    let missed = all.clone().filter(stays).count();
+    let id = found.build_id.iter();
+    LibraryView {
+        path,
+        build_id: (!found.build_id.is_empty()).then(|| id.map(|b| format!("{b:02x}")).collect()),
+        sites: all.count() - missed,
+        missed,
+        error: None,
+    }
+}
+
+fn unread(path: PathBuf, error: bonsai_host::Error) -> LibraryView {
+    LibraryView {
+        path,
+        build_id: None,
+        sites: 0,
+        missed: 0,
+        error: Some(format!("{:#}", anyhow::Error::from(error))),
     }
 }
 
@@ -223,11 +235,17 @@ pub(super) fn text(program: &ProgramView, paint: Paint) -> String {
     for library in &program.libraries {
         let found = match &library.error {
             Some(error) => error.clone(),
-            None => format!(
-                "{}: {} system calls can be patched",
-                library.path.display(),
-                library.sites
-            ),
+            None => {
+                let missed = match library.missed {
+                    0 => String::new(),
+                    n => format!(", {n} cannot"),
+                };
+                let path = library.path.display();
+                format!(
+                    "{path}: {} system calls can be patched{missed}",
+                    library.sites
+                )
+            }
         };
         add("library", found);
     }

@@ -54,6 +54,8 @@ pub(crate) struct ProcessView {
     pub(crate) guarded: bool,
     /// System call sites patched.
     pub(crate) sites: u32,
+    /// System call sites of libraries that could not be patched.
+    pub(crate) sites_missed: u64,
     /// Threads.
     pub(crate) threads: u32,
     /// Threads that have counters of their own.
@@ -149,6 +151,7 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         reason: reason.map(Reason::about),
         guarded: bit(coverage::GUARDED),
         sites: entry.map_or(0, |entry| entry.sites),
+        sites_missed: entry.map_or(0, |entry| entry.missed),
         threads: member.process.threads,
         threads_counted: ledger.threads_of(pid),
         attach_cost_ns: entry.map_or(0, |entry| entry.attach_cost_ns),

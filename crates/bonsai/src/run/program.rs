@@ -26,6 +26,9 @@ pub(super) struct Program {
     /// What kind of file it is; `None` if that is not known.
     pub(super) cover: Option<Cover>,
     loader: Option<PathBuf>,
+    /// The file with its machine code, where that can be entered: of a script, its
+    /// interpreter.
+    file: Option<PathBuf>,
 }
 
 impl Program {
@@ -41,7 +44,8 @@ impl Program {
         };
         let path = lookup_program(name, std::env::var_os("PATH").as_deref())
             .map_err(|error| Refusal::code(error.exit_code(), chain(&error)))?;
-        let found = |loader, warning, cover| Self {
+        let found = |loader, warning, cover, file| Self {
+            file,
             path: path.clone(),
             argv: argv.to_vec(),
             warning,
@@ -56,7 +60,7 @@ impl Program {
                     "whether its calls can be shaped is not known: {}",
                     chain(&error)
                 );
-                return Ok(found(None, Some(warning), None));
+                return Ok(found(None, Some(warning), None, None));
             }
         };
         let cannot =
@@ -67,7 +71,9 @@ impl Program {
             .map(|interpreter| interpreter.path);
         match program.cover {
             // Text without an interpreter line is run by the shell.
-            cover @ (Cover::Enterable | Cover::NotElf) => Ok(found(loader, None, Some(cover))),
+            cover @ (Cover::Enterable | Cover::NotElf) => {
+                Ok(found(loader, None, Some(cover), Some(program.path)))
+            }
             ref cover @ (Cover::NoInterp(_) | Cover::Script(_) | Cover::NotProgram) => {
                 Err(cannot(cover))
             }
@@ -78,7 +84,7 @@ impl Program {
                     fact(&cover),
                     path.display()
                 );
-                Ok(found(loader, Some(warning), Some(cover)))
+                Ok(found(loader, Some(warning), Some(cover), None))
             }
         }
     }
@@ -86,6 +92,11 @@ impl Program {
     /// The loader whose C library the program gets.
     pub(super) fn loader(&self) -> &Path {
         self.loader.as_deref().unwrap_or(Path::new(STANDARD_LOADER))
+    }
+
+    /// The file with its machine code, if that can be entered.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Why nothing of it was covered, in a few words.

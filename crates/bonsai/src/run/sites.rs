@@ -1,4 +1,4 @@
-//! The system call sites of the program's C library and loader, found before the
+//! The system call sites of the program's libraries and its loader, found before the
 //! start, so that no process has to look for them.
 //!
 //! Looking through glibc takes 5 to 10 ms, so the answer is kept in the runtime
@@ -11,7 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
-use bonsai_host::libs::{find_libc, libc_sites};
+use bonsai_host::libs::{
+    ANY, Site, find_libc, find_library, is_left_alone, libc_sites, libraries, moved_sites,
+};
 use bonsai_ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
@@ -26,34 +28,64 @@ pub(crate) fn is_wanted(nr: u16) -> bool {
         .is_some_and(|call| !matches!(*call, NO_CALL | FORK | VFORK | CLONE))
 }
 
+/// Libraries that make I/O calls of their own, and that come by `dlopen` or to a
+/// program's children, if not to the program itself.
+const WELL_KNOWN: [&str; 3] = ["liburing.so.2", "liburing.so.1", "libaio.so.1"];
+
+/// Whether a library other than libc has calls that are worth entering: one of the
+/// table at least, by a number that is known.
+pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
+    sites.iter().any(|site| is_wanted(site.nr))
+}
+
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Found {
     /// The program that looked; another one may look better.
     bonsai: String,
     build_id: Vec<u8>,
-    /// All sites, as in the ledger: offset | number << 32 | flag << 48.
+    /// The sites to be entered, as in the ledger (`SiteTable::sites`).
+    #[serde(rename = "entered")]
     sites: Vec<u64>,
 }
 
-/// Stores the sites of the C library and of the loader itself. Where they cannot
-/// be found, the processes enter by exported symbols and say so.
-pub(super) fn store(ledger: &Ledger, loader: &Path, runtime: &Path) {
+/// How a library makes its system calls.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// As glibc and musl do.
+    Libc,
+    /// In any way.
+    Other,
+}
+
+/// Stores the sites of the C library and of the loader itself, and of the libraries
+/// that `program` (a file with machine code) needs. Where they cannot be found, the
+/// processes enter by exported symbols and say so. The program's own instructions are
+/// left alone: what it makes with them it makes past every library, on purpose.
+pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
     let Ok(libc) = find_libc(loader) else { return };
-    for library in BTreeSet::from([libc.libc, libc.loader]) {
-        let Some(found) = known_or_looked_up(&library, &runtime.join(FOLDER)) else {
+    let first = BTreeSet::from([libc.libc, libc.loader]);
+    let folder = runtime.join(FOLDER);
+    let others = program.into_iter().flat_map(libraries);
+    let known = WELL_KNOWN.iter().filter_map(|name| find_library(name));
+    let mut seen = first.clone();
+    let others = others.chain(known).filter(|path| {
+        let name = path.file_name().unwrap_or_default();
+        !is_left_alone(name.as_encoded_bytes()) && seen.insert(path.clone())
+    });
+    let first = first.iter().map(|path| (path.clone(), Kind::Libc));
+    for (library, kind) in first.chain(others.map(|path| (path, Kind::Other))) {
+        let Some(found) = known_or_looked_up(&library, kind, &folder) else {
             continue;
         };
-        let wanted = |site: &&u64| is_wanted(u16::try_from(**site >> 32 & 0xffff).unwrap_or(0));
-        let sites: Vec<u64> = found.sites.iter().filter(wanted).copied().collect();
         // A library without a build-id could not be told from another one.
         if !found.build_id.is_empty() {
-            ledger.store_sites(&found.build_id, &sites);
+            ledger.store_sites(&found.build_id, &found.sites);
         }
     }
 }
 
-fn known_or_looked_up(library: &Path, folder: &Path) -> Option<Found> {
+fn known_or_looked_up(library: &Path, kind: Kind, folder: &Path) -> Option<Found> {
     let kept = kept_at(library, folder)?;
     let known = || -> Option<Found> {
         let found: Found = serde_json::from_slice(&fs::read(&kept).ok()?).ok()?;
@@ -62,7 +94,7 @@ fn known_or_looked_up(library: &Path, folder: &Path) -> Option<Found> {
     if let Some(found) = known() {
         return Some(found);
     }
-    let found = look_up(library)?;
+    let found = look_up(library, kind)?;
     // Kept if possible; the next one looks again otherwise.
     let _ = keep(&found, &kept);
     Some(found)
@@ -91,11 +123,23 @@ fn keep(found: &Found, path: &Path) -> std::io::Result<()> {
     fs::rename(&unfinished, path)
 }
 
-fn look_up(library: &Path) -> Option<Found> {
-    let found = libc_sites(library).ok()?;
-    let packed = found.sites.iter().map(|site| {
-        let flag = u64::from(site.cmp == -4095);
-        u64::from(site.offset) | u64::from(site.nr) << 32 | flag << 48
+fn look_up(library: &Path, kind: Kind) -> Option<Found> {
+    let found = match kind {
+        Kind::Libc => libc_sites(library),
+        Kind::Other => moved_sites(library),
+    };
+    let mut found = found.ok()?;
+    let wanted = |site: &Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
+    if !is_worth_entering(&found.sites) {
+        found.sites.clear();
+    }
+    let packed = found.sites.iter().filter(|site| wanted(site)).map(|site| {
+        let (form, back) = match site.cmp {
+            -4096 => (0, 0),
+            -4095 => (1, 0),
+            _ => (2, u64::from(site.back)),
+        };
+        u64::from(site.offset) | u64::from(site.nr) << 32 | form << 48 | back << 50
     });
     Some(Found {
         bonsai: env!("CARGO_PKG_VERSION").to_owned(),
@@ -131,7 +175,7 @@ mod tests {
     fn the_machines_own_libc_has_sites() {
         let folder = tempfile::tempdir().expect("a folder");
         let ledger = Ledger::create(&folder.path().join("ledger"), "a").expect("a ledger");
-        store(&ledger, Path::new(STANDARD_LOADER), folder.path());
+        store(&ledger, Path::new(STANDARD_LOADER), None, folder.path());
         let count = |i: usize| ledger.sites.libs[i].count.load(Ordering::Relaxed);
         assert!(count(0) + count(1) > 40, "{} {}", count(0), count(1));
     }
@@ -142,12 +186,15 @@ mod tests {
         let libc = find_libc(Path::new(STANDARD_LOADER)).expect("a libc").libc;
         let copy = folder.path().join("libc");
         fs::copy(&libc, &copy).expect("a copy");
-        let first = known_or_looked_up(&copy, folder.path()).expect("found");
+        let first = known_or_looked_up(&copy, Kind::Libc, folder.path()).expect("found");
         let kept = kept_at(&copy, folder.path()).expect("a name");
         assert!(kept.is_file());
-        assert_eq!(known_or_looked_up(&copy, folder.path()), Some(first));
+        assert_eq!(
+            known_or_looked_up(&copy, Kind::Libc, folder.path()),
+            Some(first)
+        );
         fs::write(&kept, "damaged").expect("written");
-        let again = known_or_looked_up(&copy, folder.path()).expect("found again");
+        let again = known_or_looked_up(&copy, Kind::Libc, folder.path()).expect("found again");
         assert!(again.sites.len() > 40);
         fs::copy(&libc, folder.path().join("new")).expect("a copy");
         fs::rename(folder.path().join("new"), &copy).expect("replaced");

@@ -3,7 +3,9 @@
 mod calls;
 mod coverage;
 mod fixture;
+mod libraries;
 mod peers;
 mod probe;
 mod programs;
 mod transparency;
+mod unwind;
