@@ -60,7 +60,8 @@ impl Door {
                  push r11\n"
             }
         };
-        moves.to_owned() + &self.entered()
+        // `finish` goes back to this for the path that follows.
+        ".cfi_remember_state\n".to_owned() + moves + &self.entered()
     }
 
     /// For unwinders: the record is on the stack.
@@ -71,18 +72,10 @@ impl Door {
         }
     }
 
-    /// For unwinders: the stack is the caller's.
-    fn outside(self) -> String {
-        match self {
-            Self::First => ".cfi_def_cfa_offset 8\n".to_owned(),
-            Self::Second => unwind::in_r11(0),
-        }
-    }
-
     /// The record back in `r11`, and the stack as it was.
     fn leave(self) -> String {
         match self {
-            Self::First => "pop r11\n".to_owned() + &self.outside(),
+            Self::First => "pop r11\n.cfi_def_cfa_offset 8\n".to_owned(),
             Self::Second => {
                 "pop r11\n".to_owned()
                     + &unwind::in_r11(136)
@@ -122,10 +115,9 @@ impl Door {
         } else {
             String::new()
         };
-        let outside = self.outside();
         format!(
             ".cfi_remember_state\n{leave}{last}.cfi_restore_state
-             7: jmp bonsai_{name}_leave_{way}\n{late}{outside}"
+             7: jmp bonsai_{name}_leave_{way}\n{late}.cfi_restore_state\n"
         )
     }
 
@@ -303,6 +295,9 @@ pub(crate) fn paths() -> String {
     for door in [Door::First, Door::Second] {
         text.push_str(".cfi_startproc\n");
         text += &door.ways_out();
+        if door == Door::Second {
+            text += &unwind::in_r11(0);
+        }
         for pool in POOLS {
             let name = path_of(door, pool.call, pool.body);
             let path = match (pool.body, pool.call) {

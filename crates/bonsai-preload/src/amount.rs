@@ -27,7 +27,6 @@ pub(crate) enum Len {
 }
 
 /// The place of the length in the arguments of an entry.
-#[inline(never)]
 pub(crate) const fn len_of(call: CallId) -> Len {
     match call {
         calls::READ_FILE | calls::READ_SOCKET | calls::READ_OTHER => Len::Arg(2),

@@ -34,6 +34,8 @@ const LENGTHENED: u8 = b'l';
 /// What the values have to contain. AddressSanitizer ends a program whose first
 /// library is another one, unless it is told not to look; nothing else reads that
 /// variable.
+#[inline(never)]
+
 fn values() -> [&'static [u8]; NOTED] {
     [preload_path(), ledger_path(), b"verify_asan_link_order=0"]
 }

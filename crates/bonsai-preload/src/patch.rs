@@ -437,6 +437,7 @@ impl Way {
         }
     }
 
+    #[inline(never)]
     fn write(&self, at: usize, bytes: [u8; 8]) -> bool {
         match *self {
             Self::Protect => {
