@@ -35,7 +35,6 @@ const LENGTHENED: u8 = b'l';
 /// library is another one, unless it is told not to look; nothing else reads that
 /// variable.
 #[inline(never)]
-
 fn values() -> [&'static [u8]; NOTED] {
     [preload_path(), ledger_path(), b"verify_asan_link_order=0"]
 }

@@ -134,6 +134,7 @@ const fn denied(wait: Wait) -> Option<isize> {
 }
 
 /// The time limit of the descriptor that a call may wait for.
+#[inline(never)]
 fn patience(call: CallId, args: &Args) -> Patience {
     let facts = slots::facts(call);
     if facts & fact::SENDS != 0 {
