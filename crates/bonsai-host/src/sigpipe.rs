@@ -9,13 +9,13 @@
 use std::ffi::c_int;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const SIGPIPE: c_int = 13;
 const SIG_IGN: usize = 1;
 
-/// What was to be done about it when this process started.
-static AT_START: AtomicUsize = AtomicUsize::new(0);
+/// Whether it was ignored when this process started.
+static IGNORED: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" {
     fn signal(number: c_int, handler: usize) -> usize;
@@ -29,16 +29,23 @@ static NOTE: extern "C" fn() = note;
 extern "C" fn note() {
     // SAFETY: the runtime is about to set the same.
     let before = unsafe { signal(SIGPIPE, SIG_IGN) };
-    AT_START.store(before, Ordering::Relaxed);
+    IGNORED.store(before == SIG_IGN, Ordering::Relaxed);
 }
 
-/// Lets a command's program find SIGPIPE as this process has found it.
+/// Lets a command's program ignore SIGPIPE if this process was started so.
+///
+/// Where it was not, nothing is to be done: with what happens between fork and exec the
+/// standard library would have libc search for the program, and a shell run what the
+/// kernel does not.
 pub fn inherit_sigpipe(command: &mut Command) {
-    let restore = || {
-        // SAFETY: async-signal-safe, and a value that the kernel has given.
-        unsafe { signal(SIGPIPE, AT_START.load(Ordering::Relaxed)) };
+    if !IGNORED.load(Ordering::Relaxed) {
+        return;
+    }
+    let ignore = || {
+        // SAFETY: async-signal-safe.
+        unsafe { signal(SIGPIPE, SIG_IGN) };
         Ok(())
     };
     // SAFETY: one system call, which may be made between fork and exec.
-    unsafe { command.pre_exec(restore) };
+    unsafe { command.pre_exec(ignore) };
 }

@@ -268,8 +268,8 @@ fn sigpipe_is_as_the_caller_left_it() {
     for (way, bit) in [("trap '' PIPE", 1 << 12), ("true", 0)] {
         let bare = ignored(way, &[], &grep);
         assert_eq!(bare & 1 << 12, bit, "{way}");
-        assert_eq!(ignored(way, &run, &grep), bare, "{way}");
-        assert_eq!(ignored(way, &run, &script), bare, "{way}, script");
+        assert_eq!(ignored(way, &run, &grep) & 1 << 12, bit, "{way}");
+        assert_eq!(ignored(way, &run, &script) & 1 << 12, bit, "{way}, script");
     }
 }
 
