@@ -203,23 +203,39 @@ pub(crate) unsafe fn restore(environment: *mut *mut u8) {
     let Some(noted) = noted.filter(|_| every_exec_is_seen()) else {
         return;
     };
-    let mut kept = 0;
+    let (mut kept, mut shift, mut end) = (0, 0, core::ptr::null_mut());
     for i in 0..n {
         // SAFETY: within the array, and within its strings.
         unsafe {
             let entry = core::mem::replace(&mut *environment.add(i), core::ptr::null_mut());
-            if let Some((i, given)) = variable(entry) {
-                let (Some(value), Some(note)) = (values().get(i).copied(), noted.get(i)) else {
-                    continue;
-                };
-                match (without(given, value), *note) {
-                    (None, _) | (_, AS_GIVEN) => {}
-                    (Some([]), ABSENT) => continue,
-                    (Some(before), _) => *before.as_ptr_range().end.cast_mut() = 0,
+            let len = text(entry).len();
+            let (mut stays, mut new) = (true, len);
+            match variable(entry) {
+                Some((NOTED, _)) => stays = false,
+                Some((i, given)) => {
+                    let value = values().get(i).copied().unwrap_or_default();
+                    match (without(given, value), noted.get(i)) {
+                        (None, _) | (_, None | Some(&AS_GIVEN)) => {}
+                        (Some([]), Some(&ABSENT)) => stays = false,
+                        (Some(before), _) => new = len - (given.len() - before.len()),
+                    }
                 }
+                None => {}
             }
-            *environment.add(kept) = entry;
-            kept += 1;
+            // Programs that put their title there expect each string where the one
+            // before it ends.
+            if entry != end {
+                shift = 0;
+            }
+            end = entry.add(len + 1);
+            let to = entry.sub(shift);
+            core::ptr::copy(entry, to, new);
+            *to.add(new) = 0;
+            shift += len - new;
+            if stays {
+                *environment.add(kept) = to;
+                kept += 1;
+            }
         }
     }
 }

@@ -25,16 +25,19 @@ static int show(const char *who, char **envp, int more)
     static char block[1024];
     char command[1200];
     char *next[] = {self, "show", (char *)who, "0", NULL};
-    int pid, n = 0;
+    int pid, n = 0, gaps = 0;
     for (; envp[n]; n++) {
         char *value = strchr(envp[n], '=');
+        if (n && envp[n] != envp[n - 1] + strlen(envp[n - 1]) + 1)
+            gaps++;
         say("%s %d: %s", who, more, envp[n]);
-        *value = '\0';
-        if (getenv(envp[n]) != value + 1)
-            say("%s is another one", envp[n]);
-        *value = '=';
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)(value - envp[n]), envp[n]);
+        if (getenv(name) != value + 1)
+            say("%s is another one", name);
     }
-    say("%s %d: %d variables, %s, pages of %lu", who, more, n,
+    /* Programs that write their title over these strings look for the first gap. */
+    say("%s %d: %d variables, %d gaps, %s, pages of %lu", who, more, n, gaps,
         envp == environ ? "the same array" : "another array", getauxval(AT_PAGESZ));
     if (write(raw_open("/dev/null", O_WRONLY), block, sizeof block) != (ssize_t)sizeof block)
         return 1;
