@@ -55,9 +55,9 @@ impl Door {
             (Self::Second, _) => {
                 "cmp eax, dword ptr [r11]
                  jne bonsai_second_slow
-                 lea rsp, [rsp - 136]
-                 .cfi_def_cfa_offset 136
-                 push r11\n"
+                 lea rsp, [rsp - 144]
+                 .cfi_def_cfa_offset 144
+                 mov qword ptr [rsp], r11\n"
             }
         };
         // `finish` goes back to this for the path that follows.
@@ -77,9 +77,9 @@ impl Door {
         match self {
             Self::First => "pop r11\n.cfi_def_cfa_offset 8\n".to_owned(),
             Self::Second => {
-                "pop r11\n".to_owned()
-                    + &unwind::in_r11(136)
-                    + "lea rsp, [rsp + 136]\n.cfi_def_cfa_offset 0\n"
+                "mov r11, qword ptr [rsp]\n".to_owned()
+                    + &unwind::in_r11(144)
+                    + "lea rsp, [rsp + 144]\n.cfi_def_cfa_offset 0\n"
             }
         }
     }
