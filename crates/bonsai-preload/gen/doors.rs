@@ -45,14 +45,13 @@ impl Door {
     }
 
     /// From the registers at the door to those of the call, with the record on the
-    /// stack; at the first door, where the number is known, what leads to it.
-    fn enter(self, nr: Option<u16>) -> String {
-        let moves = match (self, nr) {
-            (Self::First, Some(nr)) => &format!("mov r10, rcx\npush rax\nmov eax, {nr}\n"),
-            (Self::First, None) => {
+    /// stack.
+    fn enter(self) -> String {
+        let moves = match self {
+            Self::First => {
                 &format!("mov r10, rcx\nmov r11, rax\n{RECORD}push r11\nmov eax, dword ptr [r11]\n")
             }
-            (Self::Second, _) => {
+            Self::Second => {
                 "cmp eax, dword ptr [r11]
                  jne bonsai_second_slow
                  lea rsp, [rsp - 144]
@@ -84,27 +83,9 @@ impl Door {
         }
     }
 
-    /// A system call, with what is in `r11` kept above the record.
-    const fn keeping_r11(self) -> &'static str {
-        match self {
-            Self::First => {
-                "push r11
-                 .cfi_def_cfa_offset 24
-                 syscall
-                 pop r11
-                 .cfi_def_cfa_offset 16\n"
-            }
-            Self::Second => {
-                "mov qword ptr [rsp + 8], r11
-                 syscall
-                 mov r11, qword ptr [rsp + 8]\n"
-            }
-        }
-    }
-
     /// To the caller, with the result as it is used to it; then the ways out to the
     /// slow path: `7` before the call, `8` when bytes that came in are not due yet.
-    fn finish(self, late: bool, way: &str) -> String {
+    fn finish(self, late: bool) -> String {
         let last = match self {
             Self::First => "cmp rax, -4096\nja bonsai_failed\nret\n",
             Self::Second => "cmp rax, qword ptr [r11 + 16]\njmp qword ptr [r11 + 8]\n",
@@ -117,7 +98,7 @@ impl Door {
         };
         format!(
             ".cfi_remember_state\n{leave}{last}.cfi_restore_state
-             7: jmp bonsai_{name}_leave_{way}\n{late}.cfi_restore_state\n"
+             7: jmp bonsai_{name}_leave_slow\n{late}.cfi_restore_state\n"
         )
     }
 
@@ -125,16 +106,11 @@ impl Door {
     fn ways_out(self) -> String {
         let (leave, name) = (self.leave(), self.name());
         let entered = self.entered();
-        let way = |from, record, to| {
-            format!("bonsai_{name}_leave_{from}:\n{entered}{leave}{record}jmp bonsai_{name}_{to}\n")
-        };
+        let way =
+            |way| format!("bonsai_{name}_leave_{way}:\n{entered}{leave}jmp bonsai_{name}_{way}\n");
         match self {
-            Self::First => {
-                way("slow", RECORD, "slow")
-                    + &way("late", RECORD, "late")
-                    + &way("counted", "", "slow")
-            }
-            Self::Second => way("slow", "", "slow") + &way("late", "", "late"),
+            Self::First => way("slow"),
+            Self::Second => way("slow") + &way("late"),
         }
     }
 }
@@ -190,12 +166,22 @@ fn checks(t: &mut String, body: Body, base: isize) {
     let _ = writeln!(t, "cmp qword ptr [rcx + {}], {enough}\njl 7f", at(BYTES_AT));
 }
 
+/// The first door's way to the path of a call that moves bytes: it is the second
+/// door's, with the record of a slot that goes on behind this.
+fn through(call: u8) -> String {
+    let nr = CALLS[usize::from(call)].nr;
+    let own = POOLS.iter().position(|p| p.call == Some(call));
+    let record = 24 * own.expect("a call with a pool of its own");
+    let path = path_of(Door::Second, Some(call), Body::Slow);
+    format!("mov r10, rcx\nmov eax, {nr}\nlea r11, [rip + bonsai_through + {record}]\njmp {path}\n")
+}
+
 /// The fast path of a call that moves bytes: all sites of a call share it.
-fn moving(door: Door, body: Body, call: u8) -> String {
+fn moving(body: Body, call: u8) -> String {
     // Kinds count from 1, so that 0 can say unknown.
     let kinds = by_kind(body);
     let base = 32 * isize::from(call) - if kinds { 32 } else { 0 };
-    let mut t = door.enter(Some(CALLS[usize::from(call)].nr));
+    let mut t = Door::Second.enter();
     load_state(&mut t);
     if kinds {
         // r11 = 32 * (1 + kind)
@@ -213,7 +199,9 @@ fn moving(door: Door, body: Body, call: u8) -> String {
     checks(&mut t, body, base);
     // The number may come to mean another descriptor during the call.
     t += if kinds {
-        door.keeping_r11()
+        "mov qword ptr [rsp + 8], r11
+         syscall
+         mov r11, qword ptr [rsp + 8]\n"
     } else {
         "syscall\n"
     };
@@ -233,12 +221,12 @@ fn moving(door: Door, body: Body, call: u8) -> String {
         bytes = base + BYTES_AT,
     );
     let incoming = matches!(body, Body::In { .. });
-    t + if incoming { "js 8f\n" } else { "" } + "5: " + &door.finish(incoming, "slow")
+    t + if incoming { "js 8f\n" } else { "" } + "5: " + &Door::Second.finish(incoming)
 }
 
 /// The fast path of all calls without bytes.
 fn counted(door: Door, body: Body) -> String {
-    let mut t = door.enter(None);
+    let mut t = door.enter();
     load_state(&mut t);
     let _ = writeln!(
         t,
@@ -265,14 +253,7 @@ fn counted(door: Door, body: Body) -> String {
     if body == Body::CountFd {
         t.push_str("cmp rax, 65535\nja 5f\nlea r11, [rip + BONSAI_KINDS]\nmov byte ptr [r11 + rax], 0\n5:\n");
     }
-    t + &door.finish(
-        false,
-        if door == Door::First {
-            "counted"
-        } else {
-            "slow"
-        },
-    )
+    t + &door.finish(false)
 }
 
 /// The label of a pool's fast path behind a door.
@@ -297,6 +278,12 @@ pub(crate) fn paths() -> String {
         text += &door.ways_out();
         if door == Door::Second {
             text += &unwind::in_r11(0);
+        } else {
+            text.push_str(
+                ".globl bonsai_first_return
+                 .hidden bonsai_first_return
+                 bonsai_first_return: ja bonsai_failed\nret\n",
+            );
         }
         for pool in POOLS {
             let name = path_of(door, pool.call, pool.body);
@@ -305,7 +292,8 @@ pub(crate) fn paths() -> String {
                 (Body::Slow, _) => {
                     format!("mov r10, rcx\nmov r11, rax\n{RECORD}jmp bonsai_first_slow\n")
                 }
-                (body, Some(call)) => moving(door, body, call),
+                (_, Some(call)) if door == Door::First => through(call),
+                (body, Some(call)) => moving(body, call),
                 (body, None) => counted(door, body),
             };
             if door == Door::First {

@@ -75,7 +75,7 @@ const fn vectors(kinds: bool) -> Body {
 /// have 174 sites of calls in the table; the numbers leave some room for others.
 /// Calls that hardly any program makes often have no fast path.
 pub(crate) const POOLS: &[Pool] = &[
-    own(calls::READ_FILE, input(true), 11),
+    own(calls::READ_FILE, input(true), 9),
     own(calls::READV_FILE, input(true), 2),
     own(calls::PREAD64, input(false), 5),
     own(
@@ -100,10 +100,10 @@ pub(crate) const POOLS: &[Pool] = &[
     own(calls::SENDTO, output("rdx", false), 4),
     own(calls::SENDMSG, vectors(false), 2),
     own(calls::SENDFILE_FILE, output("r10", true), 1),
-    shared(Body::Close, 12),
-    shared(Body::CountFd, 32),
+    shared(Body::Close, 8),
+    shared(Body::CountFd, 28),
     shared(Body::Slow, 44),
-    shared(Body::Count, 110),
+    shared(Body::Count, 104),
 ];
 
 /// The fast path of an entry.
@@ -195,6 +195,15 @@ fn facts() -> String {
     text += &format!(
         "];\n/// The hashes of the symbols' names.\npub(crate) static HASHES: [u32; {}] = {hashes:?};\n",
         hashes.len()
+    );
+    let through: Vec<usize> = POOLS
+        .iter()
+        .filter_map(|p| Some(crate::symbols::named_as(p.call?)))
+        .collect();
+    text += &format!(
+        "/// A symbol of each call with a path of its own, in the order of their pools.\n\
+         pub(crate) static THROUGH: [u8; {}] = {through:?};\n",
+        through.len()
     );
     text
 }

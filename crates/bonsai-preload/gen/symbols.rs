@@ -57,6 +57,14 @@ fn cancellable(symbol: &Symbol) -> bool {
     CANCELLABLE.contains(&plain)
 }
 
+/// The number of a call's plain symbol.
+pub(crate) fn named_as(call: u8) -> usize {
+    SYMBOLS
+        .iter()
+        .position(|s| s.call == call && s.thunk == Thunk::Plain)
+        .expect("a symbol of that call")
+}
+
 /// The records: `Site` in `src/slots.rs`.
 pub(crate) fn records() -> String {
     let mut sites = String::from(
@@ -68,8 +76,13 @@ pub(crate) fn records() -> String {
     );
     // What start-up writes, and then what first calls write, come first: the loader
     // has written to the page where this begins.
-    let mut targets = String::from(
+    let through = POOLS.iter().filter(|p| p.call.is_some()).count();
+    let mut targets = format!(
         ".pushsection .bss.bonsai_early,\"aw\",@nobits
+         .balign 8
+         .globl bonsai_through
+         .hidden bonsai_through
+         bonsai_through: .zero 24 * {through}
          .popsection
          .pushsection .bss.bonsai_targets,\"aw\",@nobits
          .balign 8

@@ -1,6 +1,6 @@
 //! Start-up: finding the service's ledger, mapping it, patching libc.
 
-use crate::slots::Early;
+use crate::slots::{self, Early};
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
 use crate::{elf, environment, patch, resolve};
@@ -87,6 +87,7 @@ fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
 
 unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
     let from = sys::now_early();
+    slots::share();
     elf::survey();
     resolve::find_single_threaded();
     let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();

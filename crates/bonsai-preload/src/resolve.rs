@@ -77,6 +77,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
     let door = first_door(site.symbol);
     if !crate::attach::done() {
         // Too early to say; ask again at the next call.
+        slots::share();
         state::too_early();
         return door;
     }

@@ -121,6 +121,25 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
     Some(place!("bonsai_slots") + SLOT * slot)
 }
 
+/// Makes the records by which exported symbols use the paths of slots. Before the
+/// first of them is told where to go.
+pub(crate) fn share() {
+    let sites = place!("bonsai_symbol_sites") as *const Site;
+    let records = place!("bonsai_through") as *mut Slot;
+    let ret = place!("bonsai_first_return");
+    for (i, symbol) in THROUGH.iter().enumerate() {
+        // SAFETY: within both arrays; there is one thread.
+        unsafe {
+            let site = sites.add(usize::from(*symbol)).read();
+            records.add(i).write(Slot {
+                site,
+                ret,
+                cmp: (-4096_isize).cast_unsigned(),
+            });
+        }
+    }
+}
+
 fn sum(lengths: &[u8]) -> usize {
     lengths.iter().map(|n| usize::from(*n)).sum()
 }
