@@ -1,0 +1,247 @@
+//! Bytes that go out: the wait first, then the call, whole or in pieces.
+
+use crate::amount::{self, Args, IoVec, Len, MsgHdr};
+use crate::kind::{self, Looked};
+use crate::pay;
+use crate::pieces::{advance, even, finished, uncount};
+use crate::slots::{self, Site};
+use crate::slow::{count, credit_call, denied, make, patience};
+use crate::state::Own;
+use crate::sys::{self, call, nr};
+use bonsai_calls::{self as calls, CallId, Fd};
+use bonsai_ledger::Segment;
+
+/// Bytes out: the wait comes before the call, and what the call did not take goes
+/// back.
+pub(crate) fn bytes_out(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &mut Args,
+    site: &Site,
+    looked: Option<Looked>,
+) -> isize {
+    let (_, mask, byte_buckets) = segment.mask(call);
+    if mask & byte_buckets == 0 {
+        return out_whole(segment, own, call, args, site, 0);
+    }
+    let asked = amount::asked(call, args, &mut own.readable);
+    renew_for_vectors(segment, own, call, asked);
+    let piece = own
+        .entries
+        .get(usize::from(call))
+        .map_or(u32::MAX, |e| e.piece) as usize;
+    let piece = even(asked, piece);
+    if call == calls::SENDMMSG && asked > piece {
+        return messages_out(segment, own, args, site, piece);
+    }
+    if asked <= piece || !splittable(call, args, looked) {
+        return out_whole(segment, own, call, args, site, asked);
+    }
+    let start = *args;
+    let list = amount::list(call, &start);
+    let mut vectors = [IoVec { base: 0, len: 0 }; VECTORS];
+    let mut message = MsgHdr::PLAIN;
+    let mut done = 0_usize;
+    loop {
+        let mut part = piece.min(asked - done);
+        if let Some(list) = list {
+            let (used, bytes) = window(list, done, part, &mut vectors);
+            part = bytes;
+            if let Len::Vec(at, n) = amount::len_of(call) {
+                args.a[usize::from(at) % 6] = vectors.as_ptr() as usize;
+                args.a[usize::from(n) % 6] = used;
+            } else {
+                (message.iov, message.iov_len) = (vectors.as_ptr(), used);
+                args.a[1] = &raw const message as usize;
+            }
+            if matches!(call, calls::PWRITEV | calls::PWRITEV2) {
+                args.a[3] = start.a[3].wrapping_add(done);
+            }
+        } else {
+            advance(args, &start, call, done, part);
+        }
+        let result = out_next(segment, own, call, args, site, part, done == 0);
+        let got = usize::try_from(result).unwrap_or(0);
+        done += got;
+        if got == 0 || got < part || done >= asked {
+            *args = start;
+            return finished(done, result);
+        }
+    }
+}
+
+/// Many messages go in groups of about a piece: each of them is one by itself, and
+/// the call says how many went.
+fn messages_out(
+    segment: &Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    piece: usize,
+) -> isize {
+    let start = *args;
+    let total = start.a[2].min(amount::MAX_VECTORS);
+    let mut done = 0_usize;
+    loop {
+        let (at, count, bytes) = amount::group(&start, done, total, piece, &mut own.readable);
+        (args.a[1], args.a[2]) = (at, count);
+        let result = out_next(segment, own, calls::SENDMMSG, args, site, bytes, done == 0);
+        let got = usize::try_from(result).unwrap_or(0);
+        done += got;
+        if got < count || done >= total {
+            *args = start;
+            return finished(done, result);
+        }
+    }
+}
+
+/// A piece of a call; only the first of them is one for a limit in calls.
+fn out_next(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    bytes: usize,
+    first: bool,
+) -> isize {
+    if first {
+        return out_whole(segment, own, call, args, site, bytes);
+    }
+    let made = own.made(call);
+    let result = out_part(segment, own, call, args, site, bytes, 0);
+    if own.made(call) != made {
+        uncount(own, call);
+    }
+    result
+}
+
+/// Vectored calls take the fast path as long as the lease is so large that their
+/// lengths need not be added up. What is left of a large one below that is traded
+/// in for a new one, instead of being used up the slow way.
+fn renew_for_vectors(segment: &Segment, own: &mut Own, call: CallId, asked: usize) {
+    if matches!(amount::len_of(call), Len::Arg(_) | Len::None) {
+        return;
+    }
+    let enough = i64::from(slots::VECTORS_FROM);
+    let Some(entry) = own.entries.get(usize::from(call)) else {
+        return;
+    };
+    let left = entry.bytes;
+    let asked = i64::try_from(asked).unwrap_or(i64::MAX);
+    if i64::from(entry.lease_bytes) >= 4 * enough && left > 0 && left < enough.saturating_add(asked)
+    {
+        pay::give_back(segment, own, call, left.unsigned_abs(), 0);
+    }
+}
+
+/// Vectors passed on at a time when a vectored call is split.
+const VECTORS: usize = 32;
+
+/// The vectors of a call from `done` bytes on, for at most `part` bytes: how many
+/// there are in `out`, and their bytes.
+fn window(all: &[IoVec], done: usize, part: usize, out: &mut [IoVec; VECTORS]) -> (usize, usize) {
+    let (mut skip, mut used, mut bytes) = (done, 0, 0);
+    for v in all {
+        if skip >= v.len {
+            skip -= v.len;
+            continue;
+        }
+        let Some(slot) = out.get_mut(used) else { break };
+        let len = (v.len - skip).min(part - bytes);
+        *slot = IoVec {
+            base: v.base + skip,
+            len,
+        };
+        (skip, used, bytes) = (0, used + 1, bytes + len);
+        if bytes == part {
+            break;
+        }
+    }
+    (used, bytes)
+}
+
+fn out_whole(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    bytes: usize,
+) -> isize {
+    out_part(segment, own, call, args, site, bytes, 1)
+}
+
+/// One call of `bytes` bytes: waits, calls, counts, gives back.
+fn out_part(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    bytes: usize,
+    calls: u64,
+) -> isize {
+    if let Some(error) = denied(pay::acquire(
+        segment,
+        own,
+        call,
+        bytes as u64,
+        calls,
+        patience(call, args),
+    )) {
+        return error;
+    }
+    let result = make(args, site);
+    count(segment, own, call, args, result);
+    let moved = amount::moved(call, args, result);
+    if moved < bytes {
+        pay::give_back(segment, own, call, (bytes - moved) as u64, 0);
+    }
+    if calls > 0 && (result == sys::EAGAIN || result == sys::EINTR) {
+        credit_call(segment, own, call);
+    }
+    result
+}
+
+const O_APPEND: isize = 0o2000;
+const O_DIRECT: isize = 0o40_000;
+
+/// Whether a large call means the same in pieces: on files that are not appended
+/// to, pipes in stream mode, and stream sockets. A datagram is one, and so is
+/// whatever a device or a packet socket takes at a time.
+fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
+    let fd = match call {
+        calls::SPLICE_FILE
+        | calls::SPLICE_SOCKET
+        | calls::SPLICE_OTHER
+        | calls::COPY_FILE_RANGE => args.a[2],
+        _ => args.a[0],
+    };
+    if matches!(amount::len_of(call), Len::Messages | Len::None)
+        || matches!(
+            call,
+            calls::MQ_TIMEDSEND | calls::MSGSND | calls::TEE | calls::VMSPLICE
+        )
+        || matches!(call, calls::PROCESS_VM_WRITEV)
+        || !amount::sends_bytes_alone(call, args)
+    {
+        return false;
+    }
+    let looked = looked.unwrap_or_else(|| kind::look(fd));
+    // SAFETY: F_GETFL reads the flags of a descriptor.
+    let flags = unsafe { call!(nr::FCNTL, fd, 3) };
+    match looked.kind {
+        Fd::File => flags >= 0 && flags & O_APPEND == 0,
+        Fd::Socket => socket_type(fd) == 1,
+        _ => looked.pipe && flags >= 0 && flags & O_DIRECT == 0,
+    }
+}
+
+fn socket_type(fd: usize) -> u32 {
+    let (mut value, mut len) = (0_u32, 4_u32);
+    // SAFETY: four bytes; SO_TYPE is 3.
+    unsafe { call!(nr::GETSOCKOPT, fd, 1, 3, &raw mut value, &raw mut len) };
+    value
+}
