@@ -179,9 +179,9 @@ const BLOCK: usize = 62;
 /// A block of thread states, wiped on fork as a whole.
 #[repr(C, align(4096))]
 struct Block {
-    /// Zero in a forked child: a new block is made, and this one left alone, for
-    /// the words in thread storage may still point into it.
-    alive: AtomicU32,
+    /// Whose threads these are. Zero in a forked child: a new block is made, and this
+    /// one left alone, for the words in thread storage may still point into it.
+    pid: AtomicU32,
     /// Which thread has which state, by thread id; 0 for free.
     tids: [AtomicU32; BLOCK],
     cursor: AtomicU32,
@@ -219,11 +219,10 @@ pub(crate) fn release_mine(segment: &'static Segment) {
 #[inline(never)]
 fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
     let tid = sys::gettid();
-    let own = claim_state(tid);
+    let (own, pid) = claim_state(tid);
     if own.is_null() {
         return null_mut();
     }
-    let pid = sys::getpid();
     let dead = |o: Owner| thread_is_dead(pid, o);
     let populate = |i: usize| {
         // Brings the page in, or fails without a SIGBUS when shared memory is full.
@@ -262,26 +261,29 @@ fn thread_is_dead(own_pid: u32, owner: Owner) -> bool {
     answer == sys::ESRCH
 }
 
-fn claim_state(tid: u32) -> *mut Own {
+/// A state for a thread, and the number of its process.
+fn claim_state(tid: u32) -> (*mut Own, u32) {
     let mut block = BLOCKS.load(Ordering::Acquire);
     // SAFETY: blocks are never unmapped.
     while let Some(b) = unsafe { block.as_ref() } {
-        if b.alive.load(Ordering::Acquire) == 0 {
+        let pid = b.pid.load(Ordering::Acquire);
+        if pid == 0 {
             break;
         }
-        if let Some(own) = claim_in(b, tid) {
-            return own;
+        if let Some(own) = claim_in(b, tid, pid) {
+            return (own, pid);
         }
         block = b.next.load(Ordering::Acquire);
     }
-    new_block(tid)
+    let pid = sys::getpid();
+    (new_block(tid, pid), pid)
 }
 
 /// States looked at for dead owners whenever a thread needs one.
-const HARVEST: u32 = 4;
+const HARVEST: u32 = 2;
 
 /// Gives back what threads held that have ended: threads do not say when they go.
-fn harvest(block: &Block) {
+fn harvest(block: &Block, pid: u32) {
     let Some(segment) = segment() else { return };
     let from = block.cursor.fetch_add(HARVEST, Ordering::Relaxed);
     for i in 0..HARVEST {
@@ -290,7 +292,6 @@ fn harvest(block: &Block) {
             continue;
         };
         let tid = slot.load(Ordering::Relaxed);
-        let pid = sys::getpid();
         // The exchange makes this thread the only one to look at the state.
         if tid > BUSY
             && thread_is_dead(pid, Owner { pid, tid })
@@ -316,21 +317,14 @@ fn harvest(block: &Block) {
 /// Marks a state that is being cleared; no thread has this id.
 const BUSY: u32 = 1;
 
-fn claim_in(block: &Block, tid: u32) -> Option<*mut Own> {
-    harvest(block);
+fn claim_in(block: &Block, tid: u32, pid: u32) -> Option<*mut Own> {
+    harvest(block, pid);
     for pass in 0..2 {
         for (i, slot) in block.tids.iter().enumerate() {
             let seen = slot.load(Ordering::Relaxed);
             let usable = seen == 0
                 || seen == tid
-                || (pass == 1
-                    && thread_is_dead(
-                        sys::getpid(),
-                        Owner {
-                            pid: sys::getpid(),
-                            tid: seen,
-                        },
-                    ));
+                || (pass == 1 && thread_is_dead(pid, Owner { pid, tid: seen }));
             if usable
                 && slot
                     .compare_exchange(seen, tid, Ordering::AcqRel, Ordering::Relaxed)
@@ -347,7 +341,7 @@ fn claim_in(block: &Block, tid: u32) -> Option<*mut Own> {
     None
 }
 
-fn new_block(tid: u32) -> *mut Own {
+fn new_block(tid: u32, pid: u32) -> *mut Own {
     // SAFETY: a new private mapping; MADV_WIPEONFORK on all of it.
     let block = unsafe {
         let at = call!(nr::MMAP, 0, size_of::<Block>(), 3, 0x22, usize::MAX, 0);
@@ -359,14 +353,14 @@ fn new_block(tid: u32) -> *mut Own {
     };
     // SAFETY: just mapped, zeroed, and not shared yet.
     unsafe {
-        (*block).alive.store(1, Ordering::Relaxed);
+        (*block).pid.store(pid, Ordering::Relaxed);
         (*block).tids[0].store(tid, Ordering::Relaxed);
     }
     let mut head = BLOCKS.load(Ordering::Acquire);
     loop {
         // SAFETY: blocks are never unmapped. A wiped one ends the list: those
         // behind it are the parent's.
-        let usable = unsafe { head.as_ref() }.is_some_and(|b| b.alive.load(Ordering::Acquire) != 0);
+        let usable = unsafe { head.as_ref() }.is_some_and(|b| b.pid.load(Ordering::Acquire) != 0);
         // SAFETY: ours until published.
         unsafe {
             (*block)
