@@ -110,7 +110,7 @@ mod made {
         Label { name _pad }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { pid coverage sites reason attached_ns attach_cost_ns program _pad }
+        Process { pid coverage sites reason attached_ns attach_cost_ns program missed _pad }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { _head counts }

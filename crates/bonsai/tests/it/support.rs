@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -97,6 +98,9 @@ impl Place {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // The kernel stops nobody in a process group without a parent in its
+            // session, which ours is where no shell with jobs has started it.
+            .process_group(0)
             .spawn();
         let running = Running {
             child: Some(child.expect("bonsai")),
