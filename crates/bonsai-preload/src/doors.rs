@@ -59,6 +59,11 @@ global_asm!(
     ".pushsection .text.bonsai_common,\"ax\",@progbits",
     // Arguments as `Args`: six registers and the number, one word of padding.
     "bonsai_first_slow:",
+    "mov eax, dword ptr [r11]",
+    // The same with the number in rax.
+    ".globl bonsai_first_number",
+    ".hidden bonsai_first_number",
+    "bonsai_first_number:",
     "sub rsp, 72",
     ".cfi_startproc",
     ".cfi_adjust_cfa_offset 72",
@@ -68,8 +73,7 @@ global_asm!(
     "mov qword ptr [rsp + 24], r10",
     "mov qword ptr [rsp + 32], r8",
     "mov qword ptr [rsp + 40], r9",
-    "mov r8d, dword ptr [r11]",
-    "mov qword ptr [rsp + 48], r8",
+    "mov qword ptr [rsp + 48], rax",
     "mov rdi, rsp",
     "mov rsi, r11",
     "xor edx, edx",
