@@ -48,7 +48,7 @@ impl Turn {
             let next_but_one = if left < QUANTUM_NS / 2 { QUANTUM_NS } else { 0 };
             return Self {
                 ns: left + next_but_one,
-                round: 1 << 31,
+                ..Self::FIRST
             };
         }
         let part = (LINE_NS << 16) / wait_ns;

@@ -3,7 +3,7 @@
 use crate::amount::{self, Args, Len};
 use crate::kind;
 use crate::pay::{self, Patience};
-use crate::pieces::{advance, even, finished, uncount};
+use crate::pieces::{advance, finished, length, uncount};
 use crate::slots::Site;
 use crate::slow::{count, credit_call, denied, make, patience};
 use crate::state::Own;
@@ -32,11 +32,7 @@ pub(crate) fn bytes_in(
         Len::Arg(2) => args.a[2].min(amount::MOST),
         _ => 0,
     };
-    let piece = own
-        .entries
-        .get(usize::from(call))
-        .map_or(u32::MAX, |e| e.piece) as usize;
-    let piece = even(asked, piece);
+    let piece = length(own, call, asked);
     let file = || call == calls::READ_FILE || is_positioned_file(call, args);
     if asked <= piece || !file() {
         let result = make(args, site);

@@ -3,7 +3,7 @@
 use crate::amount::{self, Args, IoVec, Len, MsgHdr};
 use crate::kind::{self, Looked};
 use crate::pay;
-use crate::pieces::{advance, even, finished, uncount};
+use crate::pieces::{advance, finished, length, uncount};
 use crate::slots::{self, Site};
 use crate::slow::{count, credit_call, denied, make, patience};
 use crate::state::Own;
@@ -23,20 +23,16 @@ pub(crate) fn bytes_out(
 ) -> isize {
     let (_, mask, byte_buckets) = segment.mask(call);
     if mask & byte_buckets == 0 {
-        return out_whole(segment, own, call, args, site, 0);
+        return out_part(segment, own, call, args, site, 0, 1);
     }
     let asked = amount::asked(call, args, &mut own.readable);
     renew_for_vectors(segment, own, call, asked);
-    let piece = own
-        .entries
-        .get(usize::from(call))
-        .map_or(u32::MAX, |e| e.piece) as usize;
-    let piece = even(asked, piece);
+    let piece = length(own, call, asked);
     if call == calls::SENDMMSG && asked > piece {
         return messages_out(segment, own, args, site, piece);
     }
     if asked <= piece || !splittable(call, args, looked) {
-        return out_whole(segment, own, call, args, site, asked);
+        return out_part(segment, own, call, args, site, asked, 1);
     }
     let start = *args;
     let list = amount::list(call, &start);
@@ -106,12 +102,9 @@ fn out_next(
     bytes: usize,
     first: bool,
 ) -> isize {
-    if first {
-        return out_whole(segment, own, call, args, site, bytes);
-    }
     let made = own.made(call);
-    let result = out_part(segment, own, call, args, site, bytes, 0);
-    if own.made(call) != made {
+    let result = out_part(segment, own, call, args, site, bytes, u64::from(first));
+    if !first && own.made(call) != made {
         uncount(own, call);
     }
     result
@@ -160,17 +153,6 @@ fn window(all: &[IoVec], done: usize, part: usize, out: &mut [IoVec; VECTORS]) -
         }
     }
     (used, bytes)
-}
-
-fn out_whole(
-    segment: &Segment,
-    own: &mut Own,
-    call: CallId,
-    args: &Args,
-    site: &Site,
-    bytes: usize,
-) -> isize {
-    out_part(segment, own, call, args, site, bytes, 1)
 }
 
 /// One call of `bytes` bytes: waits, calls, counts, gives back.

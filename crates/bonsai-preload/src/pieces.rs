@@ -7,9 +7,15 @@ use bonsai_ledger::sync::bump;
 use core::sync::atomic::Ordering;
 
 /// The length of the pieces of a call of `asked` bytes, all alike: whole pages, as
-/// near to `piece` as that comes. The last one would otherwise be short, and what
-/// the thread takes beyond it missing to others until its next call.
-pub(crate) fn even(asked: usize, piece: usize) -> usize {
+/// near to what the bucket gives in a quantum as that comes. The last one would
+/// otherwise be short, and what the thread takes beyond it missing to others until
+/// its next call.
+pub(crate) fn length(own: &Own, call: CallId, asked: usize) -> usize {
+    // Zero in a signal handler that interrupts the setting of it.
+    let piece = match own.entries.get(usize::from(call)) {
+        Some(entry) if entry.piece != 0 => entry.piece as usize,
+        _ => u32::MAX as usize,
+    };
     let pieces = (asked.saturating_add(piece / 2) / piece).max(1);
     asked.div_ceil(pieces).next_multiple_of(PAGE)
 }
