@@ -26,6 +26,19 @@ pub(crate) struct Cases {
     pub(crate) cases: Vec<Case>,
 }
 
+/// Debian's own: a version manager's `python3` is a shell script around it.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
+/// A program, if it is there; otherwise a skip of `test`.
+pub(crate) fn installed(test: &str, program: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(program);
+    if path.exists() {
+        return Some(path);
+    }
+    skip(test, &format!("{program} is not installed"));
+    None
+}
+
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::{finish, skip};
 
-use crate::fixture::{bonsai, compiler};
+use crate::fixture::{PYTHON, bonsai, compiler, installed};
 use crate::probe::{DOORS, PATIENCE, Probe, Seen};
 
 /// The program with liburing; `None` without a compiler or the library's header,
@@ -149,17 +149,15 @@ fn a_library_that_ctypes_loads_is_seen() {
     let Some((inner, _)) = inside(test) else {
         return;
     };
-    let python = Path::new("/usr/bin/python3");
-    if !python.exists() {
-        skip(test, "python3 is not installed");
+    let Some(python) = installed(test, PYTHON) else {
         return;
-    }
+    };
     let script = format!(
         "import ctypes, os\nr, w = os.pipe()\nlib = ctypes.CDLL({:?})\n\
          print(sum(lib.inside_write(w, b'x' * 1000, 1000) for _ in range(20)))",
         inner.display().to_string()
     );
-    let probe = Probe::of(python.to_owned(), &["-c", &script]);
+    let probe = Probe::of(python, &["-c", &script]);
     let doors = probe.same(&["write=1GB/s"]);
     let bytes = |seen: &Seen| seen.counters.of("write.other").1;
     assert!(
@@ -176,11 +174,9 @@ fn calls_that_stay_unseen_are_said() {
     let Some((inner, _)) = inside(test) else {
         return;
     };
-    let python = Path::new("/usr/bin/python3");
-    if !python.exists() {
-        skip(test, "python3 is not installed");
+    let Some(python) = installed(test, PYTHON) else {
         return;
-    }
+    };
     let bonsai = bonsai();
     let script = format!(
         "import ctypes, os, subprocess, sys\nctypes.CDLL({:?})\n\
@@ -195,7 +191,7 @@ fn calls_that_stay_unseen_are_said() {
             .get_args()
             .map(|arg| arg.to_string_lossy().into_owned()),
     );
-    let (_, mut command) = bonsai.run(&[], python, &args);
+    let (_, mut command) = bonsai.run(&[], &python, &args);
     let finished = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
     assert!(
         finished.stdout.contains("\"sites_missed\": 1")

@@ -4,26 +4,19 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::{Bonsai, Finished, finish, skip};
+use conformance::{Bonsai, Finished};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::bonsai;
+use crate::fixture::{PYTHON, bonsai, installed, scratch};
 use crate::probe::PATIENCE;
 
-const FILE: usize = 3_000_000;
+const CURL: &str = "/usr/bin/curl";
 
-/// The first of these programs that is there, or a skip of `test`.
-fn installed(test: &str, choices: &[&str]) -> Option<PathBuf> {
-    let found = choices.iter().map(PathBuf::from).find(|path| path.exists());
-    if found.is_none() {
-        skip(test, &format!("{} is not installed", choices[0]));
-    }
-    found
-}
+const FILE: usize = 3_000_000;
 
 /// A server that ends with this.
 struct Server {
@@ -137,23 +130,18 @@ fn assert_not_faster(took: Duration, bytes: usize, rate: usize) {
 
 /// A client that runs to its end as a service.
 fn client(program: &Path, args: &[&str]) -> (Finished, conformance::Counters) {
-    let bonsai = bonsai();
-    let (_, mut command) = bonsai.run(&["--json", "--limit", "net=6MB/s"], program, args);
-    let finished = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    let limit = ["--limit", "net=6MB/s"];
+    let (finished, counters) = bonsai()
+        .counted(&limit, program, args, &scratch(), PATIENCE)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert!(finished.status.success(), "{finished:?}");
-    let line = finished.stderr.lines().last().unwrap_or_default();
-    let counters = conformance::Counters::parse(line);
-    let counters = counters.unwrap_or_else(|error| panic!("{error}: {finished:?}"));
     (finished, counters)
 }
 
 #[test]
 fn curl_gets_its_limit_and_no_less() {
     let test = "curl_gets_its_limit_and_no_less";
-    let (Some(curl), Some(python)) = (
-        installed(test, &["/usr/bin/curl"]),
-        installed(test, &["/usr/bin/python3"]),
-    ) else {
+    let (Some(curl), Some(python)) = (installed(test, CURL), installed(test, PYTHON)) else {
         return;
     };
     let server = Server::python(&python, None);
@@ -171,10 +159,7 @@ fn curl_gets_its_limit_and_no_less() {
 #[test]
 fn four_processes_share_one_limit() {
     let test = "four_processes_share_one_limit";
-    let (Some(curl), Some(python)) = (
-        installed(test, &["/usr/bin/curl"]),
-        installed(test, &["/usr/bin/python3"]),
-    ) else {
+    let (Some(curl), Some(python)) = (installed(test, CURL), installed(test, PYTHON)) else {
         return;
     };
     let server = Server::python(&python, None);
@@ -192,7 +177,7 @@ fn four_processes_share_one_limit() {
 #[test]
 fn nginx_is_shaped_as_a_server() {
     let test = "nginx_is_shaped_as_a_server";
-    let Some(nginx) = installed(test, &["/usr/sbin/nginx"]) else {
+    let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
         return;
     };
     let arrange = |port: u16, folder: &Path| {
@@ -225,7 +210,7 @@ fn nginx_is_shaped_as_a_server() {
 #[test]
 fn pythons_http_server_is_shaped() {
     let test = "pythons_http_server_is_shaped";
-    let Some(python) = installed(test, &["/usr/bin/python3"]) else {
+    let Some(python) = installed(test, PYTHON) else {
         return;
     };
     let bonsai = bonsai();
