@@ -4,8 +4,12 @@
 
 #[path = "gen/doors.rs"]
 mod doors;
+#[path = "gen/first.rs"]
+mod first;
 #[path = "gen/pools.rs"]
 mod pools;
+#[path = "gen/second.rs"]
+mod second;
 #[path = "gen/symbols.rs"]
 mod symbols;
 #[path = "gen/unwind.rs"]
@@ -50,7 +54,7 @@ fn main() {
     }
     write(
         "doors.s",
-        symbols::records() + &symbols::doors() + &doors::paths() + &doors::slots(),
+        symbols::targets() + &symbols::doors() + &doors::paths() + &second::slots(),
     );
-    write("pools.rs", pools::rust_table());
+    write("pools.rs", pools::rust_table() + &symbols::facts());
 }

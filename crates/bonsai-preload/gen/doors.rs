@@ -1,4 +1,4 @@
-//! The fast paths as assembly, for both doors.
+//! The fast paths as assembly: what both doors have in common.
 //!
 //! Registers: a system call keeps all but `rax`, `rcx` and `r11`, and the code
 //! around a patched site counts on the others, so these three are all there is.
@@ -12,18 +12,14 @@
 //! look at its lower half only.
 
 use crate::pools::{Body, POOLS, VECTORS_FROM};
-use crate::unwind;
-use bonsai_calls::CALLS;
+use crate::{first, second, unwind};
 use std::fmt::Write;
 
 /// Offsets in `Own::entries` and `ThreadPage::counts`.
-const CALLS_AT: isize = 64;
+pub(crate) const CALLS_AT: isize = 64;
 const BYTES_AT: isize = 72;
 /// Offset of `Entry::piece`.
 const PIECE_AT: isize = 92;
-
-/// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
-const KINDS: u32 = 65_536;
 
 /// `MSG_PEEK | MSG_TRUNC | MSG_ERRQUEUE`.
 const ODD_FLAGS: u32 = 0x2022;
@@ -43,90 +39,14 @@ impl Door {
             Self::Second => "second",
         }
     }
-
-    /// From the registers at the door to those of the call, with the record on the
-    /// stack.
-    fn enter(self) -> String {
-        let moves = match self {
-            Self::First => {
-                &format!("mov r10, rcx\nmov r11, rax\n{RECORD}push r11\nmov eax, dword ptr [r11]\n")
-            }
-            Self::Second => {
-                "cmp eax, dword ptr [r11]
-                 jne bonsai_second_slow
-                 lea rsp, [rsp - 144]
-                 .cfi_def_cfa_offset 144
-                 mov qword ptr [rsp], r11\n"
-            }
-        };
-        // `finish` goes back to this for the path that follows.
-        ".cfi_remember_state\n".to_owned() + moves + &self.entered()
-    }
-
-    /// For unwinders: the record is on the stack.
-    fn entered(self) -> String {
-        match self {
-            Self::First => ".cfi_def_cfa_offset 16\n".to_owned(),
-            Self::Second => unwind::on_stack(144),
-        }
-    }
-
-    /// The record back in `r11`, and the stack as it was.
-    fn leave(self) -> String {
-        match self {
-            Self::First => "pop r11\n.cfi_def_cfa_offset 8\n".to_owned(),
-            Self::Second => {
-                "mov r11, qword ptr [rsp]\n".to_owned()
-                    + &unwind::in_r11(144)
-                    + "lea rsp, [rsp + 144]\n.cfi_def_cfa_offset 0\n"
-            }
-        }
-    }
-
-    /// To the caller, with the result as it is used to it; then the ways out to the
-    /// slow path: `7` before the call, `8` when bytes that came in are not due yet.
-    fn finish(self, late: bool) -> String {
-        let last = match self {
-            Self::First => "cmp rax, -4096\nja bonsai_failed\nret\n",
-            Self::Second => "cmp rax, qword ptr [r11 + 16]\njmp qword ptr [r11 + 8]\n",
-        };
-        let (leave, name) = (self.leave(), self.name());
-        let late = if late {
-            format!("8: jmp bonsai_{name}_leave_late\n")
-        } else {
-            String::new()
-        };
-        format!(
-            ".cfi_remember_state\n{leave}{last}.cfi_restore_state
-             7: jmp bonsai_{name}_leave_slow\n{late}.cfi_restore_state\n"
-        )
-    }
-
-    /// Where the ways out lead.
-    fn ways_out(self) -> String {
-        let (leave, name) = (self.leave(), self.name());
-        let entered = self.entered();
-        let way =
-            |way| format!("bonsai_{name}_leave_{way}:\n{entered}{leave}jmp bonsai_{name}_{way}\n");
-        match self {
-            Self::First => way("slow"),
-            Self::Second => way("slow") + &way("late"),
-        }
-    }
 }
-
-/// From the place of a symbol's target in `r11` to its record.
-const RECORD: &str = "lea rcx, [rip + bonsai_targets]
-     sub r11, rcx
-     lea rcx, [rip + bonsai_symbol_sites]
-     add r11, rcx\n";
 
 /// The section of the fast paths.
 pub(crate) const PATHS: &str = ".text.bonsai_paths";
 
 /// `rcx` = the thread's state, if its leases belong to the limits in force. Without
 /// one it is `NOBODY`, whose epoch never is.
-fn load_state(text: &mut String) {
+pub(crate) fn load_state(text: &mut String) {
     text.push_str(
         "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
          mov rcx, qword ptr fs:[rcx]
@@ -138,7 +58,7 @@ fn load_state(text: &mut String) {
 }
 
 /// Whether the entry depends on the kind of descriptor.
-const fn by_kind(body: Body) -> bool {
+pub(crate) const fn by_kind(body: Body) -> bool {
     matches!(
         body,
         Body::In { kinds: true, .. } | Body::Out { kinds: true, .. }
@@ -166,25 +86,16 @@ fn checks(t: &mut String, body: Body, base: isize) {
     let _ = writeln!(t, "cmp qword ptr [rcx + {}], {enough}\njl 7f", at(BYTES_AT));
 }
 
-/// The first door's way to the path of a call that moves bytes: it is the second
-/// door's, with the record of a slot that goes on behind this.
-fn through(call: u8) -> String {
-    let nr = CALLS[usize::from(call)].nr;
-    let own = POOLS.iter().position(|p| p.call == Some(call));
-    let record = 24 * own.expect("a call with a pool of its own");
-    let path = path_of(Door::Second, Some(call), Body::Slow);
-    format!("mov r10, rcx\nmov eax, {nr}\nlea r11, [rip + bonsai_through + {record}]\njmp {path}\n")
+/// Where the counts of a call begin. Kinds count from 1, so that 0 can say unknown.
+pub(crate) fn base_of(body: Body, call: u8) -> isize {
+    32 * isize::from(call) - if by_kind(body) { 32 } else { 0 }
 }
 
-/// The fast path of a call that moves bytes: all sites of a call share it.
-fn moving(body: Body, call: u8) -> String {
-    // Kinds count from 1, so that 0 can say unknown.
-    let kinds = by_kind(body);
-    let base = 32 * isize::from(call) - if kinds { 32 } else { 0 };
-    let mut t = Door::Second.enter();
-    load_state(&mut t);
-    if kinds {
-        // r11 = 32 * (1 + kind)
+/// Everything before a call that moves bytes. Leaves 32 * (1 + kind) in `r11`, if
+/// it depends on that: the number may come to mean another descriptor meanwhile.
+pub(crate) fn before(t: &mut String, body: Body, call: u8) {
+    load_state(t);
+    if by_kind(body) {
         t.push_str(
             "mov edi, edi
              cmp edi, 65535
@@ -196,15 +107,12 @@ fn moving(body: Body, call: u8) -> String {
              add rcx, r11\n",
         );
     }
-    checks(&mut t, body, base);
-    // The number may come to mean another descriptor during the call.
-    t += if kinds {
-        "mov qword ptr [rsp + 8], r11
-         syscall
-         mov r11, qword ptr [rsp + 8]\n"
-    } else {
-        "syscall\n"
-    };
+    checks(t, body, base_of(body, call));
+}
+
+/// Counts what a call has moved; goes to `5f` if that is nothing.
+pub(crate) fn after(t: &mut String, body: Body, call: u8) {
+    let base = base_of(body, call);
     let _ = writeln!(
         t,
         "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
@@ -216,44 +124,21 @@ fn moving(body: Body, call: u8) -> String {
          jle 5f
          add qword ptr [r11 + {bytes}], rax
          sub qword ptr [r11 + rcx + {bytes}], rax",
-        take = if kinds { "add" } else { "mov" },
+        take = if by_kind(body) { "add" } else { "mov" },
         calls = base + CALLS_AT,
         bytes = base + BYTES_AT,
     );
-    let incoming = matches!(body, Body::In { .. });
-    t + if incoming { "js 8f\n" } else { "" } + "5: " + &Door::Second.finish(incoming)
+    if matches!(body, Body::In { .. }) {
+        t.push_str("js 8f\n");
+    }
 }
 
-/// The fast path of all calls without bytes.
-fn counted(door: Door, body: Body) -> String {
-    let mut t = door.enter();
-    load_state(&mut t);
-    let _ = writeln!(
-        t,
-        "mov r11, qword ptr [rsp]
-         movzx r11d, word ptr [r11 + 4]
-         cmp qword ptr [rcx + r11 + {CALLS_AT}], 0
-         jle 7f"
-    );
-    if body == Body::Close {
-        t.push_str("mov edi, edi\ncmp edi, 65535\nja 4f\n");
-        t.push_str("lea r11, [rip + BONSAI_KINDS]\nmov byte ptr [r11 + rdi], 0\n4:\n");
-    }
-    let _ = writeln!(
-        t,
-        "syscall
-         mov r11, qword ptr [rsp]
-         movzx r11d, word ptr [r11 + 4]
-         mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         add r11, qword ptr fs:[rcx + 8]
-         mov rcx, qword ptr fs:[rcx + 16]
-         inc qword ptr [r11 + {CALLS_AT}]
-         dec qword ptr [r11 + rcx + {CALLS_AT}]"
-    );
-    if body == Body::CountFd {
-        t.push_str("cmp rax, 65535\nja 5f\nlea r11, [rip + BONSAI_KINDS]\nmov byte ptr [r11 + rax], 0\n5:\n");
-    }
-    t + &door.finish(false)
+/// Forgets the kind of the descriptor in `fd`, which `compare` has compared with the
+/// largest that is remembered.
+pub(crate) fn forget(scratch: &str, fd: &str, compare: &str) -> String {
+    format!(
+        "{compare}ja 4f\nlea {scratch}, [rip + BONSAI_KINDS]\nmov byte ptr [{scratch} + {fd}], 0\n4:\n"
+    )
 }
 
 /// The label of a pool's fast path behind a door.
@@ -275,8 +160,8 @@ pub(crate) fn paths() -> String {
     let mut text = format!(".pushsection {PATHS},\"ax\",@progbits\n");
     for door in [Door::First, Door::Second] {
         text.push_str(".cfi_startproc\n");
-        text += &door.ways_out();
         if door == Door::Second {
+            text += &second::ways_out();
             text += &unwind::in_r11(0);
         } else {
             text.push_str(
@@ -290,23 +175,25 @@ pub(crate) fn paths() -> String {
             let path = match (pool.body, pool.call) {
                 (Body::Slow, _) if door == Door::Second => continue,
                 (Body::Slow, _) => {
-                    format!("mov r10, rcx\nmov r11, rax\n{RECORD}jmp bonsai_first_slow\n")
+                    "mov r10, rcx\nlea r11, [rax + 8]\njmp bonsai_first_slow\n".to_owned()
                 }
-                (_, Some(call)) if door == Door::First => through(call),
-                (body, Some(call)) => moving(body, call),
-                (body, None) => counted(door, body),
+                (body, Some(call)) if door == Door::First => first::moving(body, call),
+                (body, Some(call)) => second::moving(body, call),
+                (body, None) if door == Door::First => first::counted(body),
+                (body, None) => second::counted(body),
             };
-            if door == Door::First {
-                // Functions that are cancellation points come in here: with more
-                // than one thread they go through libc's own.
+            if door == Door::First && pool.body != Body::Slow {
+                // Functions that are cancellation points come in here: at the first
+                // call with more than one thread, they are sent elsewhere for good.
                 let _ = writeln!(
                     text,
-                    "{name}_cancellable:
+                    "{}{name}_cancellable:
                      mov r11, qword ptr [rip + BONSAI_SINGLE]
                      cmp byte ptr [r11], 0
-                     je bonsai_first_all_slow"
+                     je bonsai_find",
+                    first::place(pool.body, pool.call)
                 );
-            } else {
+            } else if door == Door::Second {
                 text.push_str(".balign 8\n");
             }
             let _ = writeln!(text, "{name}:\n{path}");
@@ -314,43 +201,4 @@ pub(crate) fn paths() -> String {
         text.push_str(".cfi_endproc\n");
     }
     text + ".popsection\n"
-}
-
-/// The second door: the slots that patched sites jump to, all of them alike and
-/// so long that their places can be counted.
-pub(crate) fn slots() -> String {
-    let mut code = String::from(
-        ".pushsection .text.bonsai_slots,\"ax\",@progbits
-         .balign 16
-         .globl bonsai_slots
-         .hidden bonsai_slots
-         bonsai_slots:
-         .cfi_startproc\n",
-    ) + &unwind::slots();
-    let mut slot = 0;
-    for pool in POOLS {
-        let path = path_of(Door::Second, pool.call, pool.body);
-        for _ in 0..pool.count {
-            let _ = writeln!(
-                code,
-                "lea r11, [rip + bonsai_slot_sites + {}]\njmp {path}",
-                24 * slot
-            );
-            slot += 1;
-        }
-    }
-    code + &format!(
-        ".cfi_endproc
-         .popsection
-         .pushsection bonsai_tables,\"aw\",@nobits
-         .balign 8
-         .globl bonsai_slot_sites
-         .hidden bonsai_slot_sites
-         bonsai_slot_sites: .zero {}
-         .globl BONSAI_KINDS
-         .hidden BONSAI_KINDS
-         BONSAI_KINDS: .zero {KINDS}
-         .popsection\n",
-        24 * slot
-    )
 }

@@ -3,13 +3,13 @@
 //! is in `src/symbols.rs`.
 
 use crate::doors::{Door, PATHS, path_of};
-use crate::pools::{POOLS, body_of};
+use crate::pools::{Body, POOLS, body_of};
 use bonsai_calls::CALLS;
 use bonsai_calls::symbols::{SYMBOLS, Symbol, Thunk};
 use std::fmt::Write;
 
-/// Functions that glibc makes cancellation points: with more than one thread and
-/// libc unpatched, they must go through libc's own.
+/// Functions that glibc makes cancellation points: with more than one thread they
+/// must go through libc's own.
 const CANCELLABLE: &[&str] = &[
     "read",
     "pread",
@@ -65,15 +65,28 @@ pub(crate) fn named_as(call: u8) -> usize {
         .expect("a symbol of that call")
 }
 
-/// The records: `Site` in `src/slots.rs`.
-pub(crate) fn records() -> String {
-    let mut sites = String::from(
-        ".pushsection .rodata.bonsai_symbol_sites,\"a\",@progbits
-         .balign 8
-         .globl bonsai_symbol_sites
-         .hidden bonsai_symbol_sites
-         bonsai_symbol_sites:\n",
-    );
+/// What is known of each symbol, as a Rust table: start-up makes `Site`s of it.
+pub(crate) fn facts() -> String {
+    let fact = |s: &Symbol| {
+        let flags = u8::from(s.thunk == Thunk::FlagsLast)
+            | u8::from(cancellable(s)) << 1
+            | u8::from(s.thunk == Thunk::Own) << 3
+            | u8::from(s.thunk == Thunk::Tail) << 4
+            | u8::from(s.thunk == Thunk::Plain && body_of(s.call) != Body::Slow) << 5;
+        let nr = CALLS[usize::from(s.call)].nr;
+        u32::from(nr) | u32::from(s.call) << 16 | u32::from(flags) << 24
+    };
+    format!(
+        "/// By symbol: the number of its system call, the first entry of its call << 16,\n\
+         /// and bits of `flag` << 24.\n\
+         static SYMBOL_FACTS: [u32; {}] = {:?};\n",
+        SYMBOLS.len(),
+        SYMBOLS.iter().map(fact).collect::<Vec<_>>()
+    )
+}
+
+/// Where targets are, and the records of symbols with them.
+pub(crate) fn targets() -> String {
     // What start-up writes, and then what first calls write, come first: the loader
     // has written to the page where this begins.
     let through = POOLS.iter().filter(|p| p.call.is_some()).count();
@@ -85,25 +98,15 @@ pub(crate) fn records() -> String {
          bonsai_through: .zero 24 * {through}
          .popsection
          .pushsection .bss.bonsai_targets,\"aw\",@nobits
-         .balign 8
+         .balign 16
          .globl bonsai_targets
          .hidden bonsai_targets
          bonsai_targets:\n",
     );
-    for (k, s) in SYMBOLS.iter().enumerate() {
-        let flags = u8::from(s.thunk == Thunk::FlagsLast)
-            | u8::from(cancellable(s)) << 1
-            | u8::from(s.thunk == Thunk::Own) << 3
-            | u8::from(s.thunk == Thunk::Tail) << 4;
-        let _ = writeln!(
-            sites,
-            ".long {}\n.short {}\n.byte {flags}, {k}",
-            CALLS[usize::from(s.call)].nr,
-            32 * u32::from(s.call)
-        );
+    for s in SYMBOLS {
         let _ = writeln!(
             targets,
-            ".globl bonsai_target_{0}\n.hidden bonsai_target_{0}\nbonsai_target_{0}: .zero 8",
+            ".globl bonsai_target_{0}\n.hidden bonsai_target_{0}\nbonsai_target_{0}: .zero 16",
             s.name
         );
     }
@@ -120,7 +123,7 @@ pub(crate) fn records() -> String {
          bonsai_symbol_next: .zero {}\n.popsection\n",
         8 * SYMBOLS.len()
     );
-    sites + ".popsection\n" + &targets + &next
+    targets + &next
 }
 
 /// Where each symbol's way begins: most go to their fast path at once. In the same
@@ -155,14 +158,13 @@ pub(crate) fn doors() -> String {
 fn path(s: &Symbol) -> String {
     let own = POOLS.iter().any(|p| p.call == Some(s.call));
     let path = path_of(Door::First, own.then_some(s.call), body_of(s.call));
-    path + if cancellable(s) { "_cancellable" } else { "" }
+    let sent_elsewhere = cancellable(s) && body_of(s.call) != Body::Slow;
+    path + if sent_elsewhere { "_cancellable" } else { "" }
 }
 
-/// From another symbol to the fast path of the one with that name.
+/// From one symbol to another.
 fn instead(name: &str) -> String {
-    let symbol = SYMBOLS.iter().find(|s| s.name == name);
-    let path = path(symbol.expect("a symbol of that name"));
-    format!("lea rax, [rip + bonsai_target_{name}]\njmp {path}\n")
+    format!("lea rax, [rip + bonsai_target_{name}]\njmp bonsai_symbol\n")
 }
 
 /// Where a symbol's way begins, and what is there if it is not the fast path.

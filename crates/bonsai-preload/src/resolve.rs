@@ -4,7 +4,7 @@
 use crate::amount::Args;
 use crate::elf;
 use crate::patch;
-use crate::slots::{self, SYMBOLS, Site, flag};
+use crate::slots::{self, SYMBOLS, Site, Symbol, flag};
 use crate::state;
 use crate::sys::{self, place};
 use bonsai_calls as calls;
@@ -15,12 +15,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 pub(crate) static BONSAI_SINGLE: AtomicPtr<AtomicU8> =
     AtomicPtr::new((&raw const UNKNOWN).cast_mut());
 static UNKNOWN: AtomicU8 = AtomicU8::new(0);
-
-/// A table of the assembly with a word for each symbol.
-fn word(table: usize, symbol: u8) -> Option<&'static AtomicUsize> {
-    // SAFETY: so long, zero at first, and there for good.
-    unsafe { (*(table as *const [AtomicUsize; SYMBOLS])).get(usize::from(symbol)) }
-}
 
 /// Finds libc's thread indicator. At start-up.
 pub(crate) fn find_single_threaded() {
@@ -35,8 +29,18 @@ pub(crate) fn single_threaded() -> bool {
     unsafe { (*BONSAI_SINGLE.load(Ordering::Relaxed)).load(Ordering::Relaxed) != 0 }
 }
 
-/// The fast path of a symbol.
-fn first_door(symbol: u8) -> usize {
+/// A cancellation point in a program that may cancel threads.
+fn may_be_cancelled(site: &Site) -> bool {
+    site.flags & flag::CANCELLABLE != 0 && !single_threaded()
+}
+
+/// The way of a symbol that does not go to libc: its fast path, unless it may be
+/// cancelled.
+fn first_door(site: &Site) -> usize {
+    if may_be_cancelled(site) && site.flags & flag::PLAIN != 0 {
+        return place!("bonsai_first_all_slow");
+    }
+    let symbol = site.symbol;
     let starts = place!("bonsai_door_starts") as *const [u16; SYMBOLS];
     // SAFETY: distances from the first of them, one for each symbol.
     let start = unsafe { (*starts).get(usize::from(symbol)) };
@@ -45,7 +49,9 @@ fn first_door(symbol: u8) -> usize {
 
 /// The next definition of a symbol behind ours; its fast path if there is none.
 pub(crate) fn real(site: &Site) -> usize {
-    let Some(next) = word(place!("bonsai_symbol_next"), site.symbol) else {
+    let known = place!("bonsai_symbol_next") as *const [AtomicUsize; SYMBOLS];
+    // SAFETY: so long, zero at first, and there for good.
+    let Some(next) = (unsafe { (*known).get(usize::from(site.symbol)) }) else {
         return 0;
     };
     let known = next.load(Ordering::Relaxed);
@@ -61,10 +67,11 @@ pub(crate) fn real(site: &Site) -> usize {
 
 /// # Safety
 /// From `bonsai_real` only.
-pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
+pub(crate) unsafe extern "C" fn bonsai_real_target(symbol: &Symbol) -> usize {
+    let site = symbol.site();
     match real(site) {
         // Not found before the libraries have been looked at.
-        0 => first_door(site.symbol),
+        0 => first_door(site),
         at => at,
     }
 }
@@ -73,12 +80,16 @@ pub(crate) unsafe extern "C" fn bonsai_real_target(site: &Site) -> usize {
 ///
 /// # Safety
 /// From `bonsai_find` only.
-pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
-    let door = first_door(site.symbol);
-    if !crate::attach::done() {
-        // Too early to say; ask again at the next call.
+pub(crate) unsafe extern "C" fn bonsai_find_target(symbol: &Symbol) -> usize {
+    let early = !crate::attach::done();
+    if early {
         slots::share();
         state::too_early();
+    }
+    let site = symbol.site();
+    let door = first_door(site);
+    if early {
+        // Ask again at the next call.
         return door;
     }
     let next = slots::symbol(site.symbol).and_then(elf::next_definition);
@@ -87,12 +98,16 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(site: &Site) -> usize {
         Some((at, _)) if state::segment().is_none() => at,
         // Behind us a sanitizer or another interposer: it has to see the call,
         // and libc's patched site behind it will count it.
-        Some((at, _)) if stays_with_libc(site) => at,
+        Some((at, object)) if stays_with_libc(site) => {
+            let shorter = patch::all_patched(site.nr as usize)
+                && site.flags & flag::PLAIN != 0
+                && !may_be_cancelled(site)
+                && elf::is_libc(object);
+            if shorter { door } else { at }
+        }
         Some(_) => door,
     };
-    if let Some(word) = word(place!("bonsai_targets"), site.symbol) {
-        word.store(target, Ordering::Relaxed);
-    }
+    symbol.target.store(target, Ordering::Relaxed);
     target
 }
 

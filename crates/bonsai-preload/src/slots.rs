@@ -3,7 +3,7 @@
 use crate::elf;
 use crate::sys::place;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 include!(concat!(env!("OUT_DIR"), "/pools.rs"));
 
@@ -41,6 +41,7 @@ pub(crate) struct Slot {
 }
 
 const _: () = assert!(size_of::<Site>() == 8 && size_of::<Slot>() == 24);
+const _: () = assert!(size_of::<Symbol>() == 16);
 
 pub(crate) mod flag {
     /// `preadv2`: libc's fifth argument is the system call's sixth.
@@ -53,6 +54,8 @@ pub(crate) mod flag {
     pub(crate) const OWN: u8 = 8;
     /// libc's own function runs after the decision.
     pub(crate) const TAIL: u8 = 16;
+    /// The symbol is no more than its system call, and has a fast path.
+    pub(crate) const PLAIN: u8 = 32;
 }
 
 impl Slot {
@@ -121,16 +124,43 @@ pub(crate) fn take(call: u8, nr: u32, ret: usize, cmp: i32) -> Option<usize> {
     Some(place!("bonsai_slots") + SLOT * slot)
 }
 
-/// Makes the records by which exported symbols use the paths of slots. Before the
-/// first of them is told where to go.
+/// A symbol: where it goes, and its record.
+#[repr(C)]
+pub(crate) struct Symbol {
+    /// 0 until its first call.
+    pub(crate) target: AtomicUsize,
+    /// Written by [`share`].
+    site: UnsafeCell<Site>,
+}
+
+impl Symbol {
+    pub(crate) fn site(&self) -> &Site {
+        // SAFETY: written while there is one thread, and the same each time.
+        unsafe { &*self.site.get() }
+    }
+}
+
+/// Makes the records of exported symbols, and those by which they use the paths of
+/// slots. Before the first of them is told where to go.
 pub(crate) fn share() {
-    let sites = place!("bonsai_symbol_sites") as *const Site;
+    let symbols = place!("bonsai_targets") as *const Symbol;
+    for (symbol, fact) in (0_u8..).zip(&SYMBOL_FACTS) {
+        let [nr @ .., call, flags] = fact.to_le_bytes();
+        let site = Site {
+            nr: u32::from(u16::from_le_bytes(nr)),
+            offset: 32 * u16::from(call),
+            flags,
+            symbol,
+        };
+        // SAFETY: within the array; there is one thread.
+        unsafe { (*symbols.add(usize::from(symbol))).site.get().write(site) };
+    }
     let records = place!("bonsai_through") as *mut Slot;
     let ret = place!("bonsai_first_return");
     for (i, symbol) in THROUGH.iter().enumerate() {
         // SAFETY: within both arrays; there is one thread.
         unsafe {
-            let site = sites.add(usize::from(*symbol)).read();
+            let site = (*symbols.add(usize::from(*symbol))).site.get().read();
             records.add(i).write(Slot {
                 site,
                 ret,

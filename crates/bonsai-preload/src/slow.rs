@@ -8,7 +8,7 @@ use crate::inward::{bytes_in, settle};
 use crate::kind;
 use crate::outward::bytes_out;
 use crate::pay::{self, Patience, Timeout};
-use crate::slots::{self, Site, fact, flag};
+use crate::slots::{self, Site, Symbol, fact, flag};
 use crate::state::{self, Own};
 use crate::sys::{self, nr};
 use crate::wait::Wait;
@@ -195,8 +195,9 @@ pub(crate) extern "C" fn bonsai_before_fork(number: usize) {
 ///
 /// # Safety
 /// From `bonsai_tail` only.
-pub(crate) unsafe extern "C" fn bonsai_before(site: &Site, saved: &[usize; 7]) -> usize {
-    // Pushed in the order rdi, rsi, rdx, rcx, r8, r9, and the record.
+pub(crate) unsafe extern "C" fn bonsai_before(symbol: &Symbol, saved: &[usize; 7]) -> usize {
+    let site = symbol.site();
+    // Pushed in the order rdi, rsi, rdx, rcx, r8, r9, and the symbol.
     let args = Args {
         a: [saved[6], saved[5], saved[4], saved[3], saved[2], saved[1]],
         nr: site.nr as usize,

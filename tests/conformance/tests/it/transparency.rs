@@ -174,6 +174,36 @@ fn the_timer_slack_stays_the_programs() {
 }
 
 #[test]
+fn calls_are_counted_once_before_and_after_the_first_thread() {
+    let test = "calls_are_counted_once_before_and_after_the_first_thread";
+    let Some(probe) = Probe::new(test, "first_thread", &[]) else {
+        return;
+    };
+    for limits in [&[] as &[&str], LOOSE] {
+        for seen in probe.same(limits) {
+            for call in ["getppid", "poll"] {
+                assert_eq!(seen.counters.of(call).0, 1500, "{}: {call}", seen.door);
+            }
+            // Cancelling loads a library, which is closed as well.
+            let closes = seen.counters.of("close").0;
+            assert!((1500..1550).contains(&closes), "{}: {closes}", seen.door);
+            for call in ["write.other", "sendto", "recvfrom"] {
+                assert_eq!(
+                    seen.counters.of(call),
+                    (1500, 1500),
+                    "{}: {call}",
+                    seen.door
+                );
+            }
+            // The cancelled one is counted where libc's own way to it is.
+            let reads = seen.counters.of("read.other");
+            assert_eq!(reads.1, 1500, "{}: reads", seen.door);
+            assert!((1500..=1501).contains(&reads.0), "{}: reads", seen.door);
+        }
+    }
+}
+
+#[test]
 fn threads_created_at_full_speed_are_counted_and_shaped() {
     let test = "threads_created_at_full_speed_are_counted_and_shaped";
     let Some(probe) = Probe::new(test, "threads", &[]) else {

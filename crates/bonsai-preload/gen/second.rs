@@ -1,0 +1,145 @@
+//! The second door: slots that patched sites jump to, and the fast paths behind
+//! them. A site may be using 128 bytes below the stack pointer, so those are skipped.
+
+use crate::doors::{CALLS_AT, Door, after, before, by_kind, forget, load_state, path_of};
+use crate::pools::{Body, POOLS};
+use crate::unwind;
+use std::fmt::Write;
+
+/// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
+const KINDS: u32 = 65_536;
+
+/// From the registers at the second door to those of the call, with the record on
+/// the stack. What has made sure of the number comes in at `entered`.
+fn enter(entered: &str) -> String {
+    // `finish` goes back to this for the path that follows.
+    format!(
+        ".cfi_remember_state
+         cmp eax, dword ptr [r11]
+         jne bonsai_second_slow
+         {entered}lea rsp, [rsp - 144]
+         .cfi_def_cfa_offset 144
+         mov qword ptr [rsp], r11\n"
+    ) + &unwind::on_stack(144)
+}
+
+/// The record back in `r11`, and the stack as it was.
+fn leave() -> String {
+    "mov r11, qword ptr [rsp]\n".to_owned()
+        + &unwind::in_r11(144)
+        + "lea rsp, [rsp + 144]\n.cfi_def_cfa_offset 0\n"
+}
+
+/// To the site, with the result compared as there; then the ways out to the slow
+/// path: `7` before the call, `8` when bytes that came in are not due yet.
+fn finish(late: bool) -> String {
+    let late = if late {
+        "8: jmp bonsai_second_leave_late\n"
+    } else {
+        ""
+    };
+    format!(
+        ".cfi_remember_state
+         {}cmp rax, qword ptr [r11 + 16]
+         jmp qword ptr [r11 + 8]
+         .cfi_restore_state
+         7: jmp bonsai_second_leave_slow
+         {late}.cfi_restore_state\n",
+        leave()
+    )
+}
+
+/// Where the ways out lead.
+pub(crate) fn ways_out() -> String {
+    let way = |way| {
+        format!(
+            "bonsai_second_leave_{way}:\n{}{}jmp bonsai_second_{way}\n",
+            unwind::on_stack(144),
+            leave()
+        )
+    };
+    way("slow") + &way("late")
+}
+
+/// The path of a call that moves bytes: all its sites share it.
+pub(crate) fn moving(body: Body, call: u8) -> String {
+    let mut t = enter(&format!("bonsai_through_{call}: "));
+    before(&mut t, body, call);
+    t.push_str(if by_kind(body) {
+        "mov qword ptr [rsp + 8], r11\nsyscall\nmov r11, qword ptr [rsp + 8]\n"
+    } else {
+        "syscall\n"
+    });
+    after(&mut t, body, call);
+    t + "5: " + &finish(matches!(body, Body::In { .. }))
+}
+
+/// The fast path of all calls without bytes.
+pub(crate) fn counted(body: Body) -> String {
+    let mut t = enter("");
+    load_state(&mut t);
+    let _ = writeln!(
+        t,
+        "mov r11, qword ptr [rsp]
+         movzx r11d, word ptr [r11 + 4]
+         cmp qword ptr [rcx + r11 + {CALLS_AT}], 0
+         jle 7f"
+    );
+    if body == Body::Close {
+        t.push_str(&forget("r11", "rdi", "mov edi, edi\ncmp edi, 65535\n"));
+    }
+    let _ = writeln!(
+        t,
+        "syscall
+         mov r11, qword ptr [rsp]
+         movzx r11d, word ptr [r11 + 4]
+         mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+         add r11, qword ptr fs:[rcx + 8]
+         mov rcx, qword ptr fs:[rcx + 16]
+         inc qword ptr [r11 + {CALLS_AT}]
+         dec qword ptr [r11 + rcx + {CALLS_AT}]"
+    );
+    if body == Body::CountFd {
+        t.push_str(&forget("r11", "rax", "cmp rax, 65535\n"));
+    }
+    t + &finish(false)
+}
+
+/// The slots, all of them alike and
+/// so long that their places can be counted.
+pub(crate) fn slots() -> String {
+    let mut code = String::from(
+        ".pushsection .text.bonsai_slots,\"ax\",@progbits
+         .balign 16
+         .globl bonsai_slots
+         .hidden bonsai_slots
+         bonsai_slots:
+         .cfi_startproc\n",
+    ) + &unwind::slots();
+    let mut slot = 0;
+    for pool in POOLS {
+        let path = path_of(Door::Second, pool.call, pool.body);
+        for _ in 0..pool.count {
+            let _ = writeln!(
+                code,
+                "lea r11, [rip + bonsai_slot_sites + {}]\njmp {path}",
+                24 * slot
+            );
+            slot += 1;
+        }
+    }
+    code + &format!(
+        ".cfi_endproc
+         .popsection
+         .pushsection bonsai_tables,\"aw\",@nobits
+         .balign 8
+         .globl bonsai_slot_sites
+         .hidden bonsai_slot_sites
+         bonsai_slot_sites: .zero {}
+         .globl BONSAI_KINDS
+         .hidden BONSAI_KINDS
+         BONSAI_KINDS: .zero {KINDS}
+         .popsection\n",
+        24 * slot
+    )
+}
