@@ -128,6 +128,15 @@ impl Segment {
         self.fresh_page(word, &mut populate)
     }
 
+    /// Passes a page on from a thread that has ended to another of its process, which
+    /// goes on counting there. False if somebody else found it first.
+    #[must_use]
+    pub fn pass_page(&self, page: usize, from: Owner, to: Owner) -> bool {
+        self.owners
+            .get(page)
+            .is_some_and(|owner| seize(owner, from.word(), to.word()))
+    }
+
     fn fresh_page(&self, word: u64, populate: &mut impl FnMut(usize) -> bool) -> Option<usize> {
         let mut i = self.header.high.load(Ordering::Acquire) as usize;
         while i < THREADS {

@@ -337,6 +337,26 @@ fn one_of_two_claimers_gets_a_dead_page() {
     });
 }
 
+/// The thread that takes over a dead one's leases wants its page as well; another
+/// thread of the process only looks for a page.
+#[test]
+fn a_page_is_passed_on_or_found_but_not_both() {
+    check(None, || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.header.high.store(1, Ordering::Relaxed);
+        let of = |tid: u32| Owner { pid: 7, tid };
+        segment.owners[0].store(word(of(8)), Ordering::Relaxed);
+        let other = spawn(&segment, move |s| {
+            s.claim_page(of(9), |o| o == of(8), |_| true)
+                .expect("two pages are free")
+        });
+        let passed = segment.pass_page(0, of(8), of(10));
+        assert!(passed != (other.join().unwrap() == 0));
+        let winner = if passed { 10 } else { 9 };
+        assert_eq!(segment.owners[0].load(Ordering::Relaxed), word(of(winner)));
+    });
+}
+
 #[test]
 fn a_claimer_of_a_dead_page_and_one_of_a_fresh_page_do_not_meet() {
     // Three claimers for one dead and two fresh pages.

@@ -123,6 +123,20 @@ fn a_thread_of_the_same_process_continues_its_counts() {
 }
 
 #[test]
+fn a_page_is_passed_on_by_its_owner_alone() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let page = claim(ledger, owner(7, 8));
+    count(ledger, page, 100);
+    assert!(!ledger.pass_page(page, owner(7, 9), owner(7, 10)));
+    assert!(!ledger.pass_page(THREADS, owner(7, 8), owner(7, 10)));
+    assert!(ledger.pass_page(page, owner(7, 8), owner(7, 10)));
+    count(ledger, page, 20);
+    assert_eq!(written_by(ledger, 7), (2, 120));
+    assert!(!ledger.pass_page(page, owner(7, 8), owner(7, 11)), "gone");
+}
+
+#[test]
 fn a_page_that_was_left_is_free() {
     let scratch = Scratch::new();
     let ledger = &scratch.ledger;

@@ -14,20 +14,8 @@ pub(crate) fn place(body: Body, call: Option<u8>) -> String {
     let length = match (body, call) {
         (Body::Close, _) => 87,
         (Body::Count | Body::CountFd, _) => 66,
-        (Body::In { kinds, .. }, Some(call)) if HOT.contains(&call) => {
-            if kinds {
-                104
-            } else {
-                81
-            }
-        }
-        (Body::Out { kinds, .. }, Some(call)) if HOT.contains(&call) => {
-            if kinds {
-                104
-            } else {
-                72
-            }
-        }
+        (_, Some(bonsai_calls::READ_FILE | bonsai_calls::WRITE_FILE)) => 104,
+        (_, Some(bonsai_calls::PREAD64)) => 81,
         _ => return String::new(),
     };
     format!(".balign 32\n.skip {}, 0xcc\n", (128 + 31 - length) % 32)
@@ -43,11 +31,10 @@ fn through(call: u8) -> String {
 
 /// The calls whose symbols have a fast path of their own; those of the others use
 /// the second door's.
-const HOT: [u8; 4] = [
+const HOT: [u8; 3] = [
     bonsai_calls::READ_FILE,
     bonsai_calls::PREAD64,
     bonsai_calls::WRITE_FILE,
-    bonsai_calls::PWRITE64,
 ];
 
 /// The path of a call that moves bytes.

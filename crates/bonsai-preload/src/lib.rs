@@ -41,6 +41,7 @@
 
 mod amount;
 mod attach;
+mod blocks;
 mod calls;
 mod doors;
 mod elf;

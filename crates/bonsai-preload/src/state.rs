@@ -1,5 +1,6 @@
 //! What the interposer knows: of the process, and of each thread.
 
+use crate::blocks;
 use crate::sys::{self, call, nr};
 use bonsai_calls::{CALLS, MAX_CALLS};
 use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
@@ -49,7 +50,9 @@ pub(crate) struct Own {
     pub(crate) synced: u32,
     /// Pages of the program's memory that were found readable last.
     pub(crate) readable: [usize; 2],
-    _pad2: u64,
+    /// The thread that `harvest` found dead in here last.
+    pub(crate) mourned: u32,
+    _pad2: u32,
     pub(crate) entries: [Entry; ENTRIES],
 }
 
@@ -173,25 +176,6 @@ pub(crate) fn set_segment(segment: &'static Segment) {
     );
 }
 
-/// Threads per block of states.
-const BLOCK: usize = 62;
-
-/// A block of thread states, wiped on fork as a whole.
-#[repr(C, align(4096))]
-struct Block {
-    /// Whose threads these are. Zero in a forked child: a new block is made, and this
-    /// one left alone, for the words in thread storage may still point into it.
-    pid: AtomicU32,
-    /// Which thread has which state, by thread id; 0 for free.
-    tids: [AtomicU32; BLOCK],
-    cursor: AtomicU32,
-    next: AtomicPtr<Self>,
-    states: [Own; BLOCK],
-}
-
-#[unsafe(link_section = ".bss.bonsai_early")]
-static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
-
 /// The state of the calling thread, set up if need be; null if there is no
 /// memory for it.
 #[inline(never)]
@@ -219,17 +203,24 @@ pub(crate) fn release_mine(segment: &'static Segment) {
 #[inline(never)]
 fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
     let tid = sys::gettid();
-    let (own, pid) = claim_state(tid);
+    let (own, pid) = blocks::claim(tid);
     if own.is_null() {
         return null_mut();
     }
-    let dead = |o: Owner| thread_is_dead(pid, o);
+    let me = Owner { pid, tid };
+    // SAFETY: claimed above, so this thread is the only one to use it.
+    if inherit(segment, unsafe { &mut *own }, me) {
+        // SAFETY: our own thread storage.
+        unsafe { point(words, own) };
+        return own;
+    }
+    let dead = |o: Owner| blocks::is_dead(pid, o);
     let populate = |i: usize| {
         // Brings the page in, or fails without a SIGBUS when shared memory is full.
         // SAFETY: a page of our own mapping.
         unsafe { call!(nr::MADVISE, &raw const segment.threads[i], 4096, 23) == 0 }
     };
-    let claimed = segment.claim_page(Owner { pid, tid }, dead, populate);
+    let claimed = segment.claim_page(me, dead, populate);
     let page = claimed.map_or(&raw const segment.crowd, |i| {
         &raw const segment.threads[i.min(THREADS - 1)]
     });
@@ -241,136 +232,45 @@ fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
         (*own).crowd = claimed.is_none();
         (*own).epoch.store(0, Ordering::Relaxed);
         (*own).page = page;
-        (*words)[1] = page as usize;
-        (*words)[2] = (own as usize).wrapping_sub(page as usize);
-        (*words)[0] = own as usize;
+        point(words, own);
     }
     crate::attach::register(segment, pid);
     own
 }
 
-fn thread_is_dead(own_pid: u32, owner: Owner) -> bool {
-    // SAFETY: signal 0 only asks whether the target exists.
-    let answer = unsafe {
-        if owner.pid == own_pid {
-            call!(nr::TGKILL, owner.pid, owner.tid, 0)
-        } else {
-            call!(nr::KILL, owner.pid, 0)
-        }
-    };
-    answer == sys::ESRCH
-}
-
-/// A state for a thread, and the number of its process.
-fn claim_state(tid: u32) -> (*mut Own, u32) {
-    let mut block = BLOCKS.load(Ordering::Acquire);
-    // SAFETY: blocks are never unmapped.
-    while let Some(b) = unsafe { block.as_ref() } {
-        let pid = b.pid.load(Ordering::Acquire);
-        if pid == 0 {
-            break;
-        }
-        if let Some(own) = claim_in(b, tid, pid) {
-            return (own, pid);
-        }
-        block = b.next.load(Ordering::Acquire);
-    }
-    let pid = sys::getpid();
-    (new_block(tid, pid), pid)
-}
-
-/// States looked at for dead owners whenever a thread needs one.
-const HARVEST: u32 = 2;
-
-/// Gives back what threads held that have ended: threads do not say when they go.
-fn harvest(block: &Block, pid: u32) {
-    let Some(segment) = segment() else { return };
-    let from = block.cursor.fetch_add(HARVEST, Ordering::Relaxed);
-    for i in 0..HARVEST {
-        let i = from.wrapping_add(i) as usize % BLOCK;
-        let Some(slot) = block.tids.get(i) else {
-            continue;
-        };
-        let tid = slot.load(Ordering::Relaxed);
-        // The exchange makes this thread the only one to look at the state.
-        if tid > BUSY
-            && thread_is_dead(pid, Owner { pid, tid })
-            && slot
-                .compare_exchange(tid, BUSY, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        {
-            // SAFETY: its thread is dead, and nobody else gets it while it is busy.
-            if let (false, Some(own)) = unsafe {
-                (
-                    block.states[i].page.is_null(),
-                    (&raw const block.states[i]).cast_mut().as_mut(),
-                )
-            } {
-                crate::pay::release(segment, own);
-                own.page = null();
-            }
-            slot.store(0, Ordering::Release);
-        }
-    }
-}
-
-/// Marks a state that is being cleared; no thread has this id.
-const BUSY: u32 = 1;
-
-fn claim_in(block: &Block, tid: u32, pid: u32) -> Option<*mut Own> {
-    harvest(block, pid);
-    for pass in 0..2 {
-        for (i, slot) in block.tids.iter().enumerate() {
-            let seen = slot.load(Ordering::Relaxed);
-            let usable = seen == 0
-                || seen == tid
-                || (pass == 1 && thread_is_dead(pid, Owner { pid, tid: seen }));
-            if usable
-                && slot
-                    .compare_exchange(seen, tid, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            {
-                let own = (&raw const block.states[i]).cast_mut();
-                // SAFETY: ours since the exchange. What a dead thread left behind
-                // must not be taken for leases of ours.
-                unsafe { (*own).page = null() };
-                return Some(own);
-            }
-        }
-    }
-    None
-}
-
-fn new_block(tid: u32, pid: u32) -> *mut Own {
-    // SAFETY: a new private mapping; MADV_WIPEONFORK on all of it.
-    let block = unsafe {
-        let at = call!(nr::MMAP, 0, size_of::<Block>(), 3, 0x22, usize::MAX, 0);
-        if (-4095..0).contains(&at) {
-            return null_mut();
-        }
-        call!(nr::MADVISE, at, size_of::<Block>(), 18);
-        at as *mut Block
-    };
-    // SAFETY: just mapped, zeroed, and not shared yet.
+/// Lets a thread's words point to its state.
+///
+/// # Safety
+/// The words are this thread's, the state too, and it has a page.
+unsafe fn point(words: *mut [usize; 3], own: *mut Own) {
+    // SAFETY: by contract.
     unsafe {
-        (*block).pid.store(pid, Ordering::Relaxed);
-        (*block).tids[0].store(tid, Ordering::Relaxed);
+        let page = (*own).page as usize;
+        (*words)[1] = page;
+        (*words)[2] = (own as usize).wrapping_sub(page);
+        (*words)[0] = own as usize;
     }
-    let mut head = BLOCKS.load(Ordering::Acquire);
-    loop {
-        // SAFETY: blocks are never unmapped. A wiped one ends the list: those
-        // behind it are the parent's.
-        let usable = unsafe { head.as_ref() }.is_some_and(|b| b.pid.load(Ordering::Acquire) != 0);
-        // SAFETY: ours until published.
-        unsafe {
-            (*block)
-                .next
-                .store(if usable { head } else { null_mut() }, Ordering::Relaxed);
-        };
-        match BLOCKS.compare_exchange(head, block, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: as above.
-            Ok(_) => return unsafe { &raw mut (*block).states[0] },
-            Err(seen) => head = seen,
-        }
+}
+
+/// Goes on with what a dead thread of this process has left in a state: its page of
+/// counters, and its leases. Where a thread is made for each request, its calls are
+/// on the fast path from the second on. False, with nothing left in the state, where
+/// that is not possible.
+fn inherit(segment: &Segment, own: &mut Own, me: Owner) -> bool {
+    if own.page.is_null() {
+        return false;
     }
+    let page = (own.page as usize).wrapping_sub((&raw const segment.threads) as usize) / 4096;
+    let from = Owner {
+        pid: me.pid,
+        tid: own.tid,
+    };
+    // In the middle of a slow path, some of its numbers may be somewhere else.
+    if own.depth == 0 && !own.crowd && segment.pass_page(page, from, me) {
+        own.tid = me.tid;
+        return true;
+    }
+    crate::pay::release(segment, own);
+    own.page = null();
+    false
 }

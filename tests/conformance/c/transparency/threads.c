@@ -1,4 +1,5 @@
-/* Threads created as fast as possible, each with one write; three rounds of 64. */
+/* Threads created as fast as possible, each with one write; three rounds of 64, or
+ * (`threads relay`) one after the other. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -16,14 +17,32 @@ static void *thread_main(void *arg)
     return (void *)(long)write(fd, block, sizeof block);
 }
 
-int main(void)
+/* Each begins when the one before it has ended. */
+static int relay(void)
 {
+    int bad = 0;
+    for (long k = 0; k < 3 * THREADS; k++) {
+        pthread_t thread;
+        void *n = NULL;
+        if (pthread_create(&thread, NULL, thread_main, (void *)k) != 0)
+            return 3 * THREADS;
+        pthread_join(thread, &n);
+        bad += (long)n != 1024;
+    }
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
     pthread_t threads[THREADS];
     int bad = 0;
     guard(30);
     fd = raw_open("/dev/null", O_WRONLY);
     uint64_t from = raw_now();
-    for (int round = 0; round < 3; round++) {
+    if (argc > 1)
+        bad = relay();
+    for (int round = 0; round < 3 && argc == 1; round++) {
         for (long k = 0; k < THREADS; k++)
             if (pthread_create(&threads[k], NULL, thread_main, (void *)k) != 0)
                 return 3;

@@ -206,7 +206,18 @@ fn calls_are_counted_once_before_and_after_the_first_thread() {
 #[test]
 fn threads_created_at_full_speed_are_counted_and_shaped() {
     let test = "threads_created_at_full_speed_are_counted_and_shaped";
-    let Some(probe) = Probe::new(test, "threads", &[]) else {
+    many_threads(test, &[]);
+}
+
+/// What a thread had on lease is its successor's: neither lost nor doubled.
+#[test]
+fn threads_one_after_the_other_are_counted_and_shaped() {
+    let test = "threads_one_after_the_other_are_counted_and_shaped";
+    many_threads(test, &["relay"]);
+}
+
+fn many_threads(test: &str, args: &[&str]) {
+    let Some(probe) = Probe::new(test, "threads", args) else {
         return;
     };
     for seen in probe.same(&["write=480kB/s:burst=4kB"]) {
