@@ -22,7 +22,10 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// Programs that are being entered from outside at a time.
+pub const ENTERING: usize = scaled(8, 2, 1);
 
 /// Limits in force at a time.
 pub const BUCKETS: usize = scaled(64, 4, 2);
@@ -119,6 +122,26 @@ pub struct Header {
     pub(crate) _pad1: AtomicU32,
     /// The longest single wait, ns.
     pub longest_wait_ns: AtomicU64,
+    /// Process id of the service's keeper, which finds helpers for those who ask in
+    /// `entering`; 0 for none.
+    pub keeper: AtomicU32,
+    /// Advances with each question; the keeper sleeps on it.
+    pub bell: AtomicU32,
+    /// Who asks for the program that it runs next to be entered.
+    pub entering: [Enter; ENTERING],
+}
+
+/// A process about to run a program without a loader; see `entering`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Enter {
+    /// The process, or thread, that asks; 0 for free.
+    pub pid: AtomicU32,
+    /// How far it is: a futex word.
+    pub state: AtomicU32,
+    /// The process that answers.
+    pub helper: AtomicU32,
+    pub(crate) _pad: AtomicU32,
 }
 
 /// A cache line of its own for the epoch: read by every call, written at a change.
@@ -340,6 +363,8 @@ mod frozen {
         assert!(size_of::<Header>() == 4096);
         assert!(offset_of!(Header, epoch) == 128);
         assert!(offset_of!(Header, high) == 256);
+        assert!(offset_of!(Header, keeper) == 352);
+        assert!(size_of::<Enter>() == 16);
         assert!(size_of::<Config>() == 4096);
         assert!(size_of::<BucketLine>() == 128);
         assert!(size_of::<Label>() == 64);

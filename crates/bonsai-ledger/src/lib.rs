@@ -39,6 +39,7 @@ mod change;
 mod config;
 #[cfg(all(feature = "std", not(loom)))]
 mod control;
+mod entering;
 mod layout;
 #[cfg(all(feature = "std", not(loom)))]
 mod mapping;
@@ -54,6 +55,7 @@ mod threads;
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
 pub use control::{Editor, Limit};
+pub use entering::{AskedFor, Futex};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use mapping::{Ledger, LedgerError};

@@ -50,8 +50,8 @@ use made::zeroed;
 mod made {
     use super::Segment;
     use crate::layout::{
-        BucketLine, Count, DelayRow, DelayShard, Epoch, Header, Label, Process, SiteLib, SiteTable,
-        ThreadPage,
+        BucketLine, Count, DelayRow, DelayShard, Enter, Epoch, Header, Label, Process, SiteLib,
+        SiteTable, ThreadPage,
     };
     use crate::sync::{AtomicU32, AtomicU64};
     use crate::{Config, CurveWords};
@@ -103,8 +103,9 @@ mod made {
     zero! {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
-            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns
+            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering
         }
+        Enter { pid state helper _pad }
         Config { masks byte_buckets _pad curves }
         BucketLine { issued leased generation _pad }
         Label { name _pad }

@@ -357,6 +357,41 @@ fn a_page_is_passed_on_or_found_but_not_both() {
     });
 }
 
+/// Waits that are over at once: whoever asks or answers gives up in any state.
+struct Impatient(u32);
+
+impl bonsai_ledger::Futex for Impatient {
+    fn wait(&mut self, _: &AtomicU32, _: u32) -> bool {
+        loom::thread::yield_now();
+        self.0 = self.0.saturating_sub(1);
+        self.0 > 0
+    }
+
+    fn wake(&mut self, _: &AtomicU32) {}
+
+    fn is_dead(&mut self, _: u32) -> bool {
+        false
+    }
+}
+
+/// A program is entered if and only if its process waits for that.
+#[test]
+fn who_asks_and_who_answers_agree() {
+    check(Some(3), || {
+        let segment = Arc::<Segment>::from(model::segment());
+        segment.header.keeper.store(1, Ordering::Relaxed);
+        let helper = spawn(&segment, |s| {
+            let Some(asked) = s.asked(0) else {
+                return false;
+            };
+            let mut futex = Impatient(3);
+            asked.wait_until_allowed(2, &mut futex) && asked.seized(true, &mut futex)
+        });
+        let held = segment.ask_to_enter(3, &mut Impatient(3), |helper| assert_eq!(helper, 2));
+        assert_eq!(held.is_some(), helper.join().unwrap());
+    });
+}
+
 #[test]
 fn a_claimer_of_a_dead_page_and_one_of_a_fresh_page_do_not_meet() {
     // Three claimers for one dead and two fresh pages.

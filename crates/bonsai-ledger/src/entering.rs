@@ -1,0 +1,186 @@
+//! Programs that have to be entered from outside: a process that is about to run one
+//! asks here, and waits until somebody holds it.
+//!
+//! ```text
+//!            asker                      helper
+//!   free ── ask ──> ASKED ── name ──> NAMED ── allow ──> ALLOWED ─┬─ seize ──> READY ── done ──> free
+//!                                                                 └─ refused ─> REFUSED ───────> free
+//!   asker gives up:  ASKED ──> free;  anything before READY, or a failed exec ──> CANCELLED ──> free (helper)
+//! ```
+//! Either may be killed in any of these: whoever needs an entry takes one whose asker
+//! is dead, or whose helper is.
+
+use crate::layout::{ENTERING, Enter, Segment};
+use crate::sync::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const ASKED: u32 = 1;
+const NAMED: u32 = 2;
+const ALLOWED: u32 = 3;
+const READY: u32 = 4;
+const REFUSED: u32 = 5;
+const CANCELLED: u32 = 6;
+
+/// What the two sides need of their systems.
+pub trait Futex {
+    /// Sleeps while the word is `seen`, for a short while at most. False when it is
+    /// time to give up.
+    fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool;
+    /// Wakes whoever sleeps on the word.
+    fn wake(&mut self, word: &AtomicU32);
+    /// Whether a process has ended.
+    fn is_dead(&mut self, pid: u32) -> bool;
+}
+
+impl Enter {
+    fn step(&self, from: u32, to: u32) -> bool {
+        self.state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    fn free(&self) {
+        self.state.store(FREE, Ordering::Relaxed);
+        self.helper.store(0, Ordering::Relaxed);
+        self.pid.store(0, Ordering::Release);
+    }
+}
+
+impl Segment {
+    /// Asks for the program that this process, or thread, is about to run to be
+    /// entered. `allow` lets the helper with that process id trace it. The number of
+    /// the question when it is held: it has to go on with its exec, or to call
+    /// [`Segment::cancel_entering`].
+    pub fn ask_to_enter(
+        &self,
+        pid: u32,
+        futex: &mut impl Futex,
+        allow: impl FnOnce(u32),
+    ) -> Option<usize> {
+        let keeper = self.header.keeper.load(Ordering::Relaxed);
+        if keeper == 0 || futex.is_dead(keeper) {
+            return None;
+        }
+        let number = self.claim_question(pid, futex)?;
+        let entry = &self.header.entering[number];
+        entry.state.store(ASKED, Ordering::Release);
+        self.header.bell.fetch_add(1, Ordering::Release);
+        futex.wake(&self.header.bell);
+        let mut allow = Some(allow);
+        loop {
+            let seen = entry.state.load(Ordering::Acquire);
+            match seen {
+                NAMED => {
+                    if let Some(allow) = allow.take() {
+                        allow(entry.helper.load(Ordering::Relaxed));
+                    }
+                    entry.step(NAMED, ALLOWED);
+                    futex.wake(&entry.state);
+                }
+                READY => return Some(number),
+                REFUSED => {
+                    entry.free();
+                    return None;
+                }
+                _ if futex.wait(&entry.state, seen) => {}
+                ASKED if entry.step(ASKED, FREE) => {
+                    entry.free();
+                    return None;
+                }
+                // The helper sees to it.
+                _ if entry.step(seen, CANCELLED) => return None,
+                _ => {}
+            }
+        }
+    }
+
+    fn claim_question(&self, pid: u32, futex: &mut impl Futex) -> Option<usize> {
+        (0..ENTERING).find(|number| {
+            let entry = &self.header.entering[*number];
+            let owner = entry.pid.load(Ordering::Acquire);
+            let helper = entry.helper.load(Ordering::Relaxed);
+            let left = owner == 0
+                || owner == pid
+                || futex.is_dead(owner)
+                || (helper != 0 && futex.is_dead(helper));
+            left && entry
+                .pid
+                .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    }
+
+    /// The exec failed.
+    pub fn cancel_entering(&self, number: usize) {
+        if let Some(entry) = self.header.entering.get(number) {
+            entry.step(READY, CANCELLED);
+        }
+    }
+
+    /// What was asked under that number; `None` if nothing is.
+    #[must_use]
+    pub fn asked(&self, number: usize) -> Option<AskedFor<'_>> {
+        let entry = self.header.entering.get(number)?;
+        (entry.state.load(Ordering::Acquire) == ASKED).then_some(AskedFor { entry })
+    }
+
+    /// The numbers under which something is asked that nobody answers yet.
+    pub fn asking(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..ENTERING).filter(|number| self.asked(*number).is_some())
+    }
+}
+
+/// A question, as its helper sees it.
+#[derive(Debug)]
+pub struct AskedFor<'a> {
+    entry: &'a Enter,
+}
+
+impl AskedFor<'_> {
+    /// The process, or thread, that asks.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.entry.pid.load(Ordering::Relaxed)
+    }
+
+    /// Says who answers, and waits until that may trace the asker. False if the asker
+    /// does not want it any more.
+    pub fn wait_until_allowed(&self, helper: u32, futex: &mut impl Futex) -> bool {
+        self.entry.helper.store(helper, Ordering::Relaxed);
+        if !self.entry.step(ASKED, NAMED) {
+            return false;
+        }
+        futex.wake(&self.entry.state);
+        loop {
+            match self.entry.state.load(Ordering::Acquire) {
+                ALLOWED => return true,
+                seen @ NAMED if futex.wait(&self.entry.state, seen) => {}
+                _ => {
+                    self.entry.free();
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Says that it is held, or cannot be. False if the asker has given up.
+    pub fn seized(&self, held: bool, futex: &mut impl Futex) -> bool {
+        let told = self.entry.step(ALLOWED, if held { READY } else { REFUSED });
+        futex.wake(&self.entry.state);
+        if !told {
+            self.entry.free();
+        }
+        told
+    }
+
+    /// Whether the asker has given up.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.entry.state.load(Ordering::Acquire) == CANCELLED
+    }
+
+    /// It is over.
+    pub fn done(&self) {
+        self.entry.free();
+    }
+}

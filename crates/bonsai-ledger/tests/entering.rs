@@ -1,0 +1,141 @@
+//! Asking to be entered: asker and helper agree, whoever gives up or dies.
+#![cfg(all(feature = "std", not(any(loom, miri))))]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use bonsai_ledger::sync::{AtomicU32, Ordering};
+use bonsai_ledger::{ENTERING, Futex, Ledger};
+use common::Scratch;
+
+const KEEPER: u32 = 1;
+const HELPER: u32 = 2;
+const ASKER: u32 = 3;
+
+/// Sleeps that look again at once, until an instant.
+struct Test<'a> {
+    until: Instant,
+    dead: &'a [u32],
+}
+
+impl<'a> Test<'a> {
+    fn new(patience_ms: u64, dead: &'a [u32]) -> Self {
+        Self {
+            until: Instant::now() + Duration::from_millis(patience_ms),
+            dead,
+        }
+    }
+}
+
+impl Futex for Test<'_> {
+    fn wait(&mut self, _: &AtomicU32, _: u32) -> bool {
+        std::thread::yield_now();
+        Instant::now() < self.until
+    }
+
+    fn wake(&mut self, _: &AtomicU32) {}
+
+    fn is_dead(&mut self, pid: u32) -> bool {
+        self.dead.contains(&pid)
+    }
+}
+
+fn kept() -> Scratch {
+    let scratch = Scratch::new();
+    let keeper = &scratch.ledger.header.keeper;
+    keeper.store(KEEPER, Ordering::Relaxed);
+    scratch
+}
+
+/// Waits for a question, answers it, and says whether the asker was told.
+fn answer(ledger: &Ledger, held: bool) -> bool {
+    let number = loop {
+        if let Some(number) = ledger.asking().next() {
+            break number;
+        }
+        std::thread::yield_now();
+    };
+    let asked = ledger.asked(number).expect("a question");
+    assert_eq!(asked.pid(), ASKER);
+    let mut futex = Test::new(5000, &[]);
+    asked.wait_until_allowed(HELPER, &mut futex) && asked.seized(held, &mut futex)
+}
+
+fn all_free(ledger: &Ledger) -> bool {
+    let pids = ledger.header.entering.iter();
+    pids.map(|entry| entry.pid.load(Ordering::Relaxed))
+        .all(|pid| pid == 0)
+}
+
+#[test]
+fn a_question_is_answered() {
+    for held in [true, false] {
+        let scratch = kept();
+        let ledger = &scratch.ledger;
+        let mut allowed = None;
+        let number = std::thread::scope(|scope| {
+            let helper = scope.spawn(|| answer(ledger, held));
+            let allow = |pid| allowed = Some(pid);
+            let number = ledger.ask_to_enter(ASKER, &mut Test::new(5000, &[]), allow);
+            assert!(helper.join().expect("no panic"));
+            number
+        });
+        assert_eq!(number.is_some(), held);
+        assert_eq!(allowed, Some(HELPER), "before it is seized");
+        if let Some(number) = number {
+            // Its exec failed; the helper finds out, and gives the entry back.
+            ledger.cancel_entering(number);
+            assert!(!all_free(ledger));
+            ledger.header.entering[number]
+                .pid
+                .store(0, Ordering::Relaxed);
+        }
+        assert!(all_free(ledger));
+    }
+}
+
+#[test]
+fn nobody_is_asked_where_nobody_answers() {
+    let scratch = Scratch::new();
+    let ask = |dead: &[u32]| {
+        let mut futex = Test::new(20, dead);
+        scratch.ledger.ask_to_enter(ASKER, &mut futex, |_| ())
+    };
+    assert_eq!(ask(&[]), None, "no keeper");
+    scratch
+        .ledger
+        .header
+        .keeper
+        .store(KEEPER, Ordering::Relaxed);
+    assert_eq!(ask(&[KEEPER]), None, "a dead one");
+    let bell = scratch.ledger.header.bell.load(Ordering::Relaxed);
+    assert_eq!(bell, 0);
+    assert_eq!(ask(&[]), None, "one that does not come");
+    assert!(all_free(&scratch.ledger));
+}
+
+#[test]
+fn what_the_dead_have_left_is_taken() {
+    let scratch = kept();
+    let ledger = &scratch.ledger;
+    for (i, entry) in (10..).zip(&ledger.header.entering) {
+        entry.pid.store(i, Ordering::Relaxed);
+        entry.helper.store(100, Ordering::Relaxed);
+    }
+    let ask = |dead: &[u32]| ledger.ask_to_enter(ASKER, &mut Test::new(20, dead), |_| ());
+    assert_eq!(ask(&[]), None, "all {ENTERING} are in use");
+    let used = |pid: u32| {
+        ledger
+            .header
+            .entering
+            .iter()
+            .any(|e| e.pid.load(Ordering::Relaxed) == pid)
+    };
+    assert!(used(10) && used(11));
+    // It gives up again, and the entry is free.
+    assert_eq!(ask(&[11]), None);
+    assert!(used(10) && !used(11));
+    assert_eq!(ask(&[100]), None);
+    assert!(ledger.asking().next().is_none());
+}
