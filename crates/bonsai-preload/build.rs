@@ -12,14 +12,34 @@ mod pools;
 mod second;
 #[path = "gen/symbols.rs"]
 mod symbols;
+#[path = "gen/threads.rs"]
+mod threads;
 #[path = "gen/unwind.rs"]
 mod unwind;
 
 use std::path::Path;
 
+/// Whether this is the engine for programs without a loader: no exported symbols, no
+/// thread storage, nothing from libc.
+pub(crate) fn alone() -> bool {
+    std::env::var_os("CARGO_FEATURE_ALONE").is_some()
+}
+
 fn main() {
+    let own: &[&str] = if alone() {
+        &[
+            "-Wl,-soname,libbonsai_engine.so",
+            "-Wl,-e,bonsai_enter",
+            "-Wl,--no-undefined",
+            "-nodefaultlibs",
+        ]
+    } else {
+        &["-Wl,-soname,libbonsai_preload.so"]
+    };
+    for arg in own {
+        println!("cargo::rustc-cdylib-link-arg={arg}");
+    }
     for arg in [
-        "-Wl,-soname,libbonsai_preload.so",
         "-Wl,--hash-style=gnu",
         // All of it is resolved when the program starts: nothing is looked up
         // later, when a lock of the loader might be held.
@@ -49,12 +69,15 @@ fn main() {
     for (name, rule) in [
         ("in_r11.s", unwind::in_r11(0)),
         ("in_r11_512.s", unwind::in_r11(512)),
+        ("by_number.s", second::by_number()),
     ] {
         write(name, rule);
     }
-    write(
-        "doors.s",
-        symbols::targets() + &symbols::doors() + &doors::paths() + &second::slots(),
-    );
+    let first = if alone() {
+        String::new()
+    } else {
+        symbols::targets() + &symbols::doors()
+    };
+    write("doors.s", first + &doors::paths() + &second::slots());
     write("pools.rs", pools::rust_table() + &symbols::facts());
 }

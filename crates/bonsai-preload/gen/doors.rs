@@ -11,8 +11,9 @@
 //! `edi` is extended to 64 bits where it is a descriptor: the kernel and libc
 //! look at its lower half only.
 
+use crate::alone;
 use crate::pools::{Body, POOLS, VECTORS_FROM};
-use crate::{first, second, unwind};
+use crate::{first, second, threads, unwind};
 use std::fmt::Write;
 
 /// Offsets in `Own::entries` and `ThreadPage::counts`.
@@ -47,10 +48,9 @@ pub(crate) const PATHS: &str = ".text.bonsai_paths";
 /// `rcx` = the thread's state, if its leases belong to the limits in force. Without
 /// one it is `NOBODY`, whose epoch never is.
 pub(crate) fn load_state(text: &mut String) {
+    text.push_str(threads::state());
     text.push_str(
-        "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         mov rcx, qword ptr fs:[rcx]
-         mov r11, qword ptr [rip + BONSAI_EPOCH]
+        "mov r11, qword ptr [rip + BONSAI_EPOCH]
          mov r11d, dword ptr [r11]
          cmp r11d, dword ptr [rcx]
          jne 7f\n",
@@ -115,16 +115,13 @@ pub(crate) fn after(t: &mut String, body: Body, call: u8) {
     let base = base_of(body, call);
     let _ = writeln!(
         t,
-        "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         {take} r11, qword ptr fs:[rcx + 8]
-         mov rcx, qword ptr fs:[rcx + 16]
-         inc qword ptr [r11 + {calls}]
+        "{counters}inc qword ptr [r11 + {calls}]
          dec qword ptr [r11 + rcx + {calls}]
          test rax, rax
          jle 5f
          add qword ptr [r11 + {bytes}], rax
          sub qword ptr [r11 + rcx + {bytes}], rax",
-        take = if by_kind(body) { "add" } else { "mov" },
+        counters = threads::counters(if by_kind(body) { "add" } else { "mov" }),
         calls = base + CALLS_AT,
         bytes = base + BYTES_AT,
     );
@@ -158,7 +155,8 @@ pub(crate) fn path_of(door: Door, call: Option<u8>, body: Body) -> String {
 /// Every fast path, once for each door.
 pub(crate) fn paths() -> String {
     let mut text = format!(".pushsection {PATHS},\"ax\",@progbits\n");
-    for door in [Door::First, Door::Second] {
+    let doors = [Door::First, Door::Second];
+    for door in doors.into_iter().skip(usize::from(alone())) {
         text.push_str(".cfi_startproc\n");
         if door == Door::Second {
             text += &second::ways_out();

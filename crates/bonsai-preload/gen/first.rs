@@ -2,6 +2,8 @@
 
 use crate::doors::{CALLS_AT, after, before, by_kind, forget, load_state};
 use crate::pools::{Body, POOLS};
+use crate::second::late_by;
+use crate::threads;
 use bonsai_calls::CALLS;
 use std::fmt::Write;
 
@@ -58,7 +60,7 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
     t.push_str("ret\n5: cmp rax, -4096\nja bonsai_failed\nret\n");
     let _ = writeln!(t, "7: {number}{through}jmp bonsai_second_slow");
     if matches!(body, Body::In { .. }) {
-        let _ = writeln!(t, "8: {through}jmp bonsai_second_late");
+        let _ = writeln!(t, "8: {}{through}jmp bonsai_second_late", late_by(call));
     }
     t
 }
@@ -85,11 +87,9 @@ pub(crate) fn counted(body: Body) -> String {
          syscall
          pop r11
          .cfi_def_cfa_offset 8
-         mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         add r11, qword ptr fs:[rcx + 8]
-         mov rcx, qword ptr fs:[rcx + 16]
-         inc qword ptr [r11 + {CALLS_AT}]
-         dec qword ptr [r11 + rcx + {CALLS_AT}]"
+         {}inc qword ptr [r11 + {CALLS_AT}]
+         dec qword ptr [r11 + rcx + {CALLS_AT}]",
+        threads::counters("add")
     );
     if body == Body::CountFd {
         t.push_str(&forget("r11", "rax", "cmp rax, 65535\n"));

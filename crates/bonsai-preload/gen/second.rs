@@ -3,11 +3,16 @@
 
 use crate::doors::{CALLS_AT, Door, after, before, by_kind, forget, load_state, path_of};
 use crate::pools::{Body, POOLS};
-use crate::unwind;
+use crate::{alone, threads, unwind};
+use bonsai_calls::CALLS;
 use std::fmt::Write;
 
 /// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
 const KINDS: u32 = 65_536;
+
+/// Below a site's stack: its record, the kind of its descriptor, the entry of the
+/// table of threads, a word that fills up, and what the site may be using.
+const FRAME: usize = 32 + 128;
 
 /// From the registers at the second door to those of the call, with the record on
 /// the stack. What has made sure of the number comes in at `entered`.
@@ -17,27 +22,26 @@ fn enter(entered: &str) -> String {
         ".cfi_remember_state
          cmp eax, dword ptr [r11]
          jne bonsai_second_slow
-         {entered}lea rsp, [rsp - 144]
-         .cfi_def_cfa_offset 144
+         {entered}lea rsp, [rsp - {FRAME}]
+         .cfi_def_cfa_offset {FRAME}
          mov qword ptr [rsp], r11\n"
-    ) + &unwind::on_stack(144)
+    ) + &unwind::on_stack(FRAME)
 }
 
 /// The record back in `r11`, and the stack as it was.
 fn leave() -> String {
-    "mov r11, qword ptr [rsp]\n".to_owned()
-        + &unwind::in_r11(144)
-        + "lea rsp, [rsp + 144]\n.cfi_def_cfa_offset 0\n"
+    format!(
+        "mov r11, qword ptr [rsp]\n{}lea rsp, [rsp + {FRAME}]\n.cfi_def_cfa_offset 0\n",
+        unwind::in_r11(FRAME)
+    )
 }
 
 /// To the site, with the result compared as there; then the ways out to the slow
-/// path: `7` before the call, `8` when bytes that came in are not due yet.
-fn finish(late: bool) -> String {
-    let late = if late {
-        "8: jmp bonsai_second_leave_late\n"
-    } else {
-        ""
-    };
+/// path: `7` before the call, `8` when bytes that came in by `call` are not due yet.
+fn finish(late: Option<u8>) -> String {
+    let late = late.map_or_else(String::new, |call| {
+        format!("8: {}jmp bonsai_second_leave_late\n", late_by(call))
+    });
     format!(
         ".cfi_remember_state
          {}cmp rax, qword ptr [r11 + 16]
@@ -49,12 +53,18 @@ fn finish(late: bool) -> String {
     )
 }
 
+/// Says to the slow path that a call is made, and by which number: `mode::LATE`.
+pub(crate) fn late_by(call: u8) -> String {
+    let nr = u32::from(CALLS[usize::from(call)].nr);
+    format!("mov ecx, {}\n", nr << 8 | 1)
+}
+
 /// Where the ways out lead.
 pub(crate) fn ways_out() -> String {
     let way = |way| {
         format!(
             "bonsai_second_leave_{way}:\n{}{}jmp bonsai_second_{way}\n",
-            unwind::on_stack(144),
+            unwind::on_stack(FRAME),
             leave()
         )
     };
@@ -71,7 +81,7 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
         "syscall\n"
     });
     after(&mut t, body, call);
-    t + "5: " + &finish(matches!(body, Body::In { .. }))
+    t + "5: " + &finish(matches!(body, Body::In { .. }).then_some(call))
 }
 
 /// The fast path of all calls without bytes.
@@ -93,16 +103,27 @@ pub(crate) fn counted(body: Body) -> String {
         "syscall
          mov r11, qword ptr [rsp]
          movzx r11d, word ptr [r11 + 4]
-         mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         add r11, qword ptr fs:[rcx + 8]
-         mov rcx, qword ptr fs:[rcx + 16]
-         inc qword ptr [r11 + {CALLS_AT}]
-         dec qword ptr [r11 + rcx + {CALLS_AT}]"
+         {}inc qword ptr [r11 + {CALLS_AT}]
+         dec qword ptr [r11 + rcx + {CALLS_AT}]",
+        threads::counters("add")
     );
     if body == Body::CountFd {
         t.push_str(&forget("r11", "rax", "cmp rax, 65535\n"));
     }
-    t + &finish(false)
+    t + &finish(None)
+}
+
+/// For a site that may be reached with any number: from the number in `eax` to the
+/// path of its call, where it moves bytes. A static program has no other sites, if its
+/// libc is musl; a library with such sites makes few calls by them.
+pub(crate) fn by_number() -> String {
+    let own = POOLS.iter().filter_map(|pool| pool.call);
+    own.filter(|_| alone())
+        .map(|call| {
+            let nr = CALLS[usize::from(call)].nr;
+            format!("cmp eax, {nr}\nje bonsai_through_{call}\n")
+        })
+        .collect()
 }
 
 /// The slots, all of them alike and

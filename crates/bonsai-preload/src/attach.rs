@@ -1,28 +1,18 @@
 //! Start-up: finding the service's ledger, mapping it, patching libc.
 
-use crate::slots::{self, Early};
+#[cfg(feature = "alone")]
+mod entry;
+#[cfg(not(feature = "alone"))]
+mod library;
+
+use crate::patch;
+use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
-use crate::{elf, environment, patch, resolve};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static START: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) = start;
-
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static END: unsafe extern "C" fn() = end;
-
-/// At exit, what the last thread holds goes back to the others.
-unsafe extern "C" fn end() {
-    if let Some(segment) = state::segment() {
-        state::release_mine(segment);
-    }
-}
 
 #[unsafe(link_section = ".bss.bonsai_early")]
 static DONE: AtomicBool = AtomicBool::new(false);
@@ -49,10 +39,6 @@ static PRELOAD: Early<[u8; PATH]> = Early::new([0; PATH]);
 
 /// The variable that names the service's ledger.
 const VARIABLE: &[u8] = b"BONSAI_LEDGER=";
-
-unsafe extern "C" {
-    static environ: *const *const u8;
-}
 
 /// Whether start-up is over.
 pub(crate) fn done() -> bool {
@@ -85,47 +71,35 @@ fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
     true
 }
 
-unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
-    let from = sys::now_early();
-    slots::share();
-    elf::survey();
-    resolve::find_single_threaded();
-    let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();
-    // glibc hands the environment to constructors, and has not set `environ` yet
-    // when the first of them runs; musl has, and hands over nothing.
-    let environment = if glibc {
-        environment
-    } else {
-        // SAFETY: libc's own variable.
-        unsafe { environ }
+/// Finds the ledger that the environment names, patches this process, and enters it
+/// there.
+///
+/// # Safety
+/// At start-up, by the only thread; `environment` is an array of C strings.
+unsafe fn begin(
+    environment: *const *const u8,
+    from: u64,
+    patch: impl FnOnce(&'static Segment) -> Reason,
+) {
+    let Some(segment) = ledger_in(environment).and_then(map) else {
+        return;
     };
-    if let Some(segment) = ledger_in(environment).and_then(map) {
-        if let Some(ours) = elf::ours() {
-            keep(&PRELOAD, ours.name());
-        }
-        read_program(environment);
-        // PR_GET_SECCOMP answers 2 under a filter.
-        // SAFETY: asks only.
-        GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);
-        let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
-            patch::libraries(segment)
-        } else {
-            Reason::PatchOff
-        };
-        PATCHED.store(reason == Reason::None, Ordering::Relaxed);
-        if reason == Reason::None {
-            // SAFETY: glibc's, which is the only libc with known sites, hands over
-            // the kernel's array; its own variables point there too.
-            unsafe { environment::restore(environment.cast_mut().cast()) };
-        }
-        REASON.store(reason as u32, Ordering::Relaxed);
-        state::set_segment(segment);
-        let now = sys::now_early();
-        STARTED.store(now, Ordering::Relaxed);
-        COST.store(now - from, Ordering::Relaxed);
-        register(segment, sys::getpid());
-    }
-    DONE.store(true, Ordering::Release);
+    read_program(environment);
+    // PR_GET_SECCOMP answers 2 under a filter.
+    // SAFETY: asks only.
+    GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);
+    let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
+        patch(segment)
+    } else {
+        Reason::PatchOff
+    };
+    PATCHED.store(reason == Reason::None, Ordering::Relaxed);
+    REASON.store(reason as u32, Ordering::Relaxed);
+    state::set_segment(segment);
+    let now = sys::now_early();
+    STARTED.store(now, Ordering::Relaxed);
+    COST.store(now - from, Ordering::Relaxed);
+    register(segment, sys::getpid());
 }
 
 /// The value of `BONSAI_LEDGER`, kept for programs started later.

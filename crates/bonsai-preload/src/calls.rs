@@ -46,3 +46,6 @@ pub(crate) const fn gives_descriptor(call: CallId) -> bool {
             | calls::IO_URING_SETUP
     )
 }
+
+/// Where `syscall(2)`, and a site that may be reached with any number, look it up.
+pub(crate) static BONSAI_BY_NR: &[u8; bonsai_calls::NR_LIMIT] = &BY_NR;

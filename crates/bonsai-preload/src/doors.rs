@@ -5,7 +5,9 @@
 //! be in use, and every register but `rax`, `rcx` and `r11` has to come back as
 //! it was, the vector registers included.
 
-use crate::{exec, spawn};
+#[cfg(not(feature = "alone"))]
+mod first;
+
 use core::arch::global_asm;
 
 global_asm!(include_str!(concat!(env!("OUT_DIR"), "/doors.s")));
@@ -14,133 +16,34 @@ global_asm!(include_str!(concat!(env!("OUT_DIR"), "/doors.s")));
 // exported.
 global_asm!(
     ".set BONSAI_EPOCH, {epoch}",
-    ".set BONSAI_SINGLE, {single}",
     ".set BONSAI_BY_NR, {by_nr}",
     ".set bonsai_slow, {slow}",
-    ".set bonsai_before, {before}",
-    ".set bonsai_find_target, {find}",
-    ".set bonsai_real_target, {real}",
-    ".set bonsai_own_execve, {execve}",
-    ".set bonsai_own_execv, {execv}",
-    ".set bonsai_own_execvp, {execvp}",
-    ".set bonsai_own_execvpe, {execvpe}",
-    ".set bonsai_own_execveat, {execveat}",
-    ".set bonsai_own_fexecve, {fexecve}",
-    ".set bonsai_own_posix_spawn, {spawn}",
-    ".set bonsai_own_posix_spawnp, {spawnp}",
-    ".set BONSAI_GUARDED, {guarded}",
     epoch = sym crate::state::BONSAI_EPOCH,
-    single = sym crate::resolve::BONSAI_SINGLE,
-    by_nr = sym crate::indirect::BONSAI_BY_NR,
+    by_nr = sym crate::calls::BONSAI_BY_NR,
     slow = sym crate::slow::bonsai_slow,
-    before = sym crate::slow::bonsai_before,
-    find = sym crate::resolve::bonsai_find_target,
-    real = sym crate::resolve::bonsai_real_target,
-    execve = sym exec::bonsai_own_execve,
-    execv = sym exec::bonsai_own_execv,
-    execvp = sym exec::bonsai_own_execvp,
-    execvpe = sym exec::bonsai_own_execvpe,
-    execveat = sym exec::bonsai_own_execveat,
-    fexecve = sym exec::bonsai_own_fexecve,
-    spawn = sym spawn::bonsai_own_posix_spawn,
-    spawnp = sym spawn::bonsai_own_posix_spawnp,
-    guarded = sym crate::state::GUARDED,
+);
+
+#[cfg(feature = "alone")]
+global_asm!(
+    ".set BONSAI_THREADS, {threads}",
+    threads = sym crate::threads::BONSAI_THREADS,
 );
 
 /// How the slow path is entered.
 pub(crate) mod mode {
     /// Nothing has happened yet.
     pub(crate) const WHOLE: usize = 0;
-    // 1: the call is made and counted; bytes came in that are not due.
+    /// The call is made and counted, and bytes came in that are not due; its number
+    /// stands above the lowest byte (`gen/second.rs`).
+    pub(crate) const LATE: usize = 1;
+    /// A call that returns twice, or on another stack: it is only decided on. The
+    /// number goes back as it came.
+    pub(crate) const TWICE: usize = 2;
 }
 
-// The first door: an ordinary function call. `r11` is the symbol's record.
+// The second door.
 global_asm!(
     ".pushsection .text.bonsai_common,\"ax\",@progbits",
-    // Arguments as `Args`: six registers and the number, one word of padding.
-    "bonsai_first_slow:",
-    "mov eax, dword ptr [r11]",
-    // The same with the number in rax.
-    ".globl bonsai_first_number",
-    ".hidden bonsai_first_number",
-    "bonsai_first_number:",
-    "sub rsp, 72",
-    ".cfi_startproc",
-    ".cfi_adjust_cfa_offset 72",
-    "mov qword ptr [rsp], rdi",
-    "mov qword ptr [rsp + 8], rsi",
-    "mov qword ptr [rsp + 16], rdx",
-    "mov qword ptr [rsp + 24], r10",
-    "mov qword ptr [rsp + 32], r8",
-    "mov qword ptr [rsp + 40], r9",
-    "mov qword ptr [rsp + 48], rax",
-    "mov rdi, rsp",
-    "mov rsi, r11",
-    "xor edx, edx",
-    "call bonsai_slow",
-    "add rsp, 72",
-    ".cfi_adjust_cfa_offset -72",
-    "cmp rax, -4096",
-    "ja bonsai_failed",
-    "ret",
-    ".cfi_endproc",
-    // A raw error in rax, to be returned as libc does.
-    "bonsai_failed:",
-    ".cfi_startproc",
-    "push rbx",
-    ".cfi_adjust_cfa_offset 8",
-    ".cfi_rel_offset rbx, 0",
-    "mov ebx, eax",
-    "neg ebx",
-    "call qword ptr [rip + __errno_location@GOTPCREL]",
-    "mov dword ptr [rax], ebx",
-    "pop rbx",
-    ".cfi_adjust_cfa_offset -8",
-    ".cfi_restore rbx",
-    "mov rax, -1",
-    "ret",
-    ".cfi_endproc",
-    // From one symbol to another, with the place of its target in rax.
-    "bonsai_symbol:",
-    "cmp qword ptr [rax], 0",
-    "jz bonsai_find",
-    "jmp qword ptr [rax]",
-    // A symbol's first call: find out where it goes from now on, and go there.
-    // Also the way of symbols that are decided on before libc's own function runs.
-    // What is jumped to expects the place of the target in rax, too.
-    "bonsai_find:",
-    "lea r10, [rip + bonsai_find_target]",
-    "jmp 2f",
-    "bonsai_tail:",
-    "lea r10, [rip + bonsai_before]",
-    "jmp 2f",
-    "bonsai_check_failed:",
-    "bonsai_real:",
-    "lea r10, [rip + bonsai_real_target]",
-    "2:",
-    ".cfi_startproc",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push rcx",
-    "push r8",
-    "push r9",
-    "push rax",
-    ".cfi_adjust_cfa_offset 56",
-    "mov rdi, rax",
-    "mov rsi, rsp",
-    "call r10",
-    "mov r11, rax",
-    "pop rax",
-    "pop r9",
-    "pop r8",
-    "pop rcx",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    ".cfi_adjust_cfa_offset -56",
-    "jmp r11",
-    ".cfi_endproc",
     // A moved site, whose number is what `rax` holds: what is not in the table,
     // and fork, vfork and clone, which return twice or on another stack, are made
     // where `moved::Entry::raw` is.
@@ -149,6 +52,12 @@ global_asm!(
     "bonsai_second_any:",
     ".cfi_startproc",
     include_str!(concat!(env!("OUT_DIR"), "/in_r11.s")),
+    include_str!(concat!(env!("OUT_DIR"), "/by_number.s")),
+    ".if {alone}",
+    "lea ecx, [rax - 56]",
+    "cmp ecx, 2",
+    "jbe 7f",
+    ".endif",
     "cmp eax, dword ptr [r11]",
     "jne 5f",
     "cmp dword ptr [r11 + 16], 0",
@@ -159,20 +68,31 @@ global_asm!(
     "ja 6f",
     "lea ecx, [rax - 56]",
     "cmp ecx, 2",
-    "jbe 6f",
+    "jbe 7f",
     "mov ecx, eax",
     "add rcx, qword ptr [rip + BONSAI_BY_NR]",
     "cmp byte ptr [rcx], 255",
     "jne bonsai_second_slow",
+    ".if {alone} == 0",
+    "7:",
+    ".endif",
     "6:",
     "lea rcx, [r11 + {raw}]",
     "jmp rcx",
+    ".if {alone}",
+    "7: jmp 8f",
+    ".endif",
     // The second door.
     "bonsai_second_slow:",
     "xor ecx, ecx",
     "jmp 4f",
+    ".if {alone}",
+    // fork, vfork, clone: decided on, and then made where they stood.
+    "jmp 4f",
+    "8: mov ecx, {twice}",
+    ".endif",
+    // With the mode in ecx.
     "bonsai_second_late:",
-    "mov ecx, 1",
     "4:",
     "lea rsp, [rsp - 512]",
     include_str!(concat!(env!("OUT_DIR"), "/in_r11_512.s")),
@@ -203,6 +123,9 @@ global_asm!(
     "movups xmmword ptr [rsp + 368], xmm15",
     "lea rdi, [rsp + 64]",
     "mov rsi, r11",
+    ".if {alone}",
+    "mov dword ptr [rsp + 48], ecx",
+    ".endif",
     "mov edx, ecx",
     "mov rcx, rax",
     "mov rbx, rsp",
@@ -240,11 +163,25 @@ global_asm!(
     "mov rbx, qword ptr [rsp + 120]",
     ".cfi_restore rbx",
     include_str!(concat!(env!("OUT_DIR"), "/in_r11_512.s")),
+    ".if {alone}",
+    "mov ecx, dword ptr [rsp + 48]",
     "lea rsp, [rsp + 512]",
+    "cmp ecx, {twice}",
+    "je 9f",
+    ".else",
+    "lea rsp, [rsp + 512]",
+    ".endif",
     include_str!(concat!(env!("OUT_DIR"), "/in_r11.s")),
     "cmp rax, qword ptr [r11 + 16]",
     "jmp qword ptr [r11 + 8]",
+    ".if {alone}",
+    "9:",
+    "lea rcx, [r11 + {raw}]",
+    "jmp rcx",
+    ".endif",
     ".cfi_endproc",
     ".popsection",
+    alone = const cfg!(feature = "alone") as i32,
+    twice = const mode::TWICE,
     raw = const crate::moved::RAW,
 );

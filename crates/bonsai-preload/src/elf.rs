@@ -222,6 +222,63 @@ fn gnu_hash(name: &[u8]) -> u32 {
         .fold(5381, |h, b| h.wrapping_mul(33).wrapping_add(u32::from(*b)))
 }
 
+/// The value of an entry of the auxiliary vector; 0 without it.
+///
+/// # Safety
+/// `vector` is the kernel's.
+#[cfg(feature = "alone")]
+pub(crate) unsafe fn auxiliary(mut vector: *const [usize; 2], kind: usize) -> usize {
+    // SAFETY: by the caller: it ends with an entry of kind 0.
+    unsafe {
+        while (*vector)[0] != 0 {
+            if (*vector)[0] == kind {
+                return (*vector)[1];
+            }
+            vector = vector.add(1);
+        }
+    }
+    0
+}
+
+/// Takes note of the program, the only object there is. Whether it is one.
+///
+/// # Safety
+/// `vector` is the kernel's.
+#[cfg(feature = "alone")]
+pub(crate) unsafe fn survey_alone(vector: *const [usize; 2]) -> bool {
+    const AT_PHDR: usize = 3;
+    const AT_PHNUM: usize = 5;
+    const PT_PHDR: u32 = 6;
+    // SAFETY: by the caller, and by the kernel.
+    unsafe {
+        let headers = auxiliary(vector, AT_PHDR);
+        let mut object = Object {
+            base: 0,
+            name: core::ptr::null(),
+            headers: headers as *const Phdr,
+            count: auxiliary(vector, AT_PHNUM),
+            hash: core::ptr::null(),
+            symbols: core::ptr::null(),
+            strings: core::ptr::null(),
+            versions: core::ptr::null(),
+        };
+        if headers == 0 {
+            return false;
+        }
+        // Where it says that they are, or else where the first segment brings them.
+        let said = object.headers().iter().find(|h| h.kind == PT_PHDR);
+        let first = object.headers().iter().find(|h| h.kind == PT_LOAD);
+        object.base = match (said, first) {
+            (Some(said), _) => headers.wrapping_sub(said.address),
+            (None, Some(first)) if first.address == 0 => headers & !4095,
+            _ => 0,
+        };
+        (*OBJECTS.get())[0] = Some(object);
+    }
+    COUNT.store(1, Ordering::Release);
+    true
+}
+
 /// Looks at what is mapped. At start-up only.
 pub(crate) fn survey() {
     // SAFETY: `note` keeps the contract of the callback.

@@ -71,10 +71,7 @@ core::arch::global_asm!(
     "jmp bonsai_real",
     ".cfi_endproc",
     ".popsection",
-    before_fork = sym crate::slow::bonsai_before_fork,
+    before_fork = sym crate::beforehand::bonsai_before_fork,
     syscall = const crate::symbols::SYSCALL,
     prctl = const crate::symbols::PRCTL,
 );
-
-/// Where `syscall` looks a number up.
-pub(crate) static BONSAI_BY_NR: &[u8; bonsai_calls::NR_LIMIT] = &bonsai_calls::BY_NR;

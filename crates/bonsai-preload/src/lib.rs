@@ -37,32 +37,44 @@
 // An interposer is made of raw system calls, thread-pointer accesses and
 // patched instructions. Every block states its reason.
 #![allow(unsafe_code)]
+// The engine for programs without a loader has no first door; what only that needs is
+// left out where it is not called.
+#![cfg_attr(feature = "alone", allow(dead_code))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod amount;
 mod attach;
+#[cfg(not(feature = "alone"))]
+mod beforehand;
 mod blocks;
 mod calls;
 mod doors;
 mod elf;
+mod entering;
 mod environment;
 mod exec;
+#[cfg(not(feature = "alone"))]
 mod indirect;
 mod inward;
 mod kind;
+#[cfg(not(feature = "alone"))]
 mod loaded;
 mod moved;
 mod outward;
 mod patch;
 mod pay;
 mod pieces;
+#[cfg(not(feature = "alone"))]
 mod resolve;
 mod slots;
 mod slow;
+#[cfg(not(feature = "alone"))]
 mod spawn;
 mod state;
+#[cfg(not(feature = "alone"))]
 mod symbols;
 mod sys;
+mod threads;
 mod uncovered;
 mod wait;
 

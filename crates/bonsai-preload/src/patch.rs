@@ -12,10 +12,12 @@
 //! expected to be.
 
 use crate::elf::{self, Object};
+#[cfg(not(feature = "alone"))]
+use crate::loaded;
 use crate::moved::{Area, distance};
+use crate::slots;
 use crate::state::{GUARDED, PATCHED};
 use crate::sys::{call, nr};
-use crate::{loaded, slots};
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
 use bonsai_ledger::{Reason, Segment};
 use bonsai_sites::ANY;
@@ -96,17 +98,18 @@ impl Found {
         self.form == MOVED
     }
 
-    /// Whether it makes a call of the table; not one that returns twice.
+    /// Whether it makes a call of the table; one that returns twice only where there
+    /// are no symbols that are decided on before.
     fn is_wanted(&self) -> bool {
         BY_NR
             .get(usize::from(self.nr))
             .is_some_and(|c| *c != NO_CALL)
-            && !matches!(self.nr, 56..=58)
+            && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
     }
 }
 
-/// The most sites of one library.
-const SITES: usize = 320;
+/// The most sites of one library; a static program has all of them in one.
+const SITES: usize = if cfg!(feature = "alone") { 2048 } else { 320 };
 
 /// The sites of a library.
 struct Sites {
@@ -117,9 +120,14 @@ struct Sites {
 impl Sites {
     fn add(&mut self, site: Found) {
         let wanted = site.is_wanted() || (site.is_moved() && site.nr == ANY);
-        if let (true, Some(slot)) = (wanted, self.all.get_mut(self.count)) {
+        if !wanted {
+            return;
+        }
+        if let Some(slot) = self.all.get_mut(self.count) {
             *slot = site;
             self.count += 1;
+        } else {
+            saw(&site, false);
         }
     }
 }
@@ -131,8 +139,11 @@ enum Search {
     No,
     /// libc's own.
     Compared,
-    /// Any.
+    /// Any, all of them moved.
     Moved,
+    /// Any, moved where there is no comparison.
+    #[cfg(feature = "alone")]
+    Both,
 }
 
 /// Text that is looked through when a library comes late. Those with I/O of their
@@ -141,6 +152,7 @@ const LATE_TEXT: usize = 512 << 10;
 
 /// Patches libc, the loader, and what the segment has sites of. Returns why not
 /// libc, or `Reason::None`.
+#[cfg(not(feature = "alone"))]
 pub(crate) fn libraries(segment: &Segment) -> Reason {
     let mut reason = Reason::NoSites;
     for object in elf::objects() {
@@ -162,7 +174,17 @@ pub(crate) fn libraries(segment: &Segment) -> Reason {
     reason
 }
 
+/// Patches a program without a loader.
+#[cfg(feature = "alone")]
+pub(crate) fn program(segment: &Segment) -> Reason {
+    let Some(object) = elf::objects().next() else {
+        return Reason::NoSites;
+    };
+    library(segment, object, Search::Both)
+}
+
 /// Patches a library that has just been mapped, as nobody executes it yet.
+#[cfg(not(feature = "alone"))]
 pub(crate) fn late(segment: &Segment, object: &Object) {
     let alone = bonsai_sites::is_left_alone(object.file());
     let small = object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
@@ -194,7 +216,10 @@ fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
         Some(words) => from_table(object, words, &mut sites),
         None => from_text(object, search, &mut sites),
     }
+    #[cfg(not(feature = "alone"))]
     let function = loaded::function_in(object);
+    #[cfg(feature = "alone")]
+    let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all.get_mut(..sites.count).unwrap_or_default();
     if !found.iter().any(Found::is_wanted) || object.notes().any(bonsai_sites::is_go) {
         if function.is_none() {
@@ -352,10 +377,16 @@ fn from_text(object: &Object, search: Search, found: &mut Sites) {
         let mut at = 0;
         while let Some(next) = next_call(text, at) {
             at = next + 2;
-            let site = if search == Search::Compared {
-                bonsai_sites::guess_at(text, next)
-            } else {
-                bonsai_sites::guess_moved(text, next)
+            let compared = || bonsai_sites::guess_at(text, next);
+            let moved = || bonsai_sites::guess_moved(text, next);
+            let site = match search {
+                Search::Compared => compared(),
+                #[cfg(feature = "alone")]
+                Search::Both => {
+                    let compared = compared().filter(|site| !matches!(site.nr, 56..=58));
+                    compared.or_else(moved)
+                }
+                Search::Moved | Search::No => moved(),
             };
             if let Some(site) = site.filter(wanted)
                 && let Some(slot) = slots.next()

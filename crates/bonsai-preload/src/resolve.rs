@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(symbol: &Symbol) -> usize {
     let early = !crate::attach::done();
     if early {
         slots::share();
-        state::too_early();
+        crate::threads::too_early();
     }
     let site = symbol.site();
     let door = first_door(site);

@@ -4,15 +4,17 @@
 use crate::amount::{self, Args};
 use crate::calls::{entry_of, first_entry};
 use crate::doors::mode;
+use crate::exec;
 use crate::inward::{bytes_in, settle};
 use crate::kind;
 use crate::outward::bytes_out;
 use crate::pay::{self, Patience, Timeout};
-use crate::slots::{self, Site, Symbol, fact, flag};
+#[cfg(not(feature = "alone"))]
+use crate::resolve;
+use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
 use crate::sys::{self, nr};
 use crate::wait::Wait;
-use crate::{exec, resolve};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Segment, Unshaped};
@@ -29,36 +31,48 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     how: usize,
     result: isize,
 ) -> isize {
+    let whole_call = how == mode::WHOLE;
+    // Made already, or still to be made elsewhere: then `result` is the number.
+    let undecided = |args| if whole_call { make(args, site) } else { result };
     let Some(segment) = state::segment() else {
-        return if how == mode::WHOLE {
-            make(args, site)
-        } else {
-            result
-        };
+        return undecided(args);
     };
     let own = state::me(segment);
     // SAFETY: this thread's own state; null without memory for it.
     let Some(own) = (unsafe { own.as_mut() }) else {
         segment.count_unshaped(Unshaped::Early);
-        return if how == mode::WHOLE {
-            make(args, site)
-        } else {
-            result
-        };
+        return undecided(args);
     };
     own.within(|own| {
-        if how == mode::WHOLE {
+        if whole_call {
             return whole(segment, own, args, site);
         }
-        let (call, _) = entry_of(site.call(), args, false);
-        settle(segment, own, call, args);
+        let number = if how & 0xff == mode::LATE {
+            how >> 8
+        } else {
+            args.nr
+        };
+        let Some(call) = first_entry(number) else {
+            return result;
+        };
+        if how == mode::TWICE {
+            pay::sync(segment, own);
+            control(segment, own, call);
+        } else {
+            settle(segment, own, entry_of(call, args, false).0, args);
+        }
         result
     })
 }
 
 /// Makes the call as it came: through libc's own function where that is a
 /// cancellation point and the program may cancel threads, directly elsewhere.
+#[cfg_attr(
+    feature = "alone",
+    expect(unused_variables, reason = "no libc to go through")
+)]
 pub(crate) fn make(args: &Args, site: &Site) -> isize {
+    #[cfg(not(feature = "alone"))]
     if site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE
         && !resolve::single_threaded()
         && let Some(result) = resolve::forward(args, site)
@@ -174,46 +188,4 @@ pub(crate) fn control(segment: &Segment, own: &mut Own, call: CallId) {
     pay::acquire(segment, own, call, 0, 1, Patience::Endless);
     let none = Args { a: [0; 6], nr: 0 };
     count(segment, own, call, &none, -1);
-}
-
-/// `syscall(SYS_fork)` and its like, decided on before libc makes them.
-pub(crate) extern "C" fn bonsai_before_fork(number: usize) {
-    let (Some(segment), Some(call)) = (state::segment(), first_entry(number)) else {
-        return;
-    };
-    // SAFETY: this thread's own state.
-    if let Some(own) = unsafe { state::me(segment).as_mut() } {
-        own.within(|own| {
-            pay::sync(segment, own);
-            control(segment, own, call);
-        });
-    }
-}
-
-/// Decides on a call that libc's own function makes (fork, closefrom, ...), and
-/// returns that function.
-///
-/// # Safety
-/// From `bonsai_tail` only.
-pub(crate) unsafe extern "C" fn bonsai_before(symbol: &Symbol, saved: &[usize; 7]) -> usize {
-    let site = symbol.site();
-    // Pushed in the order rdi, rsi, rdx, rcx, r8, r9, and the symbol.
-    let args = Args {
-        a: [saved[6], saved[5], saved[4], saved[3], saved[2], saved[1]],
-        nr: site.nr as usize,
-    };
-    if let Some(segment) = state::segment()
-        && let Some(own) =
-            // SAFETY: this thread's own state.
-            unsafe { state::me(segment).as_mut() }
-    {
-        own.within(|own| {
-            pay::sync(segment, own);
-            if site.call() == calls::CLOSE_RANGE {
-                kind::forget_range(args.a[0], usize::MAX);
-            }
-            control(segment, own, site.call());
-        });
-    }
-    resolve::real(site)
 }

@@ -2,7 +2,7 @@
 //! environment is set right beforehand.
 
 use crate::environment::{Strings, with_environment};
-use crate::exec::deciding;
+use crate::exec::functions::deciding;
 use crate::state::PATCHED;
 use crate::uncovered::note_child;
 use crate::{elf, slow};

@@ -2,11 +2,11 @@
 
 use crate::blocks;
 use crate::sys::{self, call, nr};
+use crate::threads::{self, Words};
 use bonsai_calls::{CALLS, MAX_CALLS};
 use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
-use core::arch::{asm, global_asm};
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// More than any program will ever use up: the lease of a call without limits.
 pub(crate) const UNLIMITED: i64 = i64::MAX / 2;
@@ -118,48 +118,6 @@ impl Own {
     }
 }
 
-// Three words in initial-exec thread storage: the thread's state, its page of
-// counters, and the distance from the latter to the former.
-global_asm!(
-    ".pushsection .tdata,\"awT\",@progbits",
-    ".balign 8",
-    ".hidden bonsai_me",
-    ".globl bonsai_me",
-    ".type bonsai_me,@object",
-    ".size bonsai_me,24",
-    "bonsai_me: .quad {nobody}, 0, 0",
-    ".popsection",
-    nobody = sym NOBODY,
-);
-
-/// As much of the state of a thread that has none as anybody reads: no epoch, no
-/// page.
-#[unsafe(link_section = ".bss.bonsai_early")]
-static NOBODY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
-const _: () = assert!(core::mem::offset_of!(Own, page) < size_of_val(&NOBODY));
-
-/// Makes this thread's words fit for a fast path before the loader has filled them
-/// in: functions that choose an implementation run that early.
-pub(crate) fn too_early() {
-    // SAFETY: our own thread storage.
-    let words = unsafe { &mut *me_words() };
-    if words[0] == 0 {
-        words[0] = &raw const NOBODY as usize;
-    }
-}
-
-/// The address of this thread's three words.
-fn me_words() -> *mut [usize; 3] {
-    let words: *mut [usize; 3];
-    // SAFETY: reads the thread pointer and adds the offset of our own variable.
-    unsafe {
-        asm!("mov {w}, qword ptr fs:[0]", "add {w}, qword ptr [rip + bonsai_me@gottpoff]",
-            w = out(reg) words, options(nostack, readonly));
-    }
-    words
-}
-
 /// The segment, once attached.
 #[inline(never)]
 pub(crate) fn segment() -> Option<&'static Segment> {
@@ -180,9 +138,9 @@ pub(crate) fn set_segment(segment: &'static Segment) {
 /// memory for it.
 #[inline(never)]
 pub(crate) fn me(segment: &'static Segment) -> *mut Own {
-    let words = me_words();
-    // SAFETY: our own thread storage.
-    let own = unsafe { (*words)[0] } as *mut Own;
+    let words = threads::words();
+    // SAFETY: our own words.
+    let own = unsafe { words.as_ref() }.map_or(null_mut(), |w| w[0] as *mut Own);
     // SAFETY: never unmapped once it is there.
     if !own.is_null() && unsafe { !(*own).page.is_null() } {
         return own;
@@ -192,8 +150,11 @@ pub(crate) fn me(segment: &'static Segment) -> *mut Own {
 
 /// Gives back what the calling thread holds.
 pub(crate) fn release_mine(segment: &'static Segment) {
-    // SAFETY: our own thread storage, and our own state.
-    let own = unsafe { ((*me_words())[0] as *mut Own).as_mut() };
+    // SAFETY: our own words, and our own state.
+    let own = unsafe {
+        let words = threads::words().as_ref();
+        words.and_then(|words| (words[0] as *mut Own).as_mut())
+    };
     if let Some(own) = own.filter(|own| !own.page.is_null()) {
         crate::pay::release(segment, own);
     }
@@ -201,7 +162,7 @@ pub(crate) fn release_mine(segment: &'static Segment) {
 
 #[cold]
 #[inline(never)]
-fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
+fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     let tid = sys::gettid();
     let (own, pid) = blocks::claim(tid);
     if own.is_null() {
@@ -238,11 +199,14 @@ fn set_up(segment: &'static Segment, words: *mut [usize; 3]) -> *mut Own {
     own
 }
 
-/// Lets a thread's words point to its state.
+/// Lets a thread's words point to its state, if it has words.
 ///
 /// # Safety
 /// The words are this thread's, the state too, and it has a page.
-unsafe fn point(words: *mut [usize; 3], own: *mut Own) {
+unsafe fn point(words: *mut Words, own: *mut Own) {
+    if words.is_null() {
+        return;
+    }
     // SAFETY: by contract.
     unsafe {
         let page = (*own).page as usize;

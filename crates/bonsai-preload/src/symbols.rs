@@ -25,25 +25,47 @@ const fn number(name: &[u8]) -> usize {
     }
 }
 
+// Where the target is says which symbol it is. The lowest byte of rax tells variadic
+// functions whether there may be vector arguments: too many is no harm.
+macro_rules! symbol {
+    (read) => { symbol!(@often read); };
+    (write) => { symbol!(@often write); };
+    (pread) => { symbol!(@often pread); };
+    (pread64) => { symbol!(@often pread64); };
+    (pwrite) => { symbol!(@often pwrite); };
+    (pwrite64) => { symbol!(@often pwrite64); };
+    (readv) => { symbol!(@often readv); };
+    (writev) => { symbol!(@often writev); };
+    (recv) => { symbol!(@often recv); };
+    (recvfrom) => { symbol!(@often recvfrom); };
+    (recvmsg) => { symbol!(@often recvmsg); };
+    (send) => { symbol!(@often send); };
+    (sendto) => { symbol!(@often sendto); };
+    (sendmsg) => { symbol!(@often sendmsg); };
+    (close) => { symbol!(@often close); };
+    (getppid) => { symbol!(@often getppid); };
+    (@often $name:ident) => {
+        symbol!(@code $name, "cmp qword ptr [rax], 0", "jz bonsai_find", "jmp qword ptr [rax]");
+    };
+    (@code $name:ident, $($code:literal),*) => {
+        /// # Safety
+        /// As libc's function of that name.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                concat!("lea rax, [rip + bonsai_target_", stringify!($name), "]"),
+                $($code,)*
+            )
+        }
+    };
+    // The same code, in one place: eight bytes less for each.
+    ($name:ident) => { symbol!(@code $name, "jmp bonsai_symbol"); };
+}
+
 macro_rules! exported {
     ($($group:ident { $(($name:ident $($rest:ident)+))* })*) => {
-        $($(
-            /// # Safety
-            /// As libc's function of that name.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C" fn $name() {
-                core::arch::naked_asm!(
-                    // Where the target is says which symbol it is. The lowest byte of
-                    // rax tells variadic functions whether there may be vector
-                    // arguments: too many is no harm.
-                    concat!("lea rax, [rip + bonsai_target_", stringify!($name), "]"),
-                    "cmp qword ptr [rax], 0",
-                    "jz bonsai_find",
-                    "jmp qword ptr [rax]",
-                )
-            }
-        )*)*
+        $($(symbol!($name);)*)*
     };
 }
 bonsai_calls::for_each_symbol!(exported);

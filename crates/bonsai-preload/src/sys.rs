@@ -57,6 +57,29 @@ global_asm!(
     ".popsection",
 );
 
+// Only whole fields are moved within an array here: never far, never much.
+#[cfg(feature = "alone")]
+global_asm!(
+    ".pushsection .text.bonsai_memmove,\"ax\",@progbits",
+    "bonsai_function memmove",
+    "mov rax, rdi",
+    "mov rcx, rdx",
+    "mov r8, rdi",
+    "sub r8, rsi",
+    "cmp r8, rdx",
+    "jb 2f",
+    "rep movsb",
+    "ret",
+    "2: lea rdi, [rdi + rcx - 1]",
+    "lea rsi, [rsi + rcx - 1]",
+    "std",
+    "rep movsb",
+    "cld",
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+);
+
 /// What can be an argument of a system call.
 pub(crate) trait Word {
     fn word(self) -> usize;
@@ -178,6 +201,15 @@ unsafe extern "C" {
 
 /// CLOCK_MONOTONIC, ns.
 #[inline(never)]
+#[cfg(feature = "alone")]
+pub(crate) fn now() -> u64 {
+    // Where the vDSO's clock is, only libc knows.
+    now_early()
+}
+
+/// CLOCK_MONOTONIC, ns.
+#[inline(never)]
+#[cfg(not(feature = "alone"))]
 #[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
 pub(crate) fn now() -> u64 {
     let mut now = [0_i64; 2];

@@ -2,22 +2,33 @@
 
 use crate::attach::{self, preload_path};
 use crate::elf::{PT_INTERP, Phdr};
+use crate::entering;
 use crate::environment::text;
 use crate::state::{self, GUARDED};
 use crate::sys::{self, call, nr};
-use bonsai_ledger::{Process, Reason, Segment, coverage};
+use bonsai_ledger::{Process, Reason, Segment, coverage, flags};
 use core::sync::atomic::Ordering;
 
 pub(crate) const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 
-/// Looks at a program about to be run, and enters it into the ledger if it
-/// cannot be covered. Returns what the entry said before.
-pub(crate) fn note_uncovered(
-    segment: &'static Segment,
-    path: *const u8,
-    dir: usize,
-) -> Option<(&'static Process, u32)> {
+/// What was done about a program that the loader will not bring us into.
+pub(crate) enum Done {
+    /// A helper holds this thread, and enters the program: the number of the question.
+    Held(usize),
+    /// It is named in the ledger; what the entry said before.
+    Named(&'static Process, u32),
+}
+
+/// Looks at a program about to be run. If it has no loader, it is entered from
+/// outside; if it cannot be covered, the ledger says so.
+pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> Option<Done> {
     let reason = reason_against(path, dir)?;
+    if reason == Reason::Static
+        && segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0
+        && let Some(number) = entering::ask(segment)
+    {
+        return Some(Done::Held(number));
+    }
     // SAFETY: signal 0 only asks.
     let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
     let entry = segment.claim_process(sys::getpid(), dead)?;
@@ -25,7 +36,7 @@ pub(crate) fn note_uncovered(
     entry.reason.store(reason as u32, Ordering::Relaxed);
     // SAFETY: the program's own string.
     attach::store_program(&entry.program, unsafe { text(path) });
-    Some((entry, before))
+    Some(Done::Named(entry, before))
 }
 
 /// Whether the loader will be able to open the interposer: a process that has changed

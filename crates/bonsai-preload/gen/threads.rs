@@ -1,0 +1,50 @@
+//! How a fast path finds its thread's three words: state, page of counters, and the
+//! distance from the latter to the former.
+//!
+//! In a program with a loader they are thread storage. A static program's storage is
+//! laid out already: there they stand in a table, by the thread pointer, which no two
+//! threads of a process have in common. Its entries are that pointer, inverted (so
+//! that no thread's is 0), and the words (`src/threads/table.rs`).
+//!
+//! `rdfsbase` would not need the pointer in memory, and takes 4.2 ns instead of 0.5.
+
+use crate::alone;
+
+/// Entries of the table, as a power of two.
+const BITS: u32 = 12;
+
+/// `rcx` = the thread's state. In the table, the entry is kept on the stack.
+pub(crate) fn state() -> &'static str {
+    if !alone() {
+        return "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+                mov rcx, qword ptr fs:[rcx]\n";
+    }
+    const _: () = assert!(BITS == 12);
+    "mov rcx, qword ptr fs:[0]
+     imul r11, rcx, 0x61c88647
+     not rcx
+     shr r11, 64 - 12
+     shl r11d, 5
+     add r11, qword ptr [rip + BONSAI_THREADS]
+     cmp rcx, qword ptr [r11]
+     jne 7f
+     mov qword ptr [rsp + 16], r11
+     mov rcx, qword ptr [r11 + 8]\n"
+}
+
+/// After the call: `r11` = the page of counters (`mov`), or that much more (`add`),
+/// `rcx` = the distance.
+pub(crate) fn counters(take: &str) -> String {
+    if alone() {
+        return format!(
+            "mov rcx, qword ptr [rsp + 16]
+             {take} r11, qword ptr [rcx + 16]
+             mov rcx, qword ptr [rcx + 24]\n"
+        );
+    }
+    format!(
+        "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+         {take} r11, qword ptr fs:[rcx + 8]
+         mov rcx, qword ptr fs:[rcx + 16]\n"
+    )
+}
