@@ -28,6 +28,8 @@ export CARGO CARGO_FLAGS
 # The preload library brings its own panic handler and builds only with its own profile.
 WORKSPACE := --workspace --exclude bonsai-preload
 PRELOAD := --package bonsai-preload --profile preload
+# The same for programs without a loader; as a library it has the same name.
+ENGINE := $(PRELOAD) --features alone --target-dir "$(TARGET)/alone"
 
 .PHONY: help
 help: ## say what there is
@@ -57,9 +59,11 @@ deps-transparency:
 build: deps-build ## build the program and the library into target/bonsai/
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
 	@$(CARGO) build $(CARGO_FLAGS) $(PRELOAD)
+	@$(CARGO) build $(CARGO_FLAGS) $(ENGINE)
 	@mkdir -p "$(DIST)"
 	@install -m 755 "$(TARGET)/release/bonsai" "$(DIST)/bonsai"
 	@install -m 644 "$(TARGET)/preload/libbonsai_preload.so" "$(DIST)/libbonsai_preload.so"
+	@install -m 644 "$(TARGET)/alone/preload/libbonsai_preload.so" "$(DIST)/libbonsai_engine.so"
 
 .PHONY: demo
 demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
@@ -104,6 +108,7 @@ lint-fmt:
 lint-rust:
 	@$(CARGO) clippy $(CARGO_FLAGS) $(WORKSPACE) --all-targets -- -D warnings
 	@$(CARGO) clippy $(CARGO_FLAGS) $(PRELOAD) -- -D warnings
+	@$(CARGO) clippy $(CARGO_FLAGS) $(ENGINE) -- -D warnings
 
 lint-deps:
 	@if command -v cargo-deny >/dev/null; then \

@@ -45,6 +45,19 @@ pub(crate) enum Command {
     Audit(Audit),
     Doctor(Doctor),
     Gen(Gen),
+    #[command(hide = true)]
+    Enter(Enter),
+}
+
+/// Enter a program without a loader, for a process of a service that asks for it.
+///
+/// Started by `bonsai run`; of no use by hand.
+#[derive(Args, Debug)]
+pub(crate) struct Enter {
+    /// The service's ledger.
+    pub(crate) ledger: PathBuf,
+    /// The number under which it asks.
+    pub(crate) number: usize,
 }
 
 /// Start a program as a service, under limits.

@@ -9,6 +9,18 @@ use crate::refusal::Refusal;
 /// The library's file name.
 pub(crate) const FILE: &str = "libbonsai_preload.so";
 
+/// The file name of the engine for programs without a loader, which stands beside the
+/// library.
+const ENGINE: &str = "libbonsai_engine.so";
+
+/// The name of the link to it in a service's folder.
+pub(crate) const ENGINE_LINK: &str = "engine.so";
+
+/// The engine that belongs to a library, if it is installed.
+pub(crate) fn engine_of(library: &Path) -> Option<PathBuf> {
+    Some(library.with_file_name(ENGINE)).filter(|path| path.is_file())
+}
+
 /// The variable that names the library's file.
 const VARIABLE: &str = "BONSAI_PRELOAD";
 

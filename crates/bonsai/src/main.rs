@@ -7,7 +7,8 @@
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all
 //!   views draw;
 //! - one module per subcommand: [`run`], [`status`], [`top`], [`set`], [`stats`],
-//!   [`audit`], [`doctor`], [`generate`].
+//!   [`audit`], [`doctor`], [`generate`]; and [`enter`], which `run` starts for
+//!   programs without a loader.
 //!
 //! # Invariants
 //! 1. `run` checks everything before it makes anything, and leaves nothing behind
@@ -18,6 +19,7 @@
 mod audit;
 mod cli;
 mod doctor;
+mod enter;
 mod generate;
 mod library;
 mod limits;
@@ -63,6 +65,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
+        Command::Enter(args) => enter::run(&args),
     }
 }
 

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
@@ -112,8 +113,9 @@ impl Plan {
         if let Some(name) = &name {
             service::check_name(name)?;
         }
-        let program = Program::find(&args.program)?;
         let library = library::find()?;
+        let enters = !args.no_patch && library::engine_of(&library).is_some();
+        let program = Program::find(&args.program, enters)?;
         Ok(Self {
             name,
             limits,
@@ -133,10 +135,17 @@ impl Plan {
     }
 
     /// Fills the service's folder and starts the program.
-    fn start(&self, service: &OwnService) -> anyhow::Result<(Keeper, Ledger)> {
+    fn start(&self, service: &OwnService) -> anyhow::Result<(Keeper, Arc<Ledger>)> {
         let (ledger, mut command) = self.prepare(service)?;
+        let ledger = Arc::new(ledger);
         let ready = Ready::new()?;
         write_start(service)?;
+        if !self.no_patch && library::engine_of(&self.library).is_some() {
+            answer_questions(service.ledger_path(), Arc::clone(&ledger))?;
+            if self.program.is_entered {
+                bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(&ledger));
+            }
+        }
         Ok((ready.start(&mut command, &self.program)?, ledger))
     }
 
@@ -160,9 +169,14 @@ impl Plan {
             .cloned()
             .collect();
         limits::apply(&ledger, &set, monotonic_ns())?;
-        let link = service.preload_path();
-        std::os::unix::fs::symlink(&self.library, &link)
-            .with_context(|| format!("{}: cannot be made", link.display()))?;
+        let link = |to: &Path, at: &Path| {
+            std::os::unix::fs::symlink(to, at)
+                .with_context(|| format!("{}: cannot be made", at.display()))
+        };
+        link(&self.library, &service.preload_path())?;
+        if let Some(engine) = library::engine_of(&self.library) {
+            link(&engine, &service.folder.join(library::ENGINE_LINK))?;
+        }
         Ok((ledger, self.command(service)))
     }
 
@@ -183,6 +197,24 @@ impl Plan {
             );
         command
     }
+}
+
+/// Starts a helper (`bonsai enter`) for each process that is about to run a program
+/// without a loader.
+fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Result<()> {
+    let own = std::env::current_exe().context("cannot tell where bonsai itself is")?;
+    let start = move |number: usize| {
+        let mut helper = Command::new(&own);
+        helper.arg("enter").arg(&path).arg(number.to_string());
+        // It ends by itself, and the keeper reaps it. Who asks gives up without one.
+        drop(helper.stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+        true
+    };
+    bonsai_supervisor::keep(&ledger);
+    let answer = move || bonsai_supervisor::answer(&ledger, start);
+    let thread = std::thread::Builder::new().name("answer".to_owned());
+    thread.spawn(answer).context("no thread for questions")?;
+    Ok(())
 }
 
 /// A process of a service stays in it, with all that it starts: another service
@@ -220,7 +252,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
     let plan = Plan {
         name: None,
         limits: Vec::new(),
-        program: Program::find(&[program.into()])?,
+        program: Program::find(&[program.into()], false)?,
         library: library::find()?,
         no_patch: false,
     };

@@ -61,6 +61,18 @@ impl Compiler {
         })
     }
 
+    /// The same with another compiler, if that is installed.
+    #[must_use]
+    pub fn by(&self, command: &str) -> Option<Self> {
+        let works = Command::new(command).arg("--version").output();
+        works
+            .is_ok_and(|output| output.status.success())
+            .then(|| Self {
+                command: command.to_owned(),
+                ..self.clone()
+            })
+    }
+
     /// Where the programs are.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -48,7 +48,7 @@ impl fmt::Display for Cover {
                 "is a static Go program: it loads no libraries, so its calls are not shaped",
             ),
             Self::Static { go: false } => f.write_str(
-                "is statically linked: it loads no libraries, so its calls are not shaped",
+                "is statically linked: its calls can be shaped where it may be entered from outside",
             ),
             Self::SetId => f.write_str(
                 "is set-user-ID or set-group-ID: the loader ignores preloaded libraries, so its \

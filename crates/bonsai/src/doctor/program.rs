@@ -8,6 +8,7 @@ use bonsai_host::libs::{self as host, Site, find_libc, libc_sites, moved_sites};
 use bonsai_host::lookup_program;
 use serde::Serialize;
 
+use crate::library;
 use crate::output::{Ink, Paint, finish, table};
 use crate::refusal::Refusal;
 use crate::run::{is_wanted, is_worth_entering};
@@ -78,7 +79,7 @@ pub(super) fn look_at(name: &OsStr) -> anyhow::Result<ProgramView> {
         program.cover.to_string()
     };
     Ok(ProgramView {
-        ok: program.cover.is_enterable() || shell,
+        ok: program.cover.is_enterable() || shell || is_entered(&program.cover),
         scripts: program
             .scripts
             .iter()
@@ -255,4 +256,12 @@ pub(super) fn text(program: &ProgramView, paint: Paint) -> String {
     // Without its empty header.
     text.extend(finish(&rows).split_inclusive('\n').skip(1));
     text
+}
+
+/// Whether a program is entered from outside.
+fn is_entered(cover: &Cover) -> bool {
+    let engine = library::find()
+        .ok()
+        .and_then(|path| library::engine_of(&path));
+    *cover == Cover::Static { go: false } && engine.is_some()
 }

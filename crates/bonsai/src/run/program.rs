@@ -25,6 +25,8 @@ pub(super) struct Program {
     pub(super) warning: Option<String>,
     /// What kind of file it is; `None` if that is not known.
     pub(super) cover: Option<Cover>,
+    /// It has no loader, and is entered from outside.
+    pub(super) is_entered: bool,
     loader: Option<PathBuf>,
     /// The file with its machine code, where that can be entered: of a script, its
     /// interpreter.
@@ -32,11 +34,12 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Finds the program that `argv` starts.
+    /// Finds the program that `argv` starts. `enters`: static ones are entered from
+    /// outside.
     ///
     /// # Errors
     /// A refusal with code 127 or 126.
-    pub(super) fn find(argv: &[OsString]) -> anyhow::Result<Self> {
+    pub(super) fn find(argv: &[OsString], enters: bool) -> anyhow::Result<Self> {
         let Some(name) = argv.first() else {
             return Err(Refusal::input(
                 "there is no program to run: bonsai run [OPTIONS] -- PROGRAM",
@@ -45,6 +48,7 @@ impl Program {
         let path = lookup_program(name, std::env::var_os("PATH").as_deref())
             .map_err(|error| Refusal::code(error.exit_code(), chain(&error)))?;
         let found = |loader, warning, cover, file| Self {
+            is_entered: false,
             file,
             path: path.clone(),
             argv: argv.to_vec(),
@@ -74,6 +78,10 @@ impl Program {
             cover @ (Cover::Enterable | Cover::NotElf) => {
                 Ok(found(loader, None, Some(cover), Some(program.path)))
             }
+            cover @ Cover::Static { go: false } if enters => Ok(Self {
+                is_entered: true,
+                ..found(loader, None, Some(cover), None)
+            }),
             ref cover @ (Cover::NoInterp(_) | Cover::Script(_) | Cover::NotProgram) => {
                 Err(cannot(cover))
             }
@@ -102,7 +110,7 @@ impl Program {
     /// Why nothing of it was covered, in a few words.
     pub(super) fn uncovered(&self) -> Option<String> {
         let cover = self.cover.as_ref()?;
-        let coverable = cover.is_enterable() || *cover == Cover::NotElf;
+        let coverable = cover.is_enterable() || *cover == Cover::NotElf || self.is_entered;
         (!coverable).then(|| fact(cover).trim_start_matches("is ").to_owned())
     }
 

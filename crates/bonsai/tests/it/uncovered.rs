@@ -15,14 +15,14 @@ fn static_programs_run_and_are_named() {
         return;
     };
     let program = program.to_str().expect("a path");
-    let said = place.say(&["run", "--name", "x", "--", program]);
+    let said = place.say(&["run", "--no-patch", "--name", "x", "--", program]);
     assert_eq!(said.code, Some(3));
     let warning = format!(
         "bonsai: {program} is statically linked: it runs, but nothing of it is shaped (bonsai doctor {program})\n\
          bonsai: x: not covered: {program}, statically linked\n"
     );
     assert_eq!(said.err, warning);
-    let strict = place.say(&["run", "--strict", "--", program]);
+    let strict = place.say(&["run", "--no-patch", "--strict", "--", program]);
     assert_eq!(
         (strict.code, strict.err.lines().count()),
         (Some(2), 1),
@@ -30,6 +30,7 @@ fn static_programs_run_and_are_named() {
     );
     let child = place.say(&[
         "run",
+        "--no-patch",
         "--name",
         "x",
         "--",
@@ -44,8 +45,12 @@ fn static_programs_run_and_are_named() {
         "{child:?}"
     );
     let doctor = place.say(&["doctor", program]);
-    assert_eq!(doctor.code, Some(1));
+    assert_eq!(doctor.code, Some(0));
     assert!(doctor.out.contains("is statically linked"), "{doctor:?}");
+    // Unless it is forbidden, it is entered.
+    let entered = place.say(&["run", "--verbose", "--name", "x", "--", program]);
+    assert_eq!(entered.code, Some(3));
+    assert!(entered.err.contains("x: 1 process covered"), "{entered:?}");
 }
 
 #[test]
@@ -59,7 +64,7 @@ fn a_live_static_program_is_shown_as_not_covered() {
         return;
     };
     let script = format!("exec 3<&0; {} <&3; true", program.display());
-    let running = place.start("x", &["--", "sh", "-c", &script]);
+    let running = place.start("x", &["--no-patch", "--", "sh", "-c", &script]);
     let service = place.until("x", |service| service["uncovered"][0].is_object());
     let uncovered = &service["uncovered"][0];
     assert_eq!(uncovered["program"], ".static-program");

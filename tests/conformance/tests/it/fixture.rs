@@ -62,19 +62,42 @@ pub(crate) fn scratch() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance")
 }
 
+/// The sources of the cases.
+fn files() -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(sources())
+        .expect("the sources are there")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "c"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The same cases in a static program; `None` where none can be linked, which is noted
+/// as a skip of `test`.
+pub(crate) fn static_cases(test: &str) -> Option<&'static Cases> {
+    static CASES: OnceLock<Option<Cases>> = OnceLock::new();
+    let (compiler, cases) = (compiler(test)?, cases(test)?);
+    let found = CASES.get_or_init(|| {
+        let made = compiler.make("calls-static", &files(), &["-static", "-lrt"]);
+        Some(Cases {
+            program: made.ok()?,
+            cases: cases.cases.clone(),
+        })
+    });
+    if found.is_none() {
+        skip(test, "no static C library to link with (libc.a)");
+    }
+    found.as_ref()
+}
+
 /// The program with the cases.
 pub(crate) fn cases(test: &str) -> Option<&'static Cases> {
     static CASES: OnceLock<Cases> = OnceLock::new();
     let compiler = compiler(test)?;
     Some(CASES.get_or_init(|| {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(sources())
-            .expect("the sources are there")
-            .map(|entry| entry.expect("a readable folder").path())
-            .filter(|path| path.extension().is_some_and(|e| e == "c"))
-            .collect();
-        files.sort();
         let program = compiler
-            .make("calls", &files, &["-lrt"])
+            .make("calls", &files(), &["-lrt"])
             .unwrap_or_else(|error| panic!("{error}"));
         let listing = finish(Command::new(&program).arg("--list"), PATIENCE)
             .unwrap_or_else(|error| panic!("{error}"));

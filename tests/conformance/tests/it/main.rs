@@ -7,5 +7,6 @@ mod libraries;
 mod peers;
 mod probe;
 mod programs;
+mod statics;
 mod transparency;
 mod unwind;

@@ -208,35 +208,6 @@ fn named(probe: &Probe, reason: &str) {
 }
 
 #[test]
-fn a_static_program_runs_and_is_named() {
-    let test = "a_static_program_runs_and_is_named";
-    let Some(compiler) = compiler(test) else {
-        return;
-    };
-    let made = compiler.make("static", &["transparency/closing.c"], &["-static"]);
-    let Ok(program) = made else {
-        skip(test, "no static C library to link with (libc.a)");
-        return;
-    };
-    named(&Probe::of(program.clone(), &[]), "statically linked");
-    // Started by a program that is shaped, it is named at the end.
-    let shell = Path::new("/bin/sh").to_owned();
-    let command = format!("'{}'; true", program.display());
-    let seen = Probe::of(shell, &["-c", &command]).through(DOORS[0], &[]);
-    assert!(seen.finished.status.success());
-    let line = seen
-        .finished
-        .stderr
-        .lines()
-        .find(|l| l.contains("not covered"));
-    assert!(
-        line.is_some_and(|l| l.contains("static")),
-        "{:?}",
-        seen.finished.stderr
-    );
-}
-
-#[test]
 fn a_set_user_id_program_runs_and_is_named() {
     let test = "a_set_user_id_program_runs_and_is_named";
     if !rustix::process::geteuid().is_root() {

@@ -1,0 +1,108 @@
+//! Asking and answering in the ledger, with this system's futex.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bonsai_ledger::sync::{AtomicU32, Ordering};
+use bonsai_ledger::{Futex, Ledger, Reason, coverage};
+use rustix::io::Errno;
+use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
+use rustix::thread::futex;
+
+/// How long a process waits for a helper.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long it sleeps before it looks again by itself: whoever should wake it may
+/// have been killed.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Futexes that end at an instant.
+#[derive(Debug)]
+pub(crate) struct Until(Instant);
+
+impl Until {
+    pub(crate) fn within(patience: Duration) -> Self {
+        Self(Instant::now() + patience)
+    }
+}
+
+impl Futex for Until {
+    fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool {
+        sleep(word, seen, LOOK_AGAIN);
+        Instant::now() < self.0
+    }
+
+    fn wake(&mut self, word: &AtomicU32) {
+        // Who is not woken looks again by itself.
+        let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+    }
+
+    fn is_dead(&mut self, pid: u32) -> bool {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
+}
+
+fn sleep(word: &AtomicU32, seen: u32, patience: Duration) {
+    let time = rustix::fs::Timespec {
+        tv_sec: patience.as_secs().try_into().unwrap_or(1),
+        tv_nsec: patience.subsec_nanos().into(),
+    };
+    // Whatever ends it, the caller looks.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&time));
+}
+
+/// Makes this process the keeper of a service: whoever asks from now on is answered,
+/// by [`answer`].
+pub fn keep(ledger: &Ledger) {
+    let keeper = &ledger.header.keeper;
+    keeper.store(std::process::id(), Ordering::Release);
+}
+
+/// Waits until processes of a service ask for their programs to be entered, and
+/// calls `start` with the number of each question: it has to start a process that
+/// calls [`crate::enter`]. Returns when `start` says that it is enough.
+pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) {
+    let header = &ledger.header;
+    let mut started = [0_u32; bonsai_ledger::ENTERING];
+    loop {
+        let bell = header.bell.load(Ordering::Acquire);
+        for number in ledger.asking() {
+            // Its helper may not have got so far yet.
+            let asker = header.entering[number].pid.load(Ordering::Relaxed);
+            if std::mem::replace(&mut started[number], asker) != asker && !start(number) {
+                return;
+            }
+        }
+        sleep(&header.bell, bell, Duration::from_secs(1));
+    }
+}
+
+/// Says in the ledger that what a process runs is not covered.
+pub fn not_covered(ledger: &Ledger, pid: u32) {
+    let is_dead = |pid| Until::within(PATIENCE).is_dead(pid);
+    if let Some(entry) = ledger.claim_process(pid, is_dead) {
+        entry.reason.store(Reason::Static as u32, Ordering::Relaxed);
+        entry.coverage.store(coverage::UNCOVERED, Ordering::Release);
+    }
+}
+
+/// Has a command ask for its program to be entered.
+pub fn ask_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
+    use std::os::unix::process::CommandExt as _;
+    let ask = move || {
+        let allow = |pid: u32| {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            // Refused where Yama does not ask for it.
+            let _ = set_ptracer(pid.map_or(PTracer::None, PTracer::ProcessID));
+        };
+        let (pid, mut futex) = (std::process::id(), Until::within(PATIENCE));
+        if ledger.ask_to_enter(pid, &mut futex, allow).is_none() {
+            not_covered(&ledger, pid);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
+    unsafe { command.pre_exec(ask) };
+}

@@ -1,0 +1,289 @@
+//! Following one process through its exec, and entering the program.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bonsai_ledger::{AskedFor, Segment};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use object::elf::PT_INTERP;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+
+use crate::asking::Until;
+use crate::engine::Engine;
+use crate::tracee::Tracee;
+
+/// Why a program was not entered.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// The system refuses something.
+    #[error("{what} cannot be reached")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The process does not want it any more: its exec failed.
+    #[error("it runs no other program")]
+    Cancelled,
+    /// The process has ended.
+    #[error("it has ended")]
+    Gone,
+    /// There is no room for the engine where jumps from the program reach it.
+    #[error("no room near its code")]
+    NoRoom,
+}
+
+impl EnterError {
+    pub(crate) fn system(what: &'static str, source: impl Into<std::io::Error>) -> Self {
+        Self::System {
+            what,
+            source: source.into(),
+        }
+    }
+}
+
+const PAGE: u64 = 4096;
+const PROT_NONE: u64 = 0;
+const PROT_RX: u64 = 5;
+const PROT_RW: u64 = 3;
+const MAP_PRIVATE: u64 = 2;
+const MAP_FIXED: u64 = 0x10;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+const SYS_OPEN: u64 = 2;
+const SYS_CLOSE: u64 = 3;
+const SYS_MMAP: u64 = 9;
+const O_CLOEXEC: u64 = 0o2_000_000;
+
+/// How long a process that has been seized may take to get to its exec.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers what a process has asked for in the ledger: enters the program that it
+/// runs next.
+///
+/// # Errors
+/// Why nothing was entered.
+pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), EnterError> {
+    let asked = segment.asked(number).ok_or(EnterError::Gone)?;
+    let pid = i32::try_from(asked.pid()).map_or(Pid::from_raw(0), Pid::from_raw);
+    let mut futex = Until::within(PATIENCE);
+    if !asked.wait_until_allowed(std::process::id(), &mut futex) {
+        return Err(EnterError::Cancelled);
+    }
+    let seized = ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC);
+    let told = asked.seized(seized.is_ok(), &mut futex);
+    seized.map_err(|error| EnterError::system("the process", error))?;
+    if !told {
+        leave(pid);
+        return Err(EnterError::Cancelled);
+    }
+    let result = follow(pid, &asked).and_then(|pid| enter_program(pid, engine));
+    asked.done();
+    result
+}
+
+/// Waits for the stop at the end of its exec.
+fn follow(pid: Pid, asked: &AskedFor<'_>) -> Result<Pid, EnterError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
+        match status.map_err(|error| EnterError::system("the process", error))? {
+            WaitStatus::PtraceEvent(pid, _, event)
+                if event == ptrace::Event::PTRACE_EVENT_EXEC as i32 =>
+            {
+                return Ok(pid);
+            }
+            WaitStatus::PtraceEvent(pid, signal, _) if is_stop(signal) => {
+                // It was stopped (SIGSTOP and the like), and stays so until continued.
+                let _ = ptrace::cont(pid, None);
+            }
+            WaitStatus::PtraceEvent(pid, ..) => drop(ptrace::cont(pid, None)),
+            WaitStatus::Stopped(pid, signal) => drop(ptrace::cont(pid, signal)),
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(EnterError::Gone),
+            _ => {
+                if asked.is_cancelled() || Instant::now() > end {
+                    leave(pid);
+                    return Err(EnterError::Cancelled);
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+}
+
+fn is_stop(signal: Signal) -> bool {
+    matches!(
+        signal,
+        Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU
+    )
+}
+
+/// Detaches from a running process: it has to stop for that.
+fn leave(pid: Pid) {
+    if ptrace::interrupt(pid).is_ok() {
+        let _ = waitpid(pid, Some(WaitPidFlag::__WALL));
+        let _ = ptrace::detach(pid, None);
+    }
+}
+
+/// Maps the engine into the program that has just been loaded, and lets it go on
+/// there. A program with a loader is left to that.
+fn enter_program(pid: Pid, engine: &Engine) -> Result<(), EnterError> {
+    if has_loader(pid) {
+        return ptrace::detach(pid, None).map_err(|error| EnterError::system("it", error));
+    }
+    // In the middle of this it could not go on.
+    let _ = ptrace::setoptions(
+        pid,
+        Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL,
+    );
+    let tracee = Tracee::new(pid)?;
+    match map(&tracee, engine) {
+        Ok(at) => {
+            let program = tracee.start.rip;
+            tracee.release(at + engine.entry, program)
+        }
+        Err(error) => {
+            tracee.let_go();
+            Err(error)
+        }
+    }
+}
+
+/// Whether the program names a loader, which brings the preload library.
+fn has_loader(pid: Pid) -> bool {
+    let Ok(bytes) = std::fs::read(format!("/proc/{pid}/exe")) else {
+        return false;
+    };
+    let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes);
+    let Ok((header, endian)) = header.and_then(|h| Ok((h, h.endian()?))) else {
+        return false;
+    };
+    let headers = header.program_headers(endian, &*bytes);
+    headers.is_ok_and(|all| all.iter().any(|h| h.p_type(endian) == PT_INTERP))
+}
+
+/// Maps the engine: where it is.
+fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
+    let at = place(tracee, engine.len)?;
+    let reserve = [
+        at,
+        engine.len,
+        PROT_NONE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+        u64::MAX,
+        0,
+    ];
+    if tracee.call(SYS_MMAP, reserve)? != at {
+        return Err(EnterError::NoRoom);
+    }
+    let name = path_bytes(&engine.path);
+    // Below the stack, whose pages are there: the kernel has just written above.
+    let text = (tracee.start.rsp - 1024 - name.len() as u64) & !15;
+    tracee.write(text, &name)?;
+    let fd = tracee.call(SYS_OPEN, [text, O_CLOEXEC, 0, 0, 0, 0])?;
+    for part in &engine.parts {
+        let from = at + part.at;
+        let protection = if part.code { PROT_RX } else { PROT_RW };
+        let in_file = part.file_len.next_multiple_of(PAGE);
+        tracee.call(
+            SYS_MMAP,
+            [
+                from,
+                in_file,
+                protection,
+                MAP_PRIVATE | MAP_FIXED,
+                fd,
+                part.offset,
+            ],
+        )?;
+        if part.code {
+            continue;
+        }
+        // What the file has behind it is not zero.
+        let rest = usize::try_from(in_file - part.file_len).unwrap_or(0);
+        tracee.write(from + part.file_len, &vec![0; rest])?;
+        if part.len > in_file {
+            let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+            let more = [
+                from + in_file,
+                part.len - in_file,
+                protection,
+                flags,
+                u64::MAX,
+                0,
+            ];
+            tracee.call(SYS_MMAP, more)?;
+        }
+    }
+    tracee.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+    tracee.write(text, &vec![0; name.len()])?;
+    for (word, value) in &engine.relocations {
+        tracee.write(at + word, &(at + value).to_le_bytes())?;
+    }
+    Ok(at)
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}
+
+/// The lowest address that anybody may map (`vm.mmap_min_addr` is below).
+const LOWEST: u64 = 0x1_0000 * 4;
+
+/// Room between what is mapped here and the program, for entries of moved sites.
+const BESIDE: u64 = 0x8_0000;
+
+/// How far from the program's code jumps certainly reach.
+const REACH: u64 = 0x6000_0000;
+
+/// A free place near the program: below it, if there is room, for above it its heap
+/// grows.
+fn place(tracee: &Tracee, len: u64) -> Result<u64, EnterError> {
+    let path = format!("/proc/{}/maps", tracee.pid);
+    let maps = std::fs::read_to_string(path).map_err(|e| EnterError::system("its memory", e))?;
+    let mapped: Vec<(u64, u64)> = maps.lines().filter_map(range).collect();
+    let here = mapped
+        .iter()
+        .position(|(from, to)| (*from..*to).contains(&tracee.start.rip));
+    let here = here.ok_or(EnterError::NoRoom)?;
+    // The first of the mappings that lie together with the one of its code.
+    let first = (0..here)
+        .rev()
+        .take_while(|i| mapped[*i].1 + PAGE * 16 >= mapped[*i + 1].0)
+        .last()
+        .unwrap_or(here);
+    let start = mapped[first].0;
+    let floor = if first == 0 {
+        LOWEST
+    } else {
+        mapped[first - 1].1 + BESIDE
+    };
+    let below = start.saturating_sub(BESIDE + len) & !(PAGE - 1);
+    if below >= floor {
+        return Ok(below);
+    }
+    let code = mapped[here].1;
+    let mut gaps = mapped
+        .windows(2)
+        .filter(|pair| pair[0].1 > code && pair[0].1 < code + REACH);
+    gaps.find(|pair| pair[1].0.min(code + REACH) - pair[0].1 > 2 * BESIDE + len)
+        .map(|pair| pair[1].0.min(code + REACH) - BESIDE - len)
+        .map(|at| at & !(PAGE - 1))
+        .ok_or(EnterError::NoRoom)
+}
+
+fn range(line: &str) -> Option<(u64, u64)> {
+    let (from, to) = line.split(' ').next()?.split_once('-')?;
+    Some((
+        u64::from_str_radix(from, 16).ok()?,
+        u64::from_str_radix(to, 16).ok()?,
+    ))
+}

@@ -1,0 +1,32 @@
+//! Puts the decision into programs that the preload library cannot enter.
+//!
+//! A static program has no loader that could bring a library, so the engine (the
+//! interposer without its first door and without libc) is mapped into it from
+//! outside, at the one moment when nothing of it has run: the stop at the end of its
+//! `execve`. Then it runs on with the engine's start-up first, and is left alone:
+//! ```text
+//!   process about to exec            keeper of the service        this (`bonsai enter`)
+//!     asks in the ledger  ──bell──>  starts it            ──────>  names itself
+//!     allows it (PR_SET_PTRACER)     <──────────────────────────  seizes the process
+//!     execve ──────────────────────────── stop ────────────────>  maps the engine,
+//!     engine: finds sites, patches   <─────────────────────────── detaches, ends
+//!     program
+//! ```
+//!
+//! # Invariants
+//! 1. Nobody waits for ever: a process that asks goes on without cover after two
+//!    seconds, or at once if nobody is there to answer; and is named as not covered.
+//! 2. If this dies, the kernel lets its tracee go on, as it stands: the engine is
+//!    entered by the last change made, so that it is there completely or not at all.
+//! 3. Nothing is traced after the program has begun.
+// The only unsafe block is a hook between fork and exec.
+#![allow(unsafe_code)]
+
+mod asking;
+mod engine;
+mod enter;
+mod tracee;
+
+pub use asking::{answer, ask_before_exec, keep, not_covered};
+pub use engine::{Engine, EngineError};
+pub use enter::{EnterError, enter};

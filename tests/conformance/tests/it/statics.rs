@@ -1,0 +1,154 @@
+//! Programs without a loader, which the engine is put into; `calls.rs` has every call.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use conformance::{Counters, finish, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::fixture::{bonsai, compiler, scratch};
+use crate::probe::{PATIENCE, Probe, Seen};
+
+/// A probe of `c/transparency` in each form of static program that can be made here.
+fn forms(test: &str, probe: &str) -> Vec<(&'static str, PathBuf)> {
+    let Some(gcc) = compiler(test) else {
+        return Vec::new();
+    };
+    let musl = gcc.by("musl-gcc");
+    let forms = [
+        ("glibc", Some(gcc.clone()), "-static"),
+        (
+            "glibc, position-independent",
+            Some(gcc.clone()),
+            "-static-pie",
+        ),
+        ("musl", musl, "-static"),
+    ];
+    let source = Path::new("transparency").join(format!("{probe}.c"));
+    let mut made = Vec::new();
+    for (i, (form, compiler, option)) in forms.into_iter().enumerate() {
+        let program = compiler.and_then(|compiler| {
+            let name = format!("static-{test}-{i}");
+            compiler.make(&name, &[&source], &[option]).ok()
+        });
+        match program {
+            Some(program) => made.push((form, program)),
+            None => skip(test, &format!("{form}: cannot be linked here")),
+        }
+    }
+    made
+}
+
+/// All of its writes are counted, once; and those by which it says so, for it makes
+/// them itself.
+fn assert_all_written(seen: &Seen, what: &str) {
+    let (calls, bytes) = seen.counters.of("write.other");
+    let said = seen.finished.stdout.len() as u64;
+    assert!((192..=196).contains(&calls), "{what}: {calls} calls");
+    assert!(
+        (192 * 1024..=192 * 1024 + said).contains(&bytes),
+        "{what}: {bytes} bytes"
+    );
+}
+
+const LIMIT: &str = "write=480kB/s:burst=4kB";
+
+#[test]
+fn static_programs_are_shaped_with_all_their_threads() {
+    let test = "static_programs_are_shaped_with_all_their_threads";
+    for args in [&[] as &[&str], &["relay"]] {
+        for (form, program) in forms(test, "threads") {
+            let probe = Probe::of(program, args);
+            let seen = probe.through((form, &[]), &[LIMIT]);
+            assert_eq!(seen.lines, probe.bare().lines, "{form}");
+            assert!(
+                seen.finished.status.success(),
+                "{form}: {:?}",
+                seen.finished
+            );
+            assert_all_written(&seen, form);
+            seen.assert_shaped(192 * 1024, 480_000, 4000);
+        }
+    }
+}
+
+/// A shell that is shaped runs one that is static, which runs another.
+#[test]
+fn static_programs_run_by_others_are_shaped() {
+    let test = "static_programs_run_by_others_are_shaped";
+    let busybox = Path::new("/bin/busybox");
+    for (form, program) in forms(test, "threads") {
+        let program = program.display();
+        let mut shells = vec![("sh", format!("'{program}'; true"))];
+        if busybox.is_file() {
+            let inner = format!("\"{program}\"; true");
+            shells.push(("busybox", format!("/bin/busybox sh -c '{inner}'; true")));
+        } else {
+            skip(test, "busybox is not installed");
+        }
+        for (by, command) in shells {
+            let probe = Probe::of(PathBuf::from("/bin/sh"), &["-c", &command]);
+            let seen = probe.through((by, &[]), &[LIMIT]);
+            let text = &seen.finished.stderr;
+            assert!(!text.contains("not covered"), "{form} by {by}: {text}");
+            assert_all_written(&seen, &format!("{form} by {by}: {text}"));
+            seen.assert_shaped(192 * 1024, 480_000, 4000);
+        }
+    }
+}
+
+/// Whoever should enter it is gone: it runs all the same, and soon, and is named.
+#[test]
+fn without_its_keeper_a_static_program_runs_and_is_named() {
+    let test = "without_its_keeper_a_static_program_runs_and_is_named";
+    for (form, program) in forms(test, "closing") {
+        let done = scratch().join(format!("{test}.done"));
+        let _ = std::fs::remove_file(&done);
+        let script = format!(
+            "while kill -0 $PPID && [ $(ps -o ppid= -p $$) = $PPID ]; do sleep 0.01; done 2>/dev/null\n\
+             '{}' >/dev/null; echo $? >'{done}.new'; mv '{done}.new' '{done}'; sleep 1",
+            program.display(),
+            done = done.display(),
+        );
+        let bonsai = bonsai();
+        let args = [OsStr::new("-c"), OsStr::new(&script)];
+        let (name, mut command) = bonsai.run(&[], Path::new("/bin/sh"), &args);
+        let mut keeper = command.spawn().expect("bonsai");
+        std::thread::sleep(Duration::from_millis(300));
+        kill_process(Pid::from_child(&keeper), Signal::KILL).expect("ours");
+        keeper.wait().expect("it ends");
+        let began = Instant::now();
+        while !done.is_file() {
+            assert!(began.elapsed() < PATIENCE, "{form}: it hangs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(
+            std::fs::read_to_string(&done).expect("ours").trim(),
+            "0",
+            "{form}"
+        );
+        let status = finish(&mut bonsai.command(&["status", &name]), PATIENCE).expect("status");
+        assert!(
+            status.stdout.contains("not covered") && status.stdout.contains("static"),
+            "{form}: {status:?}"
+        );
+    }
+}
+
+/// Patching is forbidden: nothing is put into it either.
+#[test]
+fn a_static_program_runs_and_is_named_where_nothing_may_be_patched() {
+    let test = "a_static_program_runs_and_is_named_where_nothing_may_be_patched";
+    for (form, program) in forms(test, "closing") {
+        let probe = Probe::of(program, &[]);
+        let seen = probe.through((form, &["--no-patch"]), &["write=1kB/s"]);
+        assert_eq!(seen.lines, probe.bare().lines, "{form}");
+        assert_eq!(seen.counters, Counters::default(), "{form}");
+        let text = &seen.finished.stderr;
+        assert!(
+            text.contains("is statically linked: it runs, but"),
+            "{form}: {text}"
+        );
+    }
+}
