@@ -12,6 +12,7 @@ import ctypes
 import fnmatch
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ MODES = {
     ],
     "calls": [
         "--limit", "open=500/s", "--limit", "close=1000/s", "--limit", "stat=1000/s",
-        "--limit", "poll=1000/s", "--limit", "accept=100/s", "--limit", "connect=100/s",
+        "--limit", "poll=3000/s", "--limit", "accept=100/s", "--limit", "connect=100/s",
         "--limit", "fork=30/s", "--limit", "exec=30/s",
     ],
     "symbols": ["--no-patch", "--limit", "all=10GB/s"],
@@ -45,6 +46,9 @@ ABOUT = {
 LONGEST, LONGEST_QUICK = 400, 60
 # How often a module with a difference is run again, bare and in the mode.
 AGAIN = 2
+# Descriptors of a test at a time: some walk through all numbers that there may be, which
+# under a limit of 1,000 calls a second takes its time.
+DESCRIPTORS = 1024
 
 
 class Runner:
@@ -56,6 +60,8 @@ class Runner:
         self.runtime = Path(tempfile.mkdtemp(prefix="bonsai-t-"))
         self.longest = LONGEST_QUICK if options.quick else LONGEST
         self.number = 0
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
         # Orphans of a test come to us, so that no process is left behind.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         os.nice(5)
