@@ -154,7 +154,8 @@ pub(crate) fn path_of(door: Door, call: Option<u8>, body: Body) -> String {
 
 /// Every fast path, once for each door.
 pub(crate) fn paths() -> String {
-    let mut text = format!(".pushsection {PATHS},\"ax\",@progbits\n");
+    let [begin, end] = threads::keys();
+    let mut text = format!(".pushsection {PATHS},\"ax\",@progbits\n{begin}");
     let doors = [Door::First, Door::Second];
     for door in doors.into_iter().skip(usize::from(alone())) {
         text.push_str(".cfi_startproc\n");
@@ -198,5 +199,5 @@ pub(crate) fn paths() -> String {
         }
         text.push_str(".cfi_endproc\n");
     }
-    text + ".popsection\n"
+    text + end + ".popsection\n"
 }

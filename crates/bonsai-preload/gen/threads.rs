@@ -13,23 +13,48 @@ use crate::alone;
 /// Entries of the table, as a power of two.
 const BITS: u32 = 12;
 
-/// `rcx` = the thread's state. In the table, the entry is kept on the stack.
+/// `rcx` = the thread's state. In the table, the entry is kept on the stack. Where the
+/// thread pointer is read is noted: Go has none, and is told apart by the base of `fs`.
 pub(crate) fn state() -> &'static str {
     if !alone() {
         return "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
                 mov rcx, qword ptr fs:[rcx]\n";
     }
     const _: () = assert!(BITS == 12);
-    "mov rcx, qword ptr fs:[0]
-     imul r11, rcx, 0x61c88647
+    "77: mov rcx, qword ptr fs:[0]
+     .pushsection .rodata.bonsai_keys,\"a\",@progbits
+     .long 77b - bonsai_paths
+     .popsection
+     imul r11d, ecx, 0x61c88647
      not rcx
-     shr r11, 64 - 12
+     shr r11d, 32 - 12
      shl r11d, 5
      add r11, qword ptr [rip + BONSAI_THREADS]
      cmp rcx, qword ptr [r11]
      jne 7f
      mov qword ptr [rsp + 16], r11
      mov rcx, qword ptr [r11 + 8]\n"
+}
+
+/// Around the paths: where they begin, and where thread pointers are read in them.
+pub(crate) fn keys() -> [&'static str; 2] {
+    if !alone() {
+        return ["", ""];
+    }
+    [
+        ".globl bonsai_paths
+         .hidden bonsai_paths
+         bonsai_paths:
+         .pushsection .rodata.bonsai_keys,\"a\",@progbits
+         .balign 4
+         .globl bonsai_keys
+         .hidden bonsai_keys
+         bonsai_keys:
+         .popsection\n",
+        ".pushsection .rodata.bonsai_keys,\"a\",@progbits
+         .long 0
+         .popsection\n",
+    ]
 }
 
 /// After the call: `r11` = the page of counters (`mov`), or that much more (`add`),

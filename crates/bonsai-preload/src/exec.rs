@@ -5,12 +5,12 @@
 pub(crate) mod functions;
 
 use crate::amount::Args;
-use crate::attach;
 use crate::environment::{Strings, with_environment};
 use crate::pay::{self, Patience};
 use crate::state::Own;
 use crate::sys::{self, nr};
 use crate::uncovered::{AT_FDCWD, Done, see_to};
+use crate::{attach, threads};
 use bonsai_calls as calls;
 use bonsai_ledger::Segment;
 use core::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub(crate) fn at_site(segment: &'static Segment, own: &mut Own, args: &mut Args)
     if getpid_is_own() {
         pay::release(segment, own);
     }
-    let result = own.suspended(|| made(args));
+    let result = own.suspended(|| threads::left_alone(|| made(args)));
     // Only a failed call comes back.
     match done {
         Some(Done::Held(number)) => segment.cancel_entering(number),

@@ -18,6 +18,8 @@ use crate::moved::{Area, distance};
 use crate::slots;
 use crate::state::{GUARDED, PATCHED};
 use crate::sys::{call, nr};
+#[cfg(feature = "alone")]
+use crate::threads;
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
 use bonsai_ledger::{Reason, Segment};
 use bonsai_sites::ANY;
@@ -180,7 +182,13 @@ pub(crate) fn program(segment: &Segment) -> Reason {
     let Some(object) = elf::objects().next() else {
         return Reason::NoSites;
     };
-    library(segment, object, Search::Both)
+    // Go's instructions are all moved: one that cannot be decided on is made in place.
+    let search = match object.notes().any(bonsai_sites::is_go) {
+        true if threads::prepare_go() => Search::Moved,
+        true => return Reason::NoSites,
+        false => Search::Both,
+    };
+    library(segment, object, search)
 }
 
 /// Patches a library that has just been mapped, as nobody executes it yet.
@@ -221,7 +229,8 @@ fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
     #[cfg(feature = "alone")]
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all.get_mut(..sites.count).unwrap_or_default();
-    if !found.iter().any(Found::is_wanted) || object.notes().any(bonsai_sites::is_go) {
+    let go = cfg!(not(feature = "alone")) && object.notes().any(bonsai_sites::is_go);
+    if !found.iter().any(Found::is_wanted) || go {
         if function.is_none() {
             return Reason::NoSites;
         }

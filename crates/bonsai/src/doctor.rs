@@ -204,7 +204,7 @@ fn machine_text(machine: &Machine, paint: Paint) -> String {
         }
         None => "Nothing can be shaped here.",
     };
-    let limits = "Static Go programs, set-user-ID programs and programs for other architectures cannot \
+    let limits = "Go programs with a loader, set-user-ID programs and programs for other architectures cannot \
                   be entered; `bonsai doctor PROGRAM` tells.";
     format!(
         "{}\n{}{limits}\n",

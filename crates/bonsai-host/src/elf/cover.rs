@@ -45,7 +45,8 @@ impl fmt::Display for Cover {
         match self {
             Self::Enterable => f.write_str("is dynamically linked: its calls can be shaped"),
             Self::Static { go: true } => f.write_str(
-                "is a static Go program: it loads no libraries, so its calls are not shaped",
+                "is a static Go program: its calls can be shaped where it may be entered from \
+                 outside",
             ),
             Self::Static { go: false } => f.write_str(
                 "is statically linked: its calls can be shaped where it may be entered from outside",

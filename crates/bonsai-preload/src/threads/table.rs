@@ -9,7 +9,7 @@
 use super::{NOBODY, Words};
 use crate::blocks;
 use crate::state::Own;
-use crate::sys::{self, call, nr};
+use crate::sys::{self, call, nr, place};
 use bonsai_ledger::Owner;
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -27,7 +27,9 @@ const _: () = assert!(size_of::<Entry>() == 32);
 
 /// As in `gen/threads.rs`.
 const BITS: u32 = 12;
-const FACTOR: u64 = 0x61c8_8647;
+/// From Knuth's multiplicative hashing: thread pointers are a stack's length apart, or
+/// that of Go's structures.
+const FACTOR: u32 = 0x61c8_8647;
 
 /// Being taken; no base is so high.
 const BUSY: u64 = 1;
@@ -36,6 +38,80 @@ pub(crate) static BONSAI_THREADS: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
 
 /// What `fs` points at until libc has set it.
 static FIRST: AtomicPtr<AtomicPtr<u8>> = AtomicPtr::new(null_mut());
+
+/// Stacks for the slow path, one for each entry of the table; null where the
+/// program's own will do.
+pub(crate) static BONSAI_STACKS: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+
+/// The length of a stack, as a power of two.
+pub(crate) const STACK_BITS: u32 = 15;
+
+/// Entries that a thread may have: its own, and the next ones.
+pub(crate) const PROBES: u32 = 8;
+
+/// Go: no thread pointer in memory, and stacks that are too small.
+fn is_go() -> bool {
+    !BONSAI_STACKS.load(Ordering::Relaxed).is_null()
+}
+
+/// Makes ready for a Go program: stacks, and paths that read the base of `fs`. False
+/// if that is not possible.
+pub(crate) fn prepare_go() -> bool {
+    // `rdfsbase %rcx`, and a no-op that fills up, in the place of `mov %fs:0,%rcx`.
+    const READ: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc1, 0x0f, 0x1f, 0x40, 0x00];
+    const BEFORE: [u8; 9] = [0x64, 0x48, 0x8b, 0x0c, 0x25, 0, 0, 0, 0];
+    let (keys, paths) = (place!("bonsai_keys") as *const u32, place!("bonsai_paths"));
+    let len = usize::from(u16::MAX);
+    // SAFETY: our own text, which nothing runs yet; new memory (MAP_NORESERVE too).
+    unsafe {
+        let (from, len) = (paths & !4095, (paths & 4095) + len.min(0x4000));
+        if call!(nr::MPROTECT, from, len, 7) != 0 {
+            return false;
+        }
+        let mut i = 0;
+        while keys.add(i).read() != 0 || i == 0 {
+            let at = (paths + keys.add(i).read() as usize) as *mut [u8; 9];
+            if at.read() == BEFORE {
+                at.write(READ);
+            }
+            i += 1;
+        }
+        call!(nr::MPROTECT, from, len, 5);
+        let at = call!(
+            nr::MMAP,
+            0,
+            1_usize << (BITS + STACK_BITS),
+            3,
+            0x4022,
+            -1_isize,
+            0
+        );
+        if (-4095..0).contains(&at) {
+            return false;
+        }
+        BONSAI_STACKS.store(at as *mut u8, Ordering::Release);
+    }
+    true
+}
+
+/// Runs `f`, which may not come back: the stack that this runs on is free then. So it
+/// is in a vforked child, which runs on its parent's.
+pub(crate) fn left_alone<T>(f: impl FnOnce() -> T) -> T {
+    let here = 0_u8;
+    let start = BONSAI_STACKS.load(Ordering::Relaxed) as usize;
+    let from = (&raw const here as usize).wrapping_sub(start);
+    if start == 0 || from >> (BITS + STACK_BITS) != 0 {
+        return f();
+    }
+    let top = start + ((from >> STACK_BITS) << STACK_BITS) + (1 << STACK_BITS) - 64;
+    // SAFETY: the top word of the stack that this runs on.
+    unsafe {
+        let before = core::mem::replace(&mut *(top as *mut usize), 0);
+        let result = f();
+        *(top as *mut usize) = before;
+        result
+    }
+}
 
 /// Makes the table, and a thread pointer for calls before libc has one. Before
 /// anything is patched.
@@ -62,30 +138,41 @@ pub(crate) fn prepare() -> bool {
     !(-4095..0).contains(&at)
 }
 
-/// This thread's words; null if another thread has their entry.
+/// This thread's words; null if other threads have all their entries.
 pub(crate) fn words() -> *mut Words {
     let base: u64;
-    // SAFETY: points at itself from the start on (`prepare`), whatever libc sets later.
+    // SAFETY: points at itself from the start on (`prepare`), whatever libc sets later;
+    // Go is entered where programs may read the base only.
     unsafe {
-        asm!("mov {}, qword ptr fs:[0]", out(reg) base, options(nostack, readonly, preserves_flags));
+        if is_go() {
+            asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags));
+        } else {
+            asm!("mov {}, qword ptr fs:[0]", out(reg) base, options(nostack, readonly, preserves_flags));
+        }
     }
-    let index = (base.wrapping_mul(FACTOR) >> (64 - BITS)) as usize;
-    // SAFETY: the table has so many entries.
-    let entry = unsafe { &*BONSAI_THREADS.load(Ordering::Acquire).add(index) };
-    let seen = entry.key.load(Ordering::Acquire);
-    if seen == !base {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is hashed")]
+    let first = ((base as u32).wrapping_mul(FACTOR) >> (32 - BITS)) as usize;
+    let near = |i: u32| {
+        let index = (first + i as usize) & ((1 << BITS) - 1);
+        // SAFETY: the table has so many entries.
+        unsafe { &*BONSAI_THREADS.load(Ordering::Acquire).add(index) }
+    };
+    let ours = |entry: &&Entry| entry.key.load(Ordering::Acquire) == !base;
+    if let Some(entry) = (0..PROBES).map(near).find(ours) {
         return entry.words.get();
     }
-    // SAFETY: read only; whoever writes it now makes the exchange below fail.
-    let free = seen == 0 || (seen != BUSY && is_left(unsafe { (*entry.words.get())[0] }));
-    let taken = free
-        && entry
+    let take = |entry: &&Entry| {
+        let seen = entry.key.load(Ordering::Acquire);
+        // SAFETY: read only; whoever writes it now makes the exchange below fail.
+        let free = seen == 0 || (seen != BUSY && is_left(unsafe { (*entry.words.get())[0] }));
+        free && entry
             .key
             .compare_exchange(seen, BUSY, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok();
-    if !taken {
+            .is_ok()
+    };
+    let Some(entry) = (0..PROBES).map(near).find(take) else {
         return null_mut();
-    }
+    };
     // SAFETY: ours since the exchange.
     unsafe { *entry.words.get() = [&raw const NOBODY as usize, 0, 0] };
     entry.key.store(!base, Ordering::Release);

@@ -263,5 +263,5 @@ fn is_entered(cover: &Cover) -> bool {
     let engine = library::find()
         .ok()
         .and_then(|path| library::engine_of(&path));
-    *cover == Cover::Static { go: false } && engine.is_some()
+    matches!(cover, Cover::Static { .. }) && engine.is_some()
 }

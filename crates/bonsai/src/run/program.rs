@@ -78,7 +78,7 @@ impl Program {
             cover @ (Cover::Enterable | Cover::NotElf) => {
                 Ok(found(loader, None, Some(cover), Some(program.path)))
             }
-            cover @ Cover::Static { go: false } if enters => Ok(Self {
+            cover @ Cover::Static { .. } if enters => Ok(Self {
                 is_entered: true,
                 ..found(loader, None, Some(cover), None)
             }),

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use conformance::{Counters, finish, skip};
@@ -150,5 +151,62 @@ fn a_static_program_runs_and_is_named_where_nothing_may_be_patched() {
             text.contains("is statically linked: it runs, but"),
             "{form}: {text}"
         );
+    }
+}
+
+/// The Go program, with and without symbols; none without a Go toolchain.
+fn go_programs(test: &str) -> Vec<(&'static str, PathBuf)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/main.go");
+    let mut made = Vec::new();
+    for (form, flags) in [("Go", ""), ("Go, stripped", "-s -w")] {
+        let program = scratch().join(format!("go{}", made.len()));
+        let mut build = Command::new("go");
+        build
+            .args(["build", "-ldflags", flags, "-o"])
+            .args([&program, &source])
+            .envs([
+                ("CGO_ENABLED", "0"),
+                ("GOFLAGS", ""),
+                ("GO111MODULE", "off"),
+            ])
+            .env("GOCACHE", scratch().join("go-cache"));
+        match build.output() {
+            Ok(output) if output.status.success() => made.push((form, program)),
+            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Err(_) => skip(test, &format!("{form}: no Go toolchain")),
+        }
+    }
+    made
+}
+
+#[test]
+fn go_programs_are_shaped_in_all_goroutines() {
+    let test = "go_programs_are_shaped_in_all_goroutines";
+    for (form, program) in go_programs(test) {
+        let probe = Probe::of(program, &[]);
+        let bare = probe.bare();
+        assert!(bare.finished.status.success(), "{:?}", bare.finished);
+        for limits in [
+            &[
+                "write=100GB/s",
+                "read=100GB/s",
+                "send=100GB/s",
+                "recv=100GB/s",
+            ] as &[&str],
+            &["write=400kB/s:burst=4kB", "recv=10kB/s", "open=100/s"],
+        ] {
+            let seen = probe.through((form, &[]), limits);
+            assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
+            let text = &seen.finished.stderr;
+            assert!(!text.contains("not covered"), "{form}: {text}");
+            let (calls, bytes) = seen.counters.of("write.other");
+            assert!(
+                calls >= 200 && bytes >= 200_000,
+                "{form}: {calls} calls, {bytes} bytes"
+            );
+            if limits[0].starts_with("write=400kB/s") {
+                seen.assert_shaped(200_000, 400_000, 4000);
+            }
+        }
     }
 }
