@@ -1,0 +1,149 @@
+//! Sockets: which descriptors of a process are some, and how much lies in the queues of its TCP
+//! connections (`/proc/PID/net/tcp`, proc_net_tcp).
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A socket, by inode number.
+    Socket(u64),
+    /// A pipe.
+    Pipe,
+    /// A terminal or another character device.
+    Device,
+    /// Anything else: files, folders, event descriptors.
+    Other,
+}
+
+/// What the kernel knows of a TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// Whether it waits for connections.
+    pub listens: bool,
+    /// Whether it is connected, or is about to be or to end.
+    pub connected: bool,
+    /// The port on this side.
+    pub port: u16,
+    /// Bytes that the peer has not acknowledged, sent or not.
+    pub unsent: u64,
+    /// Bytes that have arrived and were not fetched.
+    pub unread: u64,
+}
+
+/// TCP sockets by inode number.
+pub type Table = BTreeMap<u64, Tcp>;
+
+/// The descriptor `fd` of a process; `None` if it is closed or may not be known.
+#[must_use]
+pub fn descriptor(pid: u32, fd: u64) -> Option<Kind> {
+    let link = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    Some(kind(link.to_str().unwrap_or_default()))
+}
+
+/// The inode numbers of the sockets of a process, each once; `None` if they may not be known.
+#[must_use]
+pub fn sockets(pid: u32) -> Option<Vec<u64>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links = entries
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok());
+    let mut inodes: Vec<u64> = links
+        .filter_map(|link| match kind(link.to_str()?) {
+            Kind::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    inodes.sort_unstable();
+    inodes.dedup();
+    Some(inodes)
+}
+
+/// The TCP sockets of the network namespace of a process; `None` if there is no such table.
+#[must_use]
+pub fn tcp(pid: u32) -> Option<Table> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).ok();
+    let mut table = Table::new();
+    let v4 = read("tcp")?;
+    // A kernel without IPv6 has no second table.
+    for text in [Some(v4), read("tcp6")].into_iter().flatten() {
+        table.extend(text.lines().skip(1).filter_map(parse));
+    }
+    Some(table)
+}
+
+fn kind(link: &str) -> Kind {
+    let inode = |name: &str| link.strip_prefix(name)?.strip_suffix(']');
+    if let Some(inode) = inode("socket:[").and_then(|inode| inode.parse().ok()) {
+        Kind::Socket(inode)
+    } else if inode("pipe:[").is_some() {
+        Kind::Pipe
+    } else if link.starts_with("/dev/") {
+        Kind::Device
+    } else {
+        Kind::Other
+    }
+}
+
+/// States of a TCP socket (`include/net/tcp_states.h`).
+const LISTEN: u8 = 10;
+const TIME_WAIT: u8 = 6;
+const CLOSE: u8 = 7;
+
+/// `sl local remote st tx_queue:rx_queue tr:when retrnsmt uid timeout inode ...`
+fn parse(line: &str) -> Option<(u64, Tcp)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (_, port) = fields.get(1)?.rsplit_once(':')?;
+    let state = u8::from_str_radix(fields.get(3)?, 16).ok()?;
+    let (unsent, unread) = fields.get(4)?.split_once(':')?;
+    let listens = state == LISTEN;
+    // For a listening socket they are the connections that nobody has accepted yet.
+    let bytes = |text: &str| if listens { Some(0) } else { hex(text) };
+    let tcp = Tcp {
+        listens,
+        connected: !matches!(state, LISTEN | TIME_WAIT | CLOSE),
+        port: u16::from_str_radix(port, 16).ok()?,
+        unsent: bytes(unsent)?,
+        unread: bytes(unread)?,
+    };
+    Some((fields.get(9)?.parse().ok()?, tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_table() {
+        let row = "   1: 0100007F:1F90 0100007F:D2F0 01 0027AC40:00000010 01:00000014 00000000     \
+                   0        0 31337 2 0000000000000000 20 4 30 10 -1";
+        let tcp = Tcp {
+            listens: false,
+            connected: true,
+            port: 8080,
+            unsent: 0x0027_ac40,
+            unread: 16,
+        };
+        assert_eq!(parse(row), Some((31_337, tcp)));
+        let listening = "0: 00000000000000000000000000000000:0016 \
+                         00000000000000000000000000000000:0000 0A 00000000:00000003 00:00000000 \
+                         00000000 0 0 77 1 0 100 0 0 10 0";
+        let (inode, tcp) = parse(listening).expect("a row");
+        assert_eq!(
+            (inode, tcp.listens, tcp.port, tcp.unread),
+            (77, true, 22, 0)
+        );
+        assert_eq!(parse("  sl  local_address rem_address   st"), None);
+    }
+
+    #[test]
+    fn links_of_descriptors() {
+        assert_eq!(kind("socket:[123]"), Kind::Socket(123));
+        assert_eq!(kind("pipe:[5]"), Kind::Pipe);
+        assert_eq!(kind("/dev/pts/0"), Kind::Device);
+        assert_eq!(kind("anon_inode:[eventpoll]"), Kind::Other);
+        assert_eq!(kind("/var/lib/x"), Kind::Other);
+    }
+}
