@@ -13,12 +13,15 @@
 //!
 //! # Stale notes
 //! A thread that is killed, or that leaves its wait by `siglongjmp` or by becoming
-//! another program, leaves its note behind. A reader knows it by three signs:
+//! another program, leaves its note behind. A reader knows it by four signs:
 //! 1. the page has another owner than the thread named in it;
 //! 2. the owner is dead (the reader has to find out, as [`Segment::claim_page`] does);
-//! 3. it is [overdue](Waiting::is_overdue): a thread that waits looks at its tickets
+//! 3. it is older than the program that the owner runs ([`Process::attached_ns`]);
+//! 4. it is [overdue](Waiting::is_overdue): a thread that waits looks at its tickets
 //!    again when they are due, and after [`LOOK_AGAIN_NS`] in any case.
 
+#[cfg(doc)]
+use crate::layout::Process;
 #[cfg(any(feature = "std", loom, miri))]
 use crate::layout::Segment;
 use crate::layout::WaitNote;
@@ -128,8 +131,8 @@ impl Waiting {
 #[cfg(any(feature = "std", loom, miri))]
 impl Segment {
     /// The threads that wait at `now` (monotonic clock, ns), as far as the ledger
-    /// knows: one that was killed in its wait may be among them for up to 1.2 s, so
-    /// the caller has to ask whether they live. Threads without a page of their own
+    /// knows: one that has left its wait by force may be among them for up to 1.2 s, so
+    /// the caller has to look for signs 2 and 3. Threads without a page of their own
     /// are not among them.
     #[must_use]
     pub fn waiting(&self, now: u64) -> Vec<Waiting> {

@@ -146,7 +146,7 @@ fn run_long_help() -> String {
     format!("{text}{line}\n\n{RUN_EXAMPLES}")
 }
 
-/// Show services: rates asked and got, waits, processes, and what is not covered.
+/// Show services: rates asked and got, who waits, processes, and what is not covered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

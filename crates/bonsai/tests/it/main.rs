@@ -7,3 +7,4 @@ mod live;
 mod run;
 mod support;
 mod uncovered;
+mod waiting;
