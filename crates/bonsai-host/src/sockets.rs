@@ -13,7 +13,9 @@ pub enum Kind {
     Pipe,
     /// A terminal or another character device.
     Device,
-    /// Anything else: files, folders, event descriptors.
+    /// A file or folder.
+    File,
+    /// Anything else, such as an event descriptor.
     Other,
 }
 
@@ -73,6 +75,23 @@ pub fn tcp(pid: u32) -> Option<Table> {
     Some(table)
 }
 
+/// The inode numbers of the Unix sockets that wait for connections, in the network namespace of a
+/// process.
+#[must_use]
+pub fn unix_listeners(pid: u32) -> Vec<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    text.lines().filter_map(parse_unix_listener).collect()
+}
+
+/// `Num RefCount Protocol Flags Type St Inode Path`, of a listening socket.
+fn parse_unix_listener(line: &str) -> Option<u64> {
+    let mut fields = line.split_ascii_whitespace().skip(3);
+    let flags = u64::from_str_radix(fields.next()?, 16).ok()?;
+    // __SO_ACCEPTCON
+    let listens = flags & 0x1_0000 != 0;
+    fields.nth(2)?.parse().ok().filter(|_| listens)
+}
+
 fn kind(link: &str) -> Kind {
     let inode = |name: &str| link.strip_prefix(name)?.strip_suffix(']');
     if let Some(inode) = inode("socket:[").and_then(|inode| inode.parse().ok()) {
@@ -81,6 +100,8 @@ fn kind(link: &str) -> Kind {
         Kind::Pipe
     } else if link.starts_with("/dev/") {
         Kind::Device
+    } else if link.starts_with('/') {
+        Kind::File
     } else {
         Kind::Other
     }
@@ -139,11 +160,23 @@ mod tests {
     }
 
     #[test]
+    fn listening_unix_sockets() {
+        let line = "ffff: 00000002 00000000 00010000 0001 01 4711 /run/x.sock";
+        assert_eq!(parse_unix_listener(line), Some(4_711));
+        let connected = "ffff: 00000003 00000000 00000000 0001 03 4712 /run/x.sock";
+        assert_eq!(parse_unix_listener(connected), None);
+        assert_eq!(
+            parse_unix_listener("Num RefCount Protocol Flags Type"),
+            None
+        );
+    }
+
+    #[test]
     fn links_of_descriptors() {
         assert_eq!(kind("socket:[123]"), Kind::Socket(123));
         assert_eq!(kind("pipe:[5]"), Kind::Pipe);
         assert_eq!(kind("/dev/pts/0"), Kind::Device);
         assert_eq!(kind("anon_inode:[eventpoll]"), Kind::Other);
-        assert_eq!(kind("/var/lib/x"), Kind::Other);
+        assert_eq!(kind("/var/lib/x"), Kind::File);
     }
 }

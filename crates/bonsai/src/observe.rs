@@ -27,8 +27,8 @@ use serde::Serialize;
 
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
-pub(crate) use sampler::{Sampler, monotonic_ns};
-pub(crate) use waiting::WaitingView;
+pub(crate) use sampler::{Sampler, applies, monotonic_ns};
+pub(crate) use waiting::{WaitingView, has_crowd, is_believed};
 
 /// The version of the JSON documents.
 pub(crate) const SCHEMA: u32 = 1;

@@ -265,7 +265,7 @@ fn limit_view(
 }
 
 /// Whether a limit of this unit applies to a call.
-fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
+pub(crate) fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
     selection.is_some_and(|s| s.contains(call)) && (unit == Unit::Calls || call.moves_bytes())
 }
 

@@ -92,7 +92,7 @@ pub(super) fn of(
 
 /// Whether there are threads without a page of their own in the ledger: nobody knows
 /// which of them wait.
-pub(super) fn has_crowd(ledger: &Ledger) -> bool {
+pub(crate) fn has_crowd(ledger: &Ledger) -> bool {
     let calls = |count: &bonsai_ledger::Count| count.calls.load(Ordering::Relaxed);
     ledger.crowd.counts.iter().any(|count| calls(count) > 0)
 }
