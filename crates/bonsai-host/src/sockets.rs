@@ -1,5 +1,7 @@
 //! Sockets: which descriptors of a process are some, and how much lies in the queues of its TCP
-//! connections (`/proc/PID/net/tcp`, proc_net_tcp).
+//! connections: by sock_diag(7) in our own network namespace, from `/proc/PID/net/tcp` in others.
+
+mod diag;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,6 +34,31 @@ pub struct Tcp {
     pub unsent: u64,
     /// Bytes that have arrived and were not fetched.
     pub unread: u64,
+    /// Of the bytes in [`Tcp::unsent`], those that were not sent yet; `None` where the kernel does
+    /// not say.
+    pub notsent: Option<u64>,
+}
+
+impl Tcp {
+    const fn new(state: u8, port: u16, unsent: u64, unread: u64, notsent: Option<u64>) -> Self {
+        let listens = state == LISTEN;
+        Self {
+            listens,
+            connected: !matches!(state, LISTEN | TIME_WAIT | CLOSE),
+            port,
+            // A listening socket has the numbers of connections to be accepted there.
+            unsent: if listens { 0 } else { unsent },
+            unread: if listens { 0 } else { unread },
+            notsent: if listens { None } else { notsent },
+        }
+    }
+
+    /// Bytes that lie in the send queue because the peer, or the way to it, does not take them.
+    /// Where only those are known that were not acknowledged: these.
+    #[must_use]
+    pub fn held_up(&self) -> u64 {
+        self.notsent.unwrap_or(self.unsent)
+    }
 }
 
 /// TCP sockets by inode number.
@@ -65,6 +92,19 @@ pub fn sockets(pid: u32) -> Option<Vec<u64>> {
 /// The TCP sockets of the network namespace of a process; `None` if there is no such table.
 #[must_use]
 pub fn tcp(pid: u32) -> Option<Table> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let own = namespace("self");
+    if own.is_some()
+        && own == namespace(&pid.to_string())
+        && let Some(table) = diag::tcp()
+    {
+        return Some(table);
+    }
+    table(pid)
+}
+
+/// The same from `/proc`.
+fn table(pid: u32) -> Option<Table> {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).ok();
     let mut table = Table::new();
     let v4 = read("tcp")?;
@@ -119,22 +159,54 @@ fn parse(line: &str) -> Option<(u64, Tcp)> {
     let (_, port) = fields.get(1)?.rsplit_once(':')?;
     let state = u8::from_str_radix(fields.get(3)?, 16).ok()?;
     let (unsent, unread) = fields.get(4)?.split_once(':')?;
-    let listens = state == LISTEN;
-    // For a listening socket they are the connections that nobody has accepted yet.
-    let bytes = |text: &str| if listens { Some(0) } else { hex(text) };
-    let tcp = Tcp {
-        listens,
-        connected: !matches!(state, LISTEN | TIME_WAIT | CLOSE),
-        port: u16::from_str_radix(port, 16).ok()?,
-        unsent: bytes(unsent)?,
-        unread: bytes(unread)?,
-    };
+    let tcp = Tcp::new(
+        state,
+        u16::from_str_radix(port, 16).ok()?,
+        hex(unsent)?,
+        hex(unread)?,
+        None,
+    );
     Some((fields.get(9)?.parse().ok()?, tcp))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_ways_tell_the_same_of_a_connection() {
+        use std::io::Write;
+        use std::net::{TcpListener, TcpStream};
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = TcpStream::connect(address).expect("connected");
+        let (_server, _) = listener.accept().expect("accepted");
+        client.write_all(b"hello").expect("sent");
+        let mine = sockets(std::process::id()).expect("ours");
+        let of = |table: Table| -> Vec<(u64, Tcp)> {
+            let ours = table.into_iter().filter(|(inode, tcp)| {
+                // Other tests have connections, too.
+                mine.contains(inode) && tcp.port == address.port()
+            });
+            ours.map(|(inode, tcp)| {
+                (
+                    inode,
+                    Tcp {
+                        notsent: None,
+                        ..tcp
+                    },
+                )
+            })
+            .collect()
+        };
+        let proc = of(table(std::process::id()).expect("a table"));
+        assert_eq!(proc.len(), 2, "the listener and what it accepted");
+        assert!(proc.iter().any(|(_, tcp)| tcp.unread == 5), "{proc:?}");
+        // A kernel may be built without sock_diag.
+        if let Some(table) = diag::tcp() {
+            assert_eq!(of(table), proc);
+        }
+    }
 
     #[test]
     fn rows_of_the_table() {
@@ -146,6 +218,7 @@ mod tests {
             port: 8080,
             unsent: 0x0027_ac40,
             unread: 16,
+            notsent: None,
         };
         assert_eq!(parse(row), Some((31_337, tcp)));
         let listening = "0: 00000000000000000000000000000000:0016 \

@@ -67,5 +67,11 @@ fn what_nobody_reads_lies_in_a_queue() {
     assert_eq!(of(listener.as_raw_fd()).port, port);
     let (out, inward) = (of(sender.as_raw_fd()), of(reader.as_raw_fd()));
     assert!(out.connected && out.unsent > 0, "{out:?}");
+    // The reader's window is shut; without sock_diag that is not known.
+    assert!(
+        out.notsent
+            .is_none_or(|bytes| bytes > 0 && bytes <= out.unsent),
+        "{out:?}"
+    );
     assert!(inward.unread > 0 && inward.port == port, "{inward:?}");
 }

@@ -190,6 +190,7 @@ mod tests {
             port: 1,
             unsent: 0,
             unread: 0,
+            notsent: None,
         };
         Some(Descriptor {
             kind,

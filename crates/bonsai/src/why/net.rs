@@ -82,7 +82,7 @@ impl Net {
             .flatten()
             .copied()
             .collect();
-        let full = |inode: &u64| self.tcp.get(inode).is_some_and(|tcp| tcp.unsent > 0);
+        let full = |inode: &u64| self.tcp.get(inode).is_some_and(|tcp| tcp.held_up() > 0);
         let before = std::mem::take(&mut self.stuck);
         self.stuck = mine
             .into_iter()

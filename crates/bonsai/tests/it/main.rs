@@ -8,3 +8,4 @@ mod run;
 mod support;
 mod uncovered;
 mod waiting;
+mod why;
