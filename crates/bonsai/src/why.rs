@@ -6,7 +6,7 @@
 //!   activity       what a thread waits for at a moment                   (pure)
 //!   spent          what its time was spent on                            (pure)
 //!   blame          which limit the waits of a call are due to            (pure)
-//! judge          the cause and the sentence                              (pure)
+//! judge, say     the cause, and the sentence                             (pure)
 //! show           the sentence and its numbers, as text and JSON
 //! ```
 
@@ -15,6 +15,7 @@ mod blame;
 mod collect;
 mod judge;
 mod net;
+mod say;
 mod show;
 mod spent;
 

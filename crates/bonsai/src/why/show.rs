@@ -4,7 +4,8 @@ use bonsai_units::{Bytes, format_duration_ns};
 use serde::Serialize;
 
 use super::collect::Evidence;
-use super::judge::{Cause, Queues, Verdict, percent};
+use super::judge::{Cause, Queues, Verdict};
+use super::say::percent;
 use crate::observe::Head;
 use crate::output::{Ink, Paint, count, finish, table};
 
