@@ -38,7 +38,7 @@ pub(super) struct Evidence {
     pub(super) seen: Seen,
     /// Looks.
     pub(super) looks: u32,
-    /// Whether threads have been seen whose calls may not be read, and all of them.
+    /// Whether there were threads whose calls may not be read.
     pub(super) calls_hidden: bool,
     /// Whether the kernel counts the time on a CPU and without one.
     pub(super) scheduler_counts: bool,

@@ -48,7 +48,7 @@ struct Row {
     what: &'static str,
     /// The limit, where it is one.
     limit: Option<String>,
-    /// The time, ns; `null` where the source is missing.
+    /// The time, ns; `null` where the source is missing or may not be read.
     ns: Option<u64>,
     /// Its share of the time of these threads, 0 to 1.
     share: Option<f64>,
@@ -99,6 +99,12 @@ fn rows(evidence: &Evidence, verdict: &Verdict) -> Vec<Row> {
         share: ns.map(|ns| verdict.share(ns)),
         source: source.to_owned(),
     };
+    // What nobody could see is not zero.
+    let by_calls = |what, ns| match (evidence.calls_hidden, ns) {
+        (false, _) => row(what, None, Some(ns), "the calls that threads were in"),
+        (true, 0) => row(what, None, None, "calls that may not be read"),
+        (true, _) => row(what, None, Some(ns), "at least; some calls may not be read"),
+    };
     let (seen, spent) = (&evidence.seen, &verdict.spent);
     let mut rows: Vec<Row> = Vec::new();
     for limit in &seen.limits {
@@ -119,10 +125,10 @@ fn rows(evidence: &Evidence, verdict: &Verdict) -> Vec<Row> {
         ));
     }
     let disk = match evidence.delay_accounting {
-        Some(true) => "delay accounting, and threads in state D",
-        _ => "threads in state D or in calls on files",
+        Some(true) => "delay accounting, and calls on files",
+        Some(false) => "state D and calls on files; delay accounting is off",
+        None => "state D and calls on files; there is no delay accounting",
     };
-    let calls = "the calls that threads were in";
     let ran = if evidence.scheduler_counts {
         "the scheduler (schedstat)"
     } else {
@@ -133,7 +139,7 @@ fn rows(evidence: &Evidence, verdict: &Verdict) -> Vec<Row> {
         ("network_send", spent.peer_reads_ns),
         ("network_answer", spent.peer_answers_ns),
     ] {
-        rows.push(row(what, None, Some(ns), calls));
+        rows.push(by_calls(what, ns));
     }
     rows.push(row("cpu_running", None, Some(spent.ran_ns), ran));
     let queued = spent.queued_ns;
@@ -142,8 +148,8 @@ fn rows(evidence: &Evidence, verdict: &Verdict) -> Vec<Row> {
         |_| "the scheduler (schedstat)",
     );
     rows.push(row("cpu_waiting", None, queued, source));
-    rows.push(row("clients", None, Some(spent.clients_ns), calls));
-    rows.push(row("inside", None, Some(spent.inside_ns), calls));
+    rows.push(by_calls("clients", spent.clients_ns));
+    rows.push(by_calls("inside", spent.inside_ns));
     if spent.unknown_ns > 0 {
         rows.push(row(
             "unknown",
@@ -183,6 +189,9 @@ fn missing(evidence: &Evidence) -> Vec<String> {
     }
     if evidence.crowded {
         say("there are threads beyond the pages of the ledger: who of them waits is not known");
+    }
+    if evidence.pressure.iter().all(|p| p.group.is_none()) {
+        say("the service has no control group (version 2) of its own with pressure");
     }
     for pressure in &evidence.pressure {
         if pressure.machine.is_none() {
@@ -266,4 +275,72 @@ fn label(row: &Row) -> String {
         _ => "not known",
     };
     words.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::why::collect::Pressure;
+    use crate::why::judge::judge;
+    use crate::why::judge::tests::{MS, S, limit, seen, thread};
+
+    fn evidence() -> Evidence {
+        let mut seen = seen(vec![thread(|t| {
+            t.ran_ns = 100 * MS;
+            t.unknown_ns = 900 * MS;
+        })]);
+        seen.limits = vec![limit("read", "1MB/s", 20 * MS)];
+        seen.queues = Some(Queues::default());
+        let pressure = |resource| Pressure {
+            resource,
+            machine: Some(0.5),
+            group: Some(0.25),
+        };
+        Evidence {
+            seen,
+            looks: 9,
+            calls_hidden: false,
+            scheduler_counts: true,
+            delay_accounting: Some(true),
+            crowded: false,
+            pressure: vec![pressure("io"), pressure("cpu")],
+        }
+    }
+
+    #[test]
+    fn what_has_no_source_is_no_zero() {
+        let of = |evidence: &Evidence| document(evidence, &judge(&evidence.seen));
+        let whole = of(&evidence());
+        assert_eq!(whole.missing, Vec::<String>::new());
+        assert!(whole.rows.iter().all(|row| row.ns.is_some()), "{whole:#?}");
+
+        let mut bare = evidence();
+        (bare.calls_hidden, bare.scheduler_counts, bare.crowded) = (true, false, true);
+        bare.delay_accounting = None;
+        bare.seen.queues = None;
+        bare.seen.threads[0].queued_ns = None;
+        for pressure in &mut bare.pressure {
+            (pressure.machine, pressure.group) = (None, None);
+        }
+        let bare = of(&bare);
+        let unknown: Vec<_> = bare.rows.iter().filter(|row| row.ns.is_none()).collect();
+        let unknown: Vec<_> = unknown.iter().map(|row| row.what).collect();
+        let wanted = [
+            "network_send",
+            "network_answer",
+            "cpu_waiting",
+            "clients",
+            "inside",
+        ];
+        assert_eq!(unknown, wanted);
+        // Delay accounting, schedstat, calls, sockets, crowd, the group, io and cpu.
+        assert_eq!(bare.missing.len(), 8, "{:#?}", bare.missing);
+        let text = text(&bare, Paint::stdout());
+        assert!(
+            bare.missing.iter().all(|line| text.contains(line)),
+            "{text}"
+        );
+        assert_eq!(bare.rows[0].limit.as_deref(), Some("read=1MB/s"));
+        assert_eq!((bare.window_ns, bare.looks), (S, 9));
+    }
 }
