@@ -3,7 +3,7 @@
 use bonsai_calls::CALLS;
 use bonsai_host::threads::{Doing, Thread, thread};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, Limit, Waiting};
+use bonsai_ledger::{Header, Ledger, Limit, Waiting};
 use serde::Serialize;
 
 use super::kind;
@@ -34,20 +34,25 @@ pub(crate) struct WaitingView {
     pub(crate) due_in_ns: u64,
 }
 
-/// The system calls in which the library waits, by number: `futex_waitv`, `futex`,
-/// `clock_nanosleep`, one of these after a signal (`restart_syscall`); and those in
-/// which a thread stands whose state a child uses meanwhile (`clone`, `vfork`,
-/// `clone3`).
-const WAITS_IN: [u32; 7] = [449, 202, 230, 219, 56, 58, 435];
+/// Where the library's futex word is in a page.
+const WORD: u64 = core::mem::offset_of!(Header, epoch) as u64;
 
-/// Whether a thread may be in the wait that it has noted: it lives, and what it does
-/// does not say otherwise.
+/// Whether a thread may be in the wait that it has noted: what it does does not say
+/// otherwise.
 pub(crate) fn is_believed(thread: &Thread) -> bool {
     match thread.doing {
-        Doing::Call(number, _) => WAITS_IN.contains(&number),
+        // futex_waitv, and restart_syscall, which goes on with any of these after a
+        // signal.
+        Doing::Call(449 | 219, _) => true,
+        // futex, on the epoch of a ledger.
+        Doing::Call(202, address) => address % 4096 == WORD,
+        // clock_nanosleep, by CLOCK_MONOTONIC.
+        Doing::Call(230, clock) => clock == 1,
+        // clone, vfork, clone3: a child uses its state meanwhile.
+        Doing::Call(56 | 58 | 435, _) => true,
         // It is on its way into the wait or out of it.
         Doing::Running | Doing::Unknown => true,
-        Doing::Fault => false,
+        Doing::Call(..) | Doing::Fault => false,
     }
 }
 
@@ -113,7 +118,11 @@ mod tests {
         .expect("this thread");
         for (doing, believed) in [
             (Doing::Call(449, 0), true),
-            (Doing::Call(202, 0), true),
+            (Doing::Call(202, 0x7f00_0000_0080), true),
+            (Doing::Call(202, 0x7f00_0000_0084), false),
+            (Doing::Call(230, 1), true),
+            (Doing::Call(230, 0), false),
+            (Doing::Call(58, 0), true),
             (Doing::Running, true),
             (Doing::Unknown, true),
             (Doing::Call(0, 3), false),
