@@ -40,6 +40,9 @@ _bonsai() {
             bonsai,top)
                 cmd="bonsai__subcmd__top"
                 ;;
+            bonsai,why)
+                cmd="bonsai__subcmd__why"
+                ;;
             bonsai__subcmd__help,audit)
                 cmd="bonsai__subcmd__help__subcmd__audit"
                 ;;
@@ -64,6 +67,9 @@ _bonsai() {
             bonsai__subcmd__help,top)
                 cmd="bonsai__subcmd__help__subcmd__top"
                 ;;
+            bonsai__subcmd__help,why)
+                cmd="bonsai__subcmd__help__subcmd__why"
+                ;;
             *)
                 ;;
         esac
@@ -71,7 +77,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run status top set stats audit doctor help"
+            opts="-h -V --help --version run status top why set stats audit doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -113,7 +119,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run status top set stats audit doctor help"
+            opts="run status top why set stats audit doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -238,6 +244,20 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__why)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__run)
             opts="-n -l -f -v -h --name --limit --limits --no-patch --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -338,6 +358,28 @@ _bonsai() {
                     return 0
                     ;;
                 -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__why)
+            opts="-w -h --for --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -4,6 +4,8 @@
 //! - [`lookup_program`]: which file a command name means;
 //! - [`libs`]: the C library of a program, and the system call sites in it;
 //! - [`proc`]: processes, their family, counters and mappings;
+//! - [`threads`]: what threads use, wait for and do; [`pressure`]: how long all of them had to wait;
+//!   [`sockets`]: what lies in the queues of connections;
 //! - [`inherit_sigpipe`]: a signal that programs get from our own caller;
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
@@ -15,10 +17,13 @@ pub mod elf;
 mod error;
 pub mod libs;
 mod lookup;
+pub mod pressure;
 pub mod proc;
 mod runtime;
 mod sigpipe;
+pub mod sockets;
 pub mod sys;
+pub mod threads;
 
 pub use error::Error;
 pub use lookup::{LookupError, lookup_program};

@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -335,9 +335,28 @@ pub struct DelayRow {
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(4096)))]
 pub struct ThreadPage {
-    pub(crate) _head: [AtomicU64; 8],
+    /// What the thread waits for.
+    pub wait: WaitNote,
     /// By call.
     pub counts: [Count; ROWS],
+}
+
+/// A wait under way, noted by the thread that waits; see `noted.rs`. Never written in
+/// [`Segment::crowd`].
+#[derive(Debug)]
+#[repr(C)]
+pub struct WaitNote {
+    /// When the call began to wait, ns of the monotonic clock; 0 while it does not.
+    pub(crate) since_ns: AtomicU64,
+    /// Entry of the table | bucket << 8 | thread id << 32.
+    pub(crate) what: AtomicU64,
+    /// From when on the wait is not in [`Segment::delays`] yet.
+    pub(crate) uncounted_ns: AtomicU64,
+    /// When the last of its tickets is due.
+    pub(crate) due_ns: AtomicU64,
+    /// When the thread last went to sleep.
+    pub(crate) slept_ns: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 3],
 }
 
 /// Calls and their units.
@@ -374,6 +393,8 @@ mod frozen {
         assert!(size_of::<DelayRow>() == 528);
         assert!(size_of::<ThreadPage>() == 4096);
         assert!(offset_of!(ThreadPage, counts) == 64);
+        assert!(size_of::<WaitNote>() == 64);
+        assert!(offset_of!(WaitNote, slept_ns) == 32);
         assert!(size_of::<Count>() == 32);
         assert!(offset_of!(Segment, configs) == 4096);
         assert!(offset_of!(Segment, lines) == 12_288);

@@ -11,7 +11,8 @@
 //! owners     which thread has which block of counters
 //! processes  who attached, and how much of each could be covered
 //! delays     histograms of the waits imposed, by call, in two shards
-//! threads    one page of counters per thread, populated when claimed
+//! threads    one page per thread, populated when claimed: what it waits for, and
+//!            its counters
 //! ```
 //!
 //! # Invariants
@@ -24,11 +25,14 @@
 //!    before it has changed nothing.
 //! 4. A page of counters has one writer. Its counters only ever grow; whoever
 //!    takes over the page of a dead process continues them.
-//! 5. The layout is frozen per [`VERSION`]: sizes and offsets are asserted.
+//! 5. What a thread waits for is noted in its page, and not believed of a thread that
+//!    is dead or should have looked up from its wait long ago.
+//! 6. The layout is frozen per [`VERSION`]: sizes and offsets are asserted.
 //!
 //! # Limits
 //! 64 limits, 2048 threads with counters of their own, 256 processes named at a
-//! time. Beyond that, calls are still shaped, and counted in a shared page.
+//! time. Beyond that, calls are still shaped, and counted in a shared page, and who
+//! of them waits is not known.
 #![cfg_attr(not(any(test, feature = "std", loom, miri)), no_std)]
 // This is the layer that defines what processes share: single-writer counters
 // and the mapping itself need it. Every block states its reason.
@@ -46,6 +50,7 @@ mod mapping;
 #[cfg(any(loom, miri))]
 #[doc(hidden)]
 pub mod model;
+mod noted;
 #[cfg(all(feature = "std", not(loom)))]
 mod report;
 pub mod sync;
@@ -59,6 +64,9 @@ pub use entering::{AskedFor, Futex};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use mapping::{Ledger, LedgerError};
+pub use noted::LOOK_AGAIN_NS;
+#[cfg(any(feature = "std", loom, miri))]
+pub use noted::{Noted, Waiting};
 #[cfg(all(feature = "std", not(loom)))]
 pub use report::{CallTotals, ProcessReport};
 pub use take::{MAX_TICKETS, Tickets};

@@ -51,7 +51,7 @@ mod made {
     use super::Segment;
     use crate::layout::{
         BucketLine, Count, DelayRow, DelayShard, Enter, Epoch, Header, Label, Process, SiteLib,
-        SiteTable, ThreadPage,
+        SiteTable, ThreadPage, WaitNote,
     };
     use crate::sync::{AtomicU32, AtomicU64};
     use crate::{Config, CurveWords};
@@ -114,7 +114,8 @@ mod made {
         Process { pid coverage sites reason attached_ns attach_cost_ns program missed _pad }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
-        ThreadPage { _head counts }
+        ThreadPage { wait counts }
+        WaitNote { since_ns what uncounted_ns due_ns slept_ns _pad }
         Count { calls bytes base_calls base_bytes }
     }
 

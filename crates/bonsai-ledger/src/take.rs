@@ -206,14 +206,23 @@ impl Segment {
     /// now in force. A limit that was lifted meanwhile is not waited for.
     #[must_use]
     pub fn due(&self, tickets: &Tickets, now: u64) -> u64 {
-        let mut due = now;
+        self.due_last(tickets, now).0
+    }
+
+    /// The same, and the bucket of the ticket that is due last.
+    #[must_use]
+    pub fn due_last(&self, tickets: &Tickets, now: u64) -> (u64, u8) {
+        let mut last = (now, 0);
         for t in tickets.iter() {
             let i = usize::from(t.bucket);
             if self.lines[i].generation.load(Ordering::Relaxed) == t.generation {
-                due = due.max(self.curve(i).0.due(t.position, now));
+                let due = self.curve(i).0.due(t.position, now);
+                if due > last.0 {
+                    last = (due, t.bucket);
+                }
             }
         }
-        due
+        last
     }
 
     /// How long the longest line of the buckets of `mask` is at `now`, in ns: what a

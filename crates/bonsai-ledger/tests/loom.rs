@@ -537,3 +537,32 @@ fn a_lifted_limit_lets_every_sleeper_go() {
         model::end_change(segment, &[0]);
     });
 }
+
+#[test]
+fn a_note_of_a_wait_is_never_made_of_two() {
+    check(None, || {
+        let segment = limited(&CURVE, 0);
+        let reader = spawn(&segment, |s| s.threads[0].wait.read());
+        let note = &segment.threads[0].wait;
+        for (tid, bucket, now) in [(7, 0, 10), (8, 1, 20)] {
+            note.begin(now);
+            note.sleep(0, tid, bucket, now + 5, now);
+            note.end();
+        }
+        if let Some((tid, noted)) = reader.join().unwrap() {
+            let all = (
+                noted.since_ns,
+                noted.bucket,
+                noted.uncounted_ns,
+                noted.due_ns,
+                noted.slept_ns,
+            );
+            let wanted = if tid == 7 {
+                (10, 0, 10, 15, 10)
+            } else {
+                (20, 1, 20, 25, 20)
+            };
+            assert_eq!(all, wanted, "thread {tid}");
+        }
+    });
+}

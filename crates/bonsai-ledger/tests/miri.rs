@@ -183,3 +183,29 @@ fn a_counter_adds_up() {
     bump(&counter, 3);
     assert_eq!(counter.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn a_note_is_read_beside_its_writer() {
+    let segment = model::segment();
+    let mine = page(&segment, 9);
+    let note = &segment.threads[mine].wait;
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            for _ in 0..20 {
+                for waiting in segment.waiting(S) {
+                    assert_eq!(waiting.owner, Owner { pid: 7, tid: 9 });
+                    assert_eq!(waiting.noted.due_ns, waiting.noted.since_ns + S);
+                }
+                thread::yield_now();
+            }
+        });
+        for i in 1..20 {
+            note.begin(i);
+            note.sleep(READ_FILE, 9, 1, i + S, i);
+            thread::yield_now();
+            note.end();
+        }
+        reader.join().unwrap();
+    });
+    assert_eq!(segment.waiting(S), []);
+}

@@ -242,3 +242,51 @@ fn waits_are_found_in_the_totals() {
         .collect();
     assert_eq!(unshaped, [0, 0, 1, 0, 0, 0, 0, 0]);
 }
+
+#[test]
+fn a_wait_is_shown_while_it_lasts() {
+    const S: u64 = 1_000_000_000;
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let page = claim(ledger, owner(7, 71));
+    let note = &ledger.threads[page].wait;
+    assert_eq!(ledger.waiting(S), []);
+    note.begin(S);
+    note.sleep(WRITE_FILE, 71, 5, 90 * S, S);
+    // The call goes on waiting, with its second ticket, in another bucket.
+    note.begin(3 * S);
+    note.sleep(WRITE_FILE, 71, 6, 100 * S, 3 * S);
+    let [waiting] = ledger.waiting(3 * S)[..] else {
+        panic!("one thread waits");
+    };
+    assert_eq!(waiting.owner, owner(7, 71));
+    let noted = waiting.noted;
+    assert_eq!((noted.call, noted.bucket), (WRITE_FILE, 6));
+    assert_eq!(
+        (noted.since_ns, noted.uncounted_ns, noted.due_ns),
+        (S, 3 * S, 100 * S)
+    );
+    note.end();
+    assert_eq!(ledger.waiting(3 * S), []);
+}
+
+#[test]
+fn a_stale_note_is_not_shown() {
+    const S: u64 = 1_000_000_000;
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let page = claim(ledger, owner(7, 71));
+    let note = &ledger.threads[page].wait;
+    let shown = |now: u64| ledger.waiting(now).len();
+    // The thread should have looked again after a second, or when it was due.
+    note.begin(S);
+    note.sleep(WRITE_FILE, 71, 0, 90 * S, S);
+    assert_eq!((shown(2 * S), shown(3 * S)), (1, 0));
+    note.sleep(WRITE_FILE, 71, 0, 3 * S + 1, 3 * S);
+    assert_eq!((shown(3 * S), shown(3 * S + S / 2)), (1, 0));
+    // Whoever takes the page over does not inherit the wait.
+    note.sleep(WRITE_FILE, 71, 0, 90 * S, 4 * S);
+    assert_eq!(shown(4 * S), 1);
+    assert!(ledger.pass_page(page, owner(7, 71), owner(7, 72)));
+    assert_eq!(shown(4 * S), 0);
+}

@@ -3,7 +3,7 @@
 use crate::slots::{fact, facts};
 use crate::state::{Own, UNLIMITED};
 use crate::sys::{self, call, nr};
-use crate::wait::{self, Wait};
+use crate::wait::{self, Wait, Waiter};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{CALLS, CallId};
 use bonsai_ledger::{Segment, Unshaped};
@@ -133,6 +133,27 @@ pub(crate) fn acquire(
     calls: u64,
     patience: Patience,
 ) -> Wait {
+    let note = own.note();
+    let over = || {
+        if let Some(note) = note {
+            note.end();
+        }
+    };
+    // A wait that was left by `siglongjmp` is over, too.
+    over();
+    let end = obtain(segment, own, call, bytes, calls, patience);
+    over();
+    end
+}
+
+fn obtain(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    bytes: u64,
+    calls: u64,
+    patience: Patience,
+) -> Wait {
     let goal = i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut deadline = None;
     loop {
@@ -192,8 +213,9 @@ fn reach(
     calls: u64,
     deadline: impl FnOnce(u64) -> u64,
 ) -> Wait {
-    let alone = own.depth <= 1 && !own.crowd;
-    let tid = own.tid as usize;
+    let note = own.note();
+    let alone = note.is_some();
+    let tid = own.tid;
     let (epoch, mask, byte_buckets) = segment.mask(call);
     if !own.crowd && own.epoch.load(Ordering::Relaxed) != epoch {
         return Wait::Changed;
@@ -269,11 +291,17 @@ fn reach(
         give_back(entry);
         return Wait::Due;
     };
-    if segment.stale(&tickets) || segment.due(&tickets, now) > now {
+    if segment.stale(&tickets) || segment.due_last(&tickets, now).0 > now {
         let from = now;
-        let (end, woken) = wait::until_due(segment, &tickets, now, deadline(now));
+        let (end, woken) = wait::until_due(
+            segment,
+            &tickets,
+            now,
+            deadline(now),
+            Waiter { note, tid, call },
+        );
         now = woken;
-        segment.record_wait(call, tid, now - from);
+        segment.record_wait(call, tid as usize, now - from);
         if end != Wait::Due {
             // What has become due meanwhile stays with the thread: whoever is
             // interrupted again and again gets on all the same.

@@ -4,7 +4,7 @@ use crate::blocks;
 use crate::sys::{self, call, nr};
 use crate::threads::{self, Words};
 use bonsai_calls::{CALLS, MAX_CALLS};
-use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage};
+use bonsai_ledger::{Owner, Segment, THREADS, ThreadPage, WaitNote};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -106,6 +106,17 @@ impl Own {
         page.counts
             .get(usize::from(call))
             .map_or(0, |c| c.calls.load(Ordering::Relaxed))
+    }
+
+    /// Where this thread notes what it waits for. Not while a signal handler has
+    /// interrupted a slow path: the wait of that one goes on.
+    #[inline(always)]
+    pub(crate) fn note(&self) -> Option<&'static WaitNote> {
+        if self.depth > 1 || self.crowd {
+            return None;
+        }
+        // SAFETY: set up with the state and never unmapped.
+        Some(unsafe { &(*self.page).wait })
     }
 
     /// Runs `f` as if outside: it may not come back, while the memory stays in

@@ -8,7 +8,8 @@
 
 use crate::state::GUARDED;
 use crate::sys::{self, call, nr};
-use bonsai_ledger::{Segment, Tickets, Unshaped};
+use bonsai_calls::CallId;
+use bonsai_ledger::{LOOK_AGAIN_NS, Segment, Tickets, Unshaped, WaitNote};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// How a wait ended.
@@ -27,15 +28,20 @@ pub(crate) enum Wait {
 /// Shorter waits are spun: a sleep takes about 20 us by itself.
 const SPIN_NS: u64 = 5_000;
 
-/// A sleeper looks again after this long, should its waker have been killed
-/// between changing the limits and waking.
-const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-
 /// The default timer slack delays a wake-up by 50 us.
 const PR_SET_TIMERSLACK: usize = 29;
 const PR_GET_TIMERSLACK: usize = 30;
 
 static NO_WAITV: AtomicBool = AtomicBool::new(false);
+
+/// Who waits with which call, and where that is noted: nowhere for a thread without
+/// a page of its own, and for a signal handler during a wait.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) note: Option<&'a WaitNote>,
+    pub(crate) tid: u32,
+    pub(crate) call: CallId,
+}
 
 /// Waits until `tickets` are due, or void, or until the instant `limit`. Returns
 /// how it ended and the instant.
@@ -44,14 +50,18 @@ pub(crate) fn until_due(
     tickets: &Tickets,
     mut now: u64,
     limit: u64,
+    waiter: Waiter<'_>,
 ) -> (Wait, u64) {
     let mut slack: isize = 0;
+    if let Some(note) = waiter.note {
+        note.begin(now);
+    }
     let end = loop {
         let epoch = segment.epoch();
         if segment.stale(tickets) {
             break Wait::Changed;
         }
-        let due = segment.due(tickets, now);
+        let (due, bucket) = segment.due_last(tickets, now);
         if due <= now {
             break Wait::Due;
         }
@@ -66,6 +76,9 @@ pub(crate) fn until_due(
         let guarded = GUARDED.load(Ordering::Relaxed);
         if slack == 0 && !guarded {
             slack = sharpen();
+        }
+        if let Some(note) = waiter.note {
+            note.sleep(waiter.call, waiter.tid, bucket, due, now);
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
         let slept = sleep(&segment.header.epoch.0, epoch, until, guarded);

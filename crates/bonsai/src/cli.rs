@@ -30,6 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   bonsai run --name web --limit send=80Mbit/s -- nginx -g 'daemon off;'
   bonsai status
+  bonsai why web
   bonsai set web send=40Mbit/s
   bonsai set web send=unlimited
   bonsai doctor /usr/sbin/nginx";
@@ -40,6 +41,7 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     Top(Top),
+    Why(Why),
     Set(Set),
     Stats(Stats),
     Audit(Audit),
@@ -146,7 +148,7 @@ fn run_long_help() -> String {
     format!("{text}{line}\n\n{RUN_EXAMPLES}")
 }
 
-/// Show services: rates asked and got, waits, processes, and what is not covered.
+/// Show services: rates asked and got, who waits, processes, and what is not covered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -192,6 +194,30 @@ pub(crate) struct Top {
     pub(crate) once: bool,
 
     /// One line of JSON each time instead of a picture; needs no terminal.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say in one sentence why a service is slow: Bonsai, disk, network or CPU.
+///
+/// The service is watched for a while: who waits for which limit (from its ledger),
+/// and what its threads do otherwise (from /proc). The sentence is followed by the
+/// numbers it is judged by, and by what cannot be seen on this machine.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai why vod
+  bonsai why vod --for 10s
+  bonsai why vod --json")]
+pub(crate) struct Why {
+    /// The service.
+    pub(crate) service: String,
+
+    /// How long to watch it.
+    #[arg(long = "for", short, value_name = "TIME", default_value = "1s", value_parser = window)]
+    pub(crate) window: Duration,
+
+    /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -293,6 +319,18 @@ fn interval(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// A time to watch a service for: at least 100 ms, so that enough is seen, and at most
+/// ten minutes.
+fn window(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(100) || time > Duration::from_secs(600) {
+        return Err(format!(
+            "{text:?} is too short or too long to watch a service: write a time from 100ms to 10min"
+        ));
+    }
+    Ok(time)
+}
+
 /// The definition, for what is generated from it.
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
@@ -332,6 +370,15 @@ mod tests {
             text.contains("--limt") && text.contains("--limit"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn windows_are_bounded() {
+        assert_eq!(window("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(window("10min"), Ok(Duration::from_secs(600)));
+        for text in ["1", "99ms", "11min", "0s", "x", "-1s"] {
+            window(text).expect_err(text);
+        }
     }
 
     #[test]

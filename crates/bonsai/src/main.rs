@@ -32,6 +32,7 @@ mod set;
 mod stats;
 mod status;
 mod top;
+mod why;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),

@@ -11,10 +11,13 @@
 //!   interval before the look.
 //! - *waits* of a limit: those imposed on the calls that it is on. A call under
 //!   two limits waits once and is counted with both.
+//! - *waiting*: threads that wait at the moment of the look, with the limit that lets
+//!   their call go last.
 
 mod counters;
 mod coverage;
 mod sampler;
+mod waiting;
 
 use std::path::PathBuf;
 
@@ -24,7 +27,8 @@ use serde::Serialize;
 
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
-pub(crate) use sampler::{Sampler, monotonic_ns};
+pub(crate) use sampler::{Sampler, applies, monotonic_ns};
+pub(crate) use waiting::{WaitingView, has_crowd, is_believed};
 
 /// The version of the JSON documents.
 pub(crate) const SCHEMA: u32 = 1;
@@ -84,6 +88,11 @@ pub(crate) struct ServiceView {
     pub(crate) waits: Waits,
     /// The longest single wait, ns.
     pub(crate) longest_wait_ns: u64,
+    /// The threads that wait for a limit at this moment, the longest first.
+    pub(crate) waiting: Vec<WaitingView>,
+    /// Whether it has threads beyond the pages of the ledger: their waits are counted,
+    /// and they are never among `waiting`.
+    pub(crate) crowded: bool,
     /// Its live processes that the interposer runs in.
     pub(crate) processes: Vec<ProcessView>,
     /// Its processes that it does not run in.

@@ -6,11 +6,11 @@ use bonsai_units::{Rate, Unit, format_duration_ns};
 
 use crate::cli::Status;
 use crate::observe::{
-    LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, Waits,
+    LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, WaitingView, Waits,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 
-/// Processes of the same kind beyond these are summed up in one line.
+/// Processes, and threads that wait, beyond these are summed up in one line.
 const LISTED: usize = 20;
 
 /// Shows services.
@@ -73,6 +73,7 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
         },
     ));
     text.push_str(&limits_text(&service.limits, paint));
+    text.push_str(&waiting_text(&service.waiting, paint));
     text.push_str(&processes_text(&service.processes, paint));
     let mut warn = |line: String| {
         text.push_str(&format!("  {}\n", paint.ink(Ink::Yellow, &line)));
@@ -86,6 +87,10 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
             count(view.calls, "call", "calls"),
             view.about
         ));
+    }
+    if service.crowded {
+        let text = "threads beyond the pages of the ledger: their waits are counted, but not shown";
+        warn(text.to_owned());
     }
     if service.processes_lost > 0 {
         let lost = count(u64::from(service.processes_lost), "process", "processes");
@@ -196,6 +201,41 @@ fn wait_cells(waits: &Waits) -> [String; 4] {
     ]
 }
 
+/// Who waits at this moment.
+fn waiting_text(waiting: &[WaitingView], paint: Paint) -> String {
+    if waiting.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "waiting", "program", "thread", "limit", "call", "on", "so far", "due in",
+    ];
+    let mut rows = table(&header, &[0, 2, 6, 7]);
+    for view in waiting.iter().take(LISTED) {
+        rows.add_row([
+            view.pid.to_string(),
+            view.program.clone(),
+            view.tid.to_string(),
+            view.limit.clone().unwrap_or_else(|| "-".to_owned()),
+            view.call.to_owned(),
+            view.kind.to_owned(),
+            format_duration_ns(view.waited_ns),
+            format_duration_ns(view.due_in_ns),
+        ]);
+    }
+    finish(&rows) + &more(waiting.len(), "threads that wait", paint)
+}
+
+/// A line for those that a list leaves out.
+fn more(all: usize, what: &str, paint: Paint) -> String {
+    match all.saturating_sub(LISTED) {
+        0 => String::new(),
+        n => format!(
+            "  {}\n",
+            paint.ink(Ink::Dim, &format!("and {n} more {what} (--json lists all)"))
+        ),
+    }
+}
+
 fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
     if processes.is_empty() {
         return String::new();
@@ -226,15 +266,7 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             format!("{}{missed}{guarded}{reason}", process.covered.about()),
         ]);
     }
-    let mut text = finish(&rows);
-    if processes.len() > LISTED {
-        let line = format!(
-            "and {} more processes (--json lists all)",
-            processes.len() - LISTED
-        );
-        text.push_str(&format!("  {}\n", paint.ink(Ink::Dim, &line)));
-    }
-    text
+    finish(&rows) + &more(processes.len(), "processes", paint)
 }
 
 /// What is not covered; the same program for the same reason is one line.

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
+use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
 use crate::limits::{for_people, rate_of, unit_of, written};
 use crate::service::{Service, Services, members};
@@ -136,6 +137,8 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         limits: Vec::new(),
         waits: Waits::default(),
         longest_wait_ns: 0,
+        waiting: Vec::new(),
+        crowded: false,
         processes: Vec::new(),
         uncovered: Vec::new(),
         unshaped: Vec::new(),
@@ -154,8 +157,10 @@ fn view(
         .has_keeper()?
         .then(|| header.creator.load(Ordering::Relaxed));
     let interval = before.map(|before| now.at - before.at);
-    let limits = ledger.limits(monotonic_ns());
     let members = members::all(service, ledger, keeper)?;
+    let moment = monotonic_ns();
+    let limits = ledger.limits(moment);
+    let waiting = waiting::of(ledger, &limits, &members, moment);
     let Coverage {
         processes,
         uncovered,
@@ -185,6 +190,8 @@ fn view(
             .collect(),
         waits: Waits::of(&delays, waited).at_most(longest),
         longest_wait_ns: longest,
+        waiting,
+        crowded: waiting::has_crowd(ledger),
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),
@@ -258,7 +265,7 @@ fn limit_view(
 }
 
 /// Whether a limit of this unit applies to a call.
-fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
+pub(crate) fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
     selection.is_some_and(|s| s.contains(call)) && (unit == Unit::Calls || call.moves_bytes())
 }
 

@@ -3,10 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::observe::{LimitView, Observation, ServiceView};
+use crate::observe::{LimitView, Observation, ServiceView, WaitingView};
 
 /// Looks that are remembered.
 const REMEMBERED: usize = 200;
+
+/// Threads of a service that wait are shown up to this number, the longest first; the
+/// line of the service says how many there are.
+const WAITING: usize = 5;
 
 /// Which limit of which service.
 type Key = (String, String, &'static str);
@@ -28,6 +32,8 @@ pub(super) enum Row<'a> {
     Service(&'a ServiceView),
     /// A limit of the service above.
     Limit(&'a ServiceView, &'a LimitView),
+    /// A thread of the service above that waits.
+    Waiting(&'a WaitingView),
 }
 
 impl App {
@@ -75,6 +81,7 @@ impl App {
                     .iter()
                     .map(|limit| Row::Limit(service, limit)),
             );
+            rows.extend(service.waiting.iter().take(WAITING).map(Row::Waiting));
         }
         rows
     }
@@ -166,6 +173,8 @@ pub(super) mod tests {
             limits: limits.iter().map(limit).collect(),
             waits: Waits::default(),
             longest_wait_ns: 0,
+            waiting: Vec::new(),
+            crowded: false,
             processes: Vec::new(),
             uncovered: Vec::new(),
             unshaped: Vec::new(),

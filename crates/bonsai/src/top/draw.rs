@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row as TableRow, Sparkline, Table, TableState};
 
 use super::app::{App, Row};
-use crate::observe::{LimitView, ServiceView};
+use crate::observe::{LimitView, ServiceView, WaitingView};
 use crate::output::count;
 use crate::status::rates;
 
@@ -86,7 +86,7 @@ fn draw_limits(frame: &mut Frame<'_>, area: Rect, app: &App, style: &Styles) {
     }
     let chosen = rows.iter().position(|row| match row {
         Row::Limit(service, limit) => app.is_chosen(service, limit),
-        Row::Service(_) => false,
+        Row::Service(_) | Row::Waiting(_) => false,
     });
     let widths = [
         Constraint::Fill(1),
@@ -102,6 +102,7 @@ fn draw_limits(frame: &mut Frame<'_>, area: Rect, app: &App, style: &Styles) {
     let lines = rows.iter().map(|row| match row {
         Row::Service(service) => service_row(service, style),
         Row::Limit(service, limit) => limit_row(service, limit, style),
+        Row::Waiting(waiting) => waiting_row(waiting),
     });
     let table = Table::new(lines, widths)
         .header(header)
@@ -121,10 +122,10 @@ fn service_row(service: &ServiceView, style: &Styles) -> TableRow<'static> {
         (None, n) => format!("{n} not covered"),
     };
     let processes = count(service.processes.len() as u64, "process", "processes");
-    let limits = if service.limits.is_empty() {
-        "no limits"
-    } else {
-        ""
+    let limits = match service.waiting.len() {
+        _ if service.limits.is_empty() => "no limits".to_owned(),
+        0 => String::new(),
+        n => format!("{n} waiting"),
     };
     TableRow::new([
         Line::styled(service.name.clone(), Styles::bold()),
@@ -159,6 +160,22 @@ fn limit_row(service: &ServiceView, limit: &LimitView, style: &Styles) -> TableR
         )
         .right_aligned(),
     ])
+}
+
+/// Who waits: thread, limit and call, and for how long so far.
+fn waiting_row(waiting: &WaitingView) -> TableRow<'static> {
+    let who = format!("    {} {}", waiting.program, waiting.tid);
+    let limit = waiting.limit.as_deref().unwrap_or("-");
+    let cells = [
+        Line::styled(who, Styles::dim()),
+        Line::styled("waits for", Styles::dim()).right_aligned(),
+        Line::raw(limit.to_owned()).right_aligned(),
+        Line::styled(format!("in {}", waiting.call), Styles::dim()),
+        Line::raw(""),
+        Line::styled("so far", Styles::dim()).right_aligned(),
+        Line::raw(format_duration_ns(waiting.waited_ns)).right_aligned(),
+    ];
+    TableRow::new(cells)
 }
 
 /// A bar for a share of 0 to 1; more is full.

@@ -54,6 +54,18 @@ fn each_mistake_has_its_sentence() {
             "there is no service \"nope\"; none is running",
         ),
         (
+            &["why", "nope"],
+            "there is no service \"nope\"; none is running",
+        ),
+        (
+            &["why", "nope", "--for", "1h"],
+            "invalid value '1h' for '--for <TIME>': \"1h\" is too short or too long to watch a service: write a time from 100ms to 10min (--help says what there is)",
+        ),
+        (
+            &["why", "nope", "--for", "1"],
+            "invalid value '1' for '--for <TIME>': \"1\" has no unit such as microseconds, milliseconds or seconds: write 500us, 10ms or 1.5s (--help says what there is)",
+        ),
+        (
             &["top"],
             "top needs a terminal: bonsai top --once prints one picture, --json lines of JSON, bonsai status text",
         ),

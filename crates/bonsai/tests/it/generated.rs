@@ -50,6 +50,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "man/bonsai-stats.1",
         "man/bonsai-status.1",
         "man/bonsai-top.1",
+        "man/bonsai-why.1",
         "man/bonsai.1",
     ];
     assert_eq!(names, wanted);

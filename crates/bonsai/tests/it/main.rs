@@ -7,3 +7,5 @@ mod live;
 mod run;
 mod support;
 mod uncovered;
+mod waiting;
+mod why;

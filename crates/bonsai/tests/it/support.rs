@@ -242,11 +242,22 @@ pub(crate) fn skip(test: &str, reason: &str) {
 /// Compiles a C program statically; `None`, and the reason in the log, where that
 /// cannot be done.
 pub(crate) fn static_program(test: &str, place: &Place, source: &str) -> Option<PathBuf> {
+    compiled(test, place, source, ".static-program", &["-static"])
+}
+
+/// Compiles a C program with these flags, likewise.
+pub(crate) fn compiled(
+    test: &str,
+    place: &Place,
+    source: &str,
+    name: &str,
+    flags: &[&str],
+) -> Option<PathBuf> {
     let file = place.path().join(".program.c");
-    let program = place.path().join(".static-program");
+    let program = place.path().join(name);
     std::fs::write(&file, source).expect("written");
     let compiled = Command::new("cc")
-        .arg("-static")
+        .args(flags)
         .arg("-o")
         .arg(&program)
         .arg(&file)
@@ -254,10 +265,8 @@ pub(crate) fn static_program(test: &str, place: &Place, source: &str) -> Option<
     match compiled {
         Ok(output) if output.status.success() => Some(program),
         _ => {
-            skip(
-                test,
-                "no C compiler that links statically (apt install gcc libc6-dev)",
-            );
+            let reason = format!("no C compiler for {flags:?} (apt install gcc libc6-dev)");
+            skip(test, &reason);
             None
         }
     }
