@@ -238,6 +238,7 @@ fn what_is_installed_is_removed_again() {
     let repository = Repository::new(&[
         ("built/bonsai", "program"),
         ("built/libbonsai_preload.so", "library"),
+        ("built/libbonsai_engine.so", "engine"),
         ("man/bonsai.1", "page"),
         ("man/bonsai-run.1", "page"),
         ("completions/bash/bonsai.bash", "bash"),
@@ -259,6 +260,7 @@ fn what_is_installed_is_removed_again() {
     let installed = [
         "bin/bonsai",
         "lib/bonsai/libbonsai_preload.so",
+        "lib/bonsai/libbonsai_engine.so",
         "share/man/man1/bonsai.1",
         "share/man/man1/bonsai-run.1",
         "share/bash-completion/completions/bonsai",
