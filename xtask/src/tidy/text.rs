@@ -122,8 +122,8 @@ fn ends_in_word(text: &str) -> bool {
 
 fn check_blanks(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let tabs_mean_something =
-        path.ends_with("Makefile") || matches!(extension(path), Some("go" | "mk" | "tsv" | "patch"));
+    let tabs_mean_something = path.ends_with("Makefile")
+        || matches!(extension(path), Some("go" | "mk" | "tsv" | "patch"));
     // Not `lines()`, which takes the carriage return away.
     for (at, line) in text.split('\n').enumerate() {
         if line.contains('\t') && !tabs_mean_something {
