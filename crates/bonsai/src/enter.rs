@@ -15,6 +15,11 @@ pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
     let ledger = Ledger::open(&args.ledger)?;
     let engine = Engine::read(&args.ledger.with_file_name(ENGINE_LINK))?;
     let pid = ledger.asked(args.number).map(|asked| asked.pid());
+    // Whoever can write the ledger can write any number there; we may have more rights.
+    let is_member = |pid| bonsai_host::proc::has_mapped(pid, &args.ledger);
+    if let Some(stranger) = pid.filter(|pid| !matches!(is_member(*pid), Ok(Some(true)))) {
+        anyhow::bail!("process {stranger} asks to be entered, and does not belong to the service");
+    }
     match bonsai_supervisor::enter(&ledger, args.number, &engine) {
         Ok(()) | Err(EnterError::Cancelled | EnterError::Gone) => Ok(0),
         Err(error) => {

@@ -1,6 +1,11 @@
 //! Programs that cannot be entered run, and are named.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use bonsai_ledger::sync::AtomicU32;
+use bonsai_ledger::{Futex, Ledger};
 
 use crate::support::{Place, skip, static_program};
 
@@ -104,4 +109,44 @@ fn set_user_id_programs_run_and_are_named() {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whoever writes the ledger may write any number there: only members are traced.
+#[test]
+fn nobody_outside_of_a_service_is_entered() {
+    /// Gives up after some sleeps.
+    struct Patience(u32);
+
+    impl Futex for Patience {
+        fn wait(&mut self, _: &AtomicU32, _: u32) -> bool {
+            std::thread::sleep(Duration::from_millis(100));
+            self.0 -= 1;
+            self.0 > 0
+        }
+
+        fn wake(&mut self, _: &AtomicU32) {}
+
+        fn is_dead(&mut self, _: u32) -> bool {
+            false
+        }
+    }
+
+    let Some(place) = Place::new("nobody_outside_of_a_service_is_entered") else {
+        return;
+    };
+    let running = place.start("x", &["--", "cat"]);
+    place.until("x", |service| service["processes"][0].is_object());
+    let ledger = Ledger::open(&place.path().join("x/ledger")).expect("its ledger");
+    let mut stranger = Command::new("sleep").arg("30").spawn().expect("sleep");
+    let held = ledger.ask_to_enter(stranger.id(), &mut Patience(10), |_| ());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", stranger.id()));
+    stranger.kill().expect("ours");
+    stranger.wait().expect("ours");
+    assert_eq!(held, None);
+    assert!(status.expect("it lives").contains("TracerPid:\t0"));
+    let said = running.end();
+    assert!(
+        said.err.contains("does not belong to the service"),
+        "{said:?}"
+    );
 }
