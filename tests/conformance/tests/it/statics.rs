@@ -103,7 +103,7 @@ fn static_programs_run_by_others_are_shaped() {
 #[test]
 fn without_its_keeper_a_static_program_runs_and_is_named() {
     let test = "without_its_keeper_a_static_program_runs_and_is_named";
-    for (form, program) in forms(test, "closing") {
+    for (form, program) in forms(test, "threads") {
         let done = scratch().join(format!("{test}.done"));
         let _ = std::fs::remove_file(&done);
         let script = format!(
@@ -141,7 +141,7 @@ fn without_its_keeper_a_static_program_runs_and_is_named() {
 #[test]
 fn a_static_program_runs_and_is_named_where_nothing_may_be_patched() {
     let test = "a_static_program_runs_and_is_named_where_nothing_may_be_patched";
-    for (form, program) in forms(test, "closing") {
+    for (form, program) in forms(test, "threads") {
         let probe = Probe::of(program, &[]);
         let seen = probe.through((form, &["--no-patch"]), &["write=1kB/s"]);
         assert_eq!(seen.lines, probe.bare().lines, "{form}");
