@@ -62,8 +62,8 @@ pub fn keep(ledger: &Ledger) {
 
 /// Waits until processes of a service ask for their programs to be entered, and
 /// calls `start` with the number of each question: it has to start a process that
-/// calls [`crate::enter`]. Returns when `start` says that it is enough.
-pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) {
+/// calls [`crate::enter`].
+pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize)) -> ! {
     let header = &ledger.header;
     let mut started = [0_u32; bonsai_ledger::ENTERING];
     loop {
@@ -71,8 +71,8 @@ pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) {
         for number in ledger.asking() {
             // Its helper may not have got so far yet.
             let asker = header.entering[number].pid.load(Ordering::Relaxed);
-            if std::mem::replace(&mut started[number], asker) != asker && !start(number) {
-                return;
+            if std::mem::replace(&mut started[number], asker) != asker {
+                start(number);
             }
         }
         sleep(&header.bell, bell, Duration::from_secs(1));

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use bonsai_ledger::{AskedFor, Segment};
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::elf::PT_INTERP;
@@ -97,10 +96,6 @@ fn follow(pid: Pid, asked: &AskedFor<'_>) -> Result<Pid, EnterError> {
             {
                 return Ok(pid);
             }
-            WaitStatus::PtraceEvent(pid, signal, _) if is_stop(signal) => {
-                // It was stopped (SIGSTOP and the like), and stays so until continued.
-                let _ = ptrace::cont(pid, None);
-            }
             WaitStatus::PtraceEvent(pid, ..) => drop(ptrace::cont(pid, None)),
             WaitStatus::Stopped(pid, signal) => drop(ptrace::cont(pid, signal)),
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(EnterError::Gone),
@@ -113,13 +108,6 @@ fn follow(pid: Pid, asked: &AskedFor<'_>) -> Result<Pid, EnterError> {
             }
         }
     }
-}
-
-fn is_stop(signal: Signal) -> bool {
-    matches!(
-        signal,
-        Signal::SIGSTOP | Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU
-    )
 }
 
 /// Detaches from a running process: it has to stop for that.

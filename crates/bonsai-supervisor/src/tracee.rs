@@ -30,7 +30,7 @@ impl Tracee {
         let path = format!("/proc/{pid}/mem");
         let open = || File::options().read(true).write(true).open(&path);
         let memory = open().map_err(|error| EnterError::system("its memory", error))?;
-        let start = ptrace::getregs(pid).map_err(|e| EnterError::system("its registers", e))?;
+        let start = registers(pid)?;
         let mut first = [0; CALL.len()];
         let tracee = Self {
             pid,
@@ -51,8 +51,7 @@ impl Tracee {
             rip: start.rip + 2,
             ..start
         };
-        let set = ptrace::setregs(pid, trap);
-        set.map_err(|error| EnterError::system("its registers", error))?;
+        set_registers(pid, trap)?;
         tracee.run_to_trap()?;
         Ok(tracee)
     }
@@ -70,7 +69,7 @@ impl Tracee {
     /// Makes a system call there.
     pub(crate) fn call(&self, number: u64, args: [u64; 6]) -> Result<u64, EnterError> {
         let [rdi, rsi, rdx, r10, r8, r9] = args;
-        let registers = user_regs_struct {
+        let wanted = user_regs_struct {
             rax: number,
             // The kernel must not restart the execve.
             orig_rax: u64::MAX,
@@ -82,13 +81,9 @@ impl Tracee {
             r9,
             ..self.start
         };
-        let set = ptrace::setregs(self.pid, registers);
-        set.map_err(|error| EnterError::system("its registers", error))?;
+        set_registers(self.pid, wanted)?;
         self.run_to_trap()?;
-        let after = ptrace::getregs(self.pid);
-        let result = after
-            .map_err(|e| EnterError::system("its registers", e))?
-            .rax;
+        let result = registers(self.pid)?.rax;
         let failed = result.wrapping_neg();
         if (1..4096).contains(&failed) {
             let errno = i32::try_from(failed).unwrap_or(0);
@@ -121,14 +116,13 @@ impl Tracee {
     /// Gives the borrowed place back, and lets it go on at `rip`, with `rdi`.
     pub(crate) fn release(self, rip: u64, rdi: u64) -> Result<(), EnterError> {
         self.write(self.start.rip, &self.first)?;
-        let registers = user_regs_struct {
+        let wanted = user_regs_struct {
             rip,
             rdi,
             orig_rax: u64::MAX,
             ..self.start
         };
-        let set = ptrace::setregs(self.pid, registers);
-        set.map_err(|error| EnterError::system("its registers", error))?;
+        set_registers(self.pid, wanted)?;
         ptrace::detach(self.pid, None).map_err(|error| EnterError::system("it", error))
     }
 
@@ -138,4 +132,12 @@ impl Tracee {
         // It may be gone, and then this is all right as well.
         let _ = self.release(rip, rdi);
     }
+}
+
+fn registers(pid: Pid) -> Result<user_regs_struct, EnterError> {
+    ptrace::getregs(pid).map_err(|error| EnterError::system("its registers", error))
+}
+
+fn set_registers(pid: Pid, wanted: user_regs_struct) -> Result<(), EnterError> {
+    ptrace::setregs(pid, wanted).map_err(|error| EnterError::system("its registers", error))
 }

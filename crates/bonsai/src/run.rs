@@ -37,6 +37,8 @@ struct Plan {
     limits: Vec<Limit>,
     program: Program,
     library: PathBuf,
+    /// What programs without a loader are entered with; none where nothing is patched.
+    engine: Option<PathBuf>,
     no_patch: bool,
 }
 
@@ -114,13 +116,14 @@ impl Plan {
             service::check_name(name)?;
         }
         let library = library::find()?;
-        let enters = !args.no_patch && library::engine_of(&library).is_some();
-        let program = Program::find(&args.program, enters)?;
+        let engine = library::engine_of(&library).filter(|_| !args.no_patch);
+        let program = Program::find(&args.program, engine.is_some())?;
         Ok(Self {
             name,
             limits,
             program,
             library,
+            engine,
             no_patch: args.no_patch,
         })
     }
@@ -140,7 +143,7 @@ impl Plan {
         let ledger = Arc::new(ledger);
         let ready = Ready::new()?;
         write_start(service)?;
-        if !self.no_patch && library::engine_of(&self.library).is_some() {
+        if self.engine.is_some() {
             answer_questions(service.ledger_path(), Arc::clone(&ledger))?;
             if self.program.is_entered {
                 bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(&ledger));
@@ -174,8 +177,8 @@ impl Plan {
                 .with_context(|| format!("{}: cannot be made", at.display()))
         };
         link(&self.library, &service.preload_path())?;
-        if let Some(engine) = library::engine_of(&self.library) {
-            link(&engine, &service.folder.join(library::ENGINE_LINK))?;
+        if let Some(engine) = &self.engine {
+            link(engine, &service.folder.join(library::ENGINE_LINK))?;
         }
         Ok((ledger, self.command(service)))
     }
@@ -208,7 +211,6 @@ fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Result<()> {
         helper.arg("enter").arg(&path).arg(number.to_string());
         // It ends by itself, and the keeper reaps it. Who asks gives up without one.
         drop(helper.stdin(Stdio::null()).stdout(Stdio::null()).spawn());
-        true
     };
     bonsai_supervisor::keep(&ledger);
     let answer = move || bonsai_supervisor::answer(&ledger, start);
@@ -254,6 +256,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         limits: Vec::new(),
         program: Program::find(&[program.into()], false)?,
         library: library::find()?,
+        engine: None,
         no_patch: false,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;
