@@ -75,13 +75,7 @@ impl Net {
             .filter(|t| t.listens)
             .map(|t| t.port)
             .collect();
-        let mine: BTreeSet<u64> = self
-            .of_process
-            .values()
-            .flatten()
-            .flatten()
-            .copied()
-            .collect();
+        let mine = self.sockets();
         let full = |inode: &u64| self.tcp.get(inode).is_some_and(|tcp| tcp.held_up() > 0);
         let before = std::mem::take(&mut self.stuck);
         self.stuck = mine
@@ -130,20 +124,19 @@ impl Net {
         found
     }
 
+    /// The sockets of all processes whose descriptors may be seen.
+    fn sockets(&self) -> BTreeSet<u64> {
+        let known = self.of_process.values().flatten();
+        known.flatten().copied().collect()
+    }
+
     /// The queues of all connections; `None` if they may not be known.
     pub(super) fn queues(&self) -> Option<Queues> {
         if !self.known || self.of_process.values().any(Option::is_none) {
             return None;
         }
-        let mine: BTreeSet<u64> = self
-            .of_process
-            .values()
-            .flatten()
-            .flatten()
-            .copied()
-            .collect();
         let mut queues = Queues::default();
-        for inode in mine {
+        for inode in self.sockets() {
             let Some(tcp) = self.tcp.get(&inode).filter(|tcp| tcp.connected) else {
                 continue;
             };
