@@ -59,12 +59,13 @@ fn is_go() -> bool {
 pub(crate) fn prepare_go() -> bool {
     // `rdfsbase %rcx`, and a no-op that fills up, in the place of `mov %fs:0,%rcx`.
     const READ: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc1, 0x0f, 0x1f, 0x40, 0x00];
+    // More than the paths have.
+    const PATHS: usize = 0x4000;
     const BEFORE: [u8; 9] = [0x64, 0x48, 0x8b, 0x0c, 0x25, 0, 0, 0, 0];
     let (keys, paths) = (place!("bonsai_keys") as *const u32, place!("bonsai_paths"));
-    let len = usize::from(u16::MAX);
     // SAFETY: our own text, which nothing runs yet; new memory (MAP_NORESERVE too).
     unsafe {
-        let (from, len) = (paths & !4095, (paths & 4095) + len.min(0x4000));
+        let (from, len) = (paths & !4095, (paths & 4095) + PATHS);
         if call!(nr::MPROTECT, from, len, 7) != 0 {
             return false;
         }
