@@ -5,10 +5,10 @@ mod entry;
 #[cfg(not(feature = "alone"))]
 mod library;
 
-use crate::patch;
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
+use crate::{elf, patch};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
@@ -158,25 +158,31 @@ fn map(path: *const u8) -> Option<&'static Segment> {
 
 /// Finds the program's file name in the auxiliary vector (AT_EXECFN), which
 /// stands behind the environment, and spares a system call.
-fn read_program(mut environment: *const *const u8) {
+fn read_program(environment: *const *const u8) {
     const AT_EXECFN: usize = 31;
-    // SAFETY: the layout of a new process's stack (System V ABI, 3.4.1).
+    // SAFETY: of a new process; the entry is a C string.
+    unsafe {
+        let path = elf::auxiliary(auxiliary_vector(environment), AT_EXECFN) as *const u8;
+        if !path.is_null() {
+            store_program(
+                &PROGRAM,
+                core::slice::from_raw_parts(path, sys::strlen(path)),
+            );
+        }
+    }
+}
+
+/// The auxiliary vector, which stands behind the environment (System V ABI, 3.4.1).
+///
+/// # Safety
+/// `environment` is the array of a new process.
+unsafe fn auxiliary_vector(mut environment: *const *const u8) -> *const [usize; 2] {
+    // SAFETY: it ends in a null pointer.
     unsafe {
         while !(*environment).is_null() {
             environment = environment.add(1);
         }
-        let mut vector = environment.add(1).cast::<[usize; 2]>();
-        while (*vector)[0] != 0 {
-            if (*vector)[0] == AT_EXECFN && (*vector)[1] != 0 {
-                let path = (*vector)[1] as *const u8;
-                store_program(
-                    &PROGRAM,
-                    core::slice::from_raw_parts(path, sys::strlen(path)),
-                );
-                return;
-            }
-            vector = vector.add(1);
-        }
+        environment.add(1).cast()
     }
 }
 

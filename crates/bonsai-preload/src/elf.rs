@@ -226,7 +226,6 @@ fn gnu_hash(name: &[u8]) -> u32 {
 ///
 /// # Safety
 /// `vector` is the kernel's.
-#[cfg(feature = "alone")]
 pub(crate) unsafe fn auxiliary(mut vector: *const [usize; 2], kind: usize) -> usize {
     // SAFETY: by the caller: it ends with an entry of kind 0.
     unsafe {

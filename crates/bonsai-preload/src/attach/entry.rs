@@ -1,7 +1,7 @@
 //! The supervisor starts us, before the first instruction of a program without a
 //! loader: it has mapped us near the program, and hands over where that begins.
 
-use super::{DONE, LEDGER, PRELOAD, begin, keep, until_zero};
+use super::{DONE, LEDGER, PRELOAD, auxiliary_vector, begin, keep, until_zero};
 use crate::{elf, patch, sys, threads};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
@@ -40,11 +40,7 @@ unsafe extern "C" fn start(stack: *const usize) {
     // SAFETY: the stack of a new process (System V ABI, 3.4.1).
     unsafe {
         let environment = stack.add(*stack + 2).cast::<*const u8>();
-        let mut end = environment;
-        while !(*end).is_null() {
-            end = end.add(1);
-        }
-        let auxiliary = end.add(1).cast::<[usize; 2]>();
+        let auxiliary = auxiliary_vector(environment);
         if elf::survey_alone(auxiliary) && threads::prepare() {
             begin(environment, from, |segment| {
                 keep_preload();
