@@ -11,6 +11,8 @@
 //! to a library that has just been mapped; and only with bytes that are what they are
 //! expected to be.
 
+#[cfg(feature = "alone")]
+use crate::attach::running;
 use crate::elf::{self, Object};
 #[cfg(not(feature = "alone"))]
 use crate::loaded;
@@ -191,6 +193,33 @@ pub(crate) fn program(segment: &Segment) -> Reason {
     library(segment, object, search)
 }
 
+/// Finds what is to be patched in a process that runs already: whoever holds its
+/// threads does it (`running`). Returns why not libc, or `Reason::None`.
+#[cfg(feature = "alone")]
+pub(crate) fn running(segment: &Segment) -> Reason {
+    let mut reason = Reason::NoSites;
+    // The first is the program, whose own instructions are left alone, as at a start.
+    for object in elf::objects().skip(1) {
+        let file = object.file();
+        if elf::is_libc(object) {
+            reason = library(segment, object, Search::Both);
+        } else if [&b"ld-linux"[..], b"libpthread", b"librt.so"]
+            .iter()
+            .any(|name| file.starts_with(name))
+        {
+            library(segment, object, Search::Both);
+        } else if !bonsai_sites::is_left_alone(file) {
+            let small = object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
+            library(
+                segment,
+                object,
+                if small { Search::Moved } else { Search::No },
+            );
+        }
+    }
+    reason
+}
+
 /// Patches a library that has just been mapped, as nobody executes it yet.
 #[cfg(not(feature = "alone"))]
 pub(crate) fn late(segment: &Segment, object: &Object) {
@@ -318,10 +347,12 @@ fn patch(site: &Found, way: &Way) -> bool {
         // A three-byte no-op fills up, so that a disassembler reads on.
         [0x0f, 0x1f, 0x00]
     };
-    way.write(
-        site.first(),
-        [0xe9, d[0], d[1], d[2], d[3], rest[0], rest[1], rest[2]],
-    )
+    let jump = [0xe9, d[0], d[1], d[2], d[3], rest[0], rest[1], rest[2]];
+    #[cfg(feature = "alone")]
+    if running::is_running() {
+        return running::note(site.first(), here, jump, site.back, site.is_moved());
+    }
+    way.write(site.first(), jump)
 }
 
 /// The sites of a library in the segment, as `bonsai run` found them.
@@ -453,6 +484,9 @@ enum Way {
     Protect,
     /// Through `/proc/self/mem`, where memory may not be writable and executable.
     Memory(usize),
+    /// By somebody else, who is told where.
+    #[cfg(feature = "alone")]
+    Noted,
     /// Not at all.
     None,
 }
@@ -462,6 +496,10 @@ const RWX: usize = 7;
 
 impl Way {
     fn open(low: usize, high: usize) -> Self {
+        #[cfg(feature = "alone")]
+        if running::is_running() {
+            return Self::Noted;
+        }
         let (from, len) = pages(low, high);
         // SAFETY: text of a library; its contents stay the same.
         unsafe {
@@ -487,7 +525,7 @@ impl Way {
             }
             // SAFETY: eight bytes of our own.
             Self::Memory(fd) => unsafe { call!(nr::PWRITE64, fd, bytes.as_ptr(), 8, at) == 8 },
-            Self::None => false,
+            _ => false,
         }
     }
 
@@ -498,7 +536,7 @@ impl Way {
             match self {
                 Self::Protect => call!(nr::MPROTECT, from, len, RX),
                 Self::Memory(fd) => call!(nr::CLOSE, fd),
-                Self::None => 0,
+                _ => 0,
             };
         }
     }

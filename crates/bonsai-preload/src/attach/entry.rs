@@ -52,7 +52,7 @@ unsafe extern "C" fn start(stack: *const usize) {
 }
 
 /// The preload library, for programs that this one runs, stands beside the ledger.
-fn keep_preload() {
+pub(super) fn keep_preload() {
     let ledger = until_zero(&LEDGER);
     let folder = ledger
         .iter()

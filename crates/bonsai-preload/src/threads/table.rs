@@ -123,6 +123,11 @@ pub(crate) fn prepare() -> bool {
     FIRST.store(first.cast_mut().cast(), Ordering::Relaxed);
     // SAFETY: a word that points at itself.
     unsafe { call!(ARCH_PRCTL, ARCH_SET_FS, first) };
+    make_table()
+}
+
+/// Makes the table.
+pub(crate) fn make_table() -> bool {
     // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never unmapped.
     let at = unsafe {
         call!(

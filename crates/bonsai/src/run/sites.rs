@@ -62,7 +62,7 @@ enum Kind {
 /// that `program` (a file with machine code) needs. Where they cannot be found, the
 /// processes enter by exported symbols and say so. The program's own instructions are
 /// left alone: what it makes with them it makes past every library, on purpose.
-pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
+pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
     let Ok(libc) = find_libc(loader) else { return };
     let first = BTreeSet::from([libc.libc, libc.loader]);
     let folder = runtime.join(FOLDER);
