@@ -54,6 +54,9 @@ pub(crate) struct Own {
     pub(crate) mourned: u32,
     _pad2: u32,
     pub(crate) entries: [Entry; ENTRIES],
+    /// Where it copies an environment to, if that is not its stack; 0 for nowhere yet.
+    #[cfg(feature = "alone")]
+    pub(crate) copy: usize,
 }
 
 /// The lease of a thread for one entry of the table.

@@ -52,6 +52,10 @@ const STACK: u64 = 0x4_0000;
 /// Room for the twins of all sites.
 const TWINS: u64 = (shared::SITES as u64 * TWIN).next_multiple_of(PAGE);
 
+/// Room for the instructions of sites that are moved: 72 bytes each, and pages of each
+/// library's own.
+const ENTRIES: u64 = 0x4_0000;
+
 /// The file name of the engine, and those of the library that does the same from a
 /// process's start.
 const ENGINE: &str = "libbonsai_engine.so";
@@ -286,7 +290,7 @@ fn anew(
         Some(starts..ends)
     });
     let near = near.ok_or(AttachError::NoProgram)?;
-    let len = engine.len.next_multiple_of(PAGE) + TWINS + STACK;
+    let len = engine.len.next_multiple_of(PAGE) + TWINS + ENTRIES + STACK;
     let at = maps::place(&process.maps, &near, len).ok_or(AttachError::NoRoom)?;
     if !reserve(runner, at, len)? {
         return Err(AttachError::NoRoom);

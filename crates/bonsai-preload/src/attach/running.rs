@@ -14,7 +14,7 @@ use crate::sys;
 use crate::{blocks, elf, patch, pay, threads};
 use bonsai_ledger::Segment;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The first words of [`RUNNING`]: "BONSAI running\0" and the version of what follows.
 const MAGIC: [u64; 2] = [
@@ -59,6 +59,8 @@ struct Running {
     reason: AtomicU64,
     /// Where it keeps the twins of sites, and the top of our stack: its own business.
     _places: [usize; 2],
+    /// Free memory beside us.
+    free: [AtomicUsize; 2],
     /// Objects told of.
     objects: usize,
     /// The ledger's path, and the program's.
@@ -103,6 +105,7 @@ static RUNNING: Early<Running> = Early::new(Running {
     segment: 0,
     reason: AtomicU64::new(0),
     _places: [0; 2],
+    free: [const { AtomicUsize::new(0) }; 2],
     objects: 0,
     ledger: [0; super::PATH],
     program: [0; 64],
@@ -137,6 +140,17 @@ pub(crate) fn is_running() -> bool {
 /// Whether its limits have been taken off: nobody waits any more.
 pub(crate) fn is_detached() -> bool {
     DETACHED.load(Ordering::Relaxed)
+}
+
+/// Memory beside us, whole pages, if jumps from `near` certainly reach it: around a
+/// program that runs, nobody knows what is free.
+pub(crate) fn room(len: usize, near: usize) -> Option<usize> {
+    const REACH: usize = 0x6000_0000;
+    // SAFETY: only this thread runs.
+    let [next, end] = unsafe { &(*RUNNING.get()).free };
+    let at = next.load(Ordering::Relaxed);
+    let fits = at.abs_diff(near) < REACH && at + len <= end.load(Ordering::Relaxed);
+    fits.then(|| next.fetch_add(len, Ordering::Relaxed))
 }
 
 /// Writes down a site.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::runner::Runner;
 use super::shared::Shared;
-use super::{AttachError, PAGE, Process, STACK, TWINS};
+use super::{AttachError, ENTRIES, PAGE, Process, STACK, TWINS};
 use crate::engine::Engine;
 
 /// Executable, readable, writable.
@@ -56,7 +56,8 @@ pub(super) fn fill(
     mapped: &mut Vec<(u64, u64)>,
 ) -> Result<Shared, AttachError> {
     let twins = at + engine.len.next_multiple_of(PAGE);
-    let stack = twins + TWINS;
+    let entries = twins + TWINS;
+    let stack = entries + ENTRIES;
     let open = |path: &Path| {
         let file = File::options().read(true).write(path == ledger).open(path);
         file.map_err(|error| AttachError::system("the service's files", error))
@@ -96,7 +97,7 @@ pub(super) fn fill(
         .map(|part| at + part.at..at + part.at + part.file_len.next_multiple_of(PAGE))
         .find_map(|range| Shared::find(&process.memory, range));
     let shared = shared.ok_or(AttachError::OtherEngine)?;
-    shared.place([twins, stack + STACK - 64, ledger_at])?;
+    shared.place([twins, stack + STACK - 64, ledger_at], entries..stack)?;
     Ok(shared)
 }
 

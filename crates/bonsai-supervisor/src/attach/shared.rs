@@ -28,7 +28,8 @@ const SEGMENT: u64 = 48;
 const REASON: u64 = 56;
 const TWINS: u64 = 64;
 const STACK: u64 = 72;
-const GIVEN: u64 = 80;
+const FREE: u64 = 80;
+const GIVEN: u64 = 96;
 
 /// What a run is for.
 #[derive(Clone, Copy, Debug)]
@@ -141,9 +142,19 @@ impl Shared {
         Ok(u32::try_from(self.word(REASON)?).unwrap_or(0))
     }
 
-    /// Says where things are: twins, the top of the stack, the ledger.
-    pub(crate) fn place(&self, places: [u64; 3]) -> Result<(), AttachError> {
-        for (offset, place) in [TWINS, STACK, SEGMENT].into_iter().zip(places) {
+    /// Says where things are: twins, the top of the stack, the ledger, free memory.
+    pub(crate) fn place(
+        &self,
+        [twins, stack, ledger]: [u64; 3],
+        free: Range<u64>,
+    ) -> Result<(), AttachError> {
+        for (offset, place) in [
+            (TWINS, twins),
+            (STACK, stack),
+            (SEGMENT, ledger),
+            (FREE, free.start),
+            (FREE + 8, free.end),
+        ] {
             self.write(offset, &place.to_le_bytes())?;
         }
         Ok(())
