@@ -92,13 +92,14 @@ pub fn detach(pid: i32) -> Result<bool, AttachError> {
     within_thread(|| Held::all(Pid::from_raw(pid)).and_then(leave))
 }
 
-/// Whether the engine is mapped into a process, and its sites are patched.
+/// Whether the engine is in a process, and in use: all of its sites are patched, or some,
+/// if whoever did that has been killed.
 #[must_use]
 pub fn is_attached(pid: i32) -> bool {
     let look = || {
         let maps = maps::of(pid).ok()?;
         let memory = Arc::new(File::open(format!("/proc/{pid}/mem")).ok()?);
-        patched(&memory, &maps).map(|_| ())
+        in_use(&memory, &maps).pop()
     };
     look().is_some()
 }
@@ -122,11 +123,11 @@ fn engines(memory: &Arc<File>, maps: &[Mapping]) -> Vec<Shared> {
         .collect()
 }
 
-/// The one whose sites are patched.
-fn patched(memory: &Arc<File>, maps: &[Mapping]) -> Option<Shared> {
-    engines(memory, maps)
-        .into_iter()
-        .find(|shared| shared.is_patched().unwrap_or(false))
+/// Those that are in use: one, or what killed attachers have left.
+fn in_use(memory: &Arc<File>, maps: &[Mapping]) -> Vec<Shared> {
+    let mut all = engines(memory, maps);
+    all.retain(|shared| shared.is_in_use().unwrap_or(false));
+    all
 }
 
 /// A process whose threads are stopped.
@@ -245,7 +246,11 @@ fn enter(held: Held, engine: &Engine, ledger: &Path) -> Result<Attached, AttachE
     if let Some(map) = maps.iter().find(|map| map.name() == LIBRARY) {
         return Err(AttachError::Already(map.path.clone()));
     }
-    if patched(memory, maps).is_some() {
+    let left = in_use(memory, maps);
+    if left
+        .iter()
+        .any(|shared| shared.is_patched().unwrap_or(true))
+    {
         return Err(AttachError::Already(ENGINE.to_owned()));
     }
     let objects = process.all_objects()?;
@@ -260,17 +265,25 @@ fn enter(held: Held, engine: &Engine, ledger: &Path) -> Result<Attached, AttachE
     };
     let before = engines(memory, maps).into_iter().find(same);
     let mut runner = process.borrow()?;
-    let entered = match before {
+    let mut entered = Ok(());
+    for shared in left {
+        entered = entered.and_then(|()| run(&runner, &shared, Want::Detach));
+    }
+    let entered = entered.and_then(|()| match before {
         Some(shared) => again(&process, &mut runner, &shared),
         None => anew(&process, &mut runner, engine, ledger, &objects),
-    };
+    });
     runner.end(&mut process.held)?;
     entered
 }
 
+fn run(runner: &Runner, shared: &Shared, what: Want) -> Result<(), AttachError> {
+    runner.run(shared.entry()?, shared.stack()?, what as u64)
+}
+
 /// Puts a process under the limits again that it had been under.
 fn again(process: &Process, runner: &mut Runner, shared: &Shared) -> Result<Attached, AttachError> {
-    runner.run(shared.entry()?, shared.stack()?, Want::Again as u64)?;
+    run(runner, shared, Want::Again)?;
     replace(process, runner, shared)
 }
 
@@ -300,13 +313,13 @@ fn anew(
         .and_then(|shared| {
             let program = objects.first().map_or("", |program| &program.name);
             shared.give(ledger, program, objects)?;
-            runner.run(shared.entry()?, shared.stack()?, Want::Attach as u64)?;
+            run(runner, &shared, Want::Attach)?;
             Ok(shared)
         })
         .and_then(|shared| match replace(process, runner, &shared) {
             Err(error @ AttachError::NoSites(_)) => {
                 // Nothing leads there.
-                runner.run(shared.entry()?, shared.stack()?, Want::Detach as u64)?;
+                run(runner, &shared, Want::Detach)?;
                 Err(error)
             }
             Err(error) => {
@@ -367,13 +380,15 @@ fn restore(process: &Process, patches: &[Patch]) -> Result<(), AttachError> {
 
 fn leave(held: Held) -> Result<bool, AttachError> {
     let mut process = Process::look(held)?;
-    let Some(shared) = patched(&process.memory, &process.maps) else {
-        return Ok(false);
-    };
-    restore(&process, &shared.patches()?)?;
-    shared.set_patched(false)?;
+    let left = in_use(&process.memory, &process.maps);
+    for shared in &left {
+        restore(&process, &shared.patches()?)?;
+        shared.set_patched(false)?;
+    }
     let runner = process.borrow()?;
-    let done = runner.run(shared.entry()?, shared.stack()?, Want::Detach as u64);
+    let done = left
+        .iter()
+        .try_for_each(|shared| run(&runner, shared, Want::Detach));
     runner.end(&mut process.held)?;
-    done.map(|()| true)
+    done.map(|()| !left.is_empty())
 }

@@ -172,10 +172,11 @@ pub(crate) fn service_of(pid: i32) -> Option<String> {
 fn find_or_make(name: Option<&str>, first: i32, limits: &[Limit]) -> anyhow::Result<Into> {
     let services = Services::open()?;
     let Some(name) = name else {
-        let exe = u32::try_from(first)
-            .ok()
-            .and_then(|pid| proc::exe(pid).ok()?);
-        let like = service::name_like(exe.as_deref().unwrap_or(Path::new("process")));
+        let process = u32::try_from(first).ok().map(proc::process);
+        let like = match process {
+            Some(Ok(Some(process))) => service::name_like(Path::new(&process.comm)),
+            _ => "process".to_owned(),
+        };
         return Ok(Into::New(services.make(&Wanted::Like(&like))?));
     };
     let running = services

@@ -53,6 +53,8 @@ struct Running {
     count: AtomicU64,
     /// Whether the supervisor has patched them: 0 no, 1 yes.
     patched: AtomicU64,
+    /// Whether the process is in the ledger by us: 0 no, 1 yes.
+    active: AtomicU64,
     /// Where it has mapped the ledger.
     segment: usize,
     /// A `Reason` for what is not covered.
@@ -102,6 +104,7 @@ static RUNNING: Early<Running> = Early::new(Running {
     patches: &raw const NOTED,
     count: AtomicU64::new(0),
     patched: AtomicU64::new(0),
+    active: AtomicU64::new(0),
     segment: 0,
     reason: AtomicU64::new(0),
     _places: [0; 2],
@@ -212,6 +215,8 @@ unsafe extern "C" fn start(what: usize) {
     let Some(segment) = (unsafe { (running.segment as *const Segment).as_ref() }) else {
         return;
     };
+    let active = u64::from(what != want::DETACH);
+    running.active.store(active, Ordering::Relaxed);
     match what {
         want::ATTACH => attach(running, segment),
         want::DETACH => detach(segment),

@@ -24,12 +24,13 @@ const RUN: u64 = 16;
 const PATCHES: u64 = 24;
 const COUNT: u64 = 32;
 const PATCHED: u64 = 40;
-const SEGMENT: u64 = 48;
-const REASON: u64 = 56;
-const TWINS: u64 = 64;
-const STACK: u64 = 72;
-const FREE: u64 = 80;
-const GIVEN: u64 = 96;
+const ACTIVE: u64 = 48;
+const SEGMENT: u64 = 56;
+const REASON: u64 = 64;
+const TWINS: u64 = 72;
+const STACK: u64 = 80;
+const FREE: u64 = 88;
+const GIVEN: u64 = 104;
 
 /// What a run is for.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +127,12 @@ impl Shared {
     /// Where the ledger is mapped; 0 before that.
     pub(crate) fn segment(&self) -> Result<u64, AttachError> {
         self.word(SEGMENT)
+    }
+
+    /// Whether the sites are patched, or the process is in the ledger: whoever did that
+    /// may have been killed between the two.
+    pub(crate) fn is_in_use(&self) -> Result<bool, AttachError> {
+        Ok(self.is_patched()? || self.word(ACTIVE)? != 0)
     }
 
     /// Whether the sites are patched.

@@ -1,5 +1,7 @@
 //! The same programs bare and under Bonsai.
 
+mod attach;
+mod busy;
 mod calls;
 mod coverage;
 mod fixture;
@@ -7,6 +9,7 @@ mod libraries;
 mod peers;
 mod probe;
 mod programs;
+mod refusals;
 mod statics;
 mod transparency;
 mod unwind;
