@@ -249,7 +249,7 @@ pub(crate) fn refused(pid: Pid, errno: Errno) -> AttachError {
         )
     } else if capable(&status, "CapPrm") & !capable(&mine, "CapPrm") != 0 {
         "it has capabilities that you do not have: be root".to_owned()
-    } else if fs::metadata(format!("/proc/{pid}")).is_ok_and(|file| file.uid() != uid) {
+    } else if fs::metadata(format!("/proc/{pid}/stat")).is_ok_and(|file| file.uid() != uid) {
         "it has asked not to be looked at (it is not dumpable): be root".to_owned()
     } else {
         "a security module, or a name space, forbids it".to_owned()

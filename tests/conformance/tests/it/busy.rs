@@ -126,8 +126,8 @@ impl Attacher {
     /// Starts it, and waits until it says that the limits are in force.
     pub(crate) fn start(bonsai: &Bonsai, args: &[&str]) -> Self {
         let mut command = bonsai.command(args);
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("bonsai");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("bonsai");
         let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("text");
@@ -148,6 +148,14 @@ impl Attacher {
     pub(crate) fn interrupt(self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::INT).expect("ours");
         self.ends()
+    }
+}
+
+impl Drop for Attacher {
+    fn drop(&mut self) {
+        // A test that fails leaves nobody behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

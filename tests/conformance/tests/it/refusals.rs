@@ -115,11 +115,13 @@ fn a_traced_process_is_refused_with_its_tracer() {
     else {
         return;
     };
-    let mut tracer = Command::new(strace)
-        .args(["-o", "/dev/null", "-p", &idle.pid()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace");
+    let mut tracer = Command::new(strace);
+    tracer.args(["-o", "/dev/null", "-p", &idle.pid()]);
+    let tracer = tracer.stderr(Stdio::null()).spawn().expect("strace");
+    let tracer = Idle {
+        said: tracer.id().to_string(),
+        child: tracer,
+    };
     let status = format!("/proc/{}/status", idle.pid());
     let began = Instant::now();
     while std::fs::read_to_string(&status)
@@ -132,12 +134,8 @@ fn a_traced_process_is_refused_with_its_tracer() {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    refuses(
-        &["attach", &idle.pid()],
-        &format!("process {} (strace)", tracer.id()),
-    );
-    tracer.kill().expect("ours");
-    tracer.wait().expect("it ends");
+    let sentence = format!("process {} (strace)", tracer.said);
+    refuses(&["attach", &idle.pid()], &sentence);
 }
 
 #[test]
