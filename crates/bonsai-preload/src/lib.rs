@@ -76,6 +76,8 @@ mod symbols;
 mod sys;
 mod threads;
 mod uncovered;
+#[cfg(feature = "alone")]
+mod unfold;
 mod wait;
 
 #[panic_handler]

@@ -172,19 +172,27 @@ pub(crate) fn libraries(segment: &Segment) -> Reason {
             library(segment, object, Search::No);
         }
     }
-    loaded::watch();
     reason
 }
 
-/// Patches a program without a loader.
+/// Sites that the engine has patched, and in the upper half those that it could not.
+#[cfg(not(feature = "alone"))]
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+pub(crate) fn count_also(counts: u64) {
+    PATCHED_SITES.fetch_add(counts as u32, Ordering::Relaxed);
+    MISSED_SITES.fetch_add((counts >> 32) as u32, Ordering::Relaxed);
+}
+
+/// Patches a program without a loader, or Go's own code in one that has one.
+/// `reads_base`: it may read the base of `fs`.
 #[cfg(feature = "alone")]
-pub(crate) fn program(segment: &Segment) -> Reason {
+pub(crate) fn program(segment: &Segment, reads_base: bool) -> Reason {
     let Some(object) = elf::objects().next() else {
         return Reason::NoSites;
     };
     // Go's instructions are all moved: one that cannot be decided on is made in place.
-    let search = match object.notes().any(bonsai_sites::is_go) {
-        true if threads::prepare_go() => Search::Moved,
+    let search = match object.is_go() {
+        true if reads_base && threads::prepare_go() => Search::Moved,
         true => return Reason::NoSites,
         false => Search::Both,
     };
@@ -229,7 +237,7 @@ fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
     #[cfg(feature = "alone")]
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all.get_mut(..sites.count).unwrap_or_default();
-    let go = cfg!(not(feature = "alone")) && object.notes().any(bonsai_sites::is_go);
+    let go = cfg!(not(feature = "alone")) && object.is_go();
     if !found.iter().any(Found::is_wanted) || go {
         if function.is_none() {
             return Reason::NoSites;

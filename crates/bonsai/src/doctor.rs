@@ -204,8 +204,8 @@ fn machine_text(machine: &Machine, paint: Paint) -> String {
         }
         None => "Nothing can be shaped here.",
     };
-    let limits = "Go programs with a loader, set-user-ID programs and programs for other architectures cannot \
-                  be entered; `bonsai doctor PROGRAM` tells.";
+    let limits = "Set-user-ID programs and programs for other architectures cannot be entered; \
+                  `bonsai doctor PROGRAM` tells.";
     format!(
         "{}\n{}{limits}\n",
         paint.ink(Ink::Bold, title),

@@ -114,8 +114,7 @@ pub(crate) fn left_alone<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Makes the table, and a thread pointer for calls before libc has one. Before
-/// anything is patched.
+/// Makes the table, and a thread pointer for calls before libc has one.
 pub(crate) fn prepare() -> bool {
     const ARCH_PRCTL: usize = 158;
     const ARCH_SET_FS: usize = 0x1002;
@@ -123,6 +122,11 @@ pub(crate) fn prepare() -> bool {
     FIRST.store(first.cast_mut().cast(), Ordering::Relaxed);
     // SAFETY: a word that points at itself.
     unsafe { call!(ARCH_PRCTL, ARCH_SET_FS, first) };
+    make_table()
+}
+
+/// Before anything is patched.
+pub(crate) fn make_table() -> bool {
     // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never unmapped.
     let at = unsafe {
         call!(

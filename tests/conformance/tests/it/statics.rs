@@ -154,35 +154,75 @@ fn a_static_program_runs_and_is_named_where_nothing_may_be_patched() {
     }
 }
 
-/// The Go program, with and without symbols; none without a Go toolchain.
-fn go_programs(test: &str) -> Vec<(&'static str, PathBuf)> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/main.go");
+/// How Go programs are made: with cgo or without, and `go build`'s options. With cgo,
+/// or position-independent, they have a loader; the latter one and no libraries.
+const GO_FORMS: [(&str, &str, &[&str]); 5] = [
+    ("Go", "0", &[]),
+    ("Go, stripped", "0", &["-ldflags", "-s -w"]),
+    ("Go, position-independent", "0", &["-buildmode=pie"]),
+    ("Go with libc", "1", &[]),
+    (
+        "Go with libc, linked by gcc",
+        "1",
+        &["-buildmode=pie", "-ldflags", "-linkmode=external"],
+    ),
+];
+
+/// A program of `go/` in each of these forms; none without a Go toolchain.
+fn go_programs(
+    test: &str,
+    source: &str,
+    forms: &[(&'static str, &str, &[&str])],
+) -> Vec<(&'static str, PathBuf)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("go")
+        .join(source);
     let mut made = Vec::new();
-    for (form, flags) in [("Go", ""), ("Go, stripped", "-s -w")] {
-        let program = scratch().join(format!("go{}", made.len()));
+    for (i, (form, cgo, options)) in forms.iter().enumerate() {
+        let program = scratch().join(format!("{test}-{i}"));
         let mut build = Command::new("go");
         build
-            .args(["build", "-ldflags", flags, "-o"])
+            .arg("build")
+            .args(*options)
+            .arg("-o")
             .args([&program, &source])
             .envs([
-                ("CGO_ENABLED", "0"),
+                ("CGO_ENABLED", *cgo),
                 ("GOFLAGS", ""),
                 ("GO111MODULE", "off"),
             ])
             .env("GOCACHE", scratch().join("go-cache"));
+        if *cgo == "1" && compiler(test).is_none() {
+            continue;
+        }
         match build.output() {
-            Ok(output) if output.status.success() => made.push((form, program)),
-            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Ok(output) if output.status.success() => made.push((*form, program)),
+            Ok(output) => panic!("{form}: {}", String::from_utf8_lossy(&output.stderr)),
             Err(_) => skip(test, &format!("{form}: no Go toolchain")),
         }
     }
     made
 }
 
+/// Go's own writes and libc's are on one limit, and each is counted once.
+#[test]
+fn go_and_c_in_one_program_share_a_limit() {
+    let test = "go_and_c_in_one_program_share_a_limit";
+    for (form, program) in go_programs(test, "cgo/main.go", &GO_FORMS[3..]) {
+        let probe = Probe::of(program, &[]);
+        let bare = probe.bare();
+        assert!(bare.finished.status.success(), "{:?}", bare.finished);
+        let seen = probe.through((form, &[]), &[LIMIT]);
+        assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
+        assert_all_written(&seen, form);
+        seen.assert_shaped(192 * 1024, 480_000, 4000);
+    }
+}
+
 #[test]
 fn go_programs_are_shaped_in_all_goroutines() {
     let test = "go_programs_are_shaped_in_all_goroutines";
-    for (form, program) in go_programs(test) {
+    for (form, program) in go_programs(test, "main.go", &GO_FORMS) {
         let probe = Probe::of(program, &[]);
         let bare = probe.bare();
         assert!(bare.finished.status.success(), "{:?}", bare.finished);
