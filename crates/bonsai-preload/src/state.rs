@@ -54,6 +54,9 @@ pub(crate) struct Own {
     pub(crate) mourned: u32,
     _pad2: u32,
     pub(crate) entries: [Entry; ENTRIES],
+    /// A stack for running programs; 0 until it is needed.
+    #[cfg(feature = "alone")]
+    pub(crate) stack: usize,
 }
 
 /// The lease of a thread for one entry of the table.

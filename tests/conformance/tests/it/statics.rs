@@ -154,6 +154,71 @@ fn a_static_program_runs_and_is_named_where_nothing_may_be_patched() {
     }
 }
 
+/// How a program of Rust's standard library with musl is made: `rustc`'s options. With
+/// a loader, it needs an unwinder that is built for musl.
+const RUST_FORMS: [(&str, &[&str]); 4] = [
+    ("Rust, static-pie", &[]),
+    ("Rust, static", &["-Crelocation-model=static"]),
+    ("Rust, stripped", &["-Cstrip=symbols"]),
+    (
+        "Rust with a loader",
+        &["-Ctarget-feature=-crt-static", "-Clinker=musl-gcc"],
+    ),
+];
+
+/// `rust/main.rs` in each of these forms, as far as they can be made here.
+fn rust_programs(test: &str) -> Vec<(&'static str, PathBuf)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rust/main.rs");
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut made = Vec::new();
+    for (i, (form, options)) in RUST_FORMS.iter().enumerate() {
+        let program = scratch().join(format!("{test}-{i}"));
+        let mut build = Command::new(&rustc);
+        build
+            .args(["--edition=2024", "-O", "--target=x86_64-unknown-linux-musl"])
+            .args(*options)
+            .arg("-o")
+            .args([&program, &source]);
+        let output = build.output().expect("rustc");
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            made.push((*form, program));
+        } else if said.contains("may not be installed") {
+            skip(
+                test,
+                &format!("{form}: rustup target add x86_64-unknown-linux-musl adds it"),
+            );
+        } else if said.contains("libgcc_s") || said.contains("musl-gcc") {
+            skip(test, &format!("{form}: cannot be linked here"));
+        } else {
+            panic!("{form}: {said}");
+        }
+    }
+    made
+}
+
+#[test]
+fn rust_programs_with_musl_are_shaped() {
+    let test = "rust_programs_with_musl_are_shaped";
+    for (form, program) in rust_programs(test) {
+        let probe = Probe::of(program, &[]);
+        let bare = probe.bare();
+        assert!(bare.finished.status.success(), "{:?}", bare.finished);
+        let seen = probe.through((form, &[]), &[LIMIT]);
+        assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
+        let text = &seen.finished.stderr;
+        assert!(!text.contains("not covered"), "{form}: {text}");
+        let (calls, bytes) = seen.counters.of("write.other");
+        // Four threads, and what it says into pipes.
+        assert!((192..=200).contains(&calls), "{form}: {calls} calls");
+        assert!(
+            (192 * 1024..=192 * 1024 + 500).contains(&bytes),
+            "{form}: {bytes} bytes"
+        );
+        seen.assert_shaped(192 * 1024, 480_000, 4000);
+    }
+}
+
 /// How Go programs are made: with cgo or without, and `go build`'s options. With cgo,
 /// or position-independent, they have a loader; the latter one and no libraries.
 const GO_FORMS: [(&str, &str, &[&str]); 5] = [
