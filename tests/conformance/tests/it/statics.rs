@@ -43,7 +43,7 @@ fn forms(test: &str, probe: &str) -> Vec<(&'static str, PathBuf)> {
 
 /// All of its writes are counted, once; and those by which it says so, for it makes
 /// them itself.
-fn assert_all_written(seen: &Seen, what: &str) {
+pub(crate) fn assert_all_written(seen: &Seen, what: &str) {
     let (calls, bytes) = seen.counters.of("write.other");
     let said = seen.finished.stdout.len() as u64;
     assert!((192..=196).contains(&calls), "{what}: {calls} calls");
@@ -53,7 +53,7 @@ fn assert_all_written(seen: &Seen, what: &str) {
     );
 }
 
-const LIMIT: &str = "write=480kB/s:burst=4kB";
+pub(crate) const LIMIT: &str = "write=480kB/s:burst=4kB";
 
 #[test]
 fn static_programs_are_shaped_with_all_their_threads() {
@@ -216,102 +216,5 @@ fn rust_programs_with_musl_are_shaped() {
             "{form}: {bytes} bytes"
         );
         seen.assert_shaped(192 * 1024, 480_000, 4000);
-    }
-}
-
-/// How Go programs are made: with cgo or without, and `go build`'s options. With cgo,
-/// or position-independent, they have a loader; the latter one and no libraries.
-const GO_FORMS: [(&str, &str, &[&str]); 5] = [
-    ("Go", "0", &[]),
-    ("Go, stripped", "0", &["-ldflags", "-s -w"]),
-    ("Go, position-independent", "0", &["-buildmode=pie"]),
-    ("Go with libc", "1", &[]),
-    (
-        "Go with libc, linked by gcc",
-        "1",
-        &["-buildmode=pie", "-ldflags", "-linkmode=external"],
-    ),
-];
-
-/// A program of `go/` in each of these forms; none without a Go toolchain.
-fn go_programs(
-    test: &str,
-    source: &str,
-    forms: &[(&'static str, &str, &[&str])],
-) -> Vec<(&'static str, PathBuf)> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("go")
-        .join(source);
-    let mut made = Vec::new();
-    for (i, (form, cgo, options)) in forms.iter().enumerate() {
-        let program = scratch().join(format!("{test}-{i}"));
-        let mut build = Command::new("go");
-        build
-            .arg("build")
-            .args(*options)
-            .arg("-o")
-            .args([&program, &source])
-            .envs([
-                ("CGO_ENABLED", *cgo),
-                ("GOFLAGS", ""),
-                ("GO111MODULE", "off"),
-            ])
-            .env("GOCACHE", scratch().join("go-cache"));
-        if *cgo == "1" && compiler(test).is_none() {
-            continue;
-        }
-        match build.output() {
-            Ok(output) if output.status.success() => made.push((*form, program)),
-            Ok(output) => panic!("{form}: {}", String::from_utf8_lossy(&output.stderr)),
-            Err(_) => skip(test, &format!("{form}: no Go toolchain")),
-        }
-    }
-    made
-}
-
-/// Go's own writes and libc's are on one limit, and each is counted once.
-#[test]
-fn go_and_c_in_one_program_share_a_limit() {
-    let test = "go_and_c_in_one_program_share_a_limit";
-    for (form, program) in go_programs(test, "cgo/main.go", &GO_FORMS[3..]) {
-        let probe = Probe::of(program, &[]);
-        let bare = probe.bare();
-        assert!(bare.finished.status.success(), "{:?}", bare.finished);
-        let seen = probe.through((form, &[]), &[LIMIT]);
-        assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
-        assert_all_written(&seen, form);
-        seen.assert_shaped(192 * 1024, 480_000, 4000);
-    }
-}
-
-#[test]
-fn go_programs_are_shaped_in_all_goroutines() {
-    let test = "go_programs_are_shaped_in_all_goroutines";
-    for (form, program) in go_programs(test, "main.go", &GO_FORMS) {
-        let probe = Probe::of(program, &[]);
-        let bare = probe.bare();
-        assert!(bare.finished.status.success(), "{:?}", bare.finished);
-        for limits in [
-            &[
-                "write=100GB/s",
-                "read=100GB/s",
-                "send=100GB/s",
-                "recv=100GB/s",
-            ] as &[&str],
-            &["write=400kB/s:burst=4kB", "recv=10kB/s", "open=100/s"],
-        ] {
-            let seen = probe.through((form, &[]), limits);
-            assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
-            let text = &seen.finished.stderr;
-            assert!(!text.contains("not covered"), "{form}: {text}");
-            let (calls, bytes) = seen.counters.of("write.other");
-            assert!(
-                calls >= 200 && bytes >= 200_000,
-                "{form}: {calls} calls, {bytes} bytes"
-            );
-            if limits[0].starts_with("write=400kB/s") {
-                seen.assert_shaped(200_000, 400_000, 4000);
-            }
-        }
     }
 }
