@@ -55,6 +55,17 @@ pub(crate) fn preload_path() -> &'static [u8] {
     until_zero(&PRELOAD)
 }
 
+/// The path of a file in the ledger's folder, as a C string, and its length.
+fn beside_ledger(name: &[u8]) -> ([u8; PATH], usize) {
+    let mut path = [0; PATH];
+    let ledger = ledger_path();
+    let folder = ledger.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    for (to, from) in path.iter_mut().zip(ledger.iter().take(folder).chain(name)) {
+        *to = *from;
+    }
+    (path, folder + name.len())
+}
+
 fn until_zero(text: &'static Early<[u8; PATH]>) -> &'static [u8] {
     // SAFETY: written at start-up only.
     let text = unsafe { &*text.get() };

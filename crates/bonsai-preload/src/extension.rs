@@ -9,6 +9,7 @@
 
 use crate::amount::Args;
 use crate::facts::Site;
+use crate::found::{Search, Sites};
 use crate::kind::KINDS;
 use crate::own::Own;
 use bonsai_calls::CallId;
@@ -44,7 +45,18 @@ pub(crate) type Begin = unsafe extern "C" fn(
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
-) -> Decide;
+) -> &'static Extension;
+
+/// How the extension is asked.
+#[repr(C)]
+pub(crate) struct Extension {
+    pub(crate) decide: Decide,
+    pub(crate) search: LookThrough,
+}
+
+/// Looks for system call instructions in the text of a library.
+pub(crate) type LookThrough =
+    unsafe extern "C" fn(text: *const u8, len: usize, search: Search, found: &mut Sites);
 
 /// Decides on a call of the table, and makes it.
 pub(crate) type Decide = unsafe extern "C" fn(

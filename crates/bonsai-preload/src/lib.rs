@@ -47,12 +47,15 @@ mod amount;
 mod calls;
 mod extension;
 mod facts;
+mod found;
 mod inward;
 mod kind;
 mod outward;
 mod own;
 mod patience;
 mod pieces;
+#[cfg(any(feature = "alone", feature = "extension"))]
+mod search;
 mod steps;
 mod sys;
 mod wait;
@@ -92,6 +95,8 @@ library! {
     mod symbols;
     mod threads;
     mod uncovered;
+    #[cfg(feature = "alone")]
+    mod unfold;
 }
 
 // What the extension has of its own.

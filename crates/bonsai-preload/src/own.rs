@@ -35,6 +35,8 @@ pub(crate) struct Own {
     pub(crate) entries: [Entry; ENTRIES],
     /// What the extension knows of the call under way.
     pub(crate) claim: usize,
+    /// In the engine, a stack for running programs; 0 until it is needed.
+    pub(crate) stack: usize,
 }
 
 /// The lease of a thread for one entry of the table.

@@ -105,9 +105,9 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
     }
     let (call, looked) = entry_of(first, args, own.entered & LOOK_AGAIN == 0);
     if segment.is_special(call) {
-        if let Some(decide) = extension::get(segment) {
+        if let Some(extension) = extension::get(segment) {
             // SAFETY: the extension's own, for such calls.
-            return unsafe { decide(segment, own, args, site, call) };
+            return unsafe { (extension.decide)(segment, own, args, site, call) };
         }
         segment.count_unshaped(Unshaped::NotExtended);
     }

@@ -1,7 +1,8 @@
 //! Getting ready: all of the file stands in memory as it is in the file, to be read and
 //! run only.
 
-use super::{Begin, Decide, Make, Now};
+use super::{Begin, Extension, Make, Now};
+use crate::found::{Search, Sites};
 use crate::kind::{self, KINDS};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
@@ -19,7 +20,7 @@ unsafe extern "C" fn bonsai_extension(
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
-) -> Decide {
+) -> &'static Extension {
     // SAFETY: by contract; nothing that is written is touched before.
     unsafe {
         place_data(at, fd);
@@ -28,7 +29,18 @@ unsafe extern "C" fn bonsai_extension(
     kind::set_kinds(kinds);
     slow::set_make(make);
     clock::set_now(now);
-    super::decide::decide
+    &EXTENSION
+}
+
+static EXTENSION: Extension = Extension {
+    decide: super::decide::decide,
+    search,
+};
+
+unsafe extern "C" fn search(text: *const u8, len: usize, how: Search, found: &mut Sites) {
+    // SAFETY: the text of a mapped library.
+    let text = unsafe { core::slice::from_raw_parts(text, len) };
+    crate::search::look_through(text, how, found);
 }
 
 /// A program header (System V ABI, chapter 5).

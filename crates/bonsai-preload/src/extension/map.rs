@@ -1,6 +1,6 @@
 //! Mapping the extension, once per process.
 
-use super::{Begin, Decide, LENGTH};
+use super::{Begin, Extension, LENGTH};
 use crate::amount::Args;
 use crate::facts::Site;
 use crate::state::GUARDED;
@@ -17,17 +17,17 @@ const GONE: usize = 1;
 const E_ENTRY: usize = 3;
 
 #[unsafe(link_section = ".bss.bonsai_early")]
-static DECIDE: AtomicUsize = AtomicUsize::new(NONE);
+static EXTENSION: AtomicUsize = AtomicUsize::new(NONE);
 
 /// The extension, mapped if need be.
 #[cold]
 #[inline(never)]
-pub(crate) fn get(segment: &Segment) -> Option<Decide> {
-    let first = DECIDE.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
+pub(crate) fn get(segment: &Segment) -> Option<&'static Extension> {
+    let first = EXTENSION.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
     let at = match first {
         Ok(_) => {
             let at = map(segment);
-            DECIDE.store(at, Ordering::Release);
+            EXTENSION.store(at, Ordering::Release);
             at
         }
         Err(at) => at,
@@ -36,7 +36,7 @@ pub(crate) fn get(segment: &Segment) -> Option<Decide> {
         return None;
     }
     // SAFETY: what `Begin` has answered.
-    Some(unsafe { core::mem::transmute::<usize, Decide>(at) })
+    unsafe { (at as *const Extension).as_ref() }
 }
 
 extern "C" fn make(args: &Args, site: &Site) -> isize {
@@ -57,7 +57,7 @@ fn map(segment: &Segment) -> usize {
         }
         let entry = *(at as *const usize).add(E_ENTRY);
         let begin = core::mem::transmute::<usize, Begin>(at.cast_unsigned() + entry);
-        let decide = begin(
+        let extension = begin(
             at.cast_unsigned(),
             fd,
             kinds,
@@ -66,6 +66,6 @@ fn map(segment: &Segment) -> usize {
             sys::now,
         );
         call!(nr::CLOSE, fd);
-        decide as usize
+        core::ptr::from_ref(extension) as usize
     }
 }

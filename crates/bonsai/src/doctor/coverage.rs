@@ -170,7 +170,7 @@ fn run(program: Program, calls: Calls, allowed: Allowed) -> Answer {
         (Program::Glibc, Calls::Libc) | (Program::Musl, Calls::Libc) => Limited,
         (Program::Musl, Calls::Inside | Calls::Library) => Audited,
         (Program::Glibc | Program::Musl, _) => if_patched,
-        (Program::GoWithLoader, Calls::Own) => Audited,
+        (Program::GoWithLoader, Calls::Own) => if_entered,
         (Program::GoWithLoader, _) => if_patched,
         (Program::StaticGlibc | Program::StaticMusl | Program::StaticGo, _) => if_entered,
     }

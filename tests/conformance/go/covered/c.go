@@ -3,7 +3,7 @@
 package main
 
 // #cgo CFLAGS: -DDLOPEN -Dmain=covered_main -U_FORTIFY_SOURCE
-// #include "../../c/covered.c"
+// #include "../../c/covered/covered.c"
 import "C"
 
 func init() {

@@ -55,7 +55,7 @@ fn build(kind: &str) -> Result<PathBuf, String> {
         let headers = ["/usr/include", "/usr/include/x86_64-linux-gnu"];
         let headers = headers.iter().flat_map(|folder| ["-idirafter", folder]);
         let all: Vec<&str> = ["-Wl,--build-id=sha1"].into_iter().chain(headers).collect();
-        by.make(&name, &["covered.c"], &[all.as_slice(), options].concat())
+        by.make(&name, &["covered/covered.c"], &[all.as_slice(), options].concat())
             .map_err(|error| error.to_string())
     };
     match kind {
@@ -123,7 +123,7 @@ fn foreign(name: &str) -> Result<PathBuf, String> {
     built(
         assembler
             .args(["--32", "-o"])
-            .args([&object, &source("c/foreign.s")]),
+            .args([&object, &source("c/covered/foreign.s")]),
     )?;
     let mut linker = Command::new("ld");
     built(

@@ -4,6 +4,7 @@ mod calls;
 mod coverage;
 mod covered;
 mod fixture;
+mod go;
 mod libraries;
 mod peers;
 mod probe;

@@ -1,6 +1,6 @@
 /* Moves a megabyte into a file, in pieces, by one kind of call, and says how long that
  * took: covered CALLS FILE [LIBRARY]. */
-#include "raw.h"
+#include "../raw.h"
 
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
