@@ -10,7 +10,7 @@ pub(crate) mod running;
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
-use crate::{elf, patch};
+use crate::{elf, extension, patch};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
@@ -55,6 +55,17 @@ pub(crate) fn ledger_path() -> &'static [u8] {
 /// The interposer's own path.
 pub(crate) fn preload_path() -> &'static [u8] {
     until_zero(&PRELOAD)
+}
+
+/// The path of a file in the ledger's folder, as a C string, and its length.
+fn beside_ledger(name: &[u8]) -> ([u8; PATH], usize) {
+    let mut path = [0; PATH];
+    let ledger = ledger_path();
+    let folder = ledger.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    for (to, from) in path.iter_mut().zip(ledger.iter().take(folder).chain(name)) {
+        *to = *from;
+    }
+    (path, folder + name.len())
 }
 
 fn until_zero(text: &'static Early<[u8; PATH]>) -> &'static [u8] {
@@ -102,6 +113,10 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     };
     PATCHED.store(reason == Reason::None, Ordering::Relaxed);
     REASON.store(reason as u32, Ordering::Relaxed);
+    if segment.header.flags.load(Ordering::Relaxed) & flags::EXTENDED != 0 {
+        // Later, another user's process may not be able to open it.
+        extension::get(segment);
+    }
     state::set_segment(segment);
     let now = sys::now_early();
     STARTED.store(now, Ordering::Relaxed);

@@ -2,7 +2,9 @@
 //! loader's functions: those take locks.
 
 use crate::slots::Early;
+use core::arch::asm;
 use core::ffi::{c_char, c_int, c_void};
+use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `Elf64_Phdr`.
@@ -73,6 +75,19 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 static OURS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Object {
+    const fn without_symbols(headers: *const Phdr, count: usize, base: usize) -> Self {
+        Self {
+            base,
+            name: null(),
+            headers,
+            count,
+            hash: null(),
+            symbols: null(),
+            strings: null(),
+            versions: null(),
+        }
+    }
+
     /// Its program headers.
     pub(crate) fn headers(&self) -> &[Phdr] {
         // SAFETY: as the loader describes the object.
@@ -126,6 +141,12 @@ impl Object {
     pub(crate) fn notes(&self) -> impl Iterator<Item = &[u8]> {
         let mut i = 0;
         core::iter::from_fn(move || self.part(&mut i, PT_NOTE, 4))
+    }
+
+    /// Whether the Go toolchain has made it.
+    #[inline(never)]
+    pub(crate) fn is_go(&self) -> bool {
+        self.notes().any(bonsai_sites::is_go)
     }
 
     pub(crate) fn contains(&self, address: usize) -> bool {
@@ -251,28 +272,20 @@ pub(crate) unsafe fn survey_alone(vector: *const [usize; 2]) -> bool {
     // SAFETY: by the caller, and by the kernel.
     unsafe {
         let headers = auxiliary(vector, AT_PHDR);
-        let mut object = Object {
-            base: 0,
-            name: core::ptr::null(),
-            headers: headers as *const Phdr,
-            count: auxiliary(vector, AT_PHNUM),
-            hash: core::ptr::null(),
-            symbols: core::ptr::null(),
-            strings: core::ptr::null(),
-            versions: core::ptr::null(),
-        };
+        let count = auxiliary(vector, AT_PHNUM);
         if headers == 0 {
             return false;
         }
+        let object = Object::without_symbols(headers as *const Phdr, count, 0);
         // Where it says that they are, or else where the first segment brings them.
         let said = object.headers().iter().find(|h| h.kind == PT_PHDR);
         let first = object.headers().iter().find(|h| h.kind == PT_LOAD);
-        object.base = match (said, first) {
+        let base = match (said, first) {
             (Some(said), _) => headers.wrapping_sub(said.address),
             (None, Some(first)) if first.address == 0 => headers & !4095,
             _ => 0,
         };
-        (*OBJECTS.get())[0] = Some(object);
+        (*OBJECTS.get())[0] = Some(Object { base, ..object });
     }
     COUNT.store(1, Ordering::Release);
     true
@@ -303,10 +316,21 @@ pub(crate) unsafe fn add(base: usize, headers: usize, count: usize, name: *const
     true
 }
 
-/// Looks at what is mapped. At start-up only.
+/// Looks at what is mapped. At start-up only. Nothing is found without libc: Go's linker
+/// makes programs that have a loader and no libraries, so that what we want of libc is
+/// wanted weakly.
 pub(crate) fn survey() {
-    // SAFETY: `note` keeps the contract of the callback.
-    unsafe { dl_iterate_phdr(note, core::ptr::null_mut()) };
+    let function: usize;
+    // SAFETY: reads the address that the loader has found. `note` keeps the contract of
+    // the callback.
+    unsafe {
+        asm!(".weak dl_iterate_phdr, environ, clock_gettime, __errno_location, memmove",
+            "mov {}, qword ptr [rip + dl_iterate_phdr@GOTPCREL]", out(reg) function,
+            options(nostack, readonly, preserves_flags));
+        if function != 0 {
+            dl_iterate_phdr(note, null_mut());
+        }
+    }
 }
 
 /// The loader's rendezvous with debuggers, as the program's `DT_DEBUG` names it; 0
@@ -344,14 +368,8 @@ unsafe extern "C" fn visited(info: *const Info, _: usize, data: *mut c_void) -> 
 /// An object without its symbols.
 fn bare(info: &Info) -> Object {
     Object {
-        base: info.base,
         name: info.name.cast(),
-        headers: info.headers,
-        count: usize::from(info.count),
-        hash: core::ptr::null(),
-        symbols: core::ptr::null(),
-        strings: core::ptr::null(),
-        versions: core::ptr::null(),
+        ..Object::without_symbols(info.headers, usize::from(info.count), info.base)
     }
 }
 

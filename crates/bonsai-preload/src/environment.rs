@@ -7,10 +7,6 @@
 //! it starts has to inherit the variables from it.
 
 use crate::attach::{ledger_path, preload_path};
-#[cfg(feature = "alone")]
-use crate::state;
-#[cfg(feature = "alone")]
-use crate::sys::call;
 use crate::sys::{self, nr};
 use crate::uncovered::library_opens;
 use crate::{elf, patch};
@@ -162,22 +158,6 @@ pub(crate) unsafe fn with_environment(
     environment: Strings,
     next: &mut dyn FnMut(Strings) -> isize,
 ) -> isize {
-    // SAFETY: any bytes are one, and it is nobody else's.
-    if let Some(copy) = unsafe { elsewhere().as_mut() } {
-        copy.used = 0;
-        copy.written = 0;
-        // SAFETY: by the caller.
-        return unsafe { with_copy(copy, environment, next) };
-    }
-    // SAFETY: by the caller.
-    unsafe { on_stack(environment, next) }
-}
-
-/// # Safety
-/// As for [`Copy::fill`].
-// Not a part of its caller's frame, which may be on a small stack.
-#[inline(never)]
-unsafe fn on_stack(environment: Strings, next: &mut dyn FnMut(Strings) -> isize) -> isize {
     let mut copy = Copy {
         used: 0,
         written: 0,
@@ -185,46 +165,7 @@ unsafe fn on_stack(environment: Strings, next: &mut dyn FnMut(Strings) -> isize)
         text: [0; TEXT],
     };
     // SAFETY: by the caller.
-    unsafe { with_copy(&mut copy, environment, next) }
-}
-
-/// Room for a copy that is not on the stack: what posix_spawn makes of musl has 5 KiB
-/// of it. A child that shares its parent's memory uses its parent's thread's, which waits
-/// meanwhile.
-#[cfg(feature = "alone")]
-fn elsewhere() -> *mut Copy {
-    let own = state::segment().map_or(core::ptr::null_mut(), state::me);
-    // SAFETY: this thread's own state.
-    let Some(own) = (unsafe { own.as_mut() }) else {
-        return core::ptr::null_mut();
-    };
-    if own.copy == 0 {
-        // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed.
-        let at = unsafe { call!(nr::MMAP, 0, size_of::<Copy>(), 3, 0x22, -1_isize, 0) };
-        own.copy = usize::try_from(at).unwrap_or(0);
-    }
-    own.copy as *mut Copy
-}
-
-#[cfg(not(feature = "alone"))]
-const fn elsewhere() -> *mut Copy {
-    core::ptr::null_mut()
-}
-
-/// # Safety
-/// As for [`Copy::fill`]; the copy is empty.
-#[inline(never)]
-unsafe fn with_copy(
-    copy: &mut Copy,
-    environment: Strings,
-    next: &mut dyn FnMut(Strings) -> isize,
-) -> isize {
-    // SAFETY: by the caller.
     let filled = unsafe { copy.fill(environment) };
-    if filled {
-        // It ends in a null pointer.
-        copy.push(core::ptr::null());
-    }
     next(if filled {
         copy.entries.as_ptr()
     } else {

@@ -16,7 +16,21 @@ use bonsai_ledger::Segment;
 use core::sync::atomic::Ordering;
 
 /// `execve` or `execveat`, as it stands in the registers of a system call.
+#[cfg(feature = "alone")]
 pub(crate) fn at_site(segment: &'static Segment, own: &mut Own, args: &mut Args) -> isize {
+    // A vforked child of musl's `posix_spawn` runs on 5 KiB, and the environment alone
+    // takes 8.
+    let stack = threads::room(own);
+    let mut result = sys::ENOSYS;
+    threads::on_stack(stack, &mut || result = run(segment, own, args));
+    result
+}
+
+#[cfg(not(feature = "alone"))]
+pub(crate) use run as at_site;
+
+/// The same, on a stack that has room for it.
+pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> isize {
     let at = usize::from(args.nr == nr::EXECVEAT);
     let call = if at == 1 {
         calls::EXECVEAT

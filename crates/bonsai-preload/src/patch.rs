@@ -15,6 +15,11 @@
 use crate::attach::running;
 use crate::elf::{self, Object};
 #[cfg(not(feature = "alone"))]
+use crate::extension;
+#[cfg(not(feature = "alone"))]
+use crate::found::next_call;
+use crate::found::{Found, Search, Sites};
+#[cfg(not(feature = "alone"))]
 use crate::loaded;
 use crate::moved::{Area, distance};
 use crate::slots;
@@ -24,10 +29,6 @@ use crate::sys::{call, nr};
 use crate::threads;
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
 use bonsai_ledger::{Reason, Segment};
-use bonsai_sites::ANY;
-use core::arch::x86_64::{
-    _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
-};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -75,81 +76,6 @@ fn saw(site: &Found, patched: bool) {
     }
 }
 
-/// One site to patch.
-#[derive(Clone, Copy)]
-struct Found {
-    /// Where its `syscall` is.
-    at: usize,
-    /// How far the jump of a moved site goes; 0 if it has none.
-    to: i32,
-    nr: u16,
-    /// Bytes to be moved before it.
-    back: u8,
-    /// As in the ledger's table: what is added to -4096 for its comparison, or
-    /// [`MOVED`].
-    form: u8,
-}
-
-const MOVED: u8 = 2;
-
-impl Found {
-    /// Where the jump is.
-    fn first(&self) -> usize {
-        self.at - usize::from(self.back)
-    }
-
-    fn is_moved(&self) -> bool {
-        self.form == MOVED
-    }
-
-    /// Whether it makes a call of the table; one that returns twice only where there
-    /// are no symbols that are decided on before.
-    fn is_wanted(&self) -> bool {
-        BY_NR
-            .get(usize::from(self.nr))
-            .is_some_and(|c| *c != NO_CALL)
-            && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
-    }
-}
-
-/// The most sites of one library; a static program has all of them in one.
-const SITES: usize = if cfg!(feature = "alone") { 2048 } else { 320 };
-
-/// The sites of a library.
-struct Sites {
-    all: [Found; SITES],
-    count: usize,
-}
-
-impl Sites {
-    fn add(&mut self, site: Found) {
-        let wanted = site.is_wanted() || (site.is_moved() && site.nr == ANY);
-        if !wanted {
-            return;
-        }
-        if let Some(slot) = self.all.get_mut(self.count) {
-            *slot = site;
-            self.count += 1;
-        } else {
-            saw(&site, false);
-        }
-    }
-}
-
-/// How sites are looked for in a library that is not in the segment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Search {
-    /// Not at all.
-    No,
-    /// libc's own.
-    Compared,
-    /// Any, all of them moved.
-    Moved,
-    /// Any, moved where there is no comparison.
-    #[cfg(feature = "alone")]
-    Both,
-}
-
 /// Text that is looked through when a library comes late. Those with I/O of their
 /// own are small; a large one would make `dlopen` slower by reading all its pages.
 const LATE_TEXT: usize = 512 << 10;
@@ -174,19 +100,27 @@ pub(crate) fn libraries(segment: &Segment) -> Reason {
             library(segment, object, Search::No);
         }
     }
-    loaded::watch();
     reason
 }
 
-/// Patches a program without a loader.
+/// Sites that the engine has patched, and in the upper half those that it could not.
+#[cfg(not(feature = "alone"))]
+#[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
+pub(crate) fn count_also(counts: u64) {
+    PATCHED_SITES.fetch_add(counts as u32, Ordering::Relaxed);
+    MISSED_SITES.fetch_add((counts >> 32) as u32, Ordering::Relaxed);
+}
+
+/// Patches a program without a loader, or Go's own code in one that has one.
+/// `reads_base`: it may read the base of `fs`.
 #[cfg(feature = "alone")]
-pub(crate) fn program(segment: &Segment) -> Reason {
+pub(crate) fn program(segment: &Segment, reads_base: bool) -> Reason {
     let Some(object) = elf::objects().next() else {
         return Reason::NoSites;
     };
     // Go's instructions are all moved: one that cannot be decided on is made in place.
-    let search = match object.notes().any(bonsai_sites::is_go) {
-        true if threads::prepare_go() => Search::Moved,
+    let search = match object.is_go() {
+        true if reads_base && threads::prepare_go() => Search::Moved,
         true => return Reason::NoSites,
         false => Search::Both,
     };
@@ -196,25 +130,24 @@ pub(crate) fn program(segment: &Segment) -> Reason {
 /// Finds what is to be patched in a process that runs already: whoever holds its
 /// threads does it (`running`). Returns why not libc, or `Reason::None`.
 #[cfg(feature = "alone")]
-pub(crate) fn running(segment: &Segment) -> Reason {
+pub(crate) fn running(segment: &Segment, reads_base: bool) -> Reason {
     let mut reason = Reason::NoSites;
-    // The first is the program, whose own instructions are left alone, as at a start.
-    for object in elf::objects().skip(1) {
+    for (i, object) in elf::objects().enumerate() {
         let file = object.file();
+        let is = |name: &&[u8]| file.starts_with(name);
+        let small = || object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
         if elf::is_libc(object) {
             reason = library(segment, object, Search::Both);
-        } else if [&b"ld-linux"[..], b"libpthread", b"librt.so"]
-            .iter()
-            .any(|name| file.starts_with(name))
-        {
+        } else if [&b"ld-linux"[..], b"libpthread", b"librt.so"].iter().any(is) {
             library(segment, object, Search::Both);
-        } else if !bonsai_sites::is_left_alone(file) {
-            let small = object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
-            library(
-                segment,
-                object,
-                if small { Search::Moved } else { Search::No },
-            );
+        } else if i == 0 && object.is_go() {
+            if reads_base && threads::prepare_go() {
+                library(segment, object, Search::Moved);
+            }
+        } else if i > 0 && !object.is_go() && !bonsai_sites::is_left_alone(file) && small() {
+            library(segment, object, Search::Moved);
+        } else {
+            library(segment, object, Search::No);
         }
     }
     reason
@@ -239,27 +172,19 @@ fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
-    let mut sites = Sites {
-        all: [Found {
-            at: 0,
-            to: 0,
-            nr: 0,
-            back: 0,
-            form: 0,
-        }; SITES],
-        count: 0,
-    };
+    let mut sites = Sites::new();
     match known {
         Some(words) => from_table(object, words, &mut sites),
-        None => from_text(object, search, &mut sites),
+        None => from_text(segment, object, search, &mut sites),
     }
+    MISSED_SITES.fetch_add(sites.lost, Ordering::Relaxed);
     #[cfg(not(feature = "alone"))]
     let function = loaded::function_in(object);
     #[cfg(feature = "alone")]
     let function: Option<(usize, [u8; 8])> = None;
-    let mut found = sites.all.get_mut(..sites.count).unwrap_or_default();
-    let go = cfg!(not(feature = "alone")) && object.notes().any(bonsai_sites::is_go);
-    if !found.iter().any(Found::is_wanted) || go {
+    let mut found = sites.all();
+    let go = cfg!(not(feature = "alone")) && object.is_go();
+    if known.is_none() && !found.iter().any(Found::is_wanted) || go {
         if function.is_none() {
             return Reason::NoSites;
         }
@@ -314,9 +239,8 @@ fn move_instructions(object: &Object, found: &mut [Found]) {
         let Some((moved, [0x0f, 0x05])) = code.split_last_chunk::<2>() else {
             continue;
         };
-        if bonsai_sites::movable(moved) {
-            site.to = area.add(site.at, site.nr, moved).unwrap_or(0);
-        }
+        // Whoever has found it has seen to it that they mean the same elsewhere.
+        site.to = area.add(site.at, site.nr, moved).unwrap_or(0);
     }
     if !area.finish(object.start()) {
         found.iter_mut().for_each(|site| site.to = 0);
@@ -404,78 +328,24 @@ fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {
     }
 }
 
-/// Searches the text of a library of an unknown build.
-// Its arrays are several pages, and each page of a frame is touched.
-#[inline(never)]
-fn from_text(object: &Object, search: Search, found: &mut Sites) {
+/// Looks for the sites of a library of an unknown build.
+#[cfg(feature = "alone")]
+fn from_text(_: &Segment, object: &Object, search: Search, sites: &mut Sites) {
     for text in object.texts() {
-        let mut sites = [None; SITES];
-        let wanted = |s: &bonsai_sites::Site| {
-            s.nr == ANY || BY_NR.get(usize::from(s.nr)).is_some_and(|c| *c != NO_CALL)
-        };
-        let mut slots = sites.iter_mut();
-        let mut at = 0;
-        while let Some(next) = next_call(text, at) {
-            at = next + 2;
-            let compared = || bonsai_sites::guess_at(text, next);
-            let moved = || bonsai_sites::guess_moved(text, next);
-            let site = match search {
-                Search::Compared => compared(),
-                #[cfg(feature = "alone")]
-                Search::Both => {
-                    let compared = compared().filter(|site| !matches!(site.nr, 56..=58));
-                    compared.or_else(moved)
-                }
-                Search::Moved | Search::No => moved(),
-            };
-            if let Some(site) = site.filter(wanted)
-                && let Some(slot) = slots.next()
-            {
-                *slot = Some(site);
-            }
-        }
-        if sites[0].is_none() {
-            continue;
-        }
-        bonsai_sites::reject_branch_targets(text, &mut sites);
-        for site in sites.iter().flatten() {
-            let at = text.as_ptr() as usize + site.offset as usize;
-            found.add(Found {
-                at,
-                nr: site.nr,
-                to: 0,
-                back: if site.is_moved() { site.back } else { 0 },
-                form: match site.cmp {
-                    -4096 => 0,
-                    0 => MOVED,
-                    _ => 1,
-                },
-            });
-        }
+        crate::search::look_through(text, search, sites);
     }
 }
 
-/// The offset of the first `0f 05` at or after `at`.
-fn next_call(text: &[u8], mut at: usize) -> Option<usize> {
-    // Sixteen bytes at a time: libraries are looked through while a program waits.
-    let blocks = text.len().saturating_sub(at + 1) / 16;
-    for _ in 0..blocks {
-        // SAFETY: every x86-64 processor has SSE2; there are 17 bytes from `at` on.
-        let hits = unsafe {
-            let first = text.as_ptr().add(at);
-            let is = |from: *const u8, byte: i8| {
-                _mm_cmpeq_epi8(_mm_loadu_si128(from.cast()), _mm_set1_epi8(byte))
-            };
-            _mm_movemask_epi8(_mm_and_si128(is(first, 0x0f), is(first.add(1), 0x05)))
-        };
-        if hits != 0 {
-            return Some(at + hits.trailing_zeros() as usize);
+/// Looks for the sites of a library of an unknown build. Most have none, and most
+/// processes never get here: only the extension can tell more.
+#[cfg(not(feature = "alone"))]
+fn from_text(segment: &Segment, object: &Object, search: Search, sites: &mut Sites) {
+    for text in object.texts().filter(|text| next_call(text, 0).is_some()) {
+        if let Some(extension) = extension::get(segment) {
+            // SAFETY: the same layout on both sides.
+            unsafe { (extension.search)(text.as_ptr(), text.len(), search, sites) };
         }
-        at += 16;
     }
-    let rest = text.get(at..)?;
-    let found = rest.windows(2).position(|two| two == [0x0f, 0x05]);
-    found.map(|i| at + i)
 }
 
 /// How text can be written here.

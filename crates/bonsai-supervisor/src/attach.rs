@@ -174,11 +174,23 @@ impl Process {
         Runner::new(best.ok_or(AttachError::Gone)?, &self.memory, stub)
     }
 
-    /// The program first, and what it has loaded, if there is a loader.
-    fn all_objects(&self) -> Result<Vec<Object>, AttachError> {
+    /// The value of an entry of its auxiliary vector.
+    fn auxiliary(&self, kind: u64) -> Result<Option<u64>, AttachError> {
         let auxiliary = std::fs::read(format!("/proc/{}/auxv", self.held.pid))
             .map_err(|error| AttachError::system("its auxiliary vector", error))?;
-        let headers = why::auxiliary(&auxiliary, why::AT_PHDR);
+        Ok(why::auxiliary(&auxiliary, kind))
+    }
+
+    /// Whether it may read the base of `fs`, as the kernel has told it.
+    fn reads_base(&self) -> Result<bool, AttachError> {
+        const HWCAP2_FSGSBASE: u64 = 2;
+        let bits = self.auxiliary(why::AT_HWCAP2)?;
+        Ok(bits.unwrap_or(0) & HWCAP2_FSGSBASE != 0)
+    }
+
+    /// The program first, and what it has loaded, if there is a loader.
+    fn all_objects(&self) -> Result<Vec<Object>, AttachError> {
+        let headers = self.auxiliary(why::AT_PHDR)?;
         let is_program = |object: &&Object| Some(object.headers) == headers;
         let program = self.objects.iter().find(is_program);
         let program = program.ok_or(AttachError::NoProgram)?;
@@ -312,7 +324,7 @@ fn anew(
     let done = fill(process, runner, engine, ledger, at, &mut mapped)
         .and_then(|shared| {
             let program = objects.first().map_or("", |program| &program.name);
-            shared.give(ledger, program, objects)?;
+            shared.give(ledger, program, objects, process.reads_base()?)?;
             run(runner, &shared, Want::Attach)?;
             Ok(shared)
         })

@@ -211,6 +211,9 @@ fn prepare(
         .map(|loader| loader.path);
     let loader = loader.as_deref().unwrap_or(Path::new(STANDARD_LOADER));
     store_sites(&ledger, loader, Some(&exe), runtime);
+    if let Some(extension) = library::extension_of(library) {
+        ledger.set_extension(&extension)?;
+    }
     let set: Vec<Limit> = limits
         .iter()
         .filter(|limit| limit.setting != Setting::Unlimited)

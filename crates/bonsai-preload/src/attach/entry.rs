@@ -1,8 +1,9 @@
 //! The supervisor starts us, before the first instruction of a program without a
-//! loader: it has mapped us near the program, and hands over where that begins.
+//! loader: it has mapped us near the program, and hands over where that begins. Or the
+//! preload library does, where Go code makes system calls of its own beside libc's.
 
-use super::{DONE, LEDGER, PRELOAD, auxiliary_vector, begin, keep, until_zero};
-use crate::{elf, patch, sys, threads};
+use super::{DONE, PRELOAD, auxiliary_vector, begin, beside_ledger, keep};
+use crate::{elf, patch, sys, threads, unfold};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
@@ -13,6 +14,8 @@ global_asm!(
     // rdi: where the program begins. The stack is the kernel's, with argc on top, and
     // has to be as it was, with all registers 0, when the program begins.
     "bonsai_enter:",
+    "test rdi, rdi",
+    "jz {beside}",
     "push rdi",
     "push rdi",
     "lea rdi, [rsp + 16]",
@@ -30,10 +33,35 @@ global_asm!(
     "jmp qword ptr [rsp - 8]",
     ".popsection",
     start = sym start,
+    beside = sym beside,
 );
 
 /// The name of the link to the preload library beside a ledger.
 const PRELOAD_NAME: &[u8] = b"preload.so";
+
+const AT_HWCAP2: usize = 26;
+/// Programs may read the base of `fs` (`asm/hwcap2.h`).
+const HWCAP2_FSGSBASE: usize = 2;
+
+/// Beside the preload library, which leaves the program's own system calls to us: how
+/// many sites are patched, and in the upper half how many could not be.
+unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) -> u64 {
+    let from = sys::now_early();
+    // SAFETY: our own file, and the kernel's environment.
+    unsafe {
+        if unfold::unfold(fd)
+            && elf::survey_alone(auxiliary_vector(environment))
+            && threads::make_table()
+        {
+            enter(environment, from);
+            let (patched, missed) = patch::count();
+            if patched > 0 {
+                return u64::from(patched) | u64::from(missed) << 32;
+            }
+        }
+    }
+    1 << 32
+}
 
 unsafe extern "C" fn start(stack: *const usize) {
     let from = sys::now_early();
@@ -42,29 +70,27 @@ unsafe extern "C" fn start(stack: *const usize) {
         let environment = stack.add(*stack + 2).cast::<*const u8>();
         let auxiliary = auxiliary_vector(environment);
         if elf::survey_alone(auxiliary) && threads::prepare() {
-            begin(environment, from, |segment| {
-                keep_preload();
-                patch::program(segment)
-            });
+            enter(environment, from);
         }
     }
     DONE.store(true, Ordering::Release);
 }
 
+/// # Safety
+/// As of [`begin`]; the object to be patched is noted.
+unsafe fn enter(environment: *const *const u8, from: u64) {
+    // SAFETY: by the caller.
+    unsafe {
+        let bits = elf::auxiliary(auxiliary_vector(environment), AT_HWCAP2);
+        begin(environment, from, |segment| {
+            keep_preload();
+            patch::program(segment, bits & HWCAP2_FSGSBASE != 0)
+        });
+    }
+}
+
 /// The preload library, for programs that this one runs, stands beside the ledger.
 pub(super) fn keep_preload() {
-    let ledger = until_zero(&LEDGER);
-    let folder = ledger
-        .iter()
-        .rposition(|b| *b == b'/')
-        .map_or(0, |at| at + 1);
-    let mut path = [0; super::PATH];
-    let len = folder + PRELOAD_NAME.len();
-    if let (Some(to), Some(from)) = (path.get_mut(..folder), ledger.get(..folder)) {
-        to.copy_from_slice(from);
-    }
-    if let Some(to) = path.get_mut(folder..len) {
-        to.copy_from_slice(PRELOAD_NAME);
-    }
+    let (path, len) = beside_ledger(PRELOAD_NAME);
     keep(&PRELOAD, path.get(..len).unwrap_or_default());
 }

@@ -1,7 +1,8 @@
 //! The loader starts us, as the first of a program's libraries.
 
-use super::{DONE, PRELOAD, begin, keep};
-use crate::{elf, environment, patch, resolve, slots, state, sys};
+use super::{DONE, PRELOAD, begin, beside_ledger, keep};
+use crate::sys::{self, call, nr};
+use crate::{elf, environment, loaded, patch, resolve, slots, state};
 use bonsai_ledger::Reason;
 use core::sync::atomic::Ordering;
 
@@ -12,6 +13,32 @@ static START: unsafe extern "C" fn(i32, *const *const u8, *const *const u8) = st
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: unsafe extern "C" fn() = end;
+
+/// The engine's way in for us, which the engine's file names as its entry.
+type Beside = unsafe extern "C" fn(usize, *const *const u8, usize) -> u64;
+
+/// Room for the engine in memory (`unfold.rs`).
+const ENGINE: usize = 0x4_0000;
+
+/// Leaves the program's own system calls to the engine, where Go has made it: its stacks
+/// are too small for us, and its threads may have no storage of ours. How many sites are
+/// patched then, and in the upper half how many could not be: one without an engine. Not
+/// by `dlopen`, which is not there in programs without libc.
+fn beside(environment: *const *const u8) -> u64 {
+    let (path, _) = beside_ledger(b"engine.so");
+    // SAFETY: new memory (MAP_PRIVATE), of a file whose entry maps the rest of it, and
+    // patches the program; there is one thread.
+    unsafe {
+        // O_RDONLY | O_CLOEXEC
+        let fd = call!(nr::OPEN, path.as_ptr(), 0o2_000_000, 0);
+        let at = call!(nr::MMAP, 0, ENGINE, 5, 2, fd, 0);
+        if (-4095..0).contains(&at) {
+            return 1 << 32;
+        }
+        let entry = at + *((at + 24) as *const isize);
+        core::mem::transmute::<isize, Beside>(entry)(0, environment, fd.cast_unsigned())
+    }
+}
 
 /// At exit, what the last thread holds goes back to the others.
 unsafe extern "C" fn end() {
@@ -26,18 +53,17 @@ unsafe extern "C" {
 
 unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
     let from = sys::now_early();
+    let mut environment = environment;
     slots::share();
     elf::survey();
     resolve::find_single_threaded();
-    let glibc = elf::first_definition(b"gnu_get_libc_version").is_some();
+    let program = elf::objects().next();
     // glibc hands the environment to constructors, and has not set `environ` yet
     // when the first of them runs; musl has, and hands over nothing.
-    let environment = if glibc {
-        environment
-    } else {
+    if program.is_some() && elf::first_definition(b"gnu_get_libc_version").is_none() {
         // SAFETY: libc's own variable.
-        unsafe { environ }
-    };
+        environment = unsafe { environ };
+    }
     if let Some(ours) = elf::ours() {
         keep(&PRELOAD, ours.name());
     }
@@ -45,6 +71,13 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
     unsafe {
         begin(environment, from, |segment| {
             let reason = patch::libraries(segment);
+            if program.is_none_or(elf::Object::is_go) {
+                patch::count_also(beside(environment));
+            }
+            loaded::watch();
+            if program.is_none() {
+                return Reason::None;
+            }
             if reason == Reason::None {
                 // glibc's, which is the only libc with known sites, hands over the
                 // kernel's array; its own variables point there too.

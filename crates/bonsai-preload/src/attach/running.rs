@@ -63,6 +63,8 @@ struct Running {
     _places: [usize; 2],
     /// Free memory beside us.
     free: [AtomicUsize; 2],
+    /// Whether programs may read the base of `fs` here: 0 no, 1 yes.
+    reads_base: usize,
     /// Objects told of.
     objects: usize,
     /// The ledger's path, and the program's.
@@ -109,6 +111,7 @@ static RUNNING: Early<Running> = Early::new(Running {
     reason: AtomicU64::new(0),
     _places: [0; 2],
     free: [const { AtomicUsize::new(0) }; 2],
+    reads_base: 0,
     objects: 0,
     ledger: [0; super::PATH],
     program: [0; 64],
@@ -253,10 +256,11 @@ fn attach(running: &'static Running, segment: &'static Segment) {
         if !until_zero(&LEDGER).is_empty() {
             super::entry::keep_preload();
         }
+        let reads_base = running.reads_base != 0;
         if running.objects > 1 {
-            patch::running(segment)
+            patch::running(segment, reads_base)
         } else {
-            patch::program(segment)
+            patch::program(segment, reads_base)
         }
     });
     let reason = super::REASON.load(Ordering::Relaxed);

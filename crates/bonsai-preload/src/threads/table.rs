@@ -114,8 +114,46 @@ pub(crate) fn left_alone<T>(f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Makes the table, and a thread pointer for calls before libc has one. Before
-/// anything is patched.
+/// The length of a stack for running programs.
+const ROOM: usize = 0x8000;
+
+/// The top of a stack of the thread's own, which is empty whenever the thread gets here:
+/// a vforked child has left it when its parent goes on. 0 without memory, and on Go's,
+/// which is one.
+pub(crate) fn room(own: &mut Own) -> usize {
+    if is_go() {
+        return 0;
+    }
+    if own.stack == 0 {
+        // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), never unmapped.
+        let at = unsafe { call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0) };
+        if (-4095..0).contains(&at) {
+            return 0;
+        }
+        own.stack = at.cast_unsigned() + ROOM;
+    }
+    own.stack
+}
+
+/// Runs `f` on the stack that ends at `top`; on this one if that is 0.
+pub(crate) fn on_stack(top: usize, mut f: &mut dyn FnMut()) {
+    unsafe extern "C" fn run(f: *mut &mut dyn FnMut()) {
+        // SAFETY: below.
+        unsafe { (*f)() }
+    }
+    // What a signal handler has interrupted may be on it.
+    let here = (&raw const f) as usize;
+    if top.wrapping_sub(here) <= ROOM || top == 0 {
+        return f();
+    }
+    // SAFETY: a stack that nobody uses, 16-byte aligned; r12 is kept by the callee.
+    unsafe {
+        asm!("xchg rsp, r12", "call {run}", "mov rsp, r12", run = sym run,
+            inout("r12") top => _, in("rdi") &raw mut f, clobber_abi("C"));
+    }
+}
+
+/// Makes the table, and a thread pointer for calls before libc has one.
 pub(crate) fn prepare() -> bool {
     const ARCH_PRCTL: usize = 158;
     const ARCH_SET_FS: usize = 0x1002;
@@ -126,7 +164,7 @@ pub(crate) fn prepare() -> bool {
     make_table()
 }
 
-/// Makes the table.
+/// Makes the table. Before anything is patched.
 pub(crate) fn make_table() -> bool {
     // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never unmapped.
     let at = unsafe {

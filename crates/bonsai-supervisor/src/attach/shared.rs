@@ -30,7 +30,8 @@ const REASON: u64 = 64;
 const TWINS: u64 = 72;
 const STACK: u64 = 80;
 const FREE: u64 = 88;
-const GIVEN: u64 = 104;
+const READS_BASE: u64 = 104;
+const GIVEN: u64 = 112;
 
 /// What a run is for.
 #[derive(Clone, Copy, Debug)]
@@ -173,6 +174,7 @@ impl Shared {
         ledger: &Path,
         program: &str,
         objects: &[Object],
+        reads_base: bool,
     ) -> Result<(), AttachError> {
         let ledger = ledger.as_os_str().as_bytes();
         if ledger.len() >= PATH {
@@ -189,6 +191,7 @@ impl Shared {
             }
             bytes.extend(padded(object.name.as_bytes(), NAME));
         }
+        self.write(READS_BASE, &u64::from(reads_base).to_le_bytes())?;
         self.write(GIVEN + 8, &bytes)?;
         self.write(GIVEN, &(objects.len() as u64).to_le_bytes())
     }

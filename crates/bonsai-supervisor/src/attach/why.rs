@@ -296,6 +296,9 @@ fn is_dispatched(tid: Pid) -> bool {
 /// The entry of the auxiliary vector with the program's headers.
 pub(crate) const AT_PHDR: u64 = 3;
 
+/// The one that says what the processor can do, and programs may use.
+pub(crate) const AT_HWCAP2: u64 = 26;
+
 /// The value of an entry of an auxiliary vector.
 pub(crate) fn auxiliary(bytes: &[u8], kind: u64) -> Option<u64> {
     let (words, _) = bytes.as_chunks::<8>();

@@ -135,8 +135,8 @@ fn elf_notes(elf: &elf::Elf) -> Vec<String> {
     }
     if elf.go && elf.linkage == Linkage::Dynamic {
         notes.push(
-            "is a Go program: its runtime makes system calls itself, and these are not shaped even \
-             where it loads libraries"
+            "is a Go program with a loader: its own system calls are entered by the engine, libc's \
+             by the library"
                 .to_owned(),
         );
     }

@@ -1,0 +1,129 @@
+//! Sites of a library: found by whoever looks for them, patched by `patch`.
+
+use bonsai_calls::{BY_NR, NO_CALL};
+use bonsai_sites::ANY;
+use core::arch::x86_64::{
+    _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
+};
+
+/// One site to patch.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Found {
+    /// Where its `syscall` is.
+    pub(crate) at: usize,
+    /// How far the jump of a moved site goes; 0 if it has none.
+    pub(crate) to: i32,
+    pub(crate) nr: u16,
+    /// Bytes to be moved before it.
+    pub(crate) back: u8,
+    /// As in the ledger's table: what is added to -4096 for its comparison, or
+    /// [`MOVED`].
+    pub(crate) form: u8,
+}
+
+pub(crate) const MOVED: u8 = 2;
+
+impl Found {
+    /// Where the jump is.
+    pub(crate) fn first(&self) -> usize {
+        self.at - usize::from(self.back)
+    }
+
+    pub(crate) fn is_moved(&self) -> bool {
+        self.form == MOVED
+    }
+
+    /// Whether it makes a call of the table; one that returns twice only where there
+    /// are no symbols that are decided on before.
+    pub(crate) fn is_wanted(&self) -> bool {
+        BY_NR
+            .get(usize::from(self.nr))
+            .is_some_and(|c| *c != NO_CALL)
+            && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
+    }
+}
+
+/// The most sites of one library; a static program has all of them in one.
+pub(crate) const SITES: usize = if cfg!(feature = "alone") { 2048 } else { 320 };
+
+/// The sites of a library.
+#[repr(C)]
+pub(crate) struct Sites {
+    all: [Found; SITES],
+    count: usize,
+    /// For which there was no room.
+    pub(crate) lost: u32,
+}
+
+impl Sites {
+    pub(crate) const fn new() -> Self {
+        let none = Found {
+            at: 0,
+            to: 0,
+            nr: 0,
+            back: 0,
+            form: 0,
+        };
+        Self {
+            all: [none; SITES],
+            count: 0,
+            lost: 0,
+        }
+    }
+
+    pub(crate) fn all(&mut self) -> &mut [Found] {
+        self.all.get_mut(..self.count).unwrap_or_default()
+    }
+
+    pub(crate) fn add(&mut self, site: Found) {
+        let wanted = site.is_wanted() || (site.is_moved() && site.nr == ANY);
+        if !wanted {
+            return;
+        }
+        if let Some(slot) = self.all.get_mut(self.count) {
+            *slot = site;
+            self.count += 1;
+        } else {
+            self.lost += 1;
+        }
+    }
+}
+
+/// How sites are looked for in a library that is not in the segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) enum Search {
+    /// Not at all.
+    No,
+    /// libc's own.
+    Compared,
+    /// Any, all of them moved.
+    Moved,
+    /// Any, moved where there is no comparison.
+    #[cfg(feature = "alone")]
+    Both,
+}
+
+/// The offset of the first `0f 05` at or after `at`.
+pub(crate) fn next_call(text: &[u8], mut at: usize) -> Option<usize> {
+    // Sixteen bytes at a time: libraries are looked through while a program waits.
+    let blocks = text.len().saturating_sub(at + 1) / 16;
+    for _ in 0..blocks {
+        // SAFETY: every x86-64 processor has SSE2; there are 17 bytes from `at` on.
+        let hits = unsafe {
+            let first = text.as_ptr().add(at);
+            let is = |from: *const u8, byte: i8| {
+                _mm_cmpeq_epi8(_mm_loadu_si128(from.cast()), _mm_set1_epi8(byte))
+            };
+            _mm_movemask_epi8(_mm_and_si128(is(first, 0x0f), is(first.add(1), 0x05)))
+        };
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize);
+        }
+        at += 16;
+    }
+    let rest = text.get(at..)?;
+    let found = rest.windows(2).position(|two| two == [0x0f, 0x05]);
+    found.map(|i| at + i)
+}

@@ -1,0 +1,56 @@
+//! Looking for system call instructions in text that nobody has looked through before.
+//! Few processes ever do that, so it is in the extension; and in the engine, whose
+//! programs are not known.
+
+use crate::found::{Found, MOVED, SITES, Search, Sites, next_call};
+use bonsai_calls::{BY_NR, NO_CALL};
+use bonsai_sites::ANY;
+
+/// Looks for sites in the text of a library of an unknown build.
+// Its arrays are several pages, and each page of a frame is touched.
+#[inline(never)]
+pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
+    let mut sites = [None; SITES];
+    let wanted = |s: &bonsai_sites::Site| {
+        s.nr == ANY || BY_NR.get(usize::from(s.nr)).is_some_and(|c| *c != NO_CALL)
+    };
+    let mut slots = sites.iter_mut();
+    let mut at = 0;
+    while let Some(next) = next_call(text, at) {
+        at = next + 2;
+        let compared = || bonsai_sites::guess_at(text, next);
+        let moved = || bonsai_sites::guess_moved(text, next);
+        let site = match search {
+            Search::Compared => compared(),
+            #[cfg(feature = "alone")]
+            Search::Both => {
+                let compared = compared().filter(|site| !matches!(site.nr, 56..=58));
+                compared.or_else(moved)
+            }
+            Search::Moved | Search::No => moved(),
+        };
+        if let Some(site) = site.filter(wanted)
+            && let Some(slot) = slots.next()
+        {
+            *slot = Some(site);
+        }
+    }
+    if sites[0].is_none() {
+        return;
+    }
+    bonsai_sites::reject_branch_targets(text, &mut sites);
+    for site in sites.iter().flatten() {
+        let at = text.as_ptr() as usize + site.offset as usize;
+        found.add(Found {
+            at,
+            nr: site.nr,
+            to: 0,
+            back: if site.is_moved() { site.back } else { 0 },
+            form: match site.cmp {
+                -4096 => 0,
+                0 => MOVED,
+                _ => 1,
+            },
+        });
+    }
+}
