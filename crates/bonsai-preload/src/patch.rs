@@ -103,11 +103,17 @@ impl Found {
     /// Whether it makes a call of the table; one that returns twice only where there
     /// are no symbols that are decided on before.
     fn is_wanted(&self) -> bool {
-        BY_NR
-            .get(usize::from(self.nr))
-            .is_some_and(|c| *c != NO_CALL)
-            && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
+        is_wanted(self.nr) && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
     }
+}
+
+/// Whether a number is in the table; in the engine, `clone3` also, before which the
+/// thread has to have a state: its vforked child would make one, and be dead soon.
+fn is_wanted(number: u16) -> bool {
+    let known = BY_NR
+        .get(usize::from(number))
+        .is_some_and(|c| *c != NO_CALL);
+    known || cfg!(feature = "alone") && usize::from(number) == nr::CLONE3
 }
 
 /// The most sites of one library; a static program has all of them in one.
@@ -387,9 +393,7 @@ fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {
 fn from_text(object: &Object, search: Search, found: &mut Sites) {
     for text in object.texts() {
         let mut sites = [None; SITES];
-        let wanted = |s: &bonsai_sites::Site| {
-            s.nr == ANY || BY_NR.get(usize::from(s.nr)).is_some_and(|c| *c != NO_CALL)
-        };
+        let wanted = |s: &bonsai_sites::Site| s.nr == ANY || is_wanted(s.nr);
         let mut slots = sites.iter_mut();
         let mut at = 0;
         while let Some(next) = next_call(text, at) {
