@@ -30,6 +30,8 @@ WORKSPACE := --workspace --exclude bonsai-preload
 PRELOAD := --package bonsai-preload --profile preload
 # The same for programs without a loader; as a library it has the same name.
 ENGINE := $(PRELOAD) --features alone --target-dir "$(TARGET)/alone"
+# And what either of them maps where a service needs it.
+EXTENSION := $(PRELOAD) --features extension --target-dir "$(TARGET)/extension"
 
 .PHONY: help
 help: ## say what there is
@@ -60,10 +62,12 @@ build: deps-build ## build the program and the library into target/bonsai/
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
 	@$(CARGO) build $(CARGO_FLAGS) $(PRELOAD)
 	@$(CARGO) build $(CARGO_FLAGS) $(ENGINE)
+	@$(CARGO) build $(CARGO_FLAGS) $(EXTENSION)
 	@mkdir -p "$(DIST)"
 	@install -m 755 "$(TARGET)/release/bonsai" "$(DIST)/bonsai"
 	@install -m 644 "$(TARGET)/preload/libbonsai_preload.so" "$(DIST)/libbonsai_preload.so"
 	@install -m 644 "$(TARGET)/alone/preload/libbonsai_preload.so" "$(DIST)/libbonsai_engine.so"
+	@install -m 644 "$(TARGET)/extension/preload/libbonsai_preload.so" "$(DIST)/libbonsai_extension.so"
 
 .PHONY: demo
 demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
@@ -109,6 +113,7 @@ lint-rust:
 	@$(CARGO) clippy $(CARGO_FLAGS) $(WORKSPACE) --all-targets -- -D warnings
 	@$(CARGO) clippy $(CARGO_FLAGS) $(PRELOAD) -- -D warnings
 	@$(CARGO) clippy $(CARGO_FLAGS) $(ENGINE) -- -D warnings
+	@$(CARGO) clippy $(CARGO_FLAGS) $(EXTENSION) -- -D warnings
 
 lint-deps:
 	@if command -v cargo-deny >/dev/null; then \

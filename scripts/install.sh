@@ -30,6 +30,7 @@ put() {
 put 755 "$built/bonsai" bin/bonsai
 put 644 "$built/libbonsai_preload.so" lib/bonsai/libbonsai_preload.so
 put 644 "$built/libbonsai_engine.so" lib/bonsai/libbonsai_engine.so
+put 644 "$built/libbonsai_extension.so" lib/bonsai/libbonsai_extension.so
 for page in man/*.1; do
   put 644 "$page" "share/man/man1/${page##*/}"
 done

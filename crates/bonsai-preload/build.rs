@@ -25,8 +25,20 @@ pub(crate) fn alone() -> bool {
     std::env::var_os("CARGO_FEATURE_ALONE").is_some()
 }
 
+/// Whether this is the extension: no doors at all, and nothing from libc.
+fn extension() -> bool {
+    std::env::var_os("CARGO_FEATURE_EXTENSION").is_some()
+}
+
 fn main() {
-    let own: &[&str] = if alone() {
+    let own: &[&str] = if extension() {
+        &[
+            "-Wl,-soname,libbonsai_extension.so",
+            "-Wl,-e,bonsai_extension",
+            "-Wl,--no-undefined",
+            "-nodefaultlibs",
+        ]
+    } else if alone() {
         &[
             "-Wl,-soname,libbonsai_engine.so",
             "-Wl,-e,bonsai_enter",

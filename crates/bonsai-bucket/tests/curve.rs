@@ -116,3 +116,21 @@ proptest! {
         prop_assert_eq!(changed.level(issued, now), before.min(burst.cast_signed()));
     }
 }
+
+/// The monotonic clock neither jumps nor counts the time of a suspended machine; where
+/// one does all the same (a guest that was stopped), nothing is lost or given away.
+#[test]
+fn a_clock_that_jumps_gives_no_more_than_a_burst() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let curve = Curve::empty(1_000_000 * 1000, 20_000, 0, 5 * HOUR);
+    // An hour ahead: the bucket is full, not fuller.
+    assert_eq!(curve.level(0, 6 * HOUR), 20_000);
+    let taken = curve.raised(0, 6 * HOUR).wrapping_add(30_000);
+    assert_eq!(curve.due(taken, 6 * HOUR), 6 * HOUR + 10_000_000);
+    // An hour back: before its anchor it stands still, and nothing is due earlier.
+    assert_eq!(curve.level(0, 4 * HOUR), 0);
+    assert_eq!(curve.due(1_000_000, 4 * HOUR), 5 * HOUR + 1_000_000_000);
+    // Caught up again, all is as it was.
+    assert_eq!(curve.level(taken, 6 * HOUR), -10_000);
+    assert_eq!(curve.level(taken, 6 * HOUR + 10_000_000), 0);
+}

@@ -22,7 +22,7 @@ impl Segment {
         // The line starts anew a moment before the copy comes into force, and a kill
         // in between leaves it so: its other counter has to fit the limit as it was.
         self.restart(bucket, &config.curves[bucket].load().0, now);
-        for mask in &config.masks {
+        for mask in config.masks.iter().chain(&config.narrowed) {
             mask.store(
                 mask.load(Ordering::Relaxed) & !(1 << bucket),
                 Ordering::Relaxed,

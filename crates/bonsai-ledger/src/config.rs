@@ -1,6 +1,6 @@
 //! The limits in force, and how they change under readers that never wait.
 
-use crate::layout::{BUCKETS, ROWS, Segment};
+use crate::layout::{BUCKETS, GROUPS, ROWS, Segment};
 use crate::sync::{AtomicU64, Ordering, fence};
 use bonsai_bucket::Curve;
 use bonsai_calls::CallId;
@@ -16,6 +16,14 @@ pub struct Config {
     pub(crate) _pad: AtomicU64,
     /// The curve of each bucket.
     pub curves: [CurveWords; BUCKETS],
+    /// By call: buckets that it draws on if its descriptor is one that they are for.
+    pub narrowed: [AtomicU64; ROWS],
+    /// Calls that are decided on with a look at their descriptor, a bit each.
+    pub special: [AtomicU64; 2],
+    /// Buckets that each stream has one of its own of.
+    pub per_stream: AtomicU64,
+    /// What the service draws on of groups; see `group.rs`.
+    pub groups: [AtomicU64; GROUPS],
 }
 
 /// A [`Curve`] and its lease budget, word by word.
@@ -55,13 +63,27 @@ impl CurveWords {
 }
 
 impl Config {
+    /// Buckets that are in use.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        let all = self.masks.iter().chain(&self.narrowed);
+        all.fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
+    }
+
     /// Copies another configuration into this one, which is not in force.
     pub fn copy_from(&self, other: &Self) {
-        for (to, from) in self.masks.iter().zip(&other.masks) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        let bytes = other.byte_buckets.load(Ordering::Relaxed);
-        self.byte_buckets.store(bytes, Ordering::Relaxed);
+        let copy = |to: &[AtomicU64], from: &[AtomicU64]| {
+            for (to, from) in to.iter().zip(from) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        };
+        copy(&self.masks, &other.masks);
+        copy(&self.narrowed, &other.narrowed);
+        copy(&self.special, &other.special);
+        copy(&self.groups, &other.groups);
+        let one = core::slice::from_ref;
+        copy(one(&self.byte_buckets), one(&other.byte_buckets));
+        copy(one(&self.per_stream), one(&other.per_stream));
         for (to, from) in self.curves.iter().zip(&other.curves) {
             for (to, from) in to.0.iter().zip(&from.0) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -101,6 +123,16 @@ impl Segment {
     /// Reads the configuration in force; see [`Segment::epoch`] for its number.
     pub fn with_config<T>(&self, read: impl FnMut(&Config) -> T) -> (u32, T) {
         consistent(&self.header.epoch.0, &self.configs, read)
+    }
+
+    /// Whether a call is decided on with a look at its descriptor.
+    #[must_use]
+    #[inline(never)]
+    pub fn is_special(&self, call: CallId) -> bool {
+        // One word of the copy in force: no retry is needed.
+        let config = &self.configs[(self.epoch() & 1) as usize];
+        let word = config.special[usize::from(call / 64) & 1].load(Ordering::Relaxed);
+        word >> (call % 64) & 1 != 0
     }
 
     /// The buckets a call draws on, with the epoch and those of them that count

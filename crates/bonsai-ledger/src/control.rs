@@ -2,9 +2,10 @@
 
 use crate::layout::{BUCKETS, SITE_LIBS, SITES};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
+use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, Selection};
+use bonsai_calls::{CALLS, Class, Selection};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -27,9 +28,36 @@ pub struct Limit {
     pub burst: u64,
     /// The bucket it has.
     pub bucket: usize,
-    /// Units that could go at once now; negative while calls wait.
+    /// Units that could go at once now; negative while calls wait. Of a limit per
+    /// stream, those of a stream that has been idle.
     pub level: i64,
+    /// Each stream has such a bucket of its own.
+    pub per_stream: bool,
+    /// The descriptors that it is for.
+    pub scope: Scope,
 }
+
+/// A limit as it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// How it was written, without its rate: what it is known by.
+    pub name: &'a str,
+    /// The calls that it is on.
+    pub selection: Selection,
+    /// Whether it counts bytes; otherwise calls.
+    pub bytes: bool,
+    /// Thousandths of a unit per second.
+    pub rate_milli: u64,
+    /// Burst in units, at least 1.
+    pub burst: u64,
+    /// Whether each stream has a bucket of its own.
+    pub per_stream: bool,
+    /// The descriptors that it is for.
+    pub scope: Scope,
+}
+
+/// The longest name of a limit, bytes.
+pub const LIMIT_NAME: usize = 160;
 
 /// A change of limits in preparation. Dropping it changes nothing.
 #[derive(Debug)]
@@ -81,11 +109,9 @@ impl Ledger {
     #[must_use]
     pub fn limits(&self, now: u64) -> Vec<Limit> {
         self.with_config(|config| {
-            let used = config
-                .masks
-                .iter()
-                .fold(0, |all, mask| all | mask.load(Ordering::Relaxed));
+            let used = config.used();
             let bytes = config.byte_buckets.load(Ordering::Relaxed);
+            let per_stream = config.per_stream.load(Ordering::Relaxed);
             (0..BUCKETS)
                 .filter(|i| used & (1 << i) != 0)
                 .map(|i| {
@@ -102,6 +128,8 @@ impl Ledger {
                                 .load(Ordering::Relaxed),
                             now,
                         ),
+                        per_stream: per_stream & (1 << i) != 0,
+                        scope: self.labels[i].scope(),
                     }
                 })
                 .collect()
@@ -146,10 +174,7 @@ impl Ledger {
 impl Editor<'_> {
     fn find(&self, name: &str, bytes: bool) -> Option<usize> {
         let config = &self.ledger.configs[self.next];
-        let used = config
-            .masks
-            .iter()
-            .fold(0, |all, mask| all | mask.load(Ordering::Relaxed));
+        let used = config.used();
         let byte_buckets = config.byte_buckets.load(Ordering::Relaxed);
         (0..BUCKETS).find(|i| {
             used & (1 << i) != 0
@@ -158,11 +183,10 @@ impl Editor<'_> {
         })
     }
 
-    /// Sets a limit, replacing one of the same name and unit: `rate_milli` in
-    /// thousandths of a unit per second, `burst` in units, at least 1.
+    /// Sets a limit on all calls of a selection; see [`Editor::put`].
     ///
     /// # Errors
-    /// The name selects nothing that has this unit, or all buckets are in use.
+    /// As there.
     pub fn set(
         &mut self,
         name: &str,
@@ -171,9 +195,33 @@ impl Editor<'_> {
         rate_milli: u64,
         burst: u64,
     ) -> Result<(), LedgerError> {
-        if name.len() > 32 {
+        self.put(&Wanted {
+            name,
+            selection,
+            bytes,
+            rate_milli,
+            burst,
+            per_stream: false,
+            scope: Scope::default(),
+        })
+    }
+
+    /// Sets a limit, replacing one of the same name and unit.
+    ///
+    /// # Errors
+    /// The name selects nothing that has this unit, or all buckets are in use.
+    pub fn put(&mut self, wanted: &Wanted<'_>) -> Result<(), LedgerError> {
+        let Wanted {
+            name,
+            selection,
+            bytes,
+            rate_milli,
+            burst,
+            ..
+        } = *wanted;
+        if name.len() > LIMIT_NAME {
             return Err(LedgerError::Limit(format!(
-                "{name}: a limit's name has at most 32 letters"
+                "{name}: a limit's name has at most {LIMIT_NAME} bytes"
             )));
         }
         if bytes && !selection.moves_bytes() {
@@ -196,13 +244,8 @@ impl Editor<'_> {
             }
             return Ok(());
         }
-        let used = |c: &crate::config::Config| {
-            c.masks
-                .iter()
-                .fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
-        };
         // A bucket lifted in this very change still has sleepers that read it.
-        let taken = used(config) | used(&ledger.configs[self.next ^ 1]);
+        let taken = config.used() | ledger.configs[self.next ^ 1].used();
         let Some(i) = (0..BUCKETS).find(|i| taken & (1 << i) == 0) else {
             return Err(LedgerError::Limit(format!(
                 "{name}: all {BUCKETS} limits of the service are in use"
@@ -216,17 +259,51 @@ impl Editor<'_> {
             &Curve::empty(rate_milli, split.curve, issued, self.now),
             split.leases,
         );
-        let byte_buckets = config.byte_buckets.load(Ordering::Relaxed) & !(1 << i);
-        config
-            .byte_buckets
-            .store(byte_buckets | u64::from(bytes) << i, Ordering::Relaxed);
-        for (mask, call) in config.masks.iter().zip(CALLS) {
+        ledger.labels[i].set_scope(wanted.scope);
+        let set_bit = |word: &crate::sync::AtomicU64, set: bool| {
+            let others = word.load(Ordering::Relaxed) & !(1 << i);
+            word.store(others | u64::from(set) << i, Ordering::Relaxed);
+        };
+        set_bit(&config.byte_buckets, bytes);
+        set_bit(&config.per_stream, wanted.per_stream);
+        let narrowed = wanted.per_stream || wanted.scope.is_narrow();
+        let masks = if narrowed {
+            &config.narrowed
+        } else {
+            &config.masks
+        };
+        for (mask, call) in masks.iter().zip(CALLS) {
             if selection.contains(call) && (!bytes || call.moves_bytes()) {
                 mask.store(mask.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
             }
         }
         self.start_anew(i);
         Ok(())
+    }
+
+    /// Marks the calls that are decided on with a look at their descriptor, and with them
+    /// those by which descriptors come and go.
+    fn mark_special(&self) {
+        let config = &self.ledger.configs[self.next];
+        let narrowed = |call: usize| config.narrowed[call].load(Ordering::Relaxed) != 0;
+        let any = (0..CALLS.len()).any(narrowed);
+        let flags = self.ledger.header.flags.load(Ordering::Relaxed);
+        let loops = flags & crate::layout::flags::EVENT_LOOPS != 0;
+        let mut special = [0_u64; 2];
+        for (i, call) in CALLS.iter().enumerate() {
+            let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
+                .iter()
+                .chain(&[Class::Connect, Class::Dup, Class::Pipe])
+                .any(|class| call.classes.contains(*class));
+            let polls = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
+            let moves = loops && call.classes.contains(Class::Net);
+            if narrowed(i) || moves || any && comes_or_goes || loops && (polls || comes_or_goes) {
+                special[i / 64] |= 1 << (i % 64);
+            }
+        }
+        for (word, value) in config.special.iter().zip(special) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     /// Makes the tickets of a bucket void with this change; once, however often it
@@ -253,6 +330,7 @@ impl Editor<'_> {
 
     /// Puts the change into force, wakes every sleeper, and returns the new epoch.
     pub fn commit(self) -> u32 {
+        self.mark_special();
         let next = self.ledger.end_change(&self.anew);
         wake(self.ledger);
         next

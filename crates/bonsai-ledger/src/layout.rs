@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -47,6 +47,16 @@ pub const SITE_LIBS: usize = scaled(8, 1, 1);
 
 /// Shards of the delay histograms.
 pub const SHARDS: usize = scaled(2, 2, 1);
+
+/// Words for a path.
+pub const PATH: usize = scaled(64, 1, 1);
+
+/// Streams (connections, open files) with a bucket of their own at a time, over all
+/// limits that are per stream.
+pub const STREAMS: usize = scaled(8192, 4, 2);
+
+/// Groups that a service can be a member of, counted by what they limit.
+pub const GROUPS: usize = scaled(8, 1, 1);
 
 /// Bytes that exist from the start; the pages of threads follow and are
 /// populated one by one.
@@ -80,6 +90,8 @@ pub struct Segment {
     pub crowd: ThreadPage,
     /// Counters, a page per thread.
     pub threads: [ThreadPage; THREADS],
+    /// Buckets of streams.
+    pub streams: [StreamLine; STREAMS],
 }
 
 /// The first page. The first line never changes after creation.
@@ -129,6 +141,8 @@ pub struct Header {
     pub bell: AtomicU32,
     /// Who asks for the program that it runs next to be entered.
     pub entering: [Enter; ENTERING],
+    /// The path of the extension, which ends with a zero; empty where there is none.
+    pub extension: [AtomicU64; PATH],
 }
 
 /// A process about to run a program without a loader; see `entering`.
@@ -153,6 +167,14 @@ pub struct Epoch(pub AtomicU32);
 pub mod flags {
     /// Do not patch system call sites: exported symbols only.
     pub const NO_PATCH: u32 = 1;
+    /// The limits hold against hostile programs: the supervisor decides.
+    pub const ENFORCED: u32 = 2;
+    /// What cannot be covered is not started.
+    pub const STRICT: u32 = 4;
+    /// Event loops are not made to wait: readiness is withheld from them.
+    pub const EVENT_LOOPS: u32 = 8;
+    /// The extension is wanted from the start.
+    pub const EXTENDED: u32 = 16;
 }
 
 /// Why calls went through without a decision.
@@ -167,6 +189,11 @@ pub enum Unshaped {
     TooManyLimits,
     /// A call at a patched site had another number than the site's.
     OtherNumber,
+    /// It would have been decided on by the extension, which could not be loaded: limits
+    /// on some descriptors, groups and rings.
+    NotExtended,
+    /// There was no room for the bucket of its stream.
+    NoStream,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the
@@ -184,13 +211,37 @@ pub struct BucketLine {
     pub(crate) _pad: AtomicU32,
 }
 
-/// The name of a limit.
+/// The name of a limit, and the descriptors that it is for.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Label {
-    /// The name of the call or class, UTF-8, padded with zeros.
-    pub name: [AtomicU64; 4],
-    pub(crate) _pad: [AtomicU64; 4],
+    /// The limit as it was written, without its rate: the name of a call or class, and
+    /// what narrows it down. UTF-8, padded with zeros.
+    pub name: [AtomicU64; 20],
+    /// The same for machines; see [`crate::Scope`].
+    pub scope: [AtomicU64; 4],
+}
+
+/// The bucket of one stream under one limit; see `streams.rs`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct StreamLine {
+    /// Which stream under which limit; 0 for free, 1 while it is given out.
+    pub(crate) key: AtomicU64,
+    /// Units ever asked for, on the curve of the limit.
+    pub(crate) issued: AtomicU64,
+    /// The generation of the limit's line that `issued` belongs to.
+    pub(crate) generation: AtomicU32,
+    /// The descriptor's number in the process that used it first.
+    pub(crate) fd: AtomicU32,
+    /// That process.
+    pub(crate) pid: AtomicU32,
+    pub(crate) _pad: AtomicU32,
+    /// Units that went through.
+    pub(crate) used: AtomicU64,
+    /// Waits imposed, ns.
+    pub(crate) waited_ns: AtomicU64,
+    pub(crate) _pad2: [AtomicU64; 2],
 }
 
 /// Where the system call instructions of libraries are.
@@ -251,6 +302,12 @@ pub mod coverage {
     pub const GUARDED: u32 = 4;
     /// It is about to run a program that cannot be entered.
     pub const UNCOVERED: u32 = 8;
+    /// The extension is loaded.
+    pub const EXTENDED: u32 = 16;
+    /// It submits calls through rings (io_uring), which are charged as they enter.
+    pub const RINGS: u32 = 32;
+    /// A ring that a kernel thread would have polled was refused to it.
+    pub const POLLING_REFUSED: u32 = 64;
 }
 
 /// Why a process is not, or not fully, covered.
@@ -384,9 +441,9 @@ mod frozen {
         assert!(offset_of!(Header, high) == 256);
         assert!(offset_of!(Header, keeper) == 352);
         assert!(size_of::<Enter>() == 16);
-        assert!(size_of::<Config>() == 4096);
+        assert!(size_of::<Config>() == 8192);
         assert!(size_of::<BucketLine>() == 128);
-        assert!(size_of::<Label>() == 64);
+        assert!(size_of::<Label>() == 192);
         assert!(size_of::<SiteTable>() == 8 * 64 + SITES * 8);
         assert!(size_of::<Process>() == 128);
         assert!(DELAYS == bonsai_stats::BUCKETS);
@@ -397,12 +454,13 @@ mod frozen {
         assert!(offset_of!(WaitNote, slept_ns) == 32);
         assert!(size_of::<Count>() == 32);
         assert!(offset_of!(Segment, configs) == 4096);
-        assert!(offset_of!(Segment, lines) == 12_288);
-        assert!(offset_of!(Segment, labels) == 20_480);
-        assert!(offset_of!(Segment, sites) == 24_576);
-        assert!(offset_of!(Segment, owners) == 32_896);
-        assert!(offset_of!(Segment, processes) == 49_280);
-        assert!(offset_of!(Segment, delays) == 82_048);
+        assert!(offset_of!(Segment, lines) == 20_480);
+        assert!(offset_of!(Segment, labels) == 28_672);
+        assert!(offset_of!(Segment, sites) == 40_960);
+        assert!(offset_of!(Segment, owners) == 49_280);
+        assert!(offset_of!(Segment, processes) == 65_664);
+        assert!(offset_of!(Segment, delays) == 98_432);
+        assert!(size_of::<StreamLine>() == 64);
         assert!(FIXED_LEN <= 256 * 1024);
         assert!(FIXED_LEN.is_multiple_of(4096));
     };

@@ -6,13 +6,14 @@
 //! header     who, which version; the epoch; what went unshaped
 //! configs    two copies of the limits: the epoch's lowest bit says which holds
 //! lines      one hot cache line per bucket: units issued, units leased
-//! labels     the names of the limits
+//! labels     the names of the limits, and what they are for
 //! sites      where libc's system call instructions are, by build-id
 //! owners     which thread has which block of counters
 //! processes  who attached, and how much of each could be covered
 //! delays     histograms of the waits imposed, by call, in two shards
 //! threads    one page per thread, populated when claimed: what it waits for, and
 //!            its counters
+//! streams    the buckets of streams, where a limit is per stream
 //! ```
 //!
 //! # Invariants
@@ -53,13 +54,15 @@ pub mod model;
 mod noted;
 #[cfg(all(feature = "std", not(loom)))]
 mod report;
+mod scope;
+mod streams;
 pub mod sync;
 mod take;
 mod threads;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
-pub use control::{Editor, Limit};
+pub use control::{Editor, LIMIT_NAME, Limit, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
@@ -69,5 +72,7 @@ pub use noted::LOOK_AGAIN_NS;
 pub use noted::{Noted, Waiting};
 #[cfg(all(feature = "std", not(loom)))]
 pub use report::{CallTotals, ProcessReport};
+pub use scope::Scope;
+pub use streams::PROBES;
 pub use take::{MAX_TICKETS, Tickets};
 pub use threads::Owner;

@@ -119,6 +119,25 @@ impl Ledger {
         made
     }
 
+    /// Says where the extension is. Before any process attaches.
+    ///
+    /// # Errors
+    /// The path is too long.
+    pub fn set_extension(&self, path: &Path) -> Result<(), LedgerError> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let bytes = path.as_os_str().as_bytes();
+        let words = &self.header.extension;
+        if bytes.len() >= 8 * words.len() {
+            return Err(file(
+                path,
+                "name the extension",
+                rustix::io::Errno::NAMETOOLONG,
+            ));
+        }
+        store_bytes(words, bytes);
+        Ok(())
+    }
+
     fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
         let room = |e| match e {
             rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
@@ -279,7 +298,11 @@ fn file(path: &Path, what: &'static str, source: rustix::io::Errno) -> LedgerErr
 
 /// Writes text into words, cut to their size and padded with zeros.
 pub(crate) fn store_text(words: &[AtomicU64], text: &str) {
-    let mut bytes = text.as_bytes().iter().copied().chain(std::iter::repeat(0));
+    store_bytes(words, text.as_bytes());
+}
+
+fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
+    let mut bytes = bytes.iter().copied().chain(std::iter::repeat(0));
     for word in words {
         let mut eight = [0_u8; 8];
         eight.fill_with(|| bytes.next().unwrap_or(0));

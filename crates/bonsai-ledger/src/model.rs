@@ -51,7 +51,7 @@ mod made {
     use super::Segment;
     use crate::layout::{
         BucketLine, Count, DelayRow, DelayShard, Enter, Epoch, Header, Label, Process, SiteLib,
-        SiteTable, ThreadPage, WaitNote,
+        SiteTable, StreamLine, ThreadPage, WaitNote,
     };
     use crate::sync::{AtomicU32, AtomicU64};
     use crate::{Config, CurveWords};
@@ -103,12 +103,13 @@ mod made {
     zero! {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
-            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering
+            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension
         }
         Enter { pid state helper _pad }
-        Config { masks byte_buckets _pad curves }
+        Config { masks byte_buckets _pad curves narrowed special per_stream groups }
         BucketLine { issued leased generation _pad }
-        Label { name _pad }
+        Label { name scope }
+        StreamLine { key issued generation fd pid _pad used waited_ns _pad2 }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
         Process { pid coverage sites reason attached_ns attach_cost_ns program missed _pad }
@@ -131,7 +132,7 @@ mod made {
     pub(super) fn zeroed() -> Box<Segment> {
         let mut memory = Box::<Segment>::new_uninit();
         in_place!(memory.as_mut_ptr(), header configs lines labels sites owners processes delays
-            crowd threads);
+            crowd threads streams);
         // SAFETY: every field has just been written.
         unsafe { memory.assume_init() }
     }

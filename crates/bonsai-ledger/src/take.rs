@@ -21,6 +21,9 @@ struct Ticket {
     generation: u32,
     bucket: u8,
     bytes: bool,
+    /// One more than the index of the stream whose line it was taken from; 0 for the
+    /// bucket's own.
+    stream: u16,
 }
 
 impl Tickets {
@@ -34,12 +37,50 @@ impl Tickets {
                 generation: 0,
                 bucket: 0,
                 bytes: false,
+                stream: 0,
             }; MAX_TICKETS],
         }
     }
 
+    /// Adds one; false where there is no room.
+    pub(crate) fn push(
+        &mut self,
+        position: u64,
+        generation: u32,
+        (bucket, bytes): (u8, bool),
+        stream: u16,
+    ) -> bool {
+        let Some(free) = self.tickets.get_mut(usize::from(self.len)) else {
+            return false;
+        };
+        *free = Ticket {
+            position,
+            generation,
+            bucket,
+            bytes,
+            stream,
+        };
+        self.len += 1;
+        true
+    }
+
     fn iter(&self) -> impl Iterator<Item = &Ticket> {
         self.tickets.iter().take(usize::from(self.len))
+    }
+}
+
+/// Takes a ticket for `units` on a counter: first come, first served.
+pub(crate) fn advance(counter: &AtomicU64, curve: &Curve, units: u64, now: u64) -> u64 {
+    let mut issued = counter.load(Ordering::Relaxed);
+    loop {
+        // Not fetch_add: a refund between the look and the addition would give a
+        // ticket below the floor.
+        let floor = curve.raised(issued, now);
+        let ticket = floor.wrapping_add(units);
+        match counter.compare_exchange_weak(issued, ticket, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return ticket,
+            Err(seen) => issued = seen,
+        }
     }
 }
 
@@ -57,24 +98,9 @@ impl BucketLine {
     }
 
     /// Takes a ticket for `units`: first come, first served.
+    #[inline]
     pub fn take(&self, generation: u32, curve: &Curve, units: u64, now: u64) -> u64 {
-        let counter = self.issued(generation);
-        let mut issued = counter.load(Ordering::Relaxed);
-        loop {
-            // Not fetch_add: a refund between the look and the addition would give a
-            // ticket below the floor.
-            let floor = curve.raised(issued, now);
-            let ticket = floor.wrapping_add(units);
-            match counter.compare_exchange_weak(
-                issued,
-                ticket,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return ticket,
-                Err(seen) => issued = seen,
-            }
-        }
+        advance(self.issued(generation), curve, units, now)
     }
 
     /// Gives units back.
@@ -158,7 +184,7 @@ fn for_each_bit(mut mask: u64, mut each: impl FnMut(usize)) {
 }
 
 impl Segment {
-    fn curve(&self, bucket: usize) -> (Curve, u64) {
+    pub(crate) fn curve(&self, bucket: usize) -> (Curve, u64) {
         consistent(&self.header.epoch.0, &self.configs, |c| {
             c.curves[bucket].load()
         })
@@ -196,6 +222,7 @@ impl Segment {
                 generation,
                 bucket: i as u8,
                 bytes: is_bytes,
+                stream: 0,
             };
             taken.len += 1;
         });
@@ -223,6 +250,22 @@ impl Segment {
             }
         }
         last
+    }
+
+    /// The same tickets, as if others for a quantum had been taken before each: when
+    /// these are due, so are those, and that many units beyond them. No more than the
+    /// bucket holds by then, so that nothing is lost.
+    #[must_use]
+    pub fn later(&self, tickets: &Tickets) -> Tickets {
+        let mut later = *tickets;
+        for ticket in later.tickets.iter_mut().take(usize::from(tickets.len)) {
+            let (curve, _) = self.curve(usize::from(ticket.bucket));
+            let more = curve
+                .units_in(bonsai_bucket::QUANTUM_NS / 2)
+                .min(curve.burst / 2);
+            ticket.position = ticket.position.wrapping_add(more);
+        }
+        later
     }
 
     /// How long the longest line of the buckets of `mask` is at `now`, in ns: what a
@@ -271,8 +314,9 @@ impl Segment {
             let units = if t.bytes { bytes } else { calls };
             if units != 0 && line.generation.load(Ordering::Relaxed) == t.generation {
                 // Not `line.refund`: the line may be starting anew just now.
-                line.issued(t.generation)
-                    .fetch_sub(units, Ordering::Relaxed);
+                let own = self.streams.get(usize::from(t.stream).wrapping_sub(1));
+                let counter = own.map_or_else(|| line.issued(t.generation), |s| &s.issued);
+                counter.fetch_sub(units, Ordering::Relaxed);
             }
         }
     }

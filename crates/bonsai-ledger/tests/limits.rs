@@ -35,6 +35,8 @@ fn several_limits_come_into_force_together() {
         burst,
         bucket,
         level: 0,
+        per_stream: false,
+        scope: bonsai_ledger::Scope::default(),
     };
     let expected = [
         limit("write", true, 1_000_000, 100, 0),
@@ -150,15 +152,15 @@ fn what_cannot_be_a_limit_is_refused() {
     let right = "open: moves no bytes, so its limit is in calls, such as open=100/s";
     assert_eq!(error.to_string(), right);
     let error = editor
-        .set(&"x".repeat(33), select("all"), true, 1000, 1)
+        .set(&"x".repeat(161), select("all"), true, 1000, 1)
         .unwrap_err();
-    assert!(error.to_string().ends_with("at most 32 letters"), "{error}");
+    assert!(error.to_string().ends_with("at most 160 bytes"), "{error}");
     assert!(!editor.clear("write"), "nothing there to lift");
     editor
-        .set(&"x".repeat(32), select("all"), true, 1000, 1)
+        .set(&"x".repeat(160), select("all"), true, 1000, 1)
         .unwrap();
     editor.commit();
-    assert_eq!(names(&scratch.ledger.limits(0)), ["x".repeat(32)]);
+    assert_eq!(names(&scratch.ledger.limits(0)), ["x".repeat(160)]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub(crate) fn facts() -> String {
     format!(
         "/// By symbol: the number of its system call, the first entry of its call << 16,\n\
          /// and bits of `flag` << 24.\n\
-         static SYMBOL_FACTS: [u32; {}] = {:?};\n",
+         pub(crate) static SYMBOL_FACTS: [u32; {}] = {:?};\n",
         SYMBOLS.len(),
         SYMBOLS.iter().map(fact).collect::<Vec<_>>()
     )

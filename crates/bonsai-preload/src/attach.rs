@@ -8,7 +8,7 @@ mod library;
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
-use crate::{elf, patch};
+use crate::{elf, extension, patch};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
@@ -106,6 +106,10 @@ unsafe fn begin(
     };
     PATCHED.store(reason == Reason::None, Ordering::Relaxed);
     REASON.store(reason as u32, Ordering::Relaxed);
+    if segment.header.flags.load(Ordering::Relaxed) & flags::EXTENDED != 0 {
+        // Later, another user's process may not be able to open it.
+        extension::get(segment);
+    }
     state::set_segment(segment);
     let now = sys::now_early();
     STARTED.store(now, Ordering::Relaxed);

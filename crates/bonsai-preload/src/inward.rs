@@ -2,11 +2,12 @@
 
 use crate::amount::{self, Args, Len};
 use crate::kind;
+use crate::own::Own;
 use crate::pay::{self, Patience};
 use crate::pieces::{advance, finished, length, uncount};
 use crate::slots::Site;
-use crate::slow::{count, credit_call, denied, make, patience};
-use crate::state::Own;
+use crate::slow::make;
+use crate::steps::{count, credit_call, denied, patience};
 use crate::sys;
 use bonsai_calls::{self as calls, CallId, Fd};
 use bonsai_ledger::Segment;

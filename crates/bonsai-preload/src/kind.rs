@@ -3,7 +3,7 @@
 //! looked up again in the slow path now and then, so that a change that went unseen
 //! heals.
 
-use crate::sys::{call, nr, place};
+use crate::sys::{call, nr};
 use bonsai_calls::Fd;
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,10 +13,27 @@ pub(crate) const KINDS: usize = 65_536;
 
 /// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
 /// 2 for a socket, 3 for anything else.
+#[cfg(not(feature = "extension"))]
 fn kinds() -> &'static [AtomicU8; KINDS] {
-    let kinds = place!("BONSAI_KINDS") as *const _;
+    let kinds = crate::sys::place!("BONSAI_KINDS") as *const _;
     // SAFETY: so long, zero at first, and there for good.
     unsafe { &*kinds }
+}
+
+#[cfg(feature = "extension")]
+static BONSAI_KINDS: core::sync::atomic::AtomicPtr<[AtomicU8; KINDS]> =
+    core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+
+/// Where the library has them.
+#[cfg(feature = "extension")]
+pub(crate) fn set_kinds(kinds: *const [AtomicU8; KINDS]) {
+    BONSAI_KINDS.store(kinds.cast_mut(), Ordering::Relaxed);
+}
+
+#[cfg(feature = "extension")]
+fn kinds() -> &'static [AtomicU8; KINDS] {
+    // SAFETY: set before the first call is decided on, and there for good.
+    unsafe { &*BONSAI_KINDS.load(Ordering::Relaxed) }
 }
 
 const S_IFMT: u32 = 0o170_000;

@@ -40,45 +40,76 @@
 // The engine for programs without a loader has no first door; what only that needs is
 // left out where it is not called.
 #![cfg_attr(feature = "alone", allow(dead_code))]
+#![cfg_attr(feature = "extension", allow(dead_code, unused_macros, unused_imports))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod amount;
-mod attach;
-#[cfg(not(feature = "alone"))]
-mod beforehand;
-mod blocks;
 mod calls;
-mod doors;
-mod elf;
-mod entering;
-mod environment;
-mod exec;
-#[cfg(not(feature = "alone"))]
-mod indirect;
+mod extension;
+mod facts;
 mod inward;
 mod kind;
-#[cfg(not(feature = "alone"))]
-mod loaded;
-mod moved;
 mod outward;
-mod patch;
-mod pay;
+mod own;
+mod patience;
 mod pieces;
-#[cfg(not(feature = "alone"))]
-mod resolve;
-mod slots;
-mod slow;
-#[cfg(not(feature = "alone"))]
-mod spawn;
-mod state;
-#[cfg(not(feature = "alone"))]
-mod symbols;
+mod steps;
 mod sys;
-mod threads;
-mod uncovered;
-#[cfg(feature = "alone")]
-mod unfold;
 mod wait;
+
+// What the library and the engine have, and the extension does not.
+macro_rules! library {
+    ($($(#[$attribute:meta])* mod $name:ident;)*) => {
+        $(#[cfg(not(feature = "extension"))] $(#[$attribute])* mod $name;)*
+    };
+}
+
+library! {
+    mod attach;
+    #[cfg(not(feature = "alone"))]
+    mod beforehand;
+    mod blocks;
+    mod doors;
+    mod elf;
+    mod entering;
+    mod environment;
+    mod exec;
+    #[cfg(not(feature = "alone"))]
+    mod indirect;
+    #[cfg(not(feature = "alone"))]
+    mod loaded;
+    mod moved;
+    mod patch;
+    mod pay;
+    #[cfg(not(feature = "alone"))]
+    mod resolve;
+    mod slots;
+    mod slow;
+    #[cfg(not(feature = "alone"))]
+    mod spawn;
+    mod state;
+    #[cfg(not(feature = "alone"))]
+    mod symbols;
+    mod threads;
+    mod uncovered;
+    #[cfg(feature = "alone")]
+    mod unfold;
+}
+
+// What the extension has of its own.
+#[cfg(feature = "extension")]
+#[path = "extension"]
+mod own_to_extension {
+    pub(crate) mod claim;
+    pub(crate) mod clock;
+    pub(crate) mod descriptors;
+    pub(crate) mod pay;
+    pub(crate) mod slots;
+    pub(crate) mod slow;
+    pub(crate) mod state;
+}
+#[cfg(feature = "extension")]
+use own_to_extension::*;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

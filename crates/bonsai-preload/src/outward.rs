@@ -2,11 +2,12 @@
 
 use crate::amount::{self, Args, IoVec, Len, MsgHdr};
 use crate::kind::{self, Looked};
+use crate::own::Own;
 use crate::pay;
 use crate::pieces::{advance, finished, length, uncount};
 use crate::slots::{self, Site};
-use crate::slow::{count, credit_call, denied, make, patience};
-use crate::state::Own;
+use crate::slow::make;
+use crate::steps::{count, credit_call, denied, patience};
 use crate::sys::{self, call, nr};
 use bonsai_calls::{self as calls, CallId, Fd};
 use bonsai_ledger::Segment;
@@ -21,8 +22,7 @@ pub(crate) fn bytes_out(
     site: &Site,
     looked: Option<Looked>,
 ) -> isize {
-    let (_, mask, byte_buckets) = segment.mask(call);
-    if mask & byte_buckets == 0 {
+    if !pay::counts_bytes(segment, own, call) {
         return out_part(segment, own, call, args, site, 0, 1);
     }
     let asked = amount::asked(call, args, &mut own.readable);
@@ -193,6 +193,7 @@ const O_DIRECT: isize = 0o40_000;
 /// Whether a large call means the same in pieces: on files that are not appended
 /// to, pipes in stream mode, and stream sockets. A datagram is one, and so is
 /// whatever a device or a packet socket takes at a time.
+#[inline(never)]
 fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
     let fd = match call {
         calls::SPLICE_FILE

@@ -244,7 +244,7 @@ fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all.get_mut(..sites.count).unwrap_or_default();
     let go = cfg!(not(feature = "alone")) && object.is_go();
-    if !found.iter().any(Found::is_wanted) || go {
+    if known.is_none() && !found.iter().any(Found::is_wanted) || go {
         if function.is_none() {
             return Reason::NoSites;
         }

@@ -1,8 +1,10 @@
 //! Paying for a call: tickets, waits and leases of one thread.
 
+use crate::own::{Entry, Own, UNLIMITED};
+pub(crate) use crate::patience::{Patience, Timeout};
+
 use crate::slots::{fact, facts};
-use crate::state::{Own, UNLIMITED};
-use crate::sys::{self, call, nr};
+use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{CALLS, CallId};
@@ -15,49 +17,6 @@ const LEAST_PIECE: u64 = 4096;
 
 /// What is waited for with one ticket lasts no longer than this, or a piece.
 const LONGEST_TICKET_NS: u64 = 250_000_000;
-
-/// Whose own time limit a wait has to respect.
-#[derive(Clone, Copy)]
-pub(crate) enum Patience {
-    /// None.
-    Endless,
-    /// `SO_SNDTIMEO` or `SO_RCVTIMEO` of a socket.
-    Socket(usize, Timeout),
-}
-
-/// Which of a socket's time limits.
-#[derive(Clone, Copy)]
-pub(crate) enum Timeout {
-    Send = 21,
-    Receive = 20,
-}
-
-impl Patience {
-    /// The instant at which it ends.
-    fn limit(self, now: u64) -> u64 {
-        let Self::Socket(fd, which) = self else {
-            return u64::MAX;
-        };
-        let mut time = [0_u64; 2];
-        let mut len = 16_u32;
-        // SAFETY: struct timeval has 16 bytes; SOL_SOCKET is 1.
-        let got = unsafe {
-            call!(
-                nr::GETSOCKOPT,
-                fd,
-                1,
-                which as usize,
-                time.as_mut_ptr(),
-                &raw mut len
-            )
-        };
-        if got != 0 || time == [0, 0] {
-            return u64::MAX;
-        }
-        now.saturating_add(time[0].saturating_mul(1_000_000_000))
-            .saturating_add(time[1].saturating_mul(1_000))
-    }
-}
 
 /// Microseconds modulo 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is meant")]
@@ -80,6 +39,11 @@ pub(crate) fn sync(segment: &Segment, own: &mut Own) {
     own.synced = epoch;
     for (call, entry) in (0_u8..).zip(own.entries.iter_mut().take(CALLS.len())) {
         let (_, mask, bytes) = segment.mask(call);
+        if segment.is_special(call) {
+            // It never takes the fast path.
+            *entry = Entry::NONE;
+            continue;
+        }
         let (has_bytes, has_calls) = (mask & bytes != 0, mask & !bytes != 0);
         let (most_bytes, most_calls) = segment.quantum(mask, bytes, QUANTUM_NS);
         let keep = |left: i64, most: u64| match u64::try_from(left) {
@@ -245,7 +209,7 @@ fn reach(
     let (held_bytes, held_calls) = (entry.bytes, entry.calls);
     entry.bytes = if has_bytes { 0 } else { held_bytes };
     entry.calls = if has_calls { 0 } else { held_calls };
-    let give_back = |entry: &mut crate::state::Entry| {
+    let give_back = |entry: &mut Entry| {
         entry.bytes += if has_bytes { held_bytes } else { 0 };
         entry.calls += if has_calls { held_calls } else { 0 };
     };
@@ -373,6 +337,13 @@ pub(crate) fn release(segment: &Segment, own: &mut Own) {
         (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
         (entry.lease_bytes, entry.lease_calls) = (0, 0);
     }
+}
+
+/// Whether a limit in bytes is on a call.
+#[inline(always)]
+pub(crate) fn counts_bytes(segment: &Segment, _: &Own, call: CallId) -> bool {
+    let (_, mask, byte_buckets) = segment.mask(call);
+    mask & byte_buckets != 0
 }
 
 /// Gives back what was acquired for a call and not used by it.

@@ -1,7 +1,7 @@
 //! Pieces of a large call.
 
 use crate::amount::{Args, Len, len_of};
-use crate::state::Own;
+use crate::own::Own;
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::sync::bump;
 use core::sync::atomic::Ordering;

@@ -1,24 +1,23 @@
 //! The slow path: everything that is not a lease and a system call. Bytes that come
 //! in are in `inward.rs`, those that go out in `outward.rs`.
 
-use crate::amount::{self, Args};
+use crate::amount::Args;
 use crate::calls::{entry_of, first_entry};
 use crate::doors::mode;
 use crate::exec;
+use crate::extension;
 use crate::inward::{bytes_in, settle};
 use crate::kind;
 use crate::outward::bytes_out;
-use crate::pay::{self, Patience, Timeout};
+use crate::pay::{self, Patience};
 #[cfg(not(feature = "alone"))]
 use crate::resolve;
 use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
+use crate::steps::{count, counted};
 use crate::sys::{self, nr};
-use crate::wait::Wait;
 use bonsai_calls::{self as calls, CallId};
-use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Segment, Unshaped};
-use core::sync::atomic::Ordering;
 
 /// Entered from both doors; see [`mode`]. Returns the raw result of the call.
 ///
@@ -105,82 +104,18 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
         _ => {}
     }
     let (call, looked) = entry_of(first, args, own.entered & LOOK_AGAIN == 0);
+    if segment.is_special(call) {
+        if let Some(decide) = extension::get(segment) {
+            // SAFETY: the extension's own, for such calls.
+            return unsafe { decide(segment, own, args, site, call) };
+        }
+        segment.count_unshaped(Unshaped::NotExtended);
+    }
     match slots::facts(call) & (fact::IN | fact::OUT) {
         fact::IN => bytes_in(segment, own, call, args, site),
         fact::OUT => bytes_out(segment, own, call, args, site, looked),
         _ => counted(segment, own, call, args, site),
     }
-}
-
-/// A call that is limited by number only.
-fn counted(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site) -> isize {
-    let patience = patience(call, args);
-    if let Some(error) = denied(pay::acquire(segment, own, call, 0, 1, patience)) {
-        return error;
-    }
-    let result = make(args, site);
-    count(segment, own, call, args, result);
-    if result == sys::EAGAIN || result == sys::EINTR {
-        // Nothing was done: the caller will come again.
-        credit_call(segment, own, call);
-    }
-    if let (0.., Ok(fd)) = (result, usize::try_from(result))
-        && crate::calls::gives_descriptor(call)
-    {
-        kind::forget(fd);
-    }
-    result
-}
-
-/// A call that does nothing gives its unit back.
-#[inline(never)]
-pub(crate) fn credit_call(segment: &Segment, own: &mut Own, call: CallId) {
-    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
-        entry.calls += 1;
-    }
-    pay::give_back(segment, own, call, 0, 1);
-}
-
-/// The error that a wait which ended early gives the call.
-pub(crate) const fn denied(wait: Wait) -> Option<isize> {
-    match wait {
-        Wait::Due | Wait::Changed => None,
-        Wait::Interrupted => Some(sys::EINTR),
-        Wait::TimedOut => Some(sys::EAGAIN),
-    }
-}
-
-/// The time limit of the descriptor that a call may wait for.
-#[inline(never)]
-pub(crate) fn patience(call: CallId, args: &Args) -> Patience {
-    let facts = slots::facts(call);
-    if facts & fact::SENDS != 0 {
-        Patience::Socket(args.a[0], Timeout::Send)
-    } else if facts & fact::RECEIVES != 0 {
-        Patience::Socket(args.a[0], Timeout::Receive)
-    } else {
-        Patience::Endless
-    }
-}
-
-/// Counts a finished call and takes its bytes from the thread's lease.
-pub(crate) fn count(_segment: &Segment, own: &mut Own, call: CallId, args: &Args, result: isize) {
-    let bytes = amount::moved(call, args, result);
-    // SAFETY: set up with the state and never unmapped.
-    let page = unsafe { &*own.page };
-    let index = usize::from(call);
-    let (Some(count), Some(entry)) = (page.counts.get(index), own.entries.get_mut(index)) else {
-        return;
-    };
-    if own.crowd {
-        count.calls.fetch_add(1, Ordering::Relaxed);
-        count.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    } else {
-        bump(&count.calls, 1);
-        bump(&count.bytes, bytes as u64);
-    }
-    entry.calls -= 1;
-    entry.bytes -= i64::try_from(bytes).unwrap_or(0);
 }
 
 /// Waits for a call that somebody else makes, and counts it.

@@ -203,22 +203,25 @@ unsafe extern "C" {
 /// CLOCK_MONOTONIC, ns.
 #[inline(never)]
 #[cfg(feature = "alone")]
-pub(crate) fn now() -> u64 {
+pub(crate) extern "C" fn now() -> u64 {
     // Where the vDSO's clock is, only libc knows.
     now_early()
 }
 
 /// CLOCK_MONOTONIC, ns.
 #[inline(never)]
-#[cfg(not(feature = "alone"))]
+#[cfg(not(any(feature = "alone", feature = "extension")))]
 #[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
-pub(crate) fn now() -> u64 {
+pub(crate) extern "C" fn now() -> u64 {
     let mut now = [0_i64; 2];
     clock_gettime(1, &mut now);
     (now[0] as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(now[1] as u64)
 }
+
+#[cfg(feature = "extension")]
+pub(crate) use crate::clock::now;
 
 /// The same from the kernel itself: at start-up, the vDSO and libc's way to it would
 /// be three pages more to touch.

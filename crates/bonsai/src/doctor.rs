@@ -1,9 +1,10 @@
 //! `bonsai doctor`: what can and cannot be shaped, here or of a program, and why.
 
+pub(crate) mod coverage;
 mod program;
 
 use bonsai_host::sys::{Capability, State, capabilities};
-use bonsai_ledger::{Reason, coverage};
+use bonsai_ledger::{Reason, coverage as bits};
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
@@ -37,6 +38,8 @@ struct Machine {
     library_error: Option<String>,
     trial: Trial,
     capabilities: Vec<CapabilityView>,
+    /// What of which program is limited.
+    coverage: Vec<coverage::Cell>,
 }
 
 /// What happened when a program was run under the library.
@@ -109,11 +112,13 @@ fn look_at_machine() -> Machine {
         Ok(path) => (Some(path.display().to_string()), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
+    let found = capabilities();
     Machine {
         trial: try_out(),
         library,
         library_error,
-        capabilities: capabilities().into_iter().map(capability).collect(),
+        coverage: coverage::cells(&found),
+        capabilities: found.into_iter().map(capability).collect(),
     }
 }
 
@@ -142,11 +147,11 @@ fn try_out() -> Trial {
     };
     let attached = table
         .into_iter()
-        .find(|entry| entry.coverage & coverage::ATTACHED != 0);
+        .find(|entry| entry.coverage & bits::ATTACHED != 0);
     let Some(entry) = attached else {
         return nothing("the library was not loaded, or could not open the ledger".to_owned());
     };
-    let patched = entry.coverage & coverage::PATCHED != 0;
+    let patched = entry.coverage & bits::PATCHED != 0;
     Trial {
         program: TRIED,
         covered: Some(if patched {
@@ -204,11 +209,11 @@ fn machine_text(machine: &Machine, paint: Paint) -> String {
         }
         None => "Nothing can be shaped here.",
     };
-    let limits = "Set-user-ID programs and programs for other architectures cannot be entered; \
-                  `bonsai doctor PROGRAM` tells.";
     format!(
-        "{}\n{}{limits}\n",
+        "{}\n{}\n{}\n{}",
         paint.ink(Ink::Bold, title),
-        finish(&rows)
+        finish(&rows),
+        coverage::text(&machine.coverage),
+        coverage::legend(),
     )
 }

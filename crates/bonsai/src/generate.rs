@@ -39,6 +39,8 @@ pub(crate) fn run(args: &Gen) -> anyhow::Result<u8> {
         reference::page(&command).as_bytes(),
     )?;
     write(folder, "docs/reference/calls.md", calls::page().as_bytes())?;
+    let coverage = crate::doctor::coverage::page();
+    write(folder, "docs/reference/coverage.md", coverage.as_bytes())?;
     Ok(0)
 }
 

@@ -13,6 +13,17 @@ pub(crate) const FILE: &str = "libbonsai_preload.so";
 /// library.
 const ENGINE: &str = "libbonsai_engine.so";
 
+/// The file name of the extension, which stands beside the library.
+const EXTENSION: &str = "libbonsai_extension.so";
+
+/// The extension that belongs to a library, if it is installed and is one.
+pub(crate) fn extension_of(library: &Path) -> Option<PathBuf> {
+    let path = library.with_file_name(EXTENSION);
+    bonsai_supervisor::Engine::read(&path)
+        .is_ok()
+        .then_some(path)
+}
+
 /// The name of the link to it in a service's folder.
 pub(crate) const ENGINE_LINK: &str = "engine.so";
 

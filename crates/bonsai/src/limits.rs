@@ -6,7 +6,7 @@ mod file;
 
 use bonsai_calls::symbols::SYMBOLS;
 use bonsai_calls::{CALLS, Class, Fd, Selection, names, select};
-use bonsai_ledger::{BUCKETS, MAX_TICKETS};
+use bonsai_ledger::{BUCKETS, MAX_TICKETS, Scope};
 use bonsai_units::{LimitSpec, Rate, Setting, Unit};
 
 use crate::refusal::Refusal;
@@ -21,6 +21,10 @@ pub(crate) struct Limit {
     pub(crate) name: String,
     /// What the name stands for.
     pub(crate) selection: Selection,
+    /// Whether each stream has a bucket of its own.
+    pub(crate) per_stream: bool,
+    /// The descriptors that it is for.
+    pub(crate) scope: Scope,
     /// What it is to be set to.
     pub(crate) setting: Setting,
 }
@@ -84,12 +88,24 @@ fn hint(name: &str) -> String {
     })
 }
 
+/// The calls that a limit of that name is on, whatever narrows it down.
+pub(crate) fn calls_of(name: &str) -> Option<Selection> {
+    let (calls, _) = name.split_once('@').unwrap_or((name, ""));
+    select(calls.strip_suffix("/stream").unwrap_or(calls))
+}
+
 impl Limit {
     /// Gives the words of a limit their meaning.
     pub(crate) fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
         let LimitSpec { name, setting } = spec;
-        let Some(selection) = select(&name) else {
-            return Err(LimitProblem::UnknownName { name });
+        let (calls, per_stream) = match name.strip_suffix("/stream") {
+            Some(calls) => (calls, true),
+            None => (name.as_str(), false),
+        };
+        let Some(selection) = select(calls) else {
+            return Err(LimitProblem::UnknownName {
+                name: calls.to_owned(),
+            });
         };
         if let Setting::Rate { rate, .. } = setting
             && rate.unit() == Unit::Bytes
@@ -100,6 +116,8 @@ impl Limit {
         Ok(Self {
             name,
             selection,
+            per_stream,
+            scope: Scope::default(),
             setting,
         })
     }

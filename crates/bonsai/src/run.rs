@@ -165,6 +165,9 @@ impl Plan {
             let (loader, file) = (self.program.loader(), self.program.file());
             sites::store(&ledger, loader, file, runtime);
         }
+        if let Some(extension) = library::extension_of(&self.library) {
+            ledger.set_extension(&extension)?;
+        }
         let set: Vec<Limit> = self
             .limits
             .iter()

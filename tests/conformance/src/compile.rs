@@ -104,6 +104,8 @@ impl Compiler {
                 "-Wextra",
                 "-fno-builtin",
             ])
+            // Nobody knows a program without one, so that its own instructions stay unseen.
+            .arg("-Wl,--build-id=none")
             // Distributions that fortify by default would have us call other symbols.
             .args(["-U_FORTIFY_SOURCE", "-pthread", "-o"])
             .arg(&program)

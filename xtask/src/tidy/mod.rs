@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
+mod claim;
 mod layers;
 mod links;
 mod mask;
@@ -91,6 +92,7 @@ fn check(tree: &Tree, metadata: &Metadata) -> Vec<Finding> {
     findings.extend(text::check(tree));
     findings.extend(links::check(tree));
     findings.extend(specification::check(tree));
+    findings.extend(claim::check(tree));
     findings.sort();
     findings.dedup();
     findings

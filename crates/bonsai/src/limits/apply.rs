@@ -1,11 +1,10 @@
 //! Putting limits into force.
 
-use bonsai_calls::select;
-use bonsai_ledger::{Ledger, LedgerError};
+use bonsai_ledger::{Ledger, LedgerError, Wanted};
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
-use super::{Limit, LimitProblem, check_counts, unit_of, written};
+use super::{Limit, LimitProblem, calls_of, check_counts, unit_of, written};
 use crate::refusal::Refusal;
 
 /// What a change of one limit did; part of what `bonsai set --json` prints.
@@ -57,12 +56,19 @@ fn set(editor: &mut bonsai_ledger::Editor<'_>, limit: &Limit) -> anyhow::Result<
     };
     let burst = burst.unwrap_or_default().units(rate)?;
     let bytes = rate.unit() == Unit::Bytes;
-    editor
-        .set(&limit.name, limit.selection, bytes, rate.milli(), burst)
-        .map_err(|error| match error {
-            LedgerError::Limit(text) => Refusal::input(text),
-            error => error.into(),
-        })
+    let wanted = Wanted {
+        name: &limit.name,
+        selection: limit.selection,
+        bytes,
+        rate_milli: rate.milli(),
+        burst,
+        per_stream: limit.per_stream,
+        scope: limit.scope,
+    };
+    editor.put(&wanted).map_err(|error| match error {
+        LedgerError::Limit(text) => Refusal::input(text),
+        error => error.into(),
+    })
 }
 
 /// Checks the limits that would be in force after a change.
@@ -79,7 +85,7 @@ fn check_result(before: &[bonsai_ledger::Limit], limits: &[Limit]) -> Result<(),
     let kept = before
         .iter()
         .filter(|old| !replaced(old))
-        .filter_map(|old| Some((select(&old.name)?, unit_of(old))));
+        .filter_map(|old| Some((calls_of(&old.name)?, unit_of(old))));
     let new = limits.iter().filter_map(|limit| match limit.setting {
         Setting::Rate { rate, .. } => Some((limit.selection, rate.unit())),
         Setting::Unlimited => None,

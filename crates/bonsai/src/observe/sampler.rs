@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bonsai_calls::{CALLS, Call, Selection, select};
+use bonsai_calls::{CALLS, Call, Selection};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{CallTotals, Ledger, LedgerError, Limit};
 use bonsai_units::{Rate, Unit};
@@ -206,7 +206,7 @@ fn limit_view(
     before: Option<&[CallTotals]>,
     interval: Option<Duration>,
 ) -> LimitView {
-    let selection = select(&limit.name);
+    let selection = crate::limits::calls_of(&limit.name);
     let unit = unit_of(limit);
     let applies = |call: &Call| applies(selection, unit, call);
     let units = |totals: &[CallTotals]| -> u64 {
@@ -287,6 +287,8 @@ mod tests {
             burst: 10,
             bucket: 0,
             level: 0,
+            per_stream: false,
+            scope: bonsai_ledger::Scope::default(),
         }
     }
 

@@ -54,14 +54,15 @@ struct Found {
 enum Kind {
     /// As glibc and musl do.
     Libc,
-    /// In any way.
+    /// In any way, and only worth entering if one of them is known.
     Other,
+    /// In any way.
+    Program,
 }
 
-/// Stores the sites of the C library and of the loader itself, and of the libraries
-/// that `program` (a file with machine code) needs. Where they cannot be found, the
-/// processes enter by exported symbols and say so. The program's own instructions are
-/// left alone: what it makes with them it makes past every library, on purpose.
+/// Stores the sites of the C library and of the loader itself, of `program` (a file with
+/// machine code) and of the libraries that it needs. Where they cannot be found, the
+/// processes enter by exported symbols and say so.
 pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
     let Ok(libc) = find_libc(loader) else { return };
     let first = BTreeSet::from([libc.libc, libc.loader]);
@@ -74,7 +75,9 @@ pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
         !is_left_alone(name.as_encoded_bytes()) && seen.insert(path.clone())
     });
     let first = first.iter().map(|path| (path.clone(), Kind::Libc));
-    for (library, kind) in first.chain(others.map(|path| (path, Kind::Other))) {
+    let others = others.map(|path| (path, Kind::Other));
+    let program = program.map(|path| (path.to_owned(), Kind::Program));
+    for (library, kind) in first.chain(program).chain(others) {
         let Some(found) = known_or_looked_up(&library, kind, &folder) else {
             continue;
         };
@@ -126,11 +129,11 @@ fn keep(found: &Found, path: &Path) -> std::io::Result<()> {
 fn look_up(library: &Path, kind: Kind) -> Option<Found> {
     let found = match kind {
         Kind::Libc => libc_sites(library),
-        Kind::Other => moved_sites(library),
+        Kind::Other | Kind::Program => moved_sites(library),
     };
     let mut found = found.ok()?;
     let wanted = |site: &Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
-    if !is_worth_entering(&found.sites) {
+    if matches!(kind, Kind::Other) && !is_worth_entering(&found.sites) {
         found.sites.clear();
     }
     let packed = found.sites.iter().filter(|site| wanted(site)).map(|site| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bonsai_calls::{CALLS, Call, CallId, select};
+use bonsai_calls::{CALLS, Call, CallId};
 use bonsai_host::pressure::{self, Resource};
 use bonsai_host::threads::{self, Doing, Thread, delay_accounting};
 use bonsai_ledger::sync::Ordering;
@@ -250,7 +250,11 @@ impl Watch<'_> {
     fn limits(&self) -> Vec<Blamed> {
         let limits = self.ledger.limits(monotonic_ns()).into_iter();
         let blamed = limits.map(|limit| {
-            let (unit, rate, selection) = (unit_of(&limit), rate_of(&limit), select(&limit.name));
+            let (unit, rate, selection) = (
+                unit_of(&limit),
+                rate_of(&limit),
+                crate::limits::calls_of(&limit.name),
+            );
             let on = |(_, call): &(u8, &Call)| applies(selection, unit, call);
             Blamed {
                 bucket: limit.bucket,

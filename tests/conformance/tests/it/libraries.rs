@@ -199,3 +199,29 @@ fn calls_that_stay_unseen_are_said() {
         "{finished:?}"
     );
 }
+
+/// A program with instructions of its own, which `bonsai run` has looked through.
+#[test]
+fn a_programs_own_instructions_are_entered() {
+    let test = "a_programs_own_instructions_are_entered";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let sources = ["transparency/own.c"];
+    let made = compiler.make(test, &sources, &["-Wl,--build-id=sha1"]);
+    let probe = Probe::of(made.unwrap_or_else(|error| panic!("{error}")), &[]);
+    let [patched, symbols] =
+        <[Seen; 2]>::try_from(probe.prints(&[], &["196608 bytes, then -9"])).expect("two doors");
+    let said = patched.finished.stdout.len() as u64;
+    assert_eq!(
+        patched.counters.of("write.other"),
+        (192 + 2, 192 * 1024 + said)
+    );
+    assert_eq!(
+        symbols.counters.of("write.other").0,
+        0,
+        "without patching nobody sees them"
+    );
+    let limited = probe.through(DOORS[0], &["write=480kB/s:burst=4kB"]);
+    limited.assert_shaped(192 * 1024, 480_000, 4000);
+}

@@ -2,6 +2,7 @@
 
 mod calls;
 mod coverage;
+mod covered;
 mod fixture;
 mod go;
 mod libraries;

@@ -1,0 +1,176 @@
+//! Buckets of streams: a limit that is per stream has one for each.
+//!
+//! # Definitions
+//! A stream is what one descriptor refers to; its *identity* is a number that no other
+//! one has at the same time (the inode of a socket). Under each limit that is per
+//! stream it has a [`StreamLine`], found by a hash of identity and limit. All of them
+//! share the curve of the limit, so that a change of its rate reaches each at once, and
+//! only count for themselves how far they are on it.
+//!
+//! ```text
+//!  free (key 0) ──> given out (key 1) ──> of a stream ──idle until full──> may be given
+//!                        ^                                                 to another
+//!                        └─────────────────────────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//! 1. A line that has been idle until its bucket was full tells nothing any more: a new
+//!    one would be the same. Such lines are given to others; nothing else is.
+//! 2. Nobody waits for anybody. Two processes that look for the same stream at the same
+//!    instant may get two lines for it.
+//!
+//! # Limits
+//! [`PROBES`] lines are looked at for a stream; where all of them are in use by others,
+//! it gets none. A thread that found its line just before that is given to another
+//! stream draws one call's units there. A process killed while it gives out a line
+//! takes that with it.
+
+use crate::layout::{STREAMS, Segment, StreamLine};
+use crate::sync::Ordering;
+use crate::take::Tickets;
+
+/// Lines looked at for a stream.
+pub const PROBES: usize = 16;
+
+const FREE: u64 = 0;
+const GIVEN_OUT: u64 = 1;
+
+/// The key of a stream under the limit of a bucket.
+fn key(identity: u64, bucket: u8) -> u64 {
+    (identity << 6 | u64::from(bucket & 63)) | 1 << 63
+}
+
+/// Where the search for a key starts.
+fn start(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+}
+
+impl StreamLine {
+    /// The bucket of the limit that it is under; `None` where it is free.
+    #[must_use]
+    pub fn bucket(&self) -> Option<usize> {
+        let key = self.key.load(Ordering::Acquire);
+        (key >> 63 != 0).then_some((key & 63) as usize)
+    }
+
+    /// Its stream.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        (self.key.load(Ordering::Acquire) & !(1 << 63)) >> 6
+    }
+
+    /// Counts what went through, and what was waited for.
+    pub fn note(&self, units: u64, waited_ns: u64) {
+        self.used.fetch_add(units, Ordering::Relaxed);
+        if waited_ns > 0 {
+            self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Segment {
+    /// The line of a stream under the limit of `bucket` at `now`, made if need be: its
+    /// index. `populate` brings the page of a line in and says whether that went well.
+    /// `None` where there is no room.
+    pub fn stream(
+        &self,
+        identity: u64,
+        bucket: u8,
+        (pid, fd): (u32, u32),
+        now: u64,
+        mut populate: impl FnMut(&StreamLine) -> bool,
+    ) -> Option<usize> {
+        let key = key(identity, bucket);
+        let lines = (0..PROBES).map(|i| (start(key).wrapping_add(i)) % STREAMS);
+        let mut page = None;
+        let mut unused = None;
+        for i in lines {
+            let line = &self.streams[i];
+            if page.replace(i / 64) != Some(i / 64) && !populate(line) {
+                continue;
+            }
+            let seen = line.key.load(Ordering::Acquire);
+            if seen == key {
+                return Some(i);
+            }
+            if unused.is_none() && (seen == FREE || self.is_idle(line, now)) {
+                unused = Some((i, seen));
+            }
+        }
+        let (i, seen) = unused?;
+        let line = &self.streams[i];
+        line.key
+            .compare_exchange(seen, GIVEN_OUT, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        let (generation, floor) = self.stream_floor(usize::from(bucket), now);
+        line.issued.store(floor, Ordering::Relaxed);
+        line.generation.store(generation, Ordering::Relaxed);
+        line.pid.store(pid, Ordering::Relaxed);
+        line.fd.store(fd, Ordering::Relaxed);
+        line.used.store(0, Ordering::Relaxed);
+        line.waited_ns.store(0, Ordering::Relaxed);
+        line.key.store(key, Ordering::Release);
+        Some(i)
+    }
+
+    /// Whether a line is still the one of a stream under a limit.
+    #[must_use]
+    pub fn is_stream(&self, index: usize, identity: u64, bucket: u8) -> bool {
+        let line = self.streams.get(index);
+        line.is_some_and(|l| l.key.load(Ordering::Acquire) == key(identity, bucket))
+    }
+
+    fn stream_floor(&self, bucket: usize, now: u64) -> (u32, u64) {
+        let generation = self.lines[bucket].generation();
+        (generation, self.curve(bucket).0.floor(now))
+    }
+
+    /// Whether the bucket of a line is full: it has been idle.
+    fn is_idle(&self, line: &StreamLine, now: u64) -> bool {
+        let Some(bucket) = line.bucket() else {
+            return false;
+        };
+        let (generation, _) = self.stream_floor(bucket, now);
+        let (curve, _) = self.curve(bucket);
+        line.generation.load(Ordering::Relaxed) != generation
+            || curve.level(line.issued.load(Ordering::Relaxed), now)
+                >= i64::try_from(curve.burst).unwrap_or(i64::MAX)
+    }
+
+    /// Takes a ticket for `units` on the line of a stream, beside those in `taken`.
+    /// False where there are too many.
+    pub fn take_stream(
+        &self,
+        taken: &mut Tickets,
+        (index, bucket): (usize, u8),
+        is_bytes: bool,
+        units: u64,
+        now: u64,
+    ) -> bool {
+        let line = &self.streams[index];
+        let i = usize::from(bucket);
+        let (generation, floor) = self.stream_floor(i, now);
+        if line.generation.load(Ordering::Relaxed) != generation {
+            // Of another limit's time: as if it were new.
+            line.issued.store(floor, Ordering::Relaxed);
+            line.generation.store(generation, Ordering::Relaxed);
+        }
+        let (curve, _) = self.curve(i);
+        let position = crate::take::advance(&line.issued, &curve, units, now);
+        #[expect(clippy::cast_possible_truncation, reason = "there are 8192")]
+        taken.push(position, generation, (bucket, is_bytes), index as u16 + 1)
+    }
+
+    /// Gives back to the line of a stream what a call did not use.
+    pub fn refund_stream(&self, index: usize, units: u64) {
+        if let Some(line) = self.streams.get(index) {
+            line.issued.fetch_sub(units, Ordering::Relaxed);
+        }
+    }
+
+    /// Streams with a bucket of their own now.
+    #[cfg(feature = "std")]
+    pub fn stream_lines(&self) -> impl Iterator<Item = &StreamLine> {
+        self.streams.iter().filter(|line| line.bucket().is_some())
+    }
+}

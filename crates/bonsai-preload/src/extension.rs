@@ -1,0 +1,56 @@
+//! The extension: what few services need, in a file of its own
+//! (`libbonsai_extension.so`) that is mapped into the processes of those. It decides on
+//! the calls that are marked in the ledger (`Config::special`): for limits on some
+//! descriptors or on each, on groups, on event loops and on rings.
+//!
+//! It is the same code as here, compiled once more with the feature `extension`, where
+//! [`crate::pay`] and [`crate::slow`] are others (`src/extension/`). It has no state of a
+//! thread, no door and no libc of its own.
+
+use crate::amount::Args;
+use crate::facts::Site;
+use crate::kind::KINDS;
+use crate::own::Own;
+use bonsai_calls::CallId;
+use bonsai_ledger::Segment;
+use core::sync::atomic::{AtomicBool, AtomicU8};
+
+#[cfg(feature = "extension")]
+mod begin;
+#[cfg(feature = "extension")]
+mod decide;
+#[cfg(not(feature = "extension"))]
+mod map;
+#[cfg(not(feature = "extension"))]
+pub(crate) use map::get;
+
+/// Makes a call as it came.
+pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
+
+/// CLOCK_MONOTONIC, ns.
+pub(crate) type Now = extern "C" fn() -> u64;
+
+/// As much is mapped of its file, and of what is behind that, where its data belongs.
+pub(crate) const LENGTH: usize = 16 << 20;
+
+/// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
+/// is, and only to be read and run: it puts its data where it belongs, and says how it is
+/// asked. It is told what is here: the kinds of descriptors, and whether there is a
+/// seccomp filter.
+pub(crate) type Begin = unsafe extern "C" fn(
+    at: usize,
+    fd: isize,
+    kinds: *const [AtomicU8; KINDS],
+    guarded: *const AtomicBool,
+    make: Make,
+    now: Now,
+) -> Decide;
+
+/// Decides on a call of the table, and makes it.
+pub(crate) type Decide = unsafe extern "C" fn(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    call: CallId,
+) -> isize;

@@ -1,0 +1,71 @@
+//! Mapping the extension, once per process.
+
+use super::{Begin, Decide, LENGTH};
+use crate::amount::Args;
+use crate::facts::Site;
+use crate::state::GUARDED;
+use crate::sys::{self, call, nr, place};
+use bonsai_ledger::Segment;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// Not asked for yet.
+const NONE: usize = 0;
+/// Being mapped, or it cannot be.
+const GONE: usize = 1;
+
+/// The word of an ELF header that says where to begin (System V ABI, chapter 4).
+const E_ENTRY: usize = 3;
+
+#[unsafe(link_section = ".bss.bonsai_early")]
+static DECIDE: AtomicUsize = AtomicUsize::new(NONE);
+
+/// The extension, mapped if need be.
+#[cold]
+#[inline(never)]
+pub(crate) fn get(segment: &Segment) -> Option<Decide> {
+    let first = DECIDE.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
+    let at = match first {
+        Ok(_) => {
+            let at = map(segment);
+            DECIDE.store(at, Ordering::Release);
+            at
+        }
+        Err(at) => at,
+    };
+    if at == GONE {
+        return None;
+    }
+    // SAFETY: what `Begin` has answered.
+    Some(unsafe { core::mem::transmute::<usize, Decide>(at) })
+}
+
+extern "C" fn make(args: &Args, site: &Site) -> isize {
+    crate::slow::make(args, site)
+}
+
+fn map(segment: &Segment) -> usize {
+    let kinds = place!("BONSAI_KINDS") as *const _;
+    // SAFETY: a C string; a mapping of our own. Whoever has made the ledger has looked
+    // into the file.
+    unsafe {
+        // O_RDONLY | O_CLOEXEC
+        let fd = call!(nr::OPEN, segment.header.extension.as_ptr(), 0o2_000_000, 0);
+        // PROT_READ | PROT_EXEC, MAP_PRIVATE
+        let at = call!(nr::MMAP, 0, LENGTH, 5, 2, fd, 0);
+        if at < 0 {
+            return GONE;
+        }
+        let entry = *(at as *const usize).add(E_ENTRY);
+        let begin = core::mem::transmute::<usize, Begin>(at.cast_unsigned() + entry);
+        let decide = begin(
+            at.cast_unsigned(),
+            fd,
+            kinds,
+            &raw const GUARDED,
+            make,
+            sys::now,
+        );
+        call!(nr::CLOSE, fd);
+        decide as usize
+    }
+}

@@ -1,0 +1,3 @@
+//! There are no slots here.
+
+pub(crate) use crate::facts::*;
