@@ -183,6 +183,7 @@ pub(crate) mod nr {
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const FACCESSAT: usize = 269;
     pub(crate) const EXECVEAT: usize = 322;
+    pub(crate) const CLONE3: usize = 435;
     pub(crate) const FACCESSAT2: usize = 439;
     pub(crate) const FUTEX_WAITV: usize = 449;
 }

@@ -55,8 +55,12 @@ fn build(kind: &str) -> Result<PathBuf, String> {
         let headers = ["/usr/include", "/usr/include/x86_64-linux-gnu"];
         let headers = headers.iter().flat_map(|folder| ["-idirafter", folder]);
         let all: Vec<&str> = ["-Wl,--build-id=sha1"].into_iter().chain(headers).collect();
-        by.make(&name, &["covered/covered.c"], &[all.as_slice(), options].concat())
-            .map_err(|error| error.to_string())
+        by.make(
+            &name,
+            &["covered/covered.c"],
+            &[all.as_slice(), options].concat(),
+        )
+        .map_err(|error| error.to_string())
     };
     match kind {
         "glibc" => make("gcc", &["-DDLOPEN"]),
