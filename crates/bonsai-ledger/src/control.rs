@@ -35,6 +35,20 @@ pub struct Limit {
     pub per_stream: bool,
     /// The descriptors that it is for.
     pub scope: Scope,
+    /// What went through under it: `None` for a limit on all of its calls, which is what
+    /// these did.
+    pub used: Option<Used>,
+}
+
+/// What went through under a limit on some descriptors, or per stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Units.
+    pub units: u64,
+    /// Waits imposed.
+    pub waits: u64,
+    /// Their sum, ns.
+    pub waited_ns: u64,
 }
 
 /// A limit as it is to be.
@@ -112,6 +126,7 @@ impl Ledger {
             let used = config.used();
             let bytes = config.byte_buckets.load(Ordering::Relaxed);
             let per_stream = config.per_stream.load(Ordering::Relaxed);
+            let narrowed = config.narrowed();
             (0..BUCKETS)
                 .filter(|i| used & (1 << i) != 0)
                 .map(|i| {
@@ -130,11 +145,22 @@ impl Ledger {
                         ),
                         per_stream: per_stream & (1 << i) != 0,
                         scope: self.labels[i].scope(),
+                        used: (narrowed & (1 << i) != 0).then(|| self.used(i)),
                     }
                 })
                 .collect()
         })
         .1
+    }
+
+    fn used(&self, bucket: usize) -> Used {
+        let line = &self.lines[bucket];
+        let [waited_ns, waits] = &line.waited;
+        Used {
+            units: line.used.load(Ordering::Relaxed),
+            waits: waits.load(Ordering::Relaxed),
+            waited_ns: waited_ns.load(Ordering::Relaxed),
+        }
     }
 
     /// Stores where the system calls of a library are: its build-id, and its
@@ -260,6 +286,10 @@ impl Editor<'_> {
             split.leases,
         );
         ledger.labels[i].set_scope(wanted.scope);
+        let line = &ledger.lines[i];
+        for word in [&line.used, &line.waited[0], &line.waited[1]] {
+            word.store(0, Ordering::Relaxed);
+        }
         let set_bit = |word: &crate::sync::AtomicU64, set: bool| {
             let others = word.load(Ordering::Relaxed) & !(1 << i);
             word.store(others | u64::from(set) << i, Ordering::Relaxed);
@@ -294,7 +324,9 @@ impl Editor<'_> {
             let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
                 .iter()
                 .chain(&[Class::Connect, Class::Dup, Class::Pipe])
-                .any(|class| call.classes.contains(*class));
+                .any(|class| call.classes.contains(*class))
+                // A socket's port is known from then on.
+                || call.name == "bind";
             let polls = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
             let moves = loops && call.classes.contains(Class::Net);
             if narrowed(i) || moves || any && comes_or_goes || loops && (polls || comes_or_goes) {

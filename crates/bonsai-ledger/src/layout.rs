@@ -194,6 +194,8 @@ pub enum Unshaped {
     NotExtended,
     /// There was no room for the bucket of its stream.
     NoStream,
+    /// The path of its descriptor could not be found out.
+    NoPath,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the
@@ -209,6 +211,11 @@ pub struct BucketLine {
     /// when its rate drops so far that waiting in the old order means nothing.
     pub generation: AtomicU32,
     pub(crate) _pad: AtomicU32,
+    /// Units that went through under a limit on some descriptors, or per stream; not
+    /// counted for others.
+    pub used: AtomicU64,
+    /// Waits imposed by such a limit, ns, and how many.
+    pub waited: [AtomicU64; 2],
 }
 
 /// The name of a limit, and the descriptors that it is for.

@@ -109,6 +109,16 @@ impl BucketLine {
             .fetch_sub(units, Ordering::Relaxed);
     }
 
+    /// Counts what went through under a limit on some descriptors, or per stream, and
+    /// what was waited for.
+    pub fn note(&self, units: u64, waited_ns: u64) {
+        self.used.fetch_add(units, Ordering::Relaxed);
+        if waited_ns > 0 {
+            self.waited[0].fetch_add(waited_ns, Ordering::Relaxed);
+            self.waited[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Raises an idle bucket to its floor, as a change of its curve requires.
     pub fn raise(&self, curve: &Curve, now: u64) {
         self.take(self.generation(), curve, 0, now);

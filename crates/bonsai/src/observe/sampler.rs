@@ -289,6 +289,7 @@ mod tests {
             level: 0,
             per_stream: false,
             scope: bonsai_ledger::Scope::default(),
+            used: None,
         }
     }
 
