@@ -1,6 +1,6 @@
 //! Changing the limits of a running service.
 
-use crate::layout::{BUCKETS, SITE_LIBS, SITES};
+use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
@@ -69,9 +69,6 @@ pub struct Wanted<'a> {
     /// The descriptors that it is for.
     pub scope: Scope,
 }
-
-/// The longest name of a limit, bytes.
-pub const LIMIT_NAME: usize = 160;
 
 /// A change of limits in preparation. Dropping it changes nothing.
 #[derive(Debug)]

@@ -48,6 +48,9 @@ pub const SITE_LIBS: usize = scaled(8, 1, 1);
 /// Shards of the delay histograms.
 pub const SHARDS: usize = scaled(2, 2, 1);
 
+/// The longest name of a limit, bytes.
+pub const LIMIT_NAME: usize = 160;
+
 /// Words for a path.
 pub const PATH: usize = scaled(64, 1, 1);
 
@@ -224,7 +227,7 @@ pub struct BucketLine {
 pub struct Label {
     /// The limit as it was written, without its rate: the name of a call or class, and
     /// what narrows it down. UTF-8, padded with zeros.
-    pub name: [AtomicU64; 20],
+    pub name: [AtomicU64; LIMIT_NAME / 8],
     /// The same for machines; see [`crate::Scope`].
     pub scope: [AtomicU64; 4],
 }

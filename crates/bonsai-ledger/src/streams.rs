@@ -161,6 +161,19 @@ impl Segment {
         taken.push(position, generation, (bucket, is_bytes), index as u16 + 1)
     }
 
+    /// Takes `units` on the line of a stream if they may go at `now`, and nothing
+    /// otherwise.
+    #[must_use]
+    pub fn take_stream_due(&self, (index, bucket): (usize, u8), units: u64, now: u64) -> bool {
+        let bucket = usize::from(bucket);
+        let (Some(line), Some(limit)) = (self.streams.get(index), self.lines.get(bucket)) else {
+            return false;
+        };
+        let (curve, _) = self.curve(bucket);
+        line.generation.load(Ordering::Relaxed) == limit.generation()
+            && crate::take::advance_due(&line.issued, &curve, units, now)
+    }
+
     /// Gives back to the line of a stream what a call did not use.
     pub fn refund_stream(&self, index: usize, units: u64) {
         if let Some(line) = self.streams.get(index) {
