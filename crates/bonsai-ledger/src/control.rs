@@ -5,7 +5,7 @@ use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, Class, Selection};
+use bonsai_calls::{CALLS, CallId, Class, Selection, about};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -299,8 +299,9 @@ impl Editor<'_> {
         } else {
             &config.masks
         };
-        for (mask, call) in masks.iter().zip(CALLS) {
-            if selection.contains(call) && (!bytes || call.moves_bytes()) {
+        for ((mask, call), id) in masks.iter().zip(CALLS).zip(0..) {
+            let fits = !narrowed || is_about(wanted, id);
+            if fits && selection.contains(call) && (!bytes || call.moves_bytes()) {
                 mask.store(mask.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
             }
         }
@@ -364,6 +365,16 @@ impl Editor<'_> {
         wake(self.ledger);
         next
     }
+}
+
+/// Whether a call has what a limit on some descriptors, or per stream, looks at.
+fn is_about(wanted: &Wanted<'_>, call: CallId) -> bool {
+    let Scope { device, path, .. } = wanted.scope;
+    let streams = !wanted.per_stream
+        || CALLS[usize::from(call)].moves_bytes() && about::ends(call).one() != about::NO_ARG;
+    let sockets = !wanted.scope.is_of_sockets() || about::takes_sockets(call);
+    let files = device.is_none() && path.is_none() || about::takes_files(call);
+    streams && sockets && files
 }
 
 /// Wakes every thread of the service that sleeps in a wait.
