@@ -51,6 +51,23 @@ pub struct Used {
     pub waited_ns: u64,
 }
 
+/// One stream under a limit per stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its number: of a socket or a pipe, its inode.
+    pub identity: u64,
+    /// The process that used it first.
+    pub pid: u32,
+    /// Its descriptor there.
+    pub fd: u32,
+    /// Units that went through.
+    pub used: u64,
+    /// Waits imposed, ns.
+    pub waited_ns: u64,
+    /// Units that could go at once; negative while calls wait.
+    pub level: i64,
+}
+
 /// A limit as it is to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
@@ -142,7 +159,8 @@ impl Ledger {
                         ),
                         per_stream: per_stream & (1 << i) != 0,
                         scope: self.labels[i].scope(),
-                        used: (narrowed & (1 << i) != 0).then(|| self.used(i)),
+                        used: (narrowed & (1 << i) != 0)
+                            .then(|| self.used(i, per_stream & (1 << i) != 0)),
                     }
                 })
                 .collect()
@@ -150,14 +168,39 @@ impl Ledger {
         .1
     }
 
-    fn used(&self, bucket: usize) -> Used {
+    /// What went through under a limit on some descriptors, and per stream.
+    fn used(&self, bucket: usize, per_stream: bool) -> Used {
         let line = &self.lines[bucket];
         let [waited_ns, waits] = &line.waited;
-        Used {
+        let mut used = Used {
             units: line.used.load(Ordering::Relaxed),
             waits: waits.load(Ordering::Relaxed),
             waited_ns: waited_ns.load(Ordering::Relaxed),
+        };
+        if per_stream {
+            for stream in self.stream_lines(bucket) {
+                let units = stream.used.load(Ordering::Relaxed);
+                used.units = used.units.wrapping_add(units);
+                used.waited_ns += stream.waited_ns.load(Ordering::Relaxed);
+            }
         }
+        used
+    }
+
+    /// The streams that have a bucket of their own under the limit of `bucket` at `now`.
+    #[must_use]
+    pub fn streams(&self, bucket: usize, now: u64) -> Vec<Stream> {
+        let (_, (curve, _)) = self.with_config(|config| config.curves[bucket].load());
+        let lines = self.stream_lines(bucket);
+        let streams = lines.map(|line| Stream {
+            identity: line.identity(),
+            pid: line.pid.load(Ordering::Relaxed),
+            fd: line.fd.load(Ordering::Relaxed),
+            used: line.used.load(Ordering::Relaxed),
+            waited_ns: line.waited_ns.load(Ordering::Relaxed),
+            level: curve.level(line.issued.load(Ordering::Relaxed), now),
+        });
+        streams.collect()
     }
 
     /// Stores where the system calls of a library are: its build-id, and its

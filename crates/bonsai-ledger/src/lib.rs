@@ -62,7 +62,7 @@ mod threads;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
-pub use control::{Editor, Limit, Used, Wanted};
+pub use control::{Editor, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]

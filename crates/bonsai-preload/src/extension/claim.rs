@@ -39,8 +39,23 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Of a call as it stands in the registers.
-    pub(crate) fn of(segment: &Segment, call: CallId, args: &Args, pages: &mut Pages) -> Self {
+    /// Of no call.
+    pub(crate) const fn none(args: Args) -> Self {
+        Self {
+            epoch: 0,
+            mask: 0,
+            scoped: 0,
+            byte_buckets: 0,
+            per_stream: 0,
+            streams: [(0, 0); STREAMS],
+            len: 0,
+            args,
+        }
+    }
+
+    /// Makes it the one of its call as that stands in the registers, under the limits now
+    /// in force. In place: copies of it would cost more than what it says.
+    pub(crate) fn fill(&mut self, segment: &Segment, call: CallId, pages: &mut Pages) {
         let index = usize::from(call);
         let (epoch, (mask, narrowed, byte_buckets, per_stream)) = segment.with_config(|config| {
             let load = |word: &bonsai_ledger::sync::AtomicU64| word.load(Ordering::Relaxed);
@@ -51,25 +66,11 @@ impl Claim {
                 load(&config.per_stream),
             )
         });
-        let mut claim = Self {
-            epoch,
-            mask,
-            scoped: 0,
-            byte_buckets,
-            per_stream: 0,
-            streams: [(0, 0); STREAMS],
-            len: 0,
-            args: *args,
-        };
+        (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
+        (self.scoped, self.per_stream, self.len) = (0, 0, 0);
         if narrowed != 0 {
-            claim.narrow(segment, call, (narrowed, per_stream), pages);
+            self.narrow(segment, call, (narrowed, per_stream), pages);
         }
-        claim
-    }
-
-    /// The same under the limits now in force.
-    pub(crate) fn anew(&self, segment: &Segment, call: CallId, pages: &mut Pages) -> Self {
-        Self::of(segment, call, &self.args, pages)
     }
 
     /// Adds the limits on some descriptors that a call is under: of those `narrowed` on
@@ -247,7 +248,9 @@ impl Claim {
                 line.note(units, waited_ns);
             }
         }
-        for bucket in look::bits(self.scoped | self.per_stream) {
+        // Of a limit per stream, the streams' own counts are added up where they are read:
+        // a word that all of them share would be what they compete for.
+        for bucket in look::bits(self.scoped) {
             let units = self.units_of(bucket, bytes, calls);
             if let Some(line) = segment.lines.get(bucket) {
                 line.note(units, waited_ns);

@@ -5,9 +5,11 @@ use crate::claim::Claim;
 use crate::descriptors;
 use crate::facts::{Site, fact, facts};
 use crate::inward::bytes_in;
+use crate::kind;
 use crate::outward::bytes_out;
 use crate::own::Own;
-use crate::steps::counted;
+use crate::slow::make;
+use crate::steps::{count, counted};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::Segment;
 use bonsai_ledger::sync::Ordering;
@@ -28,7 +30,13 @@ pub(crate) unsafe extern "C" fn decide(
     if own.entered & LOOK_AGAIN == 0 {
         descriptors::check(args.a[0]);
     }
-    let mut claim = Claim::of(segment, call, args, &mut own.readable);
+    let mut claim = Claim::none(*args);
+    claim.fill(segment, call, &mut own.readable);
+    if claim.all() == 0 {
+        let result = free(segment, own, call, args, site);
+        after(segment, call, args, result);
+        return result;
+    }
     let direction = facts(call) & (fact::IN | fact::OUT);
     let home = claim.home(call);
     let index = usize::from(call);
@@ -52,11 +60,29 @@ pub(crate) unsafe extern "C" fn decide(
         }
         (entry.bytes, entry.calls) = (0, 0);
     }
-    gone(call, args);
-    if let (0.., Ok(fd)) = (result, usize::try_from(result)) {
-        came(segment, call, args, fd);
+    after(segment, call, args, result);
+    result
+}
+
+/// A call under no limit.
+fn free(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site) -> isize {
+    let result = make(args, site);
+    count(segment, own, call, args, result);
+    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+        (entry.bytes, entry.calls) = (0, 0);
     }
     result
+}
+
+/// A call has been made.
+fn after(segment: &Segment, call: CallId, args: &Args, result: isize) {
+    gone(call, args);
+    if let (0.., Ok(fd)) = (result, usize::try_from(result))
+        && crate::calls::gives_descriptor(call)
+    {
+        kind::forget(fd);
+        came(segment, call, args, fd);
+    }
 }
 
 /// What a call does away with: before it, because others may be given the number at
@@ -69,11 +95,8 @@ fn gone(call: CallId, args: &Args) {
     }
 }
 
-/// A call has succeeded: its result may be a new descriptor.
+/// The result of a call is a new descriptor.
 fn came(segment: &Segment, call: CallId, args: &Args, fd: usize) {
-    if !crate::calls::gives_descriptor(call) {
-        return;
-    }
     let copies = matches!(call, calls::DUP | calls::DUP2 | calls::DUP3);
     if copies && fd == args.a[0] & 0xffff_ffff {
         return;

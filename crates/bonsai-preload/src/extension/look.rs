@@ -30,12 +30,14 @@ fn stat(fd: usize) -> [u64; 3] {
 /// What a descriptor is, and which limits it is under; `before` is its file and stream
 /// if they were known under earlier limits.
 pub(crate) fn at(segment: &Segment, fd: usize, before: Option<([u64; 2], u64)>) -> Known {
-    let kind = kind::look(fd).kind;
+    let looked = kind::look(fd);
+    let kind = looked.kind;
     let [device, number, names] = stat(fd);
     let file = [device, number];
     let identity = match before {
-        // A socket's number is its own, in all processes.
+        // The number of a socket or a pipe is its own, in all processes.
         _ if kind == Fd::Socket => number,
+        _ if looked.pipe => 1 << 55 | mixed(number ^ device.rotate_left(32)) >> 9,
         Some((known, identity)) if known == file => identity,
         _ => new_stream(fd),
     };
@@ -158,9 +160,15 @@ fn new_stream(fd: usize) -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let seed = u64::from(sys::getpid()) << 32 | (fd as u64 & 0xffff_ffff);
-    let mixed = (seed ^ sys::now().rotate_left(32)).wrapping_add(count);
-    let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    1 << 56 | (mixed ^ mixed >> 32) & ((1 << 56) - 1)
+    1 << 56 | mixed((seed ^ sys::now().rotate_left(32)).wrapping_add(count)) >> 8
+}
+
+/// A number of which every bit depends on every bit of another one (the end of
+/// splitmix64).
+const fn mixed(seed: u64) -> u64 {
+    let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let seed = (seed ^ seed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed ^ seed >> 31
 }
 
 /// What a socket says of itself.

@@ -23,15 +23,18 @@ static DECIDE: AtomicUsize = AtomicUsize::new(NONE);
 #[cold]
 #[inline(never)]
 pub(crate) fn get(segment: &Segment) -> Option<Decide> {
-    let first = DECIDE.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
-    let at = match first {
-        Ok(_) => {
-            let at = map(segment);
-            DECIDE.store(at, Ordering::Release);
-            at
-        }
-        Err(at) => at,
-    };
+    let mut at = DECIDE.load(Ordering::Acquire);
+    if at == NONE {
+        let first = DECIDE.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
+        at = match first {
+            Ok(_) => {
+                let at = map(segment);
+                DECIDE.store(at, Ordering::Release);
+                at
+            }
+            Err(at) => at,
+        };
+    }
     if at == GONE {
         return None;
     }

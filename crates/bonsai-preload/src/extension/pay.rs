@@ -96,7 +96,7 @@ fn wait_for(
         segment.refund(&tickets, left.0 - part, left.1);
         (left.0, earned) = (left.0 - part, earned + part);
         match end {
-            Wait::Changed => *claim = claim.anew(segment, call, &mut own.readable),
+            Wait::Changed => claim.fill(segment, call, &mut own.readable),
             // A call that the kernel never interrupts is not interrupted here either.
             Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
             end => break end,
