@@ -62,7 +62,9 @@ pub struct Stream {
     pub fd: u32,
     /// Units that went through.
     pub used: u64,
-    /// Waits imposed, ns.
+    /// Waits imposed.
+    pub waits: u64,
+    /// Their sum, ns.
     pub waited_ns: u64,
     /// Units that could go at once; negative while calls wait.
     pub level: i64,
@@ -182,6 +184,7 @@ impl Ledger {
                 let units = stream.used.load(Ordering::Relaxed);
                 used.units = used.units.wrapping_add(units);
                 used.waited_ns += stream.waited_ns.load(Ordering::Relaxed);
+                used.waits += stream.waits.load(Ordering::Relaxed);
             }
         }
         used
@@ -197,6 +200,7 @@ impl Ledger {
             pid: line.pid.load(Ordering::Relaxed),
             fd: line.fd.load(Ordering::Relaxed),
             used: line.used.load(Ordering::Relaxed),
+            waits: line.waits.load(Ordering::Relaxed),
             waited_ns: line.waited_ns.load(Ordering::Relaxed),
             level: curve.level(line.issued.load(Ordering::Relaxed), now),
         });

@@ -251,7 +251,9 @@ pub struct StreamLine {
     pub(crate) used: AtomicU64,
     /// Waits imposed, ns.
     pub(crate) waited_ns: AtomicU64,
-    pub(crate) _pad2: [AtomicU64; 2],
+    /// How many.
+    pub(crate) waits: AtomicU64,
+    pub(crate) _pad2: AtomicU64,
 }
 
 /// Where the system call instructions of libraries are.

@@ -63,11 +63,18 @@ impl StreamLine {
         (self.key.load(Ordering::Acquire) & !(1 << 63)) >> 6
     }
 
+    fn start_count(&self) {
+        for word in [&self.used, &self.waited_ns, &self.waits] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts what went through, and what was waited for.
     pub fn note(&self, units: u64, waited_ns: u64) {
         self.used.fetch_add(units, Ordering::Relaxed);
         if waited_ns > 0 {
             self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+            self.waits.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -108,16 +115,20 @@ impl Segment {
             .ok()?;
         if let Some((_, limit)) = self.limit_of(line, seen) {
             // What its last stream had is not forgotten.
-            let used = line.used.load(Ordering::Relaxed);
-            limit.note(used, line.waited_ns.load(Ordering::Relaxed));
+            for (all, own) in [
+                (&limit.used, &line.used),
+                (&limit.waited[0], &line.waited_ns),
+                (&limit.waited[1], &line.waits),
+            ] {
+                all.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
         }
         let (generation, floor) = self.stream_floor(usize::from(bucket), now);
         line.issued.store(floor, Ordering::Relaxed);
         line.generation.store(generation, Ordering::Relaxed);
         line.pid.store(pid, Ordering::Relaxed);
         line.fd.store(fd, Ordering::Relaxed);
-        line.used.store(0, Ordering::Relaxed);
-        line.waited_ns.store(0, Ordering::Relaxed);
+        line.start_count();
         line.key.store(key, Ordering::Release);
         Some(i)
     }
@@ -169,8 +180,7 @@ impl Segment {
         let (generation, floor) = self.stream_floor(i, now);
         if line.generation.load(Ordering::Relaxed) != generation {
             // Of another limit's time: as if it were new.
-            line.used.store(0, Ordering::Relaxed);
-            line.waited_ns.store(0, Ordering::Relaxed);
+            line.start_count();
             line.issued.store(floor, Ordering::Relaxed);
             line.generation.store(generation, Ordering::Relaxed);
         }
