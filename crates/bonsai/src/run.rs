@@ -175,6 +175,11 @@ impl Plan {
             .cloned()
             .collect();
         limits::apply(&ledger, &set, monotonic_ns())?;
+        if set.iter().any(Limit::is_narrow) {
+            // A process that changes its user later could not map it any more.
+            let flags = &ledger.header.flags;
+            flags.fetch_or(flags::EXTENDED, Ordering::Relaxed);
+        }
         let link = |to: &Path, at: &Path| {
             std::os::unix::fs::symlink(to, at)
                 .with_context(|| format!("{}: cannot be made", at.display()))

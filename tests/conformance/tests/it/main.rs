@@ -6,6 +6,7 @@ mod covered;
 mod fixture;
 mod go;
 mod libraries;
+mod narrowed;
 mod peers;
 mod probe;
 mod programs;
