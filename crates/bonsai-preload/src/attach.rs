@@ -4,6 +4,8 @@
 mod entry;
 #[cfg(not(feature = "alone"))]
 mod library;
+#[cfg(feature = "alone")]
+pub(crate) mod running;
 
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
@@ -96,6 +98,11 @@ unsafe fn begin(
         return;
     };
     read_program(environment);
+    enter(segment, from, patch);
+}
+
+/// Patches this process, and enters it into the ledger.
+fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segment) -> Reason) {
     // PR_GET_SECCOMP answers 2 under a filter.
     // SAFETY: asks only.
     GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);

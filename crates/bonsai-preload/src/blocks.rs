@@ -60,6 +60,25 @@ pub(crate) fn claim(tid: u32) -> (*mut Own, u32) {
     (new_block(tid, pid), pid)
 }
 
+/// Calls `each` for the state of every thread of this process; none of them runs.
+#[cfg(feature = "alone")]
+pub(crate) fn each(mut each: impl FnMut(&mut Own)) {
+    let mut block = BLOCKS.load(Ordering::Acquire);
+    // SAFETY: blocks are never unmapped.
+    while let Some(b) = unsafe { block.as_ref() } {
+        if b.pid.load(Ordering::Acquire) == 0 {
+            break;
+        }
+        for (tid, state) in b.tids.iter().zip(&b.states) {
+            if tid.load(Ordering::Relaxed) > BUSY && !state.page.is_null() {
+                // SAFETY: its thread is stopped or dead, and so are all others.
+                each(unsafe { &mut *(&raw const *state).cast_mut() });
+            }
+        }
+        block = b.next.load(Ordering::Acquire);
+    }
+}
+
 /// Marks a state that is being cleared; no thread has this id.
 const BUSY: u32 = 1;
 

@@ -291,6 +291,31 @@ pub(crate) unsafe fn survey_alone(vector: *const [usize; 2]) -> bool {
     true
 }
 
+/// Takes note of an object that somebody else has found; false if there are too many.
+///
+/// # Safety
+/// It is mapped, as its headers say, and stays so; `name` is a C string.
+#[cfg(feature = "alone")]
+pub(crate) unsafe fn add(base: usize, headers: usize, count: usize, name: *const u8) -> bool {
+    let i = COUNT.load(Ordering::Relaxed);
+    // SAFETY: by the caller; there is no other thread.
+    let Some(slot) = (unsafe { &mut *OBJECTS.get() }).get_mut(i) else {
+        return false;
+    };
+    *slot = Some(Object {
+        base,
+        name,
+        headers: headers as *const Phdr,
+        count,
+        hash: core::ptr::null(),
+        symbols: core::ptr::null(),
+        strings: core::ptr::null(),
+        versions: core::ptr::null(),
+    });
+    COUNT.store(i + 1, Ordering::Release);
+    true
+}
+
 /// Looks at what is mapped. At start-up only. Nothing is found without libc: Go's linker
 /// makes programs that have a loader and no libraries, so that what we want of libc is
 /// wanted weakly.

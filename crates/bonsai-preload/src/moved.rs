@@ -72,6 +72,10 @@ impl Area {
     pub(crate) fn new(count: usize, near: usize) -> Option<Self> {
         give_back(near);
         let len = (count * LEN).next_multiple_of(4096);
+        #[cfg(feature = "alone")]
+        if let Some(at) = crate::attach::running::room(len, near) {
+            return Some(Self { at, len, used: 0 });
+        }
         let hint = near.saturating_sub(len.next_multiple_of(0x1_0000)) & !4095;
         // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), where nothing is.
         let at = unsafe { call!(nr::MMAP, hint, len, 3, 0x22, -1_isize, 0) };

@@ -11,6 +11,8 @@
 //! to a library that has just been mapped; and only with bytes that are what they are
 //! expected to be.
 
+#[cfg(feature = "alone")]
+use crate::attach::running;
 use crate::elf::{self, Object};
 #[cfg(not(feature = "alone"))]
 use crate::extension;
@@ -123,6 +125,32 @@ pub(crate) fn program(segment: &Segment, reads_base: bool) -> Reason {
         false => Search::Both,
     };
     library(segment, object, search)
+}
+
+/// Finds what is to be patched in a process that runs already: whoever holds its
+/// threads does it (`running`). Returns why not libc, or `Reason::None`.
+#[cfg(feature = "alone")]
+pub(crate) fn running(segment: &Segment, reads_base: bool) -> Reason {
+    let mut reason = Reason::NoSites;
+    for (i, object) in elf::objects().enumerate() {
+        let file = object.file();
+        let is = |name: &&[u8]| file.starts_with(name);
+        let small = || object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
+        if elf::is_libc(object) {
+            reason = library(segment, object, Search::Both);
+        } else if [&b"ld-linux"[..], b"libpthread", b"librt.so"].iter().any(is) {
+            library(segment, object, Search::Both);
+        } else if i == 0 && object.is_go() {
+            if reads_base && threads::prepare_go() {
+                library(segment, object, Search::Moved);
+            }
+        } else if i > 0 && !object.is_go() && !bonsai_sites::is_left_alone(file) && small() {
+            library(segment, object, Search::Moved);
+        } else {
+            library(segment, object, Search::No);
+        }
+    }
+    reason
 }
 
 /// Patches a library that has just been mapped, as nobody executes it yet.
@@ -243,10 +271,12 @@ fn patch(site: &Found, way: &Way) -> bool {
         // A three-byte no-op fills up, so that a disassembler reads on.
         [0x0f, 0x1f, 0x00]
     };
-    way.write(
-        site.first(),
-        [0xe9, d[0], d[1], d[2], d[3], rest[0], rest[1], rest[2]],
-    )
+    let jump = [0xe9, d[0], d[1], d[2], d[3], rest[0], rest[1], rest[2]];
+    #[cfg(feature = "alone")]
+    if running::is_running() {
+        return running::note(site.first(), here, jump, site.back, site.is_moved());
+    }
+    way.write(site.first(), jump)
 }
 
 /// The sites of a library in the segment, as `bonsai run` found them.
@@ -324,6 +354,9 @@ enum Way {
     Protect,
     /// Through `/proc/self/mem`, where memory may not be writable and executable.
     Memory(usize),
+    /// By somebody else, who is told where.
+    #[cfg(feature = "alone")]
+    Noted,
     /// Not at all.
     None,
 }
@@ -333,6 +366,10 @@ const RWX: usize = 7;
 
 impl Way {
     fn open(low: usize, high: usize) -> Self {
+        #[cfg(feature = "alone")]
+        if running::is_running() {
+            return Self::Noted;
+        }
         let (from, len) = pages(low, high);
         // SAFETY: text of a library; its contents stay the same.
         unsafe {
@@ -358,7 +395,7 @@ impl Way {
             }
             // SAFETY: eight bytes of our own.
             Self::Memory(fd) => unsafe { call!(nr::PWRITE64, fd, bytes.as_ptr(), 8, at) == 8 },
-            Self::None => false,
+            _ => false,
         }
     }
 
@@ -369,7 +406,7 @@ impl Way {
             match self {
                 Self::Protect => call!(nr::MPROTECT, from, len, RX),
                 Self::Memory(fd) => call!(nr::CLOSE, fd),
-                Self::None => 0,
+                _ => 0,
             };
         }
     }

@@ -89,6 +89,11 @@ pub(crate) fn make(args: &Args, site: &Site) -> isize {
 const LOOK_AGAIN: u32 = 63;
 
 fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site) -> isize {
+    // What the kernel goes on with: it was under way when the process was put under limits.
+    #[cfg(feature = "alone")]
+    if args.nr == nr::RESTART_SYSCALL {
+        return make(args, site);
+    }
     if args.nr != site.nr as usize && site.flags & flag::SLOT != 0 {
         segment.count_unshaped(Unshaped::OtherNumber);
         return make(args, site);

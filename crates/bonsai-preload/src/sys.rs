@@ -178,6 +178,8 @@ pub(crate) mod nr {
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const GETTID: usize = 186;
     pub(crate) const FUTEX: usize = 202;
+    #[cfg(feature = "alone")]
+    pub(crate) const RESTART_SYSCALL: usize = 219;
     pub(crate) const CLOCK_GETTIME: usize = 228;
     pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const TGKILL: usize = 234;

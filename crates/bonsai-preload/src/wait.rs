@@ -58,6 +58,10 @@ pub(crate) fn until_due(
     }
     let end = loop {
         let epoch = segment.epoch();
+        #[cfg(feature = "alone")]
+        if crate::attach::running::is_detached() {
+            break Wait::Due;
+        }
         if segment.stale(tickets) {
             break Wait::Changed;
         }

@@ -216,7 +216,7 @@ fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
     Ok(at)
 }
 
-fn path_bytes(path: &Path) -> Vec<u8> {
+pub(crate) fn path_bytes(path: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt as _;
     let mut bytes = path.as_os_str().as_bytes().to_vec();
     bytes.push(0);

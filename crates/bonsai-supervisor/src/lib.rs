@@ -23,10 +23,12 @@
 #![allow(unsafe_code)]
 
 mod asking;
+mod attach;
 mod engine;
 mod enter;
 mod tracee;
 
-pub use asking::{answer, ask_before_exec, keep, not_covered};
+pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
+pub use attach::{AttachError, Attached, attach, check, detach, is_attached};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};

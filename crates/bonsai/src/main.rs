@@ -6,7 +6,7 @@
 //!   services live, and which of them do;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all
 //!   views draw;
-//! - one module per subcommand: [`run`], [`status`], [`top`], [`set`], [`stats`],
+//! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`stats`],
 //!   [`audit`], [`doctor`], [`generate`]; and [`enter`], which `run` starts for
 //!   programs without a loader.
 //!
@@ -16,8 +16,10 @@
 //! 2. Watching a service never changes it; only `set` does.
 //! 3. Whatever is not covered is said.
 
+mod attach;
 mod audit;
 mod cli;
+mod detach;
 mod doctor;
 mod enter;
 mod generate;
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
 fn perform(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Attach(args) => attach::run(&args),
+        Command::Detach(args) => detach::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Why(args) => why::run(&args),

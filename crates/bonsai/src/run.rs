@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use self::keeper::{Keeper, Ready};
 use self::program::Program;
-pub(crate) use self::sites::{is_wanted, is_worth_entering};
+pub(crate) use self::program::STANDARD_LOADER;
+pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
 use crate::cli::Run;
 use crate::library::{self, LEDGER_VARIABLE};
 use crate::limits::{self, Limit};
@@ -212,7 +213,7 @@ impl Plan {
 
 /// Starts a helper (`bonsai enter`) for each process that is about to run a program
 /// without a loader.
-fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Result<()> {
+pub(crate) fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("cannot tell where bonsai itself is")?;
     let start = move |number: usize| {
         let mut helper = Command::new(&own);
@@ -297,7 +298,7 @@ fn sanitizer_options(existing: Option<OsString>) -> OsString {
 }
 
 /// Limits of the file, and those of the command line that replace them by name.
-fn merged(file: Vec<Limit>, given: &[Limit]) -> anyhow::Result<Vec<Limit>> {
+pub(crate) fn merged(file: Vec<Limit>, given: &[Limit]) -> anyhow::Result<Vec<Limit>> {
     let refuse = |problem: limits::LimitProblem| Refusal::input(problem.to_string());
     limits::check_together(given).map_err(refuse)?;
     let replaced = |limit: &Limit| given.iter().any(|new| new.name == limit.name);

@@ -90,7 +90,7 @@ unsafe fn enter(environment: *const *const u8, from: u64) {
 }
 
 /// The preload library, for programs that this one runs, stands beside the ledger.
-fn keep_preload() {
+pub(super) fn keep_preload() {
     let (path, len) = beside_ledger(PRELOAD_NAME);
     keep(&PRELOAD, path.get(..len).unwrap_or_default());
 }

@@ -189,7 +189,7 @@ pub(crate) fn prepare() -> bool {
     make_table()
 }
 
-/// Before anything is patched.
+/// Makes the table. Before anything is patched.
 pub(crate) fn make_table() -> bool {
     // SAFETY: nobody's yet; new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never
     // unmapped.

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 pub(super) const CANNOT_EXECUTE: u8 = 126;
 
 /// The loader of programs that do not name one of their own.
-pub(super) const STANDARD_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+pub(crate) const STANDARD_LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// A program that the kernel is expected to run.
 #[derive(Debug)]

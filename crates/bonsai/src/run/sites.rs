@@ -63,7 +63,7 @@ enum Kind {
 /// Stores the sites of the C library and of the loader itself, of `program` (a file with
 /// machine code) and of the libraries that it needs. Where they cannot be found, the
 /// processes enter by exported symbols and say so.
-pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
+pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
     let Ok(libc) = find_libc(loader) else { return };
     let first = BTreeSet::from([libc.libc, libc.loader]);
     let folder = runtime.join(FOLDER);

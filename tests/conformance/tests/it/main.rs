@@ -1,5 +1,7 @@
 //! The same programs bare and under Bonsai.
 
+mod attach;
+mod busy;
 mod calls;
 mod coverage;
 mod covered;
@@ -10,6 +12,7 @@ mod narrowed;
 mod peers;
 mod probe;
 mod programs;
+mod refusals;
 mod statics;
 mod transparency;
 mod unwind;
