@@ -10,5 +10,6 @@ mod peers;
 mod probe;
 mod programs;
 mod statics;
+mod strict;
 mod transparency;
 mod unwind;
