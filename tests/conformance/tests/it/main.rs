@@ -3,6 +3,7 @@
 mod calls;
 mod coverage;
 mod covered;
+mod faults;
 mod fixture;
 mod go;
 mod libraries;
