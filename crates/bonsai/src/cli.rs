@@ -107,7 +107,11 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_patch: bool,
 
-    /// Refuse a program that cannot be shaped, instead of warning.
+    /// Refuse programs that cannot be shaped, instead of warning.
+    ///
+    /// Also those that the program starts later: its exec fails with EPERM, after a line on
+    /// its standard error. One that turns out to be out of reach when it has been loaded
+    /// already is ended.
     #[arg(long)]
     pub(crate) strict: bool,
 
