@@ -7,6 +7,12 @@ use crate::{
     READAHEAD, SENDFILE_FILE, SENDFILE_OTHER, SENDFILE_SOCKET, SENDMMSG, SENDMSG, SENDTO, SHUTDOWN,
     SPLICE_FILE, SPLICE_OTHER, SPLICE_SOCKET, SYNC_FILE_RANGE, SYNCFS, TEE,
 };
+use crate::{
+    ACCESS, CHMOD, CHOWN, CREAT, FACCESSAT, FACCESSAT2, FCHMODAT, FCHOWNAT, LCHOWN, LINK, LINKAT,
+    LSTAT, MKDIR, MKDIRAT, NEWFSTATAT, OPEN, OPENAT, OPENAT2, READLINK, READLINKAT, RENAME,
+    RENAMEAT, RENAMEAT2, RMDIR, STAT, STATFS, STATX, SYMLINK, SYMLINKAT, TRUNCATE, UNLINK,
+    UNLINKAT, UTIMENSAT,
+};
 use crate::{CALLS, CallId, Class, Fd, Shape};
 
 /// No such argument.
@@ -107,7 +113,29 @@ pub fn takes_peers(call: CallId) -> bool {
     takes_sockets(call) && !matches!(call, ACCEPT | ACCEPT4 | BIND | LISTEN)
 }
 
-/// Whether an entry can be about a file with a path: anything but a socket.
+/// Where the path of an entry stands among its arguments, and the folder that it begins
+/// in; of two paths, the one that goes away or comes.
+#[must_use]
+pub const fn path(call: CallId) -> Option<(u8, u8)> {
+    match call {
+        OPEN | CREAT | STAT | LSTAT | STATFS | ACCESS | READLINK | UNLINK | RMDIR | MKDIR
+        | CHMOD | CHOWN | LCHOWN | TRUNCATE | RENAME => Some((NO_ARG, 0)),
+        OPENAT | OPENAT2 | NEWFSTATAT | STATX | FACCESSAT | FACCESSAT2 | READLINKAT | UNLINKAT
+        | MKDIRAT | FCHMODAT | FCHOWNAT | UTIMENSAT | RENAMEAT | RENAMEAT2 => Some((0, 1)),
+        LINK | SYMLINK => Some((NO_ARG, 1)),
+        SYMLINKAT => Some((1, 2)),
+        LINKAT => Some((2, 3)),
+        _ => None,
+    }
+}
+
+/// Whether an entry can be about a file with a path, open or not.
+#[must_use]
+pub fn takes_paths(call: CallId) -> bool {
+    takes_files(call) || path(call).is_some()
+}
+
+/// Whether an entry can be about an open file: anything but a socket.
 #[must_use]
 pub fn takes_files(call: CallId) -> bool {
     let Some(row) = CALLS.get(usize::from(call)) else {
@@ -151,7 +179,7 @@ pub const fn address(call: CallId) -> Address {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::{MQ_TIMEDSEND, OPENAT, PREAD64, READ_FILE, READ_SOCKET, RECVFROM, WRITE_OTHER};
+    use crate::{MQ_TIMEDSEND, PREAD64, READ_FILE, READ_SOCKET, RECVFROM, WRITE_OTHER};
     use std::vec::Vec;
 
     #[test]
@@ -169,6 +197,26 @@ mod tests {
             assert_eq!(ends(call), Ends::new(source, target), "{call}");
         }
         assert_eq!(ends(u8::MAX), Ends::NONE);
+    }
+
+    #[test]
+    fn every_call_with_a_path_is_known() {
+        let by_name = |row: &crate::Call| {
+            let classes = [Class::Open, Class::Stat, Class::Access, Class::Readlink];
+            let more = [
+                Class::Rename,
+                Class::Unlink,
+                Class::Mkdir,
+                Class::Link,
+                Class::Chmod,
+            ];
+            let mut all = classes.iter().chain(&more).chain(&[Class::Truncate]);
+            all.any(|class| row.classes.contains(*class))
+        };
+        for (call, row) in (0..).zip(CALLS).filter(|(_, row)| by_name(row)) {
+            let on_descriptor = ends(call).one() != NO_ARG;
+            assert_ne!(path(call).is_some(), on_descriptor, "{}", row.name);
+        }
     }
 
     #[test]

@@ -108,11 +108,74 @@ fn step(rest: &[u8], folders: bool) -> Option<usize> {
     }
 }
 
+/// Takes `.`, `..` and double slashes out of an absolute path, without a look at what is
+/// there: its new length.
+pub fn normalize(path: &mut [u8]) -> usize {
+    let (mut from, mut to) = (0, 0);
+    while from < path.len() {
+        let rest = path.get(from..).unwrap_or_default();
+        let name = rest.iter().take_while(|byte| **byte != b'/').count();
+        match rest.get(..name) {
+            None | Some([] | [b'.']) => {}
+            Some([b'.', b'.']) => {
+                let before = path.get(..to).unwrap_or_default();
+                to = before.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            }
+            Some(_) => {
+                // There is room: a slash stood before each name.
+                if let Some(slash) = path.get_mut(to) {
+                    *slash = b'/';
+                }
+                let end = (from + name).min(path.len());
+                if to < from && end <= path.len() {
+                    path.copy_within(from..end, to + 1);
+                }
+                to += 1 + name;
+            }
+        }
+        from += name + 1;
+    }
+    if to == 0
+        && let Some(slash) = path.first_mut()
+    {
+        *slash = b'/';
+        return 1;
+    }
+    to
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
     use std::vec::Vec;
+
+    #[test]
+    fn detours_are_taken_out_of_paths() {
+        for (path, wanted) in [
+            ("/", "/"),
+            ("/a", "/a"),
+            ("//a///b/", "/a/b"),
+            ("/a/./b/.", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/a/b/../../..", "/"),
+            ("/../a", "/a"),
+            ("/a/...", "/a/..."),
+            ("", ""),
+        ] {
+            let mut bytes = path.as_bytes().to_vec();
+            let len = normalize(&mut bytes);
+            assert_eq!(&bytes[..len], wanted.as_bytes(), "{path}");
+        }
+        for path in texts(b"a/.", 7) {
+            let mut once = path.clone();
+            let len = normalize(&mut once);
+            once.truncate(len);
+            let mut twice = once.clone();
+            assert_eq!(normalize(&mut twice), len, "{}", path.escape_ascii());
+            assert_eq!(once, twice);
+        }
+    }
 
     #[test]
     fn patterns_and_paths() {

@@ -420,8 +420,9 @@ fn is_about(wanted: &Wanted<'_>, call: CallId) -> bool {
     let streams = !wanted.per_stream
         || CALLS[usize::from(call)].moves_bytes() && about::ends(call).one() != about::NO_ARG;
     let sockets = !wanted.scope.is_of_sockets() || about::takes_sockets(call);
-    let files = device.is_none() && path.is_none() || about::takes_files(call);
-    streams && sockets && files
+    let files = device.is_none() || about::takes_files(call);
+    let paths = path.is_none() || about::takes_paths(call);
+    streams && sockets && files && paths
 }
 
 /// Wakes every thread of the service that sleeps in a wait.

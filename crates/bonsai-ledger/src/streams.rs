@@ -45,6 +45,14 @@ fn start(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
+/// What was found for a stream.
+enum Place {
+    /// Its own line.
+    Own(usize),
+    /// A line that it can have, and the key that this has.
+    Unused(usize, u64),
+}
+
 /// The bucket that is part of a key; `None` for none of a stream.
 fn bucket_of(key: u64) -> Option<usize> {
     (key >> 63 != 0).then_some((key & 63) as usize)
@@ -92,27 +100,17 @@ impl Segment {
         mut populate: impl FnMut(&StreamLine) -> bool,
     ) -> Option<usize> {
         let key = key(identity, bucket);
-        let lines = (0..PROBES).map(|i| (start(key).wrapping_add(i)) % STREAMS);
-        let mut page = None;
-        let mut unused = None;
-        for i in lines {
-            let line = &self.streams[i];
-            if page.replace(i / 64) != Some(i / 64) && !populate(line) {
-                continue;
-            }
-            let seen = line.key.load(Ordering::Acquire);
-            if seen == key {
-                return Some(i);
-            }
-            if unused.is_none() && (seen == FREE || self.is_idle(line, now)) {
-                unused = Some((i, seen));
-            }
-        }
-        let (i, seen) = unused?;
+        // Whoever is a moment too late looks once more.
+        let (i, seen) = match self.place(key, now, &mut populate)? {
+            Place::Own(i) => return Some(i),
+            Place::Unused(i, seen) if self.give_out(i, seen) => (i, seen),
+            Place::Unused(..) => match self.place(key, now, &mut populate)? {
+                Place::Own(i) => return Some(i),
+                Place::Unused(i, seen) if self.give_out(i, seen) => (i, seen),
+                Place::Unused(..) => return None,
+            },
+        };
         let line = &self.streams[i];
-        line.key
-            .compare_exchange(seen, GIVEN_OUT, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
         if let Some((_, limit)) = self.limit_of(line, seen) {
             // What its last stream had is not forgotten.
             for (all, own) in [
@@ -131,6 +129,40 @@ impl Segment {
         line.start_count();
         line.key.store(key, Ordering::Release);
         Some(i)
+    }
+
+    /// The line that has this key, or one that it can have: a free one, or one that has
+    /// been idle.
+    fn place(
+        &self,
+        key: u64,
+        now: u64,
+        populate: &mut impl FnMut(&StreamLine) -> bool,
+    ) -> Option<Place> {
+        let mut page = None;
+        let (mut free, mut idle) = (None, None);
+        for i in (0..PROBES).map(|i| start(key).wrapping_add(i) % STREAMS) {
+            let line = &self.streams[i];
+            if page.replace(i / 64) != Some(i / 64) && !populate(line) {
+                continue;
+            }
+            let seen = line.key.load(Ordering::Acquire);
+            if seen == key {
+                return Some(Place::Own(i));
+            }
+            if seen == FREE {
+                free = free.or(Some((i, seen)));
+            } else if free.is_none() && idle.is_none() && self.is_idle(line, now) {
+                idle = Some((i, seen));
+            }
+        }
+        free.or(idle).map(|(i, seen)| Place::Unused(i, seen))
+    }
+
+    fn give_out(&self, index: usize, seen: u64) -> bool {
+        let key = &self.streams[index].key;
+        let given = key.compare_exchange(seen, GIVEN_OUT, Ordering::Acquire, Ordering::Relaxed);
+        given.is_ok()
     }
 
     /// The limit that a line with this key is under, if that is still the same.

@@ -107,6 +107,7 @@ mod own_to_extension {
     pub(crate) mod clock;
     pub(crate) mod descriptors;
     pub(crate) mod look;
+    pub(crate) mod paths;
     pub(crate) mod pay;
     pub(crate) mod slots;
     pub(crate) mod slow;

@@ -4,6 +4,7 @@ use crate::amount::{Args, Len, Pages, len_of};
 use crate::descriptors::{self, Known, Note};
 use crate::look;
 use crate::own::Own;
+use crate::paths;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::{CallId, about};
 use bonsai_ledger::{Segment, Tickets, Unshaped};
@@ -91,9 +92,13 @@ impl Claim {
             self.draw(segment, source, at_source & !target, per_stream);
             return;
         }
-        let Some(fd) = (ends.one() != about::NO_ARG).then(|| self.fd(ends.one())) else {
+        if ends.one() == about::NO_ARG {
+            let under = paths::matching(segment, call, &self.args, narrowed, pages);
+            self.mask |= under & !per_stream;
+            self.scoped |= under & !per_stream;
             return;
-        };
+        }
+        let fd = self.fd(ends.one());
         let known = descriptors::known(segment, fd, self.epoch);
         let mut under = known.matches & narrowed;
         let by_call = known.by_call & narrowed;

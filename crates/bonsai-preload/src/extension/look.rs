@@ -3,11 +3,11 @@
 use crate::amount::{Args, MsgHdr, Pages, readable};
 use crate::descriptors::Known;
 use crate::kind;
+use crate::paths::Path;
 use crate::sys::{self, call, nr};
 use bonsai_calls::about::{self, Address};
-use bonsai_calls::pattern::matches;
 use bonsai_calls::{CallId, Fd};
-use bonsai_ledger::{BUCKETS, End, Kind, LIMIT_NAME, Peer, Scope, Segment, Unshaped, mapped};
+use bonsai_ledger::{BUCKETS, End, Kind, Peer, Scope, Segment, mapped};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Device and number of what a descriptor refers to; zeros for nothing.
@@ -78,9 +78,8 @@ pub(crate) fn at(segment: &Segment, fd: usize, before: Option<([u64; 2], u64)>) 
             under &= kind != Fd::Socket && wanted == device;
         }
         if let Some(part) = scope.path {
-            let path = path.get_or_insert_with(|| Path::of(segment, fd, names));
-            let mut pattern = [0_u8; LIMIT_NAME];
-            under &= matches(label.name_part(part, &mut pattern), path.bytes());
+            let path = path.get_or_insert_with(|| Path::of_descriptor(segment, fd, names));
+            under &= path.fits(label, part);
         }
         known.matches |= u64::from(under) << bucket;
     }
@@ -235,79 +234,4 @@ pub(crate) fn parse(address: &[u8]) -> Option<Peer> {
         address,
         port: u16::from_be_bytes(*port),
     })
-}
-
-/// The path of a descriptor, in a mapping of its own: a stack may be small.
-struct Path {
-    at: isize,
-    len: usize,
-}
-
-/// Room for a path of the greatest length (PATH_MAX) and what stands behind it.
-const ROOM: usize = 8192;
-
-/// What the kernel puts behind the path of a file without a name.
-const DELETED: &[u8] = b" (deleted)";
-
-const READLINK: usize = 89;
-
-impl Path {
-    fn of(segment: &Segment, fd: usize, names: u64) -> Self {
-        let mut link = *b"/proc/thread-self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-        write_number(&mut link[21..31], fd & 0xffff_ffff);
-        // SAFETY: a mapping of our own; a C string.
-        let (at, got) = unsafe {
-            // PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
-            let at = call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0);
-            let got = if at < 0 {
-                at
-            } else {
-                call!(READLINK, link.as_ptr(), at, ROOM)
-            };
-            (at, got)
-        };
-        if got <= 0 {
-            segment.count_unshaped(Unshaped::NoPath);
-        }
-        let mut path = Self {
-            at,
-            len: usize::try_from(got).unwrap_or(0),
-        };
-        let bytes = path.bytes();
-        if names == 0 && bytes.ends_with(DELETED) {
-            path.len -= DELETED.len();
-        }
-        path
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.at < 0 {
-            return &[];
-        }
-        // SAFETY: as much as the kernel has written to the mapping.
-        let all = unsafe { core::slice::from_raw_parts(self.at as *const u8, self.len) };
-        // What has no path has a word instead: `socket:[7]`.
-        if all.first() == Some(&b'/') { all } else { &[] }
-    }
-}
-
-impl Drop for Path {
-    fn drop(&mut self) {
-        if self.at >= 0 {
-            // SAFETY: its own mapping.
-            unsafe { call!(nr::MUNMAP, self.at, ROOM) };
-        }
-    }
-}
-
-/// Writes a number in decimal, from the left.
-fn write_number(to: &mut [u8], number: usize) {
-    let mut digits = 1;
-    while number / 10_usize.pow(digits) > 0 && digits < 10 {
-        digits += 1;
-    }
-    for (place, byte) in (0..digits).rev().zip(to) {
-        let digit = number / 10_usize.pow(place) % 10;
-        *byte = b'0' + u8::try_from(digit).unwrap_or(0);
-    }
 }

@@ -111,9 +111,19 @@ pub(crate) enum ScopeProblem {
     },
     /// Files, and calls that have none.
     #[error(
-        "{calls} is on no files, so it cannot be for {scope}: limits for paths are on read, write, disk and the like"
+        "{calls} is on no files, so it cannot be for {scope}: limits for paths are on read, write, disk, open, stat and the like"
     )]
     NoFiles {
+        /// The calls.
+        calls: String,
+        /// The scope.
+        scope: String,
+    },
+    /// A mount, and calls that have no open files.
+    #[error(
+        "{calls} is on no open files, so it cannot be for {scope}: limits for mounts are on read, write, disk and the like"
+    )]
+    NoOpenFiles {
         /// The calls.
         calls: String,
         /// The scope.
@@ -248,8 +258,10 @@ fn check(calls: &str, selection: Selection, scope: &Scope, text: &str) -> Result
         if scope.peer.is_some() && !any(selection, about::takes_peers) {
             return Err(ScopeProblem::NoPeers { calls, scope: text });
         }
-    } else if !any(selection, about::takes_files) {
+    } else if scope.path.is_some() && !any(selection, about::takes_paths) {
         return Err(ScopeProblem::NoFiles { calls, scope: text });
+    } else if scope.device.is_some() && !any(selection, about::takes_files) {
+        return Err(ScopeProblem::NoOpenFiles { calls, scope: text });
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ fn no_stream_is_faster_than_its_limit_and_none_waits_for_another() {
 fn files_are_limited_by_their_path_whatever_reads_them() {
     let test = "files_are_limited_by_their_path_whatever_reads_them";
     const BYTES: u64 = 300_000;
-    let (folder, a, b) = two_files(BYTES as usize);
+    let (folder, a, b) = two_files(300_000);
     let args = ["files", "0", text(&a), text(&b)];
     let Some(probe) = Probe::new(test, "narrowed", &args) else {
         return;
@@ -92,6 +92,32 @@ fn files_are_limited_by_their_path_whatever_reads_them() {
         let most = Duration::from_millis(4 * 300 + 700);
         assert!(waited < most, "{}: {waited:?}", seen.door);
         assert!(seen.counters.unshaped.is_empty(), "{:?}", seen.counters);
+    }
+}
+
+#[test]
+fn calls_by_path_are_limited_by_it_however_it_is_written() {
+    let test = "calls_by_path_are_limited_by_it_however_it_is_written";
+    let (folder, a, b) = two_files(10);
+    // The last of these is opened by a relative path, and with detours.
+    let within = folder.path().join("b");
+    let relative = "../a/./../a//x=1";
+    for (first, second) in [(text(&a), text(&b)), (relative, text(&b))] {
+        let Some(mut probe) = Probe::new(test, "narrowed", &["paths", "100", first, second]) else {
+            return;
+        };
+        probe.folder = Some(within.clone());
+        let limit = format!("open@{}/a/**=200/s:burst=1calls", folder.path().display());
+        for seen in probe.same(&[&limit]) {
+            assert_not_faster(&seen, "open a", 99, 200);
+            assert_free(&seen, "open b", 100, 200);
+            let waited = Duration::from_nanos(seen.counters.waited_ns);
+            assert!(
+                waited < Duration::from_millis(1500),
+                "{}: {waited:?}",
+                seen.door
+            );
+        }
     }
 }
 

@@ -36,6 +36,7 @@ fn a_scope_has_one_name() {
         ("connect@10.0.0.0/8=10/s", "connect@10.0.0.0/8"),
         ("sendfile@/srv/**=10MB/s", "sendfile@/srv/**"),
         ("fsync@/srv/**=10/s", "fsync@/srv/**"),
+        ("open@/srv/**=10/s", "open@/srv/**"),
         ("read@mount:/no/such=unlimited", "read@mount:/no/such"),
     ] {
         assert_eq!(name(text), wanted, "{text}");
@@ -90,6 +91,7 @@ fn each_scope_that_makes_no_sense_has_its_sentence() {
         ("read@10.0.0.0/8=1MB/s", "read is on no sockets"),
         ("open@10.0.0.0/8=1/s", "open is on no sockets"),
         ("send@/srv/**=1MB/s", "send is on no files"),
+        ("open@mount:/=1/s", "open is on no open files"),
         ("accept@10.0.0.0/8=1/s", "accept@port:443"),
         ("stat/stream=1/s", "stat has no streams"),
         ("open/stream=1/s", "open has no streams"),
