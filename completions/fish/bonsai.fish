@@ -41,7 +41,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
-complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse a program that cannot be shaped, instead of warning'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse programs that cannot be shaped, instead of warning'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'Say at the end what was covered, also when everything was'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l json -d 'At the end, write the counters of the service as JSON to standard error'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -53,6 +53,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s k -l keep -d 'E
 complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand detach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s i -l interval -d 'How long to measure what each limit gets' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s s -l streams -d 'Also each stream that has a bucket of its own, where a limit is per stream'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s w -l watch -d 'Again and again, until interrupted'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -l json -d 'As JSON; with --watch, one line each time'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s h -l help -d 'Print help'

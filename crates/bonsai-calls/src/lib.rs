@@ -13,7 +13,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod about;
 mod class;
+pub mod pattern;
 pub mod symbols;
 mod table;
 

@@ -2,9 +2,12 @@
 //! connections: by sock_diag(7) in our own network namespace, from `/proc/PID/net/tcp` in others.
 
 mod diag;
+mod ends;
 
 use std::collections::BTreeMap;
 use std::fs;
+
+pub use ends::peers;
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod call_cost;
 mod exactness;
 mod fig12;
+mod injected;
 mod live_change;
 mod peers;
 mod rtsp;
@@ -36,6 +37,7 @@ pub(crate) trait Benchmark: Sync {
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[&dyn Benchmark] = &[
     &call_cost::CallCost,
+    &injected::Injected,
     &startup::Startup,
     &wait_cpu::WaitCpu,
     &exactness::Exactness,

@@ -70,6 +70,13 @@ impl Config {
         all.fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
     }
 
+    /// Buckets of limits on some descriptors, or per stream.
+    #[must_use]
+    pub fn narrowed(&self) -> u64 {
+        let calls = self.narrowed.iter();
+        calls.fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
+    }
+
     /// Copies another configuration into this one, which is not in force.
     pub fn copy_from(&self, other: &Self) {
         let copy = |to: &[AtomicU64], from: &[AtomicU64]| {

@@ -1,11 +1,11 @@
 //! Changing the limits of a running service.
 
-use crate::layout::{BUCKETS, SITE_LIBS, SITES};
+use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, Class, Selection};
+use bonsai_calls::{CALLS, CallId, Class, Selection, about};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -35,6 +35,39 @@ pub struct Limit {
     pub per_stream: bool,
     /// The descriptors that it is for.
     pub scope: Scope,
+    /// What went through under it: `None` for a limit on all of its calls, which is what
+    /// these did.
+    pub used: Option<Used>,
+}
+
+/// What went through under a limit on some descriptors, or per stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Units.
+    pub units: u64,
+    /// Waits imposed.
+    pub waits: u64,
+    /// Their sum, ns.
+    pub waited_ns: u64,
+}
+
+/// One stream under a limit per stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// Its number: of a socket or a pipe, its inode.
+    pub identity: u64,
+    /// The process that used it first.
+    pub pid: u32,
+    /// Its descriptor there.
+    pub fd: u32,
+    /// Units that went through.
+    pub used: u64,
+    /// Waits imposed.
+    pub waits: u64,
+    /// Their sum, ns.
+    pub waited_ns: u64,
+    /// Units that could go at once; negative while calls wait.
+    pub level: i64,
 }
 
 /// A limit as it is to be.
@@ -55,9 +88,6 @@ pub struct Wanted<'a> {
     /// The descriptors that it is for.
     pub scope: Scope,
 }
-
-/// The longest name of a limit, bytes.
-pub const LIMIT_NAME: usize = 160;
 
 /// A change of limits in preparation. Dropping it changes nothing.
 #[derive(Debug)]
@@ -112,6 +142,7 @@ impl Ledger {
             let used = config.used();
             let bytes = config.byte_buckets.load(Ordering::Relaxed);
             let per_stream = config.per_stream.load(Ordering::Relaxed);
+            let narrowed = config.narrowed();
             (0..BUCKETS)
                 .filter(|i| used & (1 << i) != 0)
                 .map(|i| {
@@ -130,11 +161,50 @@ impl Ledger {
                         ),
                         per_stream: per_stream & (1 << i) != 0,
                         scope: self.labels[i].scope(),
+                        used: (narrowed & (1 << i) != 0)
+                            .then(|| self.used(i, per_stream & (1 << i) != 0)),
                     }
                 })
                 .collect()
         })
         .1
+    }
+
+    /// What went through under a limit on some descriptors, and per stream.
+    fn used(&self, bucket: usize, per_stream: bool) -> Used {
+        let line = &self.lines[bucket];
+        let [waited_ns, waits] = &line.waited;
+        let mut used = Used {
+            units: line.used.load(Ordering::Relaxed),
+            waits: waits.load(Ordering::Relaxed),
+            waited_ns: waited_ns.load(Ordering::Relaxed),
+        };
+        if per_stream {
+            for stream in self.stream_lines(bucket) {
+                let units = stream.used.load(Ordering::Relaxed);
+                used.units = used.units.wrapping_add(units);
+                used.waited_ns += stream.waited_ns.load(Ordering::Relaxed);
+                used.waits += stream.waits.load(Ordering::Relaxed);
+            }
+        }
+        used
+    }
+
+    /// The streams that have a bucket of their own under the limit of `bucket` at `now`.
+    #[must_use]
+    pub fn streams(&self, bucket: usize, now: u64) -> Vec<Stream> {
+        let (_, (curve, _)) = self.with_config(|config| config.curves[bucket].load());
+        let lines = self.stream_lines(bucket);
+        let streams = lines.map(|line| Stream {
+            identity: line.identity(),
+            pid: line.pid.load(Ordering::Relaxed),
+            fd: line.fd.load(Ordering::Relaxed),
+            used: line.used.load(Ordering::Relaxed),
+            waits: line.waits.load(Ordering::Relaxed),
+            waited_ns: line.waited_ns.load(Ordering::Relaxed),
+            level: curve.level(line.issued.load(Ordering::Relaxed), now),
+        });
+        streams.collect()
     }
 
     /// Stores where the system calls of a library are: its build-id, and its
@@ -260,6 +330,10 @@ impl Editor<'_> {
             split.leases,
         );
         ledger.labels[i].set_scope(wanted.scope);
+        let line = &ledger.lines[i];
+        for word in [&line.used, &line.waited[0], &line.waited[1]] {
+            word.store(0, Ordering::Relaxed);
+        }
         let set_bit = |word: &crate::sync::AtomicU64, set: bool| {
             let others = word.load(Ordering::Relaxed) & !(1 << i);
             word.store(others | u64::from(set) << i, Ordering::Relaxed);
@@ -272,8 +346,9 @@ impl Editor<'_> {
         } else {
             &config.masks
         };
-        for (mask, call) in masks.iter().zip(CALLS) {
-            if selection.contains(call) && (!bytes || call.moves_bytes()) {
+        for ((mask, call), id) in masks.iter().zip(CALLS).zip(0..) {
+            let fits = !narrowed || is_about(wanted, id);
+            if fits && selection.contains(call) && (!bytes || call.moves_bytes()) {
                 mask.store(mask.load(Ordering::Relaxed) | 1 << i, Ordering::Relaxed);
             }
         }
@@ -294,7 +369,9 @@ impl Editor<'_> {
             let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
                 .iter()
                 .chain(&[Class::Connect, Class::Dup, Class::Pipe])
-                .any(|class| call.classes.contains(*class));
+                .any(|class| call.classes.contains(*class))
+                // A socket's port is known from then on.
+                || call.name == "bind";
             let polls = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
             let moves = loops && call.classes.contains(Class::Net);
             if narrowed(i) || moves || any && comes_or_goes || loops && (polls || comes_or_goes) {
@@ -335,6 +412,17 @@ impl Editor<'_> {
         wake(self.ledger);
         next
     }
+}
+
+/// Whether a call has what a limit on some descriptors, or per stream, looks at.
+fn is_about(wanted: &Wanted<'_>, call: CallId) -> bool {
+    let Scope { device, path, .. } = wanted.scope;
+    let streams = !wanted.per_stream
+        || CALLS[usize::from(call)].moves_bytes() && about::ends(call).one() != about::NO_ARG;
+    let sockets = !wanted.scope.is_of_sockets() || about::takes_sockets(call);
+    let files = device.is_none() || about::takes_files(call);
+    let paths = path.is_none() || about::takes_paths(call);
+    streams && sockets && files && paths
 }
 
 /// Wakes every thread of the service that sleeps in a wait.

@@ -48,6 +48,9 @@ pub const SITE_LIBS: usize = scaled(8, 1, 1);
 /// Shards of the delay histograms.
 pub const SHARDS: usize = scaled(2, 2, 1);
 
+/// The longest name of a limit, bytes.
+pub const LIMIT_NAME: usize = 160;
+
 /// Words for a path.
 pub const PATH: usize = scaled(64, 1, 1);
 
@@ -194,6 +197,8 @@ pub enum Unshaped {
     NotExtended,
     /// There was no room for the bucket of its stream.
     NoStream,
+    /// The path of its descriptor could not be found out.
+    NoPath,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the
@@ -209,6 +214,11 @@ pub struct BucketLine {
     /// when its rate drops so far that waiting in the old order means nothing.
     pub generation: AtomicU32,
     pub(crate) _pad: AtomicU32,
+    /// Units that went through under a limit on some descriptors, or per stream; not
+    /// counted for others.
+    pub used: AtomicU64,
+    /// Waits imposed by such a limit, ns, and how many.
+    pub waited: [AtomicU64; 2],
 }
 
 /// The name of a limit, and the descriptors that it is for.
@@ -217,7 +227,7 @@ pub struct BucketLine {
 pub struct Label {
     /// The limit as it was written, without its rate: the name of a call or class, and
     /// what narrows it down. UTF-8, padded with zeros.
-    pub name: [AtomicU64; 20],
+    pub name: [AtomicU64; LIMIT_NAME / 8],
     /// The same for machines; see [`crate::Scope`].
     pub scope: [AtomicU64; 4],
 }
@@ -241,7 +251,9 @@ pub struct StreamLine {
     pub(crate) used: AtomicU64,
     /// Waits imposed, ns.
     pub(crate) waited_ns: AtomicU64,
-    pub(crate) _pad2: [AtomicU64; 2],
+    /// How many.
+    pub(crate) waits: AtomicU64,
+    pub(crate) _pad2: AtomicU64,
 }
 
 /// Where the system call instructions of libraries are.

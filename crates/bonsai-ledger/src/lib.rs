@@ -62,7 +62,7 @@ mod threads;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
-pub use control::{Editor, LIMIT_NAME, Limit, Wanted};
+pub use control::{Editor, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
@@ -72,7 +72,7 @@ pub use noted::LOOK_AGAIN_NS;
 pub use noted::{Noted, Waiting};
 #[cfg(all(feature = "std", not(loom)))]
 pub use report::{CallTotals, ProcessReport};
-pub use scope::Scope;
+pub use scope::{End, Kind, Peer, Scope, mapped};
 pub use streams::PROBES;
 pub use take::{MAX_TICKETS, Tickets};
 pub use threads::Owner;

@@ -138,6 +138,13 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether it is said where the extension is.
+    #[must_use]
+    pub fn has_extension(&self) -> bool {
+        let first = self.header.extension.first();
+        first.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) != 0)
+    }
+
     fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
         let room = |e| match e {
             rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {

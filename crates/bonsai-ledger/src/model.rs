@@ -107,9 +107,9 @@ mod made {
         }
         Enter { pid state helper _pad }
         Config { masks byte_buckets _pad curves narrowed special per_stream groups }
-        BucketLine { issued leased generation _pad }
+        BucketLine { issued leased generation _pad used waited }
         Label { name scope }
-        StreamLine { key issued generation fd pid _pad used waited_ns _pad2 }
+        StreamLine { key issued generation fd pid _pad used waited_ns waits _pad2 }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
         Process { pid coverage sites reason attached_ns attach_cost_ns program missed _pad }

@@ -25,7 +25,7 @@
 //! stream draws one call's units there. A process killed while it gives out a line
 //! takes that with it.
 
-use crate::layout::{STREAMS, Segment, StreamLine};
+use crate::layout::{BucketLine, STREAMS, Segment, StreamLine};
 use crate::sync::Ordering;
 use crate::take::Tickets;
 
@@ -45,12 +45,24 @@ fn start(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 
+/// What was found for a stream.
+enum Place {
+    /// Its own line.
+    Own(usize),
+    /// A line that it can have, and the key that this has.
+    Unused(usize, u64),
+}
+
+/// The bucket that is part of a key; `None` for none of a stream.
+fn bucket_of(key: u64) -> Option<usize> {
+    (key >> 63 != 0).then_some((key & 63) as usize)
+}
+
 impl StreamLine {
     /// The bucket of the limit that it is under; `None` where it is free.
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {
-        let key = self.key.load(Ordering::Acquire);
-        (key >> 63 != 0).then_some((key & 63) as usize)
+        bucket_of(self.key.load(Ordering::Acquire))
     }
 
     /// Its stream.
@@ -59,11 +71,18 @@ impl StreamLine {
         (self.key.load(Ordering::Acquire) & !(1 << 63)) >> 6
     }
 
+    fn start_count(&self) {
+        for word in [&self.used, &self.waited_ns, &self.waits] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts what went through, and what was waited for.
     pub fn note(&self, units: u64, waited_ns: u64) {
         self.used.fetch_add(units, Ordering::Relaxed);
         if waited_ns > 0 {
             self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+            self.waits.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -81,36 +100,77 @@ impl Segment {
         mut populate: impl FnMut(&StreamLine) -> bool,
     ) -> Option<usize> {
         let key = key(identity, bucket);
-        let lines = (0..PROBES).map(|i| (start(key).wrapping_add(i)) % STREAMS);
+        // Whoever is a moment too late looks once more.
+        let (i, seen) = match self.place(key, now, &mut populate)? {
+            Place::Own(i) => return Some(i),
+            Place::Unused(i, seen) if self.give_out(i, seen) => (i, seen),
+            Place::Unused(..) => match self.place(key, now, &mut populate)? {
+                Place::Own(i) => return Some(i),
+                Place::Unused(i, seen) if self.give_out(i, seen) => (i, seen),
+                Place::Unused(..) => return None,
+            },
+        };
+        let line = &self.streams[i];
+        if let Some((_, limit)) = self.limit_of(line, seen) {
+            // What its last stream had is not forgotten.
+            for (all, own) in [
+                (&limit.used, &line.used),
+                (&limit.waited[0], &line.waited_ns),
+                (&limit.waited[1], &line.waits),
+            ] {
+                all.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        let (generation, floor) = self.stream_floor(usize::from(bucket), now);
+        line.issued.store(floor, Ordering::Relaxed);
+        line.generation.store(generation, Ordering::Relaxed);
+        line.pid.store(pid, Ordering::Relaxed);
+        line.fd.store(fd, Ordering::Relaxed);
+        line.start_count();
+        line.key.store(key, Ordering::Release);
+        Some(i)
+    }
+
+    /// The line that has this key, or one that it can have: a free one, or one that has
+    /// been idle.
+    fn place(
+        &self,
+        key: u64,
+        now: u64,
+        populate: &mut impl FnMut(&StreamLine) -> bool,
+    ) -> Option<Place> {
         let mut page = None;
-        let mut unused = None;
-        for i in lines {
+        let (mut free, mut idle) = (None, None);
+        for i in (0..PROBES).map(|i| start(key).wrapping_add(i) % STREAMS) {
             let line = &self.streams[i];
             if page.replace(i / 64) != Some(i / 64) && !populate(line) {
                 continue;
             }
             let seen = line.key.load(Ordering::Acquire);
             if seen == key {
-                return Some(i);
+                return Some(Place::Own(i));
             }
-            if unused.is_none() && (seen == FREE || self.is_idle(line, now)) {
-                unused = Some((i, seen));
+            if seen == FREE {
+                free = free.or(Some((i, seen)));
+            } else if free.is_none() && idle.is_none() && self.is_idle(line, now) {
+                idle = Some((i, seen));
             }
         }
-        let (i, seen) = unused?;
-        let line = &self.streams[i];
-        line.key
-            .compare_exchange(seen, GIVEN_OUT, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        let (generation, floor) = self.stream_floor(usize::from(bucket), now);
-        line.issued.store(floor, Ordering::Relaxed);
-        line.generation.store(generation, Ordering::Relaxed);
-        line.pid.store(pid, Ordering::Relaxed);
-        line.fd.store(fd, Ordering::Relaxed);
-        line.used.store(0, Ordering::Relaxed);
-        line.waited_ns.store(0, Ordering::Relaxed);
-        line.key.store(key, Ordering::Release);
-        Some(i)
+        free.or(idle).map(|(i, seen)| Place::Unused(i, seen))
+    }
+
+    fn give_out(&self, index: usize, seen: u64) -> bool {
+        let key = &self.streams[index].key;
+        let given = key.compare_exchange(seen, GIVEN_OUT, Ordering::Acquire, Ordering::Relaxed);
+        given.is_ok()
+    }
+
+    /// The limit that a line with this key is under, if that is still the same.
+    fn limit_of(&self, line: &StreamLine, key: u64) -> Option<(usize, &BucketLine)> {
+        let bucket = bucket_of(key)?;
+        let limit = self.lines.get(bucket)?;
+        let same = line.generation.load(Ordering::Relaxed) == limit.generation();
+        same.then_some((bucket, limit))
     }
 
     /// Whether a line is still the one of a stream under a limit.
@@ -152,6 +212,7 @@ impl Segment {
         let (generation, floor) = self.stream_floor(i, now);
         if line.generation.load(Ordering::Relaxed) != generation {
             // Of another limit's time: as if it were new.
+            line.start_count();
             line.issued.store(floor, Ordering::Relaxed);
             line.generation.store(generation, Ordering::Relaxed);
         }
@@ -161,6 +222,19 @@ impl Segment {
         taken.push(position, generation, (bucket, is_bytes), index as u16 + 1)
     }
 
+    /// Takes `units` on the line of a stream if they may go at `now`, and nothing
+    /// otherwise.
+    #[must_use]
+    pub fn take_stream_due(&self, (index, bucket): (usize, u8), units: u64, now: u64) -> bool {
+        let bucket = usize::from(bucket);
+        let (Some(line), Some(limit)) = (self.streams.get(index), self.lines.get(bucket)) else {
+            return false;
+        };
+        let (curve, _) = self.curve(bucket);
+        line.generation.load(Ordering::Relaxed) == limit.generation()
+            && crate::take::advance_due(&line.issued, &curve, units, now)
+    }
+
     /// Gives back to the line of a stream what a call did not use.
     pub fn refund_stream(&self, index: usize, units: u64) {
         if let Some(line) = self.streams.get(index) {
@@ -168,9 +242,13 @@ impl Segment {
         }
     }
 
-    /// Streams with a bucket of their own now.
-    #[cfg(feature = "std")]
-    pub fn stream_lines(&self) -> impl Iterator<Item = &StreamLine> {
-        self.streams.iter().filter(|line| line.bucket().is_some())
+    /// Lines of streams in use under the limit of `bucket` as it is now, with their place.
+    #[cfg(any(feature = "std", loom, miri))]
+    pub fn stream_lines(&self, bucket: usize) -> impl Iterator<Item = &StreamLine> {
+        let of = move |line: &&StreamLine| {
+            let key = line.key.load(Ordering::Acquire);
+            self.limit_of(line, key).is_some_and(|(of, _)| of == bucket)
+        };
+        self.streams.iter().filter(of)
     }
 }

@@ -109,6 +109,16 @@ impl BucketLine {
             .fetch_sub(units, Ordering::Relaxed);
     }
 
+    /// Counts what went through under a limit on some descriptors, or per stream, and
+    /// what was waited for.
+    pub fn note(&self, units: u64, waited_ns: u64) {
+        self.used.fetch_add(units, Ordering::Relaxed);
+        if waited_ns > 0 {
+            self.waited[0].fetch_add(waited_ns, Ordering::Relaxed);
+            self.waited[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Raises an idle bucket to its floor, as a change of its curve requires.
     pub fn raise(&self, curve: &Curve, now: u64) {
         self.take(self.generation(), curve, 0, now);
@@ -175,6 +185,33 @@ const fn pack(epoch: u32, out: u64) -> u64 {
     (epoch as u64) << 32 | out
 }
 
+/// Takes `units` on a counter if they may go at `now`, and nothing otherwise.
+pub(crate) fn advance_due(counter: &AtomicU64, curve: &Curve, units: u64, now: u64) -> bool {
+    let floor = curve.floor(now);
+    let end = floor.wrapping_add(curve.burst);
+    let mut issued = counter.load(Ordering::Relaxed);
+    loop {
+        let raised = if is_ahead(floor, issued) {
+            floor
+        } else {
+            issued
+        };
+        let ticket = raised.wrapping_add(units);
+        if is_ahead(ticket, end) {
+            return false;
+        }
+        match counter.compare_exchange_weak(issued, ticket, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(seen) => issued = seen,
+        }
+    }
+}
+
+/// Whether one position is ahead of another, modulo 2^64.
+const fn is_ahead(a: u64, b: u64) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
 /// Runs `each` for every bucket number in a mask.
 fn for_each_bit(mut mask: u64, mut each: impl FnMut(usize)) {
     while mask != 0 {
@@ -227,6 +264,18 @@ impl Segment {
             taken.len += 1;
         });
         Some(taken)
+    }
+
+    /// Takes `units` of a bucket if they may go at `now`, and nothing otherwise: what most
+    /// calls need, without a ticket.
+    #[must_use]
+    pub fn take_due(&self, bucket: usize, units: u64, now: u64) -> bool {
+        let Some(line) = self.lines.get(bucket) else {
+            return false;
+        };
+        let generation = line.generation();
+        let (curve, _) = self.curve(bucket);
+        advance_due(line.issued(generation), &curve, units, now)
     }
 
     /// The instant, at or after `now`, when all tickets are due under the limits

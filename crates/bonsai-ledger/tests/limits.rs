@@ -37,6 +37,7 @@ fn several_limits_come_into_force_together() {
         level: 0,
         per_stream: false,
         scope: bonsai_ledger::Scope::default(),
+        used: None,
     };
     let expected = [
         limit("write", true, 1_000_000, 100, 0),

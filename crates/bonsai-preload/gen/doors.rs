@@ -193,9 +193,12 @@ pub(crate) fn paths() -> String {
                     first::place(pool.body, pool.call)
                 );
             } else if door == Door::Second {
-                text.push_str(".balign 8\n");
+                text += &second::place(pool.body);
             }
             let _ = writeln!(text, "{name}:\n{path}");
+        }
+        if door == Door::Second && alone() {
+            text += &second::paths_by_number();
         }
         text.push_str(".cfi_endproc\n");
     }

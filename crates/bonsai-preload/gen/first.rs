@@ -20,7 +20,12 @@ pub(crate) fn place(body: Body, call: Option<u8>) -> String {
         (_, Some(bonsai_calls::PREAD64)) => 81,
         _ => return String::new(),
     };
-    format!(".balign 32\n.skip {}, 0xcc\n", (128 + 31 - length) % 32)
+    at_the_end_of_a_line(length)
+}
+
+/// Places a path whose system call returns `length` bytes behind its beginning.
+pub(crate) fn at_the_end_of_a_line(length: u32) -> String {
+    format!(".balign 32\n.skip {}, 0xcc\n", (160 + 31 - length) % 32)
 }
 
 /// The record of the slot by which the first door uses what belongs to the second:

@@ -2,9 +2,10 @@
 //! them. A site may be using 128 bytes below the stack pointer, so those are skipped.
 
 use crate::doors::{CALLS_AT, Door, after, before, by_kind, forget, load_state, path_of};
-use crate::pools::{Body, POOLS};
+use crate::first::at_the_end_of_a_line;
+use crate::pools::{Body, POOLS, body_of};
 use crate::{alone, threads, unwind};
-use bonsai_calls::CALLS;
+use bonsai_calls::{BY_NR, CALLS, CLONE, FORK, NO_CALL, VFORK};
 use std::fmt::Write;
 
 /// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
@@ -86,12 +87,22 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
 
 /// The fast path of all calls without bytes.
 pub(crate) fn counted(body: Body) -> String {
-    let mut t = enter("");
+    counted_by(
+        body,
+        &enter(""),
+        "mov r11, qword ptr [rsp]
+         movzx r11d, word ptr [r11 + 4]",
+    )
+}
+
+/// `begin`: from the registers at the door to the record on the stack. `place`: to where
+/// its call stands, in `r11`.
+fn counted_by(body: Body, begin: &str, place: &str) -> String {
+    let mut t = begin.to_owned();
     load_state(&mut t);
     let _ = writeln!(
         t,
-        "mov r11, qword ptr [rsp]
-         movzx r11d, word ptr [r11 + 4]
+        "{place}
          cmp qword ptr [rcx + r11 + {CALLS_AT}], 0
          jle 7f"
     );
@@ -101,8 +112,7 @@ pub(crate) fn counted(body: Body) -> String {
     let _ = writeln!(
         t,
         "syscall
-         mov r11, qword ptr [rsp]
-         movzx r11d, word ptr [r11 + 4]
+         {place}
          {}inc qword ptr [r11 + {CALLS_AT}]
          dec qword ptr [r11 + rcx + {CALLS_AT}]",
         threads::counters("add")
@@ -118,12 +128,91 @@ pub(crate) fn counted(body: Body) -> String {
 /// libc is musl; a library with such sites makes few calls by them.
 pub(crate) fn by_number() -> String {
     let own = POOLS.iter().filter_map(|pool| pool.call);
-    own.filter(|_| alone())
+    let moving: String = own
+        .filter(|_| alone())
         .map(|call| {
             let nr = CALLS[usize::from(call)].nr;
             format!("cmp eax, {nr}\nje bonsai_through_{call}\n")
         })
-        .collect()
+        .collect();
+    if alone() {
+        moving + &counted_by_number()
+    } else {
+        moving
+    }
+}
+
+/// Calls without bytes by number: how a path says which, their bodies, and lengths as in
+/// [`place`].
+const BY_NUMBER: [(u16, &str, Body, u32); 3] = [
+    (0, "bonsai_any_count", Body::Count, 110),
+    (1, "bonsai_any_fd", Body::CountFd, 110),
+    (2, "bonsai_any_close", Body::Close, 132),
+];
+
+/// Places what follows, a path of the engine, as `first::place` does: the jump back to a
+/// site is mispredicted like a return. Behind the call, the paths of those with bytes are
+/// longer than a line, or nearly.
+pub(crate) fn place(body: Body) -> String {
+    match body {
+        Body::Close if alone() => at_the_end_of_a_line(137),
+        Body::Count | Body::CountFd if alone() => at_the_end_of_a_line(115),
+        _ => ".balign 8\n".to_owned(),
+    }
+}
+
+/// What [`by_number`] goes on with where the call has no bytes: by a table of its
+/// place and its body; 0 for what is decided on elsewhere.
+fn counted_by_number() -> String {
+    "mov eax, eax
+     cmp eax, 511
+     ja 6f
+     lea rcx, [rip + bonsai_countable]
+     movzx ecx, word ptr [rcx + 2 * rax]
+     test ecx, ecx
+     jz 5f
+     test cl, 3
+     jz bonsai_any_count
+     test cl, 1
+     jnz bonsai_any_fd
+     jmp bonsai_any_close
+     5:\n"
+        .to_owned()
+}
+
+/// The paths that this leads to, with the place in `ecx`, and its table.
+pub(crate) fn paths_by_number() -> String {
+    let begin = format!(
+        ".cfi_remember_state
+         lea rsp, [rsp - {FRAME}]
+         .cfi_def_cfa_offset {FRAME}
+         mov qword ptr [rsp], r11
+         and ecx, -32
+         mov qword ptr [rsp + 8], rcx\n"
+    ) + &unwind::on_stack(FRAME);
+    let mut text = String::new();
+    for (_, name, body, length) in BY_NUMBER {
+        let path = counted_by(body, &begin, "mov r11, qword ptr [rsp + 8]");
+        let _ = writeln!(text, "{}{name}:\n{path}", at_the_end_of_a_line(length));
+    }
+    text.push_str(
+        ".pushsection .rodata.bonsai_countable,\"a\",@progbits
+         .balign 2
+         bonsai_countable:\n",
+    );
+    for call in BY_NR {
+        let place = match usize::from(call) {
+            _ if matches!(call, NO_CALL | FORK | VFORK | CLONE) => 0,
+            i if CALLS[i].moves_bytes() => 0,
+            i => {
+                let body = body_of(call);
+                let of = BY_NUMBER.iter().find(|(_, _, known, _)| *known == body);
+                of.map_or(0, |(bits, ..)| u16::try_from(32 * i).expect("short") | bits)
+            }
+        };
+        let _ = writeln!(text, ".short {place}");
+    }
+    text + ".popsection\n"
 }
 
 /// The slots, all of them alike and

@@ -27,8 +27,10 @@ global_asm!(
 global_asm!(
     ".set BONSAI_THREADS, {threads}",
     ".set BONSAI_STACKS, {stacks}",
+    ".set BONSAI_MAIN, {main}",
     ".set BONSAI_NOBODY, {nobody}",
     threads = sym crate::threads::BONSAI_THREADS,
+    main = sym crate::threads::BONSAI_MAIN,
     stacks = sym crate::threads::BONSAI_STACKS,
     nobody = sym crate::threads::NOBODY,
 );
@@ -61,6 +63,8 @@ global_asm!(
     "lea ecx, [rax - 56]",
     "cmp ecx, 2",
     "jbe 7f",
+    "cmp eax, {clone3}",
+    "je 7f",
     ".endif",
     "cmp eax, dword ptr [r11]",
     "jne 5f",
@@ -91,7 +95,7 @@ global_asm!(
     "xor ecx, ecx",
     "jmp 4f",
     ".if {alone}",
-    // fork, vfork, clone: decided on, and then made where they stood.
+    // fork, vfork, clone, clone3: decided on, and then made where they stood.
     "jmp 4f",
     "8: mov ecx, {twice}",
     ".endif",
@@ -206,8 +210,8 @@ global_asm!(
     "mov qword ptr [rsp + 8], rcx",
     "mov qword ptr [rsp + 16], r11",
     "rdfsbase rcx",
-    "imul r11d, ecx, 0x61c88647",
     "not rcx",
+    "imul r11d, ecx, 0x61c88647",
     "shr r11d, 32 - 12",
     "mov dword ptr [rsp + 24], {probes}",
     "5: mov dword ptr [rsp + 28], r11d",
@@ -258,6 +262,7 @@ global_asm!(
     ".endif",
     ".cfi_endproc",
     ".popsection",
+    clone3 = const crate::sys::nr::CLONE3,
     alone = const cfg!(feature = "alone") as i32,
     twice = const mode::TWICE,
     late = const mode::LATE,

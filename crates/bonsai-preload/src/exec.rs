@@ -53,6 +53,9 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
         args.a[at] as *const u8,
         if at == 1 { args.a[0] } else { AT_FDCWD },
     );
+    if matches!(done, Some(Done::Refused)) {
+        return sys::EPERM;
+    }
     // In a vforked child the leases are the parent's, which goes on with them.
     if getpid_is_own() {
         pay::release(segment, own);
@@ -62,7 +65,7 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
     match done {
         Some(Done::Held(number)) => segment.cancel_entering(number),
         Some(Done::Named(entry, before)) => entry.coverage.store(before, Ordering::Relaxed),
-        None => {}
+        Some(Done::Refused) | None => {}
     }
     result
 }

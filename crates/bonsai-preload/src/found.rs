@@ -1,5 +1,6 @@
 //! Sites of a library: found by whoever looks for them, patched by `patch`.
 
+use crate::sys::nr;
 use bonsai_calls::{BY_NR, NO_CALL};
 use bonsai_sites::ANY;
 use core::arch::x86_64::{
@@ -37,11 +38,17 @@ impl Found {
     /// Whether it makes a call of the table; one that returns twice only where there
     /// are no symbols that are decided on before.
     pub(crate) fn is_wanted(&self) -> bool {
-        BY_NR
-            .get(usize::from(self.nr))
-            .is_some_and(|c| *c != NO_CALL)
-            && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
+        is_wanted(self.nr) && (cfg!(feature = "alone") || !matches!(self.nr, 56..=58))
     }
+}
+
+/// Whether a number is in the table; in the engine, `clone3` also, before which the
+/// thread has to have a state: its vforked child would make one, and be dead soon.
+pub(crate) fn is_wanted(number: u16) -> bool {
+    let known = BY_NR
+        .get(usize::from(number))
+        .is_some_and(|c| *c != NO_CALL);
+    known || cfg!(feature = "alone") && usize::from(number) == nr::CLONE3
 }
 
 /// The most sites of one library; a static program has all of them in one.

@@ -106,6 +106,8 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod look;
+    pub(crate) mod paths;
     pub(crate) mod pay;
     pub(crate) mod slots;
     pub(crate) mod slow;

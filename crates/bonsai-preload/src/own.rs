@@ -35,7 +35,7 @@ pub(crate) struct Own {
     pub(crate) entries: [Entry; ENTRIES],
     /// What the extension knows of the call under way.
     pub(crate) claim: usize,
-    /// In the engine, a stack for running programs; 0 until it is needed.
+    /// The engine's: a stack for running programs; 0 until it is needed.
     pub(crate) stack: usize,
 }
 

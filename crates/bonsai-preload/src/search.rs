@@ -2,8 +2,7 @@
 //! Few processes ever do that, so it is in the extension; and in the engine, whose
 //! programs are not known.
 
-use crate::found::{Found, MOVED, SITES, Search, Sites, next_call};
-use bonsai_calls::{BY_NR, NO_CALL};
+use crate::found::{Found, MOVED, SITES, Search, Sites, is_wanted, next_call};
 use bonsai_sites::ANY;
 
 /// Looks for sites in the text of a library of an unknown build.
@@ -11,9 +10,7 @@ use bonsai_sites::ANY;
 #[inline(never)]
 pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
     let mut sites = [None; SITES];
-    let wanted = |s: &bonsai_sites::Site| {
-        s.nr == ANY || BY_NR.get(usize::from(s.nr)).is_some_and(|c| *c != NO_CALL)
-    };
+    let wanted = |s: &bonsai_sites::Site| s.nr == ANY || is_wanted(s.nr);
     let mut slots = sites.iter_mut();
     let mut at = 0;
     while let Some(next) = next_call(text, at) {

@@ -4,8 +4,8 @@
 use crate::environment::{Strings, with_environment};
 use crate::exec::functions::deciding;
 use crate::state::PATCHED;
-use crate::uncovered::note_child;
-use crate::{elf, slow};
+use crate::uncovered::{note_child, refuses_child};
+use crate::{elf, slow, sys};
 use bonsai_calls as calls;
 use core::sync::atomic::Ordering;
 
@@ -47,6 +47,10 @@ unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path
     let Some((at, _)) = elf::next_definition(name) else {
         return ENOSYS;
     };
+    let unseen = is_path && !PATCHED.load(Ordering::Relaxed);
+    if unseen && refuses_child(a[0] as *const u8) {
+        return -sys::EPERM;
+    }
     deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
     let mut ours = 0;
     let child = if pid.is_null() { &raw mut ours } else { pid };
@@ -58,7 +62,7 @@ unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path
         })
     };
     // Patched, the child has named itself.
-    if result == 0 && is_path && !PATCHED.load(Ordering::Relaxed) {
+    if result == 0 && unseen {
         // SAFETY: written by posix_spawn.
         note_child(unsafe { *child }, a[0] as *const u8);
     }

@@ -169,6 +169,7 @@ pub(crate) mod nr {
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
+    pub(crate) const WRITEV: usize = 20;
     pub(crate) const MADVISE: usize = 28;
     pub(crate) const GETPID: usize = 39;
     pub(crate) const GETSOCKOPT: usize = 55;
@@ -185,10 +186,14 @@ pub(crate) mod nr {
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const FACCESSAT: usize = 269;
     pub(crate) const EXECVEAT: usize = 322;
+    #[cfg(feature = "alone")]
+    pub(crate) const EXIT_GROUP: usize = 231;
+    pub(crate) const CLONE3: usize = 435;
     pub(crate) const FACCESSAT2: usize = 439;
     pub(crate) const FUTEX_WAITV: usize = 449;
 }
 
+pub(crate) const EPERM: isize = -1;
 pub(crate) const EINTR: isize = -4;
 pub(crate) const EAGAIN: isize = -11;
 pub(crate) const ESRCH: isize = -3;

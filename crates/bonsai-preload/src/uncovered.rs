@@ -17,6 +17,23 @@ pub(crate) enum Done {
     Held(usize),
     /// It is named in the ledger; what the entry said before.
     Named(&'static Process, u32),
+    /// It is not to be run: the service is strict.
+    Refused,
+}
+
+/// Whether a program of which nothing would be shaped is to be refused. Says so where
+/// the program that wanted to run it complains, too.
+pub(crate) fn refuses(segment: &Segment, path: *const u8) -> bool {
+    let strict = segment.header.flags.load(Ordering::Relaxed) & flags::STRICT != 0;
+    if strict {
+        // SAFETY: the program's own string.
+        let path = unsafe { text(path) };
+        let said = b": nothing of it can be shaped, and --strict refuses that\n";
+        let parts: [&[u8]; 3] = [b"bonsai: ", path, said];
+        // SAFETY: three slices, which are laid out as `struct iovec` is.
+        unsafe { call!(nr::WRITEV, 2, parts.as_ptr(), parts.len()) };
+    }
+    strict
 }
 
 /// Looks at a program about to be run. If it has no loader, it is entered from
@@ -28,6 +45,9 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
         && let Some(number) = entering::ask(segment)
     {
         return Some(Done::Held(number));
+    }
+    if refuses(segment, path) {
+        return Some(Done::Refused);
     }
     // SAFETY: signal 0 only asks.
     let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
@@ -111,6 +131,13 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
         unsafe { core::slice::from_raw_parts(bytes.as_ptr().add(at).cast::<Phdr>(), count) };
     let enters = headers.iter().any(|h| h.kind == PT_INTERP);
     (!enters).then_some(Reason::Static)
+}
+
+/// Whether the program of a child is refused before there is one.
+pub(crate) fn refuses_child(path: *const u8) -> bool {
+    state::segment().is_some_and(|segment| {
+        reason_against(path, AT_FDCWD).is_some() && refuses(segment, path)
+    })
 }
 
 /// Names a child whose program cannot be entered.

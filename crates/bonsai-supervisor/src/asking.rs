@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bonsai_ledger::sync::{AtomicU32, Ordering};
-use bonsai_ledger::{Futex, Ledger, Reason, coverage};
+use bonsai_ledger::{Futex, Ledger, Reason, Segment, coverage, flags};
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
@@ -79,6 +79,11 @@ pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize)) -> ! {
     }
 }
 
+/// Whether programs that cannot be entered are not to run.
+pub(crate) fn is_strict(segment: &Segment) -> bool {
+    segment.header.flags.load(Ordering::Relaxed) & flags::STRICT != 0
+}
+
 /// Says in the ledger that what a process runs is not covered.
 pub fn not_covered(ledger: &Ledger, pid: u32) {
     let is_dead = |pid| Until::within(PATIENCE).is_dead(pid);
@@ -88,7 +93,8 @@ pub fn not_covered(ledger: &Ledger, pid: u32) {
     }
 }
 
-/// Has a command ask for its program to be entered.
+/// Has a command ask for its program to be entered. In a strict service it is not run
+/// (`EPERM`) where nobody enters it.
 pub fn ask_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
     use std::os::unix::process::CommandExt as _;
     let ask = move || {
@@ -99,6 +105,11 @@ pub fn ask_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
         };
         let (pid, mut futex) = (std::process::id(), Until::within(PATIENCE));
         if ledger.ask_to_enter(pid, &mut futex, allow).is_none() {
+            if is_strict(&ledger) {
+                return Err(std::io::Error::from_raw_os_error(
+                    Errno::PERM.raw_os_error(),
+                ));
+            }
             not_covered(&ledger, pid);
         }
         Ok(())

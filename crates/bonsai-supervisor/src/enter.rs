@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use object::elf::PT_INTERP;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-use crate::asking::Until;
+use crate::asking::{Until, is_strict};
 use crate::engine::Engine;
 use crate::tracee::Tracee;
 
@@ -73,14 +73,18 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
     if !asked.wait_until_allowed(std::process::id(), &mut futex) {
         return Err(EnterError::Cancelled);
     }
-    let seized = ptrace::seize(pid, Options::PTRACE_O_TRACEEXEC);
+    // Who does not want a program that is not covered wants it to end with its helper.
+    let strict = is_strict(segment);
+    let mut options = Options::PTRACE_O_TRACEEXEC;
+    options.set(Options::PTRACE_O_EXITKILL, strict);
+    let seized = ptrace::seize(pid, options);
     let told = asked.seized(seized.is_ok(), &mut futex);
     seized.map_err(|error| EnterError::system("the process", error))?;
     if !told {
         leave(pid);
         return Err(EnterError::Cancelled);
     }
-    let result = follow(pid, &asked).and_then(|pid| enter_program(pid, engine));
+    let result = follow(pid, &asked).and_then(|pid| enter_program(pid, engine, strict));
     asked.done();
     result
 }
@@ -119,8 +123,9 @@ fn leave(pid: Pid) {
 }
 
 /// Maps the engine into the program that has just been loaded, and lets it go on
-/// there. A program with a loader is left to that.
-fn enter_program(pid: Pid, engine: &Engine) -> Result<(), EnterError> {
+/// there. A program with a loader is left to that. One that cannot be entered ends in a
+/// strict service.
+fn enter_program(pid: Pid, engine: &Engine, strict: bool) -> Result<(), EnterError> {
     if has_loader(pid) {
         return ptrace::detach(pid, None).map_err(|error| EnterError::system("it", error));
     }
@@ -136,6 +141,10 @@ fn enter_program(pid: Pid, engine: &Engine) -> Result<(), EnterError> {
             tracee.release(at + engine.entry, program)
         }
         Err(error) => {
+            if strict {
+                // It is stopped, and does not get any further.
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
             tracee.let_go();
             Err(error)
         }

@@ -127,11 +127,14 @@ impl fmt::Display for Setting {
 
 /// A limit: what it is on, and what it is set to.
 ///
-/// Text: `NAME=RATE[:burst=BURST]` or `NAME=unlimited`. The name has one or
-/// more of `a-z 0-9 _ @ . * / -`; whether it means anything is not known here.
+/// Text: `NAME=RATE[:burst=BURST]` or `NAME=unlimited`. The name has one or more of
+/// `a-z 0-9 _ . * / -`, and may go on with `@` and what narrows it down: any letters,
+/// also `=`. Where that is not to end at the last `=` before the rate, it stands in
+/// quotes, and a quote in it twice: `read@"/a:burst=1"=5MB/s`. Whether it means anything
+/// is not known here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitSpec {
-    /// A call or a class of calls.
+    /// A call or a class of calls, and what narrows it down, without quotes.
     pub name: String,
     /// What it is set to.
     pub setting: Setting,
@@ -157,11 +160,45 @@ pub enum LimitError {
         /// The text.
         text: String,
     },
+    /// Nothing before the `@`.
+    #[error(
+        "limit {text:?} has no name before the @: write the calls that it is on, such as read@/srv/**=10MB/s"
+    )]
+    NoCalls {
+        /// The text.
+        text: String,
+    },
+    /// Nothing behind the `@`.
+    #[error(
+        "limit {text:?} has nothing behind the @: write a path, a network or a port, such as read@/srv/**=10MB/s"
+    )]
+    EmptyScope {
+        /// The text.
+        text: String,
+    },
+    /// A quote that is not closed, or not by the last letter before the `=`.
+    #[error(
+        "limit {text:?} has a quote behind the @ that does not end before the =: write read@\"/srv/**\"=10MB/s, and a quote within as two"
+    )]
+    Quote {
+        /// The text.
+        text: String,
+    },
     /// A character that no name has.
     #[error(
         "limit {text:?} has {character:?} in its name: names are made of a-z 0-9 _ @ . * / -, as in read=10MB/s"
     )]
     NameCharacter {
+        /// The text.
+        text: String,
+        /// The first such character.
+        character: char,
+    },
+    /// A control character behind the `@`.
+    #[error(
+        "limit {text:?} has the control character {character:?} behind the @: write what can be read"
+    )]
+    ScopeCharacter {
         /// The text.
         text: String,
         /// The first such character.
@@ -183,39 +220,112 @@ impl FromStr for LimitSpec {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
-        let owned = || text.to_owned();
-        let Some((name, value)) = text.split_once('=') else {
-            return Err(LimitError::NoEquals { text: owned() });
-        };
-        let name = name.trim();
-        if name.is_empty() {
-            return Err(LimitError::EmptyName { text: owned() });
-        }
-        if let Some(character) = name.chars().find(|c| !is_name_character(*c)) {
-            return Err(LimitError::NameCharacter {
-                text: owned(),
-                character,
-            });
-        }
+        let (name, value) = split(text)?;
         match value.parse() {
-            Ok(setting) => Ok(Self {
-                name: name.into(),
-                setting,
-            }),
+            Ok(setting) => Ok(Self { name, setting }),
             Err(reason) => Err(LimitError::Setting {
-                text: owned(),
+                text: text.to_owned(),
                 reason,
             }),
         }
     }
 }
 
+/// The name of a limit, without quotes, and its value.
+fn split(text: &str) -> Result<(String, &str), LimitError> {
+    let owned = || text.to_owned();
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(LimitError::NoEquals { text: owned() });
+    };
+    let Some((calls, rest)) = text.split_once('@').filter(|_| name.contains('@')) else {
+        let name = name.trim();
+        return if name.is_empty() {
+            Err(LimitError::EmptyName { text: owned() })
+        } else {
+            check_calls(name, text)?;
+            Ok((name.to_owned(), value))
+        };
+    };
+    let calls = calls.trim();
+    if calls.is_empty() {
+        return Err(LimitError::NoCalls { text: owned() });
+    }
+    check_calls(calls, text)?;
+    let (scope, value) = match rest.trim_start().strip_prefix('"') {
+        Some(quoted) => unquoted(quoted).ok_or_else(|| LimitError::Quote { text: owned() })?,
+        None => {
+            let at = last_equals(rest).ok_or_else(|| LimitError::NoEquals { text: owned() })?;
+            (rest[..at].trim().to_owned(), &rest[at + 1..])
+        }
+    };
+    if scope.is_empty() {
+        return Err(LimitError::EmptyScope { text: owned() });
+    }
+    if let Some(character) = scope.chars().find(|c| c.is_control()) {
+        return Err(LimitError::ScopeCharacter {
+            text: owned(),
+            character,
+        });
+    }
+    Ok((format!("{calls}@{scope}"), value))
+}
+
+fn check_calls(calls: &str, text: &str) -> Result<(), LimitError> {
+    match calls.chars().find(|c| !is_name_character(*c)) {
+        None => Ok(()),
+        Some(character) => Err(LimitError::NameCharacter {
+            text: text.to_owned(),
+            character,
+        }),
+    }
+}
+
+/// The text up to a quote that no other one follows, and what stands behind the `=`
+/// after it.
+fn unquoted(quoted: &str) -> Option<(String, &str)> {
+    let mut text = String::new();
+    let mut rest = quoted;
+    loop {
+        let (part, after) = rest.split_once('"')?;
+        text.push_str(part);
+        match after.strip_prefix('"') {
+            Some(more) => {
+                text.push('"');
+                rest = more;
+            }
+            None => return Some((text, after.trim_start().strip_prefix('=')?)),
+        }
+    }
+}
+
+/// Where the last `=` stands that is not the one of a burst.
+fn last_equals(text: &str) -> Option<usize> {
+    let mut end = text.len();
+    loop {
+        let at = text[..end].rfind('=')?;
+        let option = text[..at].trim_end().strip_suffix("burst");
+        if !option.is_some_and(|before| before.trim_end().ends_with(':')) {
+            return Some(at);
+        }
+        end = at;
+    }
+}
+
 const fn is_name_character(c: char) -> bool {
-    matches!(c, 'a'..='z' | '0'..='9' | '_' | '@' | '.' | '*' | '/' | '-')
+    matches!(c, 'a'..='z' | '0'..='9' | '_' | '.' | '*' | '/' | '-')
 }
 
 impl fmt::Display for LimitSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}={}", self.name, self.setting))
+        let Self { name, setting } = self;
+        let plain = format!("{name}={setting}");
+        let is_plain = split(&plain).is_ok_and(|(read, _)| read == *name);
+        match name.split_once('@') {
+            Some((calls, scope)) if !is_plain => {
+                let scope = scope.replace('"', "\"\"");
+                f.pad(&format!("{calls}@\"{scope}\"={setting}"))
+            }
+            _ => f.pad(&plain),
+        }
     }
 }

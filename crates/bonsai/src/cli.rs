@@ -89,6 +89,10 @@ pub(crate) struct Run {
     /// burst says how far ahead of its rate the service may be: a time, an
     /// amount of bytes, or calls; 10ms where nothing is said. A call under
     /// several limits waits for the latest.
+    ///
+    /// A limit may be for each connection or open file (send/stream=2Mbit/s), and for
+    /// some only: read@/srv/video/**, disk@mount:/srv, send@10.0.0.0/8, accept@port:443,
+    /// net/stream@10.0.0.0/8,port:8000-8100.
     #[arg(long = "limit", short, value_name = "NAME=RATE[:burst=B]")]
     pub(crate) limits: Vec<String>,
 
@@ -103,7 +107,11 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_patch: bool,
 
-    /// Refuse a program that cannot be shaped, instead of warning.
+    /// Refuse programs that cannot be shaped, instead of warning.
+    ///
+    /// Also those that the program starts later: its exec fails with EPERM, after a line on
+    /// its standard error. One that turns out to be out of reach when it has been loaded
+    /// already is ended.
     #[arg(long)]
     pub(crate) strict: bool,
 
@@ -216,6 +224,7 @@ pub(crate) struct Detach {
 Examples:
   bonsai status
   bonsai status vod --json
+  bonsai status vod --streams
   bonsai status --watch")]
 pub(crate) struct Status {
     /// Only this service.
@@ -224,6 +233,10 @@ pub(crate) struct Status {
     /// How long to measure what each limit gets.
     #[arg(long, short, value_name = "TIME", default_value = "500ms", value_parser = interval)]
     pub(crate) interval: Duration,
+
+    /// Also each stream that has a bucket of its own, where a limit is per stream.
+    #[arg(long, short)]
+    pub(crate) streams: bool,
 
     /// Again and again, until interrupted.
     #[arg(long, short)]

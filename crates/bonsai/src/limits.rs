@@ -3,6 +3,7 @@
 
 mod apply;
 mod file;
+mod scope;
 
 use bonsai_calls::symbols::SYMBOLS;
 use bonsai_calls::{CALLS, Class, Fd, Selection, names, select};
@@ -13,6 +14,7 @@ use crate::refusal::Refusal;
 
 pub(crate) use apply::{Change, apply};
 pub(crate) use file::{File, read};
+use scope::ScopeProblem;
 
 /// A limit whose name and unit are known to fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +73,23 @@ pub(crate) enum LimitProblem {
         /// How many.
         count: usize,
     },
+    /// More of them per stream than a call can draw on.
+    #[error(
+        "the call {call} is under {count} limits per stream: at most {MOST_PER_STREAM} may be on one call"
+    )]
+    TooManyStreams {
+        /// The call.
+        call: &'static str,
+        /// How many.
+        count: usize,
+    },
+    /// What narrows it down makes no sense.
+    #[error("{0}")]
+    Scope(ScopeProblem),
 }
+
+/// The most limits per stream that one call may be under.
+const MOST_PER_STREAM: usize = 4;
 
 /// Names that are close to `name`, as the middle of a sentence.
 fn hint(name: &str) -> String {
@@ -90,18 +108,26 @@ fn hint(name: &str) -> String {
 
 /// The calls that a limit of that name is on, whatever narrows it down.
 pub(crate) fn calls_of(name: &str) -> Option<Selection> {
-    let (calls, _) = name.split_once('@').unwrap_or((name, ""));
-    select(calls.strip_suffix("/stream").unwrap_or(calls))
+    select(parts(name).0)
+}
+
+/// The parts of a limit's name: its calls, whether it is per stream, and its scope.
+fn parts(name: &str) -> (&str, bool, Option<&str>) {
+    let (calls, scope) = match name.split_once('@') {
+        Some((calls, scope)) => (calls, Some(scope)),
+        None => (name, None),
+    };
+    match calls.strip_suffix("/stream") {
+        Some(calls) => (calls, true, scope),
+        None => (calls, false, scope),
+    }
 }
 
 impl Limit {
     /// Gives the words of a limit their meaning.
     pub(crate) fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
         let LimitSpec { name, setting } = spec;
-        let (calls, per_stream) = match name.strip_suffix("/stream") {
-            Some(calls) => (calls, true),
-            None => (name.as_str(), false),
-        };
+        let (calls, per_stream, scope) = parts(&name);
         let Some(selection) = select(calls) else {
             return Err(LimitProblem::UnknownName {
                 name: calls.to_owned(),
@@ -113,13 +139,21 @@ impl Limit {
         {
             return Err(LimitProblem::MovesNoBytes { name, rate });
         }
+        let comes_into_force = setting != Setting::Unlimited;
+        let narrowed = scope::read(calls, selection, per_stream, scope, comes_into_force)
+            .map_err(LimitProblem::Scope)?;
         Ok(Self {
-            name,
+            name: narrowed.name,
             selection,
             per_stream,
-            scope: Scope::default(),
+            scope: narrowed.scope,
             setting,
         })
+    }
+
+    /// Whether it is for some descriptors only, or for each.
+    pub(crate) const fn is_narrow(&self) -> bool {
+        self.per_stream || self.scope.is_narrow()
     }
 
     /// Reads a limit of the command line.
@@ -154,30 +188,69 @@ pub(crate) fn check_together(limits: &[Limit]) -> Result<(), LimitProblem> {
             });
         }
     }
-    let set: Vec<(Selection, Unit)> = limits
-        .iter()
-        .filter_map(|limit| match limit.setting {
-            Setting::Rate { rate, .. } => Some((limit.selection, rate.unit())),
-            Setting::Unlimited => None,
-        })
-        .collect();
+    let set: Vec<Counted> = limits.iter().filter_map(Counted::new).collect();
     check_counts(&set)
 }
 
+/// A limit as far as it counts against the bounds.
+struct Counted {
+    selection: Selection,
+    unit: Unit,
+    /// For some descriptors only: how many such a call is under is not known before.
+    scoped: bool,
+    per_stream: bool,
+}
+
+impl Counted {
+    /// Of a limit that is asked for; nothing of one that is lifted.
+    fn new(limit: &Limit) -> Option<Self> {
+        let Setting::Rate { rate, .. } = limit.setting else {
+            return None;
+        };
+        Some(Self {
+            selection: limit.selection,
+            unit: rate.unit(),
+            scoped: limit.scope.is_narrow(),
+            per_stream: limit.per_stream,
+        })
+    }
+
+    /// Of a limit in force.
+    fn old(limit: &bonsai_ledger::Limit) -> Option<Self> {
+        Some(Self {
+            selection: calls_of(&limit.name)?,
+            unit: unit_of(limit),
+            scoped: limit.scope.is_narrow(),
+            per_stream: limit.per_stream,
+        })
+    }
+}
+
 /// Checks that a service can hold limits, and each call wait for those on it.
-fn check_counts(set: &[(Selection, Unit)]) -> Result<(), LimitProblem> {
+fn check_counts(set: &[Counted]) -> Result<(), LimitProblem> {
     if set.len() > BUCKETS {
         return Err(LimitProblem::TooMany { count: set.len() });
     }
     for call in CALLS {
-        let applies = |(selection, unit): &&(Selection, Unit)| {
-            selection.contains(call) && (*unit == Unit::Calls || call.moves_bytes())
+        let applies = |limit: &&Counted| {
+            limit.selection.contains(call) && (limit.unit == Unit::Calls || call.moves_bytes())
         };
-        let count = set.iter().filter(applies).count();
-        if count > MAX_TICKETS {
+        let count = |which: fn(&Counted) -> bool| {
+            let under = set.iter().filter(applies);
+            under.filter(|limit| which(limit)).count()
+        };
+        let all = count(|limit| !limit.scoped);
+        if all > MAX_TICKETS {
             return Err(LimitProblem::TooManyForCall {
                 call: call.name,
-                count,
+                count: all,
+            });
+        }
+        let streams = count(|limit| limit.per_stream);
+        if streams > MOST_PER_STREAM {
+            return Err(LimitProblem::TooManyStreams {
+                call: call.name,
+                count: streams,
             });
         }
     }
@@ -320,12 +393,18 @@ mod tests {
             names().filter(selects).count() * 2
         };
         let most = CALLS.iter().map(of).max().expect("calls");
-        let set: Vec<_> = (0..MAX_TICKETS)
-            .map(|_| (Selection::Class(Class::All), Unit::Calls))
+        let limit = |selection, unit| Counted {
+            selection,
+            unit,
+            scoped: false,
+            per_stream: false,
+        };
+        let mut set: Vec<_> = (0..MAX_TICKETS)
+            .map(|_| limit(Selection::Class(Class::All), Unit::Calls))
             .collect();
         assert_eq!(check_counts(&set), Ok(()));
-        let more = [set, vec![(Selection::Nr(0), Unit::Bytes)]].concat();
-        let problem = check_counts(&more).expect_err("too many");
+        set.push(limit(Selection::Nr(0), Unit::Bytes));
+        let problem = check_counts(&set).expect_err("too many");
         assert_eq!(
             problem,
             LimitProblem::TooManyForCall {

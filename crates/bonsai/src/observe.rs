@@ -11,12 +11,16 @@
 //!   interval before the look.
 //! - *waits* of a limit: those imposed on the calls that it is on. A call under
 //!   two limits waits once and is counted with both.
+//!   Of a limit on some descriptors, or per stream, both are those of what it let through.
+//! - *streams* of a limit: those that have a bucket of their own, where they are asked
+//!   for; one nobody has open any more is not among them.
 //! - *waiting*: threads that wait at the moment of the look, with the limit that lets
 //!   their call go last.
 
 mod counters;
 mod coverage;
 mod sampler;
+mod streams;
 mod waiting;
 
 use std::path::PathBuf;
@@ -28,6 +32,7 @@ use serde::Serialize;
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
 pub(crate) use sampler::{Sampler, applies, monotonic_ns};
+pub(crate) use streams::StreamView;
 pub(crate) use waiting::{WaitingView, has_crowd, is_believed};
 
 /// The version of the JSON documents.
@@ -124,8 +129,14 @@ pub(crate) struct LimitView {
     pub(crate) waits: Waits,
     /// The same in the interval.
     pub(crate) recent: Waits,
-    /// The calls it is on that have waited.
+    /// The calls it is on that have waited; not known of one on some descriptors.
     pub(crate) waiting_calls: Vec<CallWaits>,
+    /// Whether each stream has a bucket of its own; then `asked`, `burst` and `level` are
+    /// those of one stream, and `got` is that of all together.
+    pub(crate) per_stream: bool,
+    /// Its streams, the busiest first, where they were asked for (`--streams`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) streams: Option<Vec<StreamView>>,
     /// Whether people read its rates in bits.
     #[serde(skip)]
     pub(crate) network: bool,

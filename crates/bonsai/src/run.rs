@@ -41,6 +41,8 @@ struct Plan {
     /// What programs without a loader are entered with; none where nothing is patched.
     engine: Option<PathBuf>,
     no_patch: bool,
+    /// What cannot be covered is not run.
+    strict: bool,
 }
 
 /// What a `bonsai run` had read and written itself before it started its program;
@@ -126,6 +128,7 @@ impl Plan {
             library,
             engine,
             no_patch: args.no_patch,
+            strict: args.strict,
         })
     }
 
@@ -156,6 +159,12 @@ impl Plan {
     /// Fills the service's folder; what starts the program then.
     fn prepare(&self, service: &OwnService) -> anyhow::Result<(Ledger, Command)> {
         let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
+        if self.strict {
+            ledger
+                .header
+                .flags
+                .fetch_or(flags::STRICT, Ordering::Relaxed);
+        }
         if self.no_patch {
             ledger
                 .header
@@ -176,6 +185,11 @@ impl Plan {
             .cloned()
             .collect();
         limits::apply(&ledger, &set, monotonic_ns())?;
+        if set.iter().any(Limit::is_narrow) {
+            // A process that changes its user later could not map it any more.
+            let flags = &ledger.header.flags;
+            flags.fetch_or(flags::EXTENDED, Ordering::Relaxed);
+        }
         let link = |to: &Path, at: &Path| {
             std::os::unix::fs::symlink(to, at)
                 .with_context(|| format!("{}: cannot be made", at.display()))
@@ -262,6 +276,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         library: library::find()?,
         engine: None,
         no_patch: false,
+        strict: false,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;
     let tried = || -> anyhow::Result<Vec<ProcessReport>> {

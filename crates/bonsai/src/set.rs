@@ -1,6 +1,5 @@
 //! `bonsai set`: changes the limits of a running service.
 
-use bonsai_calls::select;
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
@@ -70,7 +69,7 @@ fn people(name: &str, setting: &str) -> String {
     let Ok(Setting::Rate { rate, burst }) = setting.parse() else {
         return setting.to_owned();
     };
-    let selection = select(name).filter(|_| rate.unit() == Unit::Bytes);
+    let selection = crate::limits::calls_of(name).filter(|_| rate.unit() == Unit::Bytes);
     let rate = crate::limits::for_people(rate, selection);
     match burst {
         Some(burst) => format!("{rate} (burst {burst})"),

@@ -18,7 +18,7 @@ const LISTED: usize = 20;
 /// # Errors
 /// There is no such service, or nothing can be read.
 pub(crate) fn run(args: &Status) -> anyhow::Result<u8> {
-    let mut sampler = Sampler::new(args.service.as_deref())?;
+    let mut sampler = Sampler::new(args.service.as_deref())?.with_streams(args.streams);
     let paint = Paint::stdout();
     loop {
         let observation = sampler.measure(args.interval)?;
@@ -73,6 +73,7 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
         },
     ));
     text.push_str(&limits_text(&service.limits, paint));
+    text.push_str(&streams_text(&service.limits, paint));
     text.push_str(&waiting_text(&service.waiting, paint));
     text.push_str(&processes_text(&service.processes, paint));
     let mut warn = |line: String| {
@@ -112,9 +113,9 @@ fn limits_text(limits: &[LimitView], paint: Paint) -> String {
     for limit in limits {
         let waits = wait_cells(&limit.waits);
         let [asked, got] = rates(limit);
-        let share = limit
-            .got
-            .map_or_else(String::new, |got| percent(got, limit.asked));
+        // Of a limit per stream, what all of them get together is no share of it.
+        let share = limit.got.filter(|_| !limit.per_stream);
+        let share = share.map_or_else(String::new, |got| percent(got, limit.asked));
         let first = [limit.name.clone(), asked, got, share, burst(limit)];
         rows.add_row(first.into_iter().chain(waits));
         if limit.waiting_calls.len() > 1 {
@@ -175,10 +176,15 @@ fn milli(per_s: f64) -> u64 {
 }
 
 fn burst(limit: &LimitView) -> String {
+    amount(limit, limit.burst)
+}
+
+/// An amount in the unit of a limit.
+fn amount(limit: &LimitView, units: u64) -> String {
     if limit.unit == "bytes" {
-        bonsai_units::Bytes(limit.burst).human()
+        bonsai_units::Bytes(units).human()
     } else {
-        count(limit.burst, "call", "calls")
+        count(units, "call", "calls")
     }
 }
 
@@ -199,6 +205,48 @@ fn wait_cells(waits: &Waits) -> [String; 4] {
         time(waits.p50_ns),
         time(waits.p99_ns),
     ]
+}
+
+/// The streams of limits that are per stream.
+fn streams_text(limits: &[LimitView], paint: Paint) -> String {
+    let mut text = String::new();
+    for limit in limits {
+        let Some(streams) = &limit.streams else {
+            continue;
+        };
+        let header = [
+            limit.name.as_str(),
+            "pid",
+            "fd",
+            "got",
+            "",
+            "used",
+            "waits",
+            "waited",
+        ];
+        let mut rows = table(&header, &[1, 2, 3, 4, 5, 6, 7]);
+        for stream in streams.iter().take(LISTED) {
+            let got = stream.got.map(|got| rate_text(limit, got));
+            let share = stream.got.map(|got| percent(got, limit.asked));
+            rows.add_row([
+                stream.to.clone(),
+                stream.pid.to_string(),
+                stream.fd.to_string(),
+                got.unwrap_or_else(|| "-".to_owned()),
+                share.unwrap_or_default(),
+                amount(limit, stream.used),
+                stream.waits.to_string(),
+                format_duration_ns(stream.waited_ns),
+            ]);
+        }
+        if streams.is_empty() {
+            let none = format!("{}: no streams", limit.name);
+            text.push_str(&format!("  {}\n", paint.ink(Ink::Dim, &none)));
+        } else {
+            text.push_str(&(finish(&rows) + &more(streams.len(), "streams", paint)));
+        }
+    }
+    text
 }
 
 /// Who waits at this moment.
@@ -306,6 +354,8 @@ mod tests {
             waits: Waits::default(),
             recent: Waits::default(),
             waiting_calls: Vec::new(),
+            per_stream: false,
+            streams: None,
             network,
         }
     }

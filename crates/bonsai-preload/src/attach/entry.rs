@@ -3,7 +3,9 @@
 //! preload library does, where Go code makes system calls of its own beside libc's.
 
 use super::{DONE, PRELOAD, auxiliary_vector, begin, beside_ledger, keep};
-use crate::{elf, patch, sys, threads, unfold};
+use crate::sys::{self, call, nr};
+use crate::{elf, patch, threads, uncovered, unfold};
+use bonsai_ledger::Reason;
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
@@ -38,6 +40,9 @@ global_asm!(
 
 /// The name of the link to the preload library beside a ledger.
 const PRELOAD_NAME: &[u8] = b"preload.so";
+
+/// The exit code of a program that cannot be executed, as shells have it.
+const NOT_EXECUTABLE: usize = 126;
 
 const AT_HWCAP2: usize = 26;
 /// Programs may read the base of `fs` (`asm/hwcap2.h`).
@@ -84,7 +89,11 @@ unsafe fn enter(environment: *const *const u8, from: u64) {
         let bits = elf::auxiliary(auxiliary_vector(environment), AT_HWCAP2);
         begin(environment, from, |segment| {
             keep_preload();
-            patch::program(segment, bits & HWCAP2_FSGSBASE != 0)
+            let reason = patch::program(segment, bits & HWCAP2_FSGSBASE != 0);
+            if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast()) {
+                call!(nr::EXIT_GROUP, NOT_EXECUTABLE);
+            }
+            reason
         });
     }
 }

@@ -1,11 +1,13 @@
 //! What one call draws on: buckets of the service, and of its stream.
 
-use crate::amount::Args;
-use crate::descriptors;
+use crate::amount::{Args, Len, Pages, len_of};
+use crate::descriptors::{self, Known, Note};
+use crate::look;
 use crate::own::Own;
+use crate::paths;
 use bonsai_bucket::QUANTUM_NS;
-use bonsai_calls::CallId;
-use bonsai_ledger::{Segment, Tickets};
+use bonsai_calls::{CallId, about};
+use bonsai_ledger::{Segment, Tickets, Unshaped};
 use core::sync::atomic::Ordering;
 
 /// The most streams' buckets that one call draws on.
@@ -14,13 +16,17 @@ pub(crate) const STREAMS: usize = 4;
 /// Pieces of a large call are at least this long.
 const LEAST_PIECE: u64 = 4096;
 
+/// The same.
+const PAGE: usize = 4096;
+
 /// What a call draws on under the limits of one epoch.
-#[derive(Clone, Copy)]
 pub(crate) struct Claim {
     /// That epoch.
     pub(crate) epoch: u32,
     /// Buckets of the service.
     pub(crate) mask: u64,
+    /// Those of them that are for some descriptors.
+    pub(crate) scoped: u64,
     /// Buckets that count bytes; the others count calls.
     pub(crate) byte_buckets: u64,
     /// Limits per stream that it is under, by their buckets.
@@ -29,13 +35,28 @@ pub(crate) struct Claim {
     pub(crate) streams: [(u16, u8); STREAMS],
     /// How many there are.
     pub(crate) len: usize,
-    /// The descriptor that it is about.
-    pub(crate) fd: usize,
+    /// The call as it came.
+    pub(crate) args: Args,
 }
 
 impl Claim {
-    /// Of a call as it stands in the registers.
-    pub(crate) fn of(segment: &Segment, call: CallId, args: &Args) -> Self {
+    /// Of no call.
+    pub(crate) const fn none(args: Args) -> Self {
+        Self {
+            epoch: 0,
+            mask: 0,
+            scoped: 0,
+            byte_buckets: 0,
+            per_stream: 0,
+            streams: [(0, 0); STREAMS],
+            len: 0,
+            args,
+        }
+    }
+
+    /// Makes it the one of its call as that stands in the registers, under the limits now
+    /// in force. In place: copies of it would cost more than what it says.
+    pub(crate) fn fill(&mut self, segment: &Segment, call: CallId, pages: &mut Pages) {
         let index = usize::from(call);
         let (epoch, (mask, narrowed, byte_buckets, per_stream)) = segment.with_config(|config| {
             let load = |word: &bonsai_ledger::sync::AtomicU64| word.load(Ordering::Relaxed);
@@ -46,32 +67,99 @@ impl Claim {
                 load(&config.per_stream),
             )
         });
-        let mut claim = Self {
-            epoch,
-            mask,
-            byte_buckets,
-            per_stream: 0,
-            streams: [(0, 0); STREAMS],
-            len: 0,
-            fd: args.a[0],
-        };
+        (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
+        (self.scoped, self.per_stream, self.len) = (0, 0, 0);
         if narrowed != 0 {
-            descriptors::narrow(segment, call, args, narrowed, per_stream, &mut claim);
+            self.narrow(segment, call, (narrowed, per_stream), pages);
         }
-        claim
     }
 
-    /// The same under the limits now in force.
-    pub(crate) fn anew(&self, segment: &Segment, call: CallId) -> Self {
-        let mut args = Args { a: [0; 6], nr: 0 };
-        args.a[0] = self.fd;
-        Self::of(segment, call, &args)
+    /// Adds the limits on some descriptors that a call is under: of those `narrowed` on
+    /// its entry, by what is known of its descriptors.
+    fn narrow(
+        &mut self,
+        segment: &Segment,
+        call: CallId,
+        (narrowed, per_stream): (u64, u64),
+        pages: &mut Pages,
+    ) {
+        let ends = about::ends(call);
+        if ends.both() {
+            let [source, target] = [ends.source, ends.target].map(|end| self.fd(end));
+            let (at_source, at_target) = look::by_end(segment, narrowed);
+            let target = self.draw(segment, target, at_target, per_stream);
+            // Where either end may be the one, it is not both.
+            self.draw(segment, source, at_source & !target, per_stream);
+            return;
+        }
+        if ends.one() == about::NO_ARG {
+            let under = paths::matching(segment, call, &self.args, narrowed, pages);
+            self.mask |= under & !per_stream;
+            self.scoped |= under & !per_stream;
+            return;
+        }
+        let fd = self.fd(ends.one());
+        let known = descriptors::known(segment, fd, self.epoch);
+        let mut under = known.matches & narrowed;
+        let by_call = known.by_call & narrowed;
+        if by_call != 0 {
+            let address = look::address(call, &self.args, pages);
+            under = under & !by_call | look::by_call(segment, &known, by_call, address);
+        }
+        self.add(segment, fd, &known, under, per_stream);
+    }
+
+    fn fd(&self, arg: u8) -> usize {
+        let fd = self.args.a.get(usize::from(arg)).copied();
+        fd.unwrap_or(usize::MAX) & 0xffff_ffff
+    }
+
+    /// Adds those of `narrowed` that a descriptor is under, and returns them.
+    fn draw(&mut self, segment: &Segment, fd: usize, narrowed: u64, per_stream: u64) -> u64 {
+        if narrowed == 0 {
+            return 0;
+        }
+        let known = descriptors::known(segment, fd, self.epoch);
+        let under = known.matches & narrowed;
+        self.add(segment, fd, &known, under, per_stream);
+        under
+    }
+
+    fn add(&mut self, segment: &Segment, fd: usize, known: &Known, under: u64, per_stream: u64) {
+        self.mask |= under & !per_stream;
+        self.scoped |= under & !per_stream;
+        let mut left = under & per_stream;
+        while left != 0 {
+            #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+            let bucket = left.trailing_zeros() as u8;
+            left &= left - 1;
+            match descriptors::line(segment, fd, known.identity, bucket) {
+                Some(index) if self.len < STREAMS => {
+                    self.streams[self.len % STREAMS] = (index, bucket);
+                    self.len += 1;
+                    self.per_stream |= 1 << bucket;
+                }
+                _ => segment.count_unshaped(Unshaped::NoStream),
+            }
+        }
     }
 
     /// Of the call under way.
-    pub(crate) fn current(own: &Own) -> Option<&'static Self> {
-        // SAFETY: on the stack of the decision that is under way.
-        unsafe { (own.claim as *const Self).as_ref() }
+    pub(crate) fn current(own: &Own) -> Option<&'static mut Self> {
+        // SAFETY: on the stack of the decision that is under way, which does not touch
+        // it meanwhile; one reference at a time.
+        unsafe { (own.claim as *mut Self).as_mut() }
+    }
+
+    /// The descriptor that what a call has paid or owes is kept with.
+    pub(crate) fn home(&self, call: CallId) -> Option<&'static Note> {
+        let ends = about::ends(call);
+        let has_one = ends
+            != about::Ends {
+                source: about::NO_ARG,
+                target: about::NO_ARG,
+            };
+        (has_one && self.counts().0).then(|| descriptors::note(self.fd(ends.one())))?
     }
 
     /// All limits that it is under.
@@ -90,11 +178,40 @@ impl Claim {
     }
 
     const fn units(&self, bucket: u8, bytes: u64, calls: u64) -> u64 {
+        self.units_of(bucket as usize, bytes, calls)
+    }
+
+    const fn units_of(&self, bucket: usize, bytes: u64, calls: u64) -> u64 {
         if self.byte_buckets & 1 << bucket != 0 {
             bytes
         } else {
             calls
         }
+    }
+
+    /// Takes what a call needs if all of it may go at `now`, and nothing otherwise.
+    pub(crate) fn take_due(&self, segment: &Segment, bytes: u64, calls: u64, now: u64) -> bool {
+        let mut taken = 0;
+        for bucket in look::bits(self.mask) {
+            let units = self.units_of(bucket, bytes, calls);
+            if !segment.take_due(bucket, units, now) {
+                segment.refund_mask(taken, self.byte_buckets, bytes, calls);
+                return false;
+            }
+            taken |= 1 << bucket;
+        }
+        for (i, (index, bucket)) in self.lines().iter().enumerate() {
+            let line = (usize::from(*index), *bucket);
+            if !segment.take_stream_due(line, self.units(*bucket, bytes, calls), now) {
+                segment.refund_mask(taken, self.byte_buckets, bytes, calls);
+                for (index, bucket) in self.lines().iter().take(i) {
+                    let units = self.units(*bucket, bytes, calls);
+                    segment.refund_stream(usize::from(*index), units);
+                }
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes tickets; `None`, with nothing taken, if there are too many.
@@ -124,20 +241,38 @@ impl Claim {
         for (index, bucket) in self.lines() {
             segment.refund_stream(usize::from(*index), self.units(*bucket, bytes, calls));
         }
+        self.note(segment, (bytes.wrapping_neg(), calls.wrapping_neg()), 0);
     }
 
-    /// Notes with its stream what went through, and how long that waited.
-    pub(crate) fn note(&self, segment: &Segment, bytes: u64, calls: u64, waited_ns: u64) {
+    /// Notes with its limits and its stream what went through, bytes and calls, and how
+    /// long that waited.
+    pub(crate) fn note(&self, segment: &Segment, (bytes, calls): (u64, u64), waited_ns: u64) {
         for (index, bucket) in self.lines() {
+            let units = self.units(*bucket, bytes, calls);
             if let Some(line) = segment.streams.get(usize::from(*index)) {
-                line.note(self.units(*bucket, bytes, calls), waited_ns);
+                line.note(units, waited_ns);
+            }
+        }
+        // Of a limit per stream, the streams' own counts are added up where they are read:
+        // a word that all of them share would be what they compete for.
+        for bucket in look::bits(self.scoped) {
+            let units = self.units_of(bucket, bytes, calls);
+            if let Some(line) = segment.lines.get(bucket) {
+                line.note(units, waited_ns);
             }
         }
     }
 
     /// The length of the pieces of a large call: what its buckets give in a quantum,
-    /// whole pages.
-    pub(crate) fn piece(&self, segment: &Segment) -> u32 {
+    /// whole pages; 0 where none is large enough.
+    pub(crate) fn piece(&self, segment: &Segment, call: CallId) -> u32 {
+        let small = |arg: u8| self.args.a.get(usize::from(arg)).is_none_or(|n| *n <= PAGE);
+        match len_of(call) {
+            Len::None => return 0,
+            Len::Arg(arg) if small(arg) => return 0,
+            _ if !self.counts().0 => return 0,
+            _ => {}
+        }
         let most = segment.bytes_in(self.all(), self.byte_buckets, QUANTUM_NS);
         u32::try_from((most / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
     }

@@ -5,11 +5,18 @@ use crate::claim::Claim;
 use crate::descriptors;
 use crate::facts::{Site, fact, facts};
 use crate::inward::bytes_in;
+use crate::kind;
 use crate::outward::bytes_out;
 use crate::own::Own;
-use crate::steps::counted;
+use crate::slow::make;
+use crate::steps::{count, counted};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::Segment;
+use bonsai_ledger::sync::Ordering;
+
+/// It is looked once in so many calls of a thread whether a descriptor is still the one
+/// that it was.
+const LOOK_AGAIN: u32 = 63;
 
 /// See [`super::Decide`].
 pub(crate) unsafe extern "C" fn decide(
@@ -19,34 +26,87 @@ pub(crate) unsafe extern "C" fn decide(
     site: &Site,
     call: CallId,
 ) -> isize {
-    match call {
-        calls::CLOSE => descriptors::forget(args.a[0], args.a[0]),
-        calls::CLOSE_RANGE => descriptors::forget(args.a[0], args.a[1]),
-        _ => {}
+    gone(call, args);
+    if own.entered & LOOK_AGAIN == 0 {
+        descriptors::check(args.a[0]);
     }
-    let claim = Claim::of(segment, call, args);
+    let mut claim = Claim::none(*args);
+    claim.fill(segment, call, &mut own.readable);
+    if claim.all() == 0 {
+        let result = free(segment, own, call, args, site);
+        after(segment, call, args, result);
+        return result;
+    }
+    let direction = facts(call) & (fact::IN | fact::OUT);
+    let home = claim.home(call);
     let index = usize::from(call);
     if let Some(entry) = own.entries.get_mut(index) {
-        entry.piece = claim.piece(segment);
+        entry.piece = claim.piece(segment, call);
+        entry.bytes = home.map_or(0, |note| note.kept(direction == fact::OUT));
     }
     // A signal handler may have interrupted another one.
-    let outer = core::mem::replace(&mut own.claim, &raw const claim as usize);
-    let result = match facts(call) & (fact::IN | fact::OUT) {
+    let outer = core::mem::replace(&mut own.claim, &raw mut claim as usize);
+    let result = match direction {
         fact::IN => bytes_in(segment, own, call, args, site),
         fact::OUT => bytes_out(segment, own, call, args, site, None),
         _ => counted(segment, own, call, args, site),
     };
     own.claim = outer;
     if let Some(entry) = own.entries.get_mut(index) {
+        if let Some(home) = home
+            && entry.bytes != 0
+        {
+            home.keep(direction == fact::OUT, entry.bytes);
+        }
         (entry.bytes, entry.calls) = (0, 0);
     }
+    after(segment, call, args, result);
+    result
+}
+
+/// A call under no limit.
+fn free(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site) -> isize {
+    let result = make(args, site);
+    count(segment, own, call, args, result);
+    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+        (entry.bytes, entry.calls) = (0, 0);
+    }
+    result
+}
+
+/// A call has been made.
+fn after(segment: &Segment, call: CallId, args: &Args, result: isize) {
+    gone(call, args);
     if let (0.., Ok(fd)) = (result, usize::try_from(result))
         && crate::calls::gives_descriptor(call)
     {
-        descriptors::forget(fd, fd);
+        kind::forget(fd);
+        came(segment, call, args, fd);
     }
-    if call == calls::CONNECT {
-        descriptors::forget(args.a[0], args.a[0]);
+}
+
+/// What a call does away with: before it, because others may be given the number at
+/// once, and after it, because it may have been looked at in between.
+fn gone(call: CallId, args: &Args) {
+    match call {
+        calls::CLOSE | calls::CONNECT | calls::BIND => descriptors::forget(args.a[0], args.a[0]),
+        calls::CLOSE_RANGE => descriptors::forget(args.a[0], args.a[1]),
+        _ => {}
     }
-    result
+}
+
+/// The result of a call is a new descriptor.
+fn came(segment: &Segment, call: CallId, args: &Args, fd: usize) {
+    let copies = matches!(call, calls::DUP | calls::DUP2 | calls::DUP3);
+    if copies && fd == args.a[0] & 0xffff_ffff {
+        return;
+    }
+    descriptors::forget(fd, fd);
+    if copies {
+        let streams = |config: &bonsai_ledger::Config| config.per_stream.load(Ordering::Relaxed);
+        let (epoch, streams) = segment.with_config(streams);
+        if streams != 0 {
+            descriptors::duplicated(segment, args.a[0], fd, epoch);
+        }
+    }
 }

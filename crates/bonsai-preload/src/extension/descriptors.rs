@@ -1,119 +1,267 @@
 //! What is known of descriptors beyond their kind: which limits they are under, and
-//! which stream they are. Looked up when a descriptor is first used, and when limits
-//! have changed; after that, one look into an array per call.
+//! which stream they are. Looked up (`look.rs`) when a descriptor is first used, and
+//! when limits have changed; after that, a few words of an array per call.
+//!
+//! A number may be closed and given out again by other threads at any moment. Each
+//! change of its meaning advances `version`; whoever has looked at it writes down what
+//! was seen only if nothing has changed meanwhile, one at a time:
+//! ```text
+//!  nothing known ──look──> being written ──nothing changed──> known under an epoch
+//!        ^                       └──changed──┐                        │
+//!        └───────────────────────────────────┴────────── forget ──────┘
+//! ```
+//! A reader takes what it read for true only if the state is the same before and after.
 
-use crate::amount::Args;
-use crate::claim::{Claim, STREAMS};
-use crate::kind::{self, KINDS};
+use crate::kind::KINDS;
+use crate::look;
 use crate::sys::{self, call, nr};
-use bonsai_calls::{CallId, Fd};
-use bonsai_ledger::{Segment, StreamLine, Unshaped};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use bonsai_ledger::{Segment, StreamLine};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+
+/// Streams' lines that are remembered with a descriptor.
+pub(crate) const LINES: usize = crate::claim::STREAMS;
 
 /// One descriptor.
-struct Note {
-    /// The epoch of the limits that the rest is about; 0 for nothing known.
-    epoch: AtomicU32,
-    /// Its number as a stream: of a socket, its inode.
+pub(crate) struct Note {
+    /// Version << 32 | the epoch of the limits that the rest is about, 0 for nothing
+    /// known, or [`WRITING`].
+    state: AtomicU64,
+    /// The file: its device and number.
+    file: [AtomicU64; 2],
+    /// Its number as a stream; 0 for none yet.
     identity: AtomicU64,
     /// Limits on some descriptors that it is under.
     matches: AtomicU64,
+    /// Those for which the address of a call decides, where it has one.
+    by_call: AtomicU64,
+    /// Of a socket, its own port.
+    port: AtomicU32,
+    _pad: AtomicU32,
+    /// Bytes that calls have paid for which ended early, or less than zero: that came in
+    /// before they were due. For the next call in that direction, in or out.
+    kept: [AtomicI64; 2],
     /// The lines of its stream: index | bucket << 16 | 1 << 31; 0 for none.
-    streams: [AtomicU32; STREAMS],
+    pub(crate) lines: [AtomicU32; LINES],
 }
+
+/// No epoch of a service that has not changed its limits four billion times.
+const WRITING: u64 = 0xffff_ffff;
 
 static NOTES: [Note; KINDS] = [const {
     Note {
-        epoch: AtomicU32::new(0),
+        state: AtomicU64::new(0),
+        file: [const { AtomicU64::new(0) }; 2],
         identity: AtomicU64::new(0),
         matches: AtomicU64::new(0),
-        streams: [const { AtomicU32::new(0) }; STREAMS],
+        by_call: AtomicU64::new(0),
+        port: AtomicU32::new(0),
+        _pad: AtomicU32::new(0),
+        kept: [const { AtomicI64::new(0) }; 2],
+        lines: [const { AtomicU32::new(0) }; LINES],
     }
 }; KINDS];
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known {
+    /// The file: its device and number.
+    pub(crate) file: [u64; 2],
+    /// Its number as a stream.
+    pub(crate) identity: u64,
+    /// Limits on some descriptors that it is under.
+    pub(crate) matches: u64,
+    /// Those for which the address of a call decides, where it has one.
+    pub(crate) by_call: u64,
+    /// Of a socket, its own port.
+    pub(crate) port: u16,
+}
+
+/// The note of a descriptor; `None` for one beyond the array.
+pub(crate) fn note(fd: usize) -> Option<&'static Note> {
+    NOTES.get(fd & 0xffff_ffff)
+}
 
 /// These numbers are about to mean something else.
 pub(crate) fn forget(first: usize, last: usize) {
     for note in NOTES.get(first..=last.min(KINDS - 1)).unwrap_or_default() {
-        note.epoch.store(0, Ordering::Relaxed);
+        note.forget();
     }
 }
 
-/// Adds to what a call draws on the limits that are for some descriptors, if this is
-/// one: `narrowed` are those on its call, `per_stream` all that are per stream.
-pub(crate) fn narrow(
-    segment: &Segment,
-    _call: CallId,
-    args: &Args,
-    narrowed: u64,
-    per_stream: u64,
-    claim: &mut Claim,
-) {
-    let fd = args.a[0] & 0xffff_ffff;
-    let Some(note) = NOTES.get(fd) else {
-        segment.count_unshaped(Unshaped::NoStream);
-        return;
+/// What is known of a descriptor under the limits of `epoch`, looked up if need be.
+#[inline]
+pub(crate) fn known(segment: &Segment, fd: usize, epoch: u32) -> Known {
+    let Some(note) = note(fd) else {
+        return look::at(segment, fd, None);
     };
-    if note.epoch.load(Ordering::Relaxed) != claim.epoch || kind::known(fd).is_none() {
-        look(segment, fd, note, per_stream);
-        note.epoch.store(claim.epoch, Ordering::Relaxed);
+    match note.read(epoch) {
+        Some(known) => known,
+        None => found_out(segment, fd, note, epoch),
     }
-    let matches = note.matches.load(Ordering::Relaxed) & narrowed;
-    claim.mask |= matches & !per_stream;
-    claim.per_stream = matches & per_stream;
-    let mut left = claim.per_stream;
-    while left != 0 {
-        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
-        let bucket = left.trailing_zeros() as u8;
-        left &= left - 1;
-        match line(segment, fd, note, bucket) {
-            Some(index) if claim.len < STREAMS => {
-                #[expect(clippy::cast_possible_truncation, reason = "there are 8192")]
-                let index = index as u16;
-                claim.streams[claim.len % STREAMS] = (index, bucket);
-                claim.len += 1;
-            }
-            _ => {
-                claim.per_stream &= !(1 << bucket);
-                segment.count_unshaped(Unshaped::NoStream);
+}
+
+#[cold]
+#[inline(never)]
+fn found_out(segment: &Segment, fd: usize, note: &Note, epoch: u32) -> Known {
+    let seen = note.state.load(Ordering::Acquire);
+    let before = note.stream();
+    let known = look::at(segment, fd, before);
+    note.write(seen, &known, epoch);
+    known
+}
+
+/// A number is another one of a descriptor that has a number already: the same stream.
+pub(crate) fn duplicated(segment: &Segment, from: usize, to: usize, epoch: u32) {
+    let known = known(segment, from, epoch);
+    if let Some(note) = note(to) {
+        let seen = note.state.load(Ordering::Acquire);
+        note.write(seen, &known, epoch);
+    }
+}
+
+/// Once in so many calls of a thread it is looked whether a number still means what is
+/// known of it: it may have been closed by instructions that Bonsai does not see.
+pub(crate) fn check(fd: usize) {
+    if let Some(note) = note(fd)
+        && note
+            .stream()
+            .is_some_and(|(file, _)| look::file(fd) != file)
+    {
+        note.forget();
+    }
+}
+
+impl Note {
+    #[inline]
+    fn read(&self, epoch: u32) -> Option<Known> {
+        let state = self.state.load(Ordering::Acquire);
+        if state & 0xffff_ffff != u64::from(epoch) {
+            return None;
+        }
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let [device, number] = &self.file;
+        #[expect(clippy::cast_possible_truncation, reason = "stored as a port")]
+        let known = Known {
+            file: [word(device), word(number)],
+            identity: word(&self.identity),
+            matches: word(&self.matches),
+            by_call: word(&self.by_call),
+            port: self.port.load(Ordering::Relaxed) as u16,
+        };
+        fence(Ordering::Acquire);
+        (self.state.load(Ordering::Relaxed) == state).then_some(known)
+    }
+
+    /// Its file and its number as a stream, if they are known, under whatever limits.
+    fn stream(&self) -> Option<([u64; 2], u64)> {
+        let state = self.state.load(Ordering::Acquire);
+        let epoch = state & 0xffff_ffff;
+        if epoch == 0 || epoch == WRITING {
+            return None;
+        }
+        let known = self.read(u32::try_from(epoch).unwrap_or(0))?;
+        Some((known.file, known.identity))
+    }
+
+    /// Writes down what was seen since `seen` was its state.
+    fn write(&self, seen: u64, known: &Known, epoch: u32) {
+        let version = seen & !0xffff_ffff;
+        if seen & 0xffff_ffff == WRITING || !self.step(seen, version | WRITING) {
+            return;
+        }
+        let [device, number] = &self.file;
+        for (word, value) in [
+            (device, known.file[0]),
+            (number, known.file[1]),
+            (&self.identity, known.identity),
+            (&self.matches, known.matches),
+            (&self.by_call, known.by_call),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.port.store(u32::from(known.port), Ordering::Relaxed);
+        for line in &self.lines {
+            line.store(0, Ordering::Relaxed);
+        }
+        if !self.step(version | WRITING, version | u64::from(epoch)) {
+            // Forgotten meanwhile: whatever stands here is of nobody.
+            let state = self.state.load(Ordering::Relaxed);
+            self.step(state, state & !0xffff_ffff);
+        }
+    }
+
+    fn step(&self, from: u64, to: u64) -> bool {
+        let done = self
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+        done.is_ok()
+    }
+
+    fn forget(&self) {
+        let mut state = self.state.load(Ordering::Relaxed);
+        // A number that nobody has looked at needs no page of its own.
+        while state & 0xffff_ffff != 0 {
+            let version = (state & !0xffff_ffff).wrapping_add(1 << 32);
+            let writing = state & 0xffff_ffff == WRITING;
+            let next = version | if writing { WRITING } else { 0 };
+            match self
+                .state
+                .compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    self.kept(true);
+                    self.kept(false);
+                    return;
+                }
+                Err(now) => state = now,
             }
         }
     }
-}
 
-/// Finds out what a descriptor is.
-fn look(segment: &Segment, fd: usize, note: &Note, per_stream: u64) {
-    let looked = kind::look(fd);
-    let mut stat = [0_u64; 18];
-    // SAFETY: struct stat has 144 bytes.
-    unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) };
-    let [_, inode, ..] = stat;
-    let is_stream = looked.kind == Fd::Socket;
-    note.identity.store(inode, Ordering::Relaxed);
-    let matches = if is_stream { per_stream } else { 0 };
-    let _ = segment;
-    note.matches.store(matches, Ordering::Relaxed);
-    for line in &note.streams {
-        line.store(0, Ordering::Relaxed);
+    /// Keeps what a call has paid, or owes, for the next one.
+    pub(crate) fn keep(&self, out: bool, bytes: i64) {
+        let [inward, outward] = &self.kept;
+        let word = if out { outward } else { inward };
+        word.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes what was kept.
+    pub(crate) fn kept(&self, out: bool) -> i64 {
+        let [inward, outward] = &self.kept;
+        let word = if out { outward } else { inward };
+        if word.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        word.swap(0, Ordering::Relaxed)
     }
 }
 
 const VALID: u32 = 1 << 31;
 
-/// The line of a descriptor's stream under the limit of `bucket`.
-fn line(segment: &Segment, fd: usize, note: &Note, bucket: u8) -> Option<usize> {
-    let identity = note.identity.load(Ordering::Relaxed);
-    let place = |word: u32| {
-        let has = word & VALID != 0 && (word >> 16) & 0xff == u32::from(bucket);
-        has.then_some((word & 0xffff) as usize)
+/// The line of a descriptor's stream under the limit of `bucket`, made if need be.
+#[inline]
+pub(crate) fn line(segment: &Segment, fd: usize, identity: u64, bucket: u8) -> Option<u16> {
+    let place = |word: &AtomicU32| {
+        let word = word.load(Ordering::Relaxed);
+        let has = word & VALID != 0 && (word >> 16) & 0x3f == u32::from(bucket);
+        has.then_some((word & 0xffff) as u16)
     };
+    let note = note(fd);
     let known = note
-        .streams
-        .iter()
-        .find_map(|word| place(word.load(Ordering::Relaxed)))
-        .filter(|index| segment.is_stream(*index, identity, bucket));
-    if known.is_some() {
-        return known;
-    }
+        .and_then(|note| note.lines.iter().find_map(place))
+        .filter(|index| segment.is_stream(usize::from(*index), identity, bucket));
+    known.or_else(|| new_line(segment, fd, note, identity, bucket))
+}
+
+#[cold]
+#[inline(never)]
+fn new_line(
+    segment: &Segment,
+    fd: usize,
+    note: Option<&Note>,
+    identity: u64,
+    bucket: u8,
+) -> Option<u16> {
     let populate = |line: &StreamLine| {
         let page = core::ptr::from_ref(line) as usize & !4095;
         // Brings the page in, or fails without a SIGBUS when shared memory is full.
@@ -122,12 +270,13 @@ fn line(segment: &Segment, fd: usize, note: &Note, bucket: u8) -> Option<usize> 
     };
     let who = (sys::getpid(), u32::try_from(fd).unwrap_or(0));
     let index = segment.stream(identity, bucket, who, sys::now(), populate)?;
-    let word = VALID | u32::from(bucket) << 16 | u32::try_from(index).unwrap_or(0);
+    let index = u16::try_from(index).ok()?;
+    let word = VALID | u32::from(bucket) << 16 | u32::from(index);
     let free = |slot: &&AtomicU32| {
         let seen = slot.load(Ordering::Relaxed);
-        seen == 0 || place(seen).is_some()
+        seen == 0 || (seen >> 16) & 0x3f == u32::from(bucket)
     };
-    if let Some(slot) = note.streams.iter().find(free) {
+    if let Some(slot) = note.and_then(|note| note.lines.iter().find(free)) {
         slot.store(word, Ordering::Relaxed);
     }
     Some(index)

@@ -23,15 +23,18 @@ static EXTENSION: AtomicUsize = AtomicUsize::new(NONE);
 #[cold]
 #[inline(never)]
 pub(crate) fn get(segment: &Segment) -> Option<&'static Extension> {
-    let first = EXTENSION.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
-    let at = match first {
-        Ok(_) => {
-            let at = map(segment);
-            EXTENSION.store(at, Ordering::Release);
-            at
-        }
-        Err(at) => at,
-    };
+    let mut at = EXTENSION.load(Ordering::Acquire);
+    if at == NONE {
+        let first = EXTENSION.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
+        at = match first {
+            Ok(_) => {
+                let at = map(segment);
+                EXTENSION.store(at, Ordering::Release);
+                at
+            }
+            Err(at) => at,
+        };
+    }
     if at == GONE {
         return None;
     }

@@ -21,10 +21,9 @@ pub(crate) fn acquire(
     calls: u64,
     patience: Patience,
 ) -> Wait {
-    let Some(mut claim) = Claim::current(own).copied() else {
+    let Some(claim) = Claim::current(own) else {
         return Wait::Due;
     };
-    let (note, tid) = (own.note(), own.tid);
     let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return Wait::Due;
     };
@@ -34,24 +33,50 @@ pub(crate) fn acquire(
         let short = if has { need.saturating_sub(held) } else { 0 };
         u64::try_from(short).unwrap_or(0)
     };
-    let short_bytes = missing(has_bytes, entry.bytes, bytes);
-    let short_calls = missing(has_calls, entry.calls, calls);
-    // Bytes that came in have moved: they are owed, whatever becomes of the wait.
-    let owed = bytes == 0 && calls == 0;
-    let from = sys::now();
+    let short = (
+        missing(has_bytes, entry.bytes, bytes),
+        missing(has_calls, entry.calls, calls),
+    );
+    if short == (0, 0) {
+        return Wait::Due;
+    }
+    let now = sys::now();
+    let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
+        claim.note(segment, short, 0);
+        (Wait::Due, short)
+    } else {
+        wait_for(segment, own, claim, (call, patience), short, now)
+    };
+    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+        entry.bytes += i64::try_from(got.0).unwrap_or(0);
+        entry.calls += i64::try_from(got.1).unwrap_or(0);
+    }
+    end
+}
+
+/// Waits for bytes and calls; returns how that ended, and what there is of them.
+#[inline(never)]
+fn wait_for(
+    segment: &Segment,
+    own: &mut Own,
+    claim: &mut Claim,
+    (call, patience): (CallId, Patience),
+    short: (u64, u64),
+    from: u64,
+) -> (Wait, (u64, u64)) {
+    let (note, tid) = (own.note(), own.tid);
+    let waiter = Waiter { note, tid, call };
     let mut now = from;
+    // What is still missing, and what has been earned of it.
+    let (mut left, mut earned) = (short, 0);
     let end = loop {
-        if short_bytes + short_calls == 0 {
-            break Wait::Due;
-        }
-        let Some(tickets) = claim.take(segment, short_bytes, short_calls, now) else {
+        let Some(tickets) = claim.take(segment, left.0, left.1, now) else {
             segment.count_unshaped(Unshaped::TooManyLimits);
             break Wait::Due;
         };
         if !segment.stale(&tickets) && segment.due(&tickets, now) <= now {
             break Wait::Due;
         }
-        let waiter = Waiter { note, tid, call };
         // A little longer than this call needs, so that those which follow need not
         // sleep each: what becomes available meanwhile is not lost.
         let late = segment.later(&tickets);
@@ -59,36 +84,33 @@ pub(crate) fn acquire(
         let (end, woken) = wait::until_due(segment, &late, now, limit, waiter);
         segment.record_wait(call, tid as usize, woken - now);
         now = woken;
-        let end = match end {
-            Wait::Due | Wait::Changed => end,
-            _ if segment.due(&tickets, now) <= now => Wait::Due,
-            // A call that the kernel never interrupts is not interrupted here either.
-            Wait::Interrupted if facts(call) & fact::WHOLE != 0 => Wait::Changed,
-            end => end,
+        if end == Wait::Due || end != Wait::Changed && segment.due(&tickets, now) <= now {
+            break Wait::Due;
+        }
+        // What has become due meanwhile is kept, so that whoever is interrupted again
+        // and again gets on all the same.
+        let part = match end {
+            Wait::Changed => 0,
+            _ => segment.due_part(&tickets, left.0, now),
         };
+        segment.refund(&tickets, left.0 - part, left.1);
+        (left.0, earned) = (left.0 - part, earned + part);
         match end {
-            Wait::Changed => {
-                segment.refund(&tickets, short_bytes, short_calls);
-                claim = claim.anew(segment, call);
-            }
-            Wait::Due => break end,
-            end => {
-                if !owed {
-                    segment.refund(&tickets, short_bytes, short_calls);
-                }
-                break end;
-            }
+            Wait::Changed => claim.fill(segment, call, &mut own.readable),
+            // A call that the kernel never interrupts is not interrupted here either.
+            Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
+            end => break end,
         }
     };
     if let Some(note) = note {
         note.end();
     }
-    if end == Wait::Due || owed {
-        entry.bytes += i64::try_from(short_bytes).unwrap_or(0);
-        entry.calls += i64::try_from(short_calls).unwrap_or(0);
-        claim.note(segment, short_bytes, short_calls, now - from);
-    }
-    end
+    let got = match end {
+        Wait::Due => short,
+        _ => (earned, 0),
+    };
+    claim.note(segment, got, now - from);
+    (end, got)
 }
 
 /// Whether a limit in bytes is on the call under way.

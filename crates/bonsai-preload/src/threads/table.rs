@@ -7,9 +7,9 @@
 //! and no fast path.
 
 use super::{NOBODY, Words};
-use crate::blocks;
 use crate::state::Own;
 use crate::sys::{self, call, nr, place};
+use crate::{attach, blocks};
 use bonsai_ledger::Owner;
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -24,6 +24,28 @@ pub(crate) struct Entry {
 }
 
 const _: () = assert!(size_of::<Entry>() == 32);
+
+// SAFETY: the words are the thread's whose key is there.
+unsafe impl Sync for Entry {}
+
+impl Entry {
+    /// Whether the thread with that key has this entry, which is nobody's at first.
+    fn is_for(&self, key: u64) -> bool {
+        let known = self.key.load(Ordering::Acquire);
+        known == key
+            || known == 0
+                && self
+                    .key
+                    .compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+    }
+}
+
+/// The entry of the first thread; of no thread in Go programs.
+pub(crate) static BONSAI_MAIN: Entry = Entry {
+    key: AtomicU64::new(0),
+    words: UnsafeCell::new([0; 3]),
+};
 
 /// As in `gen/threads.rs`.
 const BITS: u32 = 12;
@@ -121,7 +143,10 @@ const ROOM: usize = 0x8000;
 /// a vforked child has left it when its parent goes on. 0 without memory, and on Go's,
 /// which is one.
 pub(crate) fn room(own: &mut Own) -> usize {
-    if is_go() {
+    let pid = attach::registered();
+    let owner = Owner { pid, tid: own.tid };
+    // A state that a vforked child had to make is taken for a dead thread's by others.
+    if is_go() || blocks::is_dead(pid, owner) {
         return 0;
     }
     if own.stack == 0 {
@@ -166,8 +191,10 @@ pub(crate) fn prepare() -> bool {
 
 /// Makes the table. Before anything is patched.
 pub(crate) fn make_table() -> bool {
-    // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never unmapped.
+    // SAFETY: nobody's yet; new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never
+    // unmapped.
     let at = unsafe {
+        (*BONSAI_MAIN.words.get())[0] = &raw const NOBODY as usize;
         call!(
             nr::MMAP,
             0,
@@ -195,7 +222,11 @@ pub(crate) fn words() -> *mut Words {
         }
     }
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is hashed")]
-    let first = ((base as u32).wrapping_mul(FACTOR) >> (32 - BITS)) as usize;
+    let first = ((!base as u32).wrapping_mul(FACTOR) >> (32 - BITS)) as usize;
+    let early = FIRST.load(Ordering::Relaxed) as u64;
+    if !is_go() && base != early && BONSAI_MAIN.is_for(!base) {
+        return BONSAI_MAIN.words.get();
+    }
     let near = |i: u32| {
         let index = (first + i as usize) & ((1 << BITS) - 1);
         // SAFETY: the table has so many entries.

@@ -77,6 +77,16 @@ fn every_refusal_of_a_limit_names_the_text_and_the_form() {
         ("Read=10MB/s", &["'R'", "a-z 0-9"]),
         ("re ad=10MB/s", &["' '", "a-z 0-9"]),
         ("l\u{e9}s=10MB/s", &["'\u{e9}'", "a-z 0-9"]),
+        ("@/srv=10MB/s", &["no name before the @"]),
+        ("re\u{e9}d@/srv=10MB/s", &["'\u{e9}'", "a-z 0-9"]),
+        ("read@=10MB/s", &["nothing behind the @", "read@/srv/**"]),
+        ("read@\"\"=10MB/s", &["nothing behind the @"]),
+        ("read@\"/srv=10MB/s", &["quote", "a quote within as two"]),
+        ("read@\"/srv\"x=10MB/s", &["quote"]),
+        ("read@/s\trv=10MB/s", &["control character '\\t'"]),
+        ("read@/srv", &[FORM, "no ="]),
+        ("read@/srv:burst=1MB", &[FORM, "no ="]),
+        ("read@/srv=10", &["\"10\" has no unit"]),
         ("read=", &[FORM, "empty", "10MB/s, or unlimited"]),
         ("read= ", &["empty"]),
         (
@@ -121,6 +131,38 @@ fn every_refusal_of_a_limit_names_the_text_and_the_form() {
                 "{hint:?} is missing in: {sentence}"
             );
         }
+    }
+}
+
+#[test]
+fn what_narrows_a_limit_down_ends_at_the_last_equals_sign() {
+    for (text, name, setting) in [
+        ("read@/srv/**=5MB/s", "read@/srv/**", "5MB/s"),
+        ("read@/a=b/c==5MB/s", "read@/a=b/c=", "5MB/s"),
+        (
+            " send @ [fd00::]/8 = 5MB/s : burst = 1MB",
+            "send@[fd00::]/8",
+            "5MB/s:burst=1MB",
+        ),
+        (
+            "read@\"/a:burst=1\"=5MB/s:burst=1MB",
+            "read@/a:burst=1",
+            "5MB/s:burst=1MB",
+        ),
+        (
+            "read@ \" /\"\"a\"\"=\" = unlimited",
+            "read@ /\"a\"=",
+            "unlimited",
+        ),
+        ("read@/a b@c=unlimited", "read@/a b@c", "unlimited"),
+    ] {
+        let read: LimitSpec = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            (&*read.name, &*read.setting.to_string()),
+            (name, setting),
+            "{text}"
+        );
+        assert_eq!(read.to_string().parse(), Ok(read), "{text}");
     }
 }
 
@@ -176,13 +218,16 @@ fn any_setting() -> impl Strategy<Value = Setting> {
 
 proptest! {
     #[test]
-    fn limits_are_read_back(name in "[a-z0-9_@.*/-]{1,20}", setting in any_setting()) {
+    fn limits_are_read_back(
+        name in "[a-z0-9_.*/-]{1,20}(@[a-z/*=\":@ \u{e9}]{0,9}(:burst=)?[a-z/=\" ]{1,9})?",
+        setting in any_setting(),
+    ) {
         let limit = LimitSpec { name, setting };
         prop_assert_eq!(limit.to_string().parse(), Ok(limit));
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "[a-z0-9=:. /KMB\u{e9}]{0,32}") {
+    fn no_text_makes_the_parser_panic(text in "[a-z0-9=:. /KMB@\"\u{e9}]{0,32}") {
         if let Ok(limit) = text.parse::<LimitSpec>() {
             prop_assert_eq!(limit.to_string().parse(), Ok(limit));
         }

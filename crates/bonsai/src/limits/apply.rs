@@ -4,7 +4,7 @@ use bonsai_ledger::{Ledger, LedgerError, Wanted};
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
-use super::{Limit, LimitProblem, calls_of, check_counts, unit_of, written};
+use super::{Counted, Limit, LimitProblem, check_counts, unit_of, written};
 use crate::refusal::Refusal;
 
 /// What a change of one limit did; part of what `bonsai set --json` prints.
@@ -28,6 +28,15 @@ pub(crate) fn apply(ledger: &Ledger, limits: &[Limit], now: u64) -> anyhow::Resu
     // Nobody else changes them while the editor lives.
     let before = ledger.limits(now);
     check_result(&before, limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    let narrow = |limit: &&Limit| limit.is_narrow() && limit.setting != Setting::Unlimited;
+    if let Some(limit) = limits.iter().find(narrow)
+        && !ledger.has_extension()
+    {
+        return Err(Refusal::input(format!(
+            "the limit on {} needs libbonsai_extension.so beside the library, where this service was started: install it, or limit all calls of a kind",
+            limit.name
+        )));
+    }
     let mut changes = Vec::new();
     for limit in limits {
         let old = before.iter().filter(|old| old.name == limit.name);
@@ -85,10 +94,7 @@ fn check_result(before: &[bonsai_ledger::Limit], limits: &[Limit]) -> Result<(),
     let kept = before
         .iter()
         .filter(|old| !replaced(old))
-        .filter_map(|old| Some((calls_of(&old.name)?, unit_of(old))));
-    let new = limits.iter().filter_map(|limit| match limit.setting {
-        Setting::Rate { rate, .. } => Some((limit.selection, rate.unit())),
-        Setting::Unlimited => None,
-    });
+        .filter_map(Counted::old);
+    let new = limits.iter().filter_map(Counted::new);
     check_counts(&kept.chain(new).collect::<Vec<_>>())
 }

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
+use super::streams;
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
 use crate::limits::{for_people, rate_of, unit_of, written};
@@ -30,6 +31,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 pub(crate) struct Sampler {
     services: Services,
     only: Option<String>,
+    streams: bool,
     last: BTreeMap<String, Seen>,
 }
 
@@ -39,6 +41,8 @@ struct Seen {
     created_ns: u64,
     at: Instant,
     totals: Vec<CallTotals>,
+    limits: Vec<Limit>,
+    streams: streams::Used,
 }
 
 impl Sampler {
@@ -54,8 +58,15 @@ impl Sampler {
         Ok(Self {
             services,
             only: only.map(str::to_owned),
+            streams: false,
             last: BTreeMap::new(),
         })
+    }
+
+    /// The same that looks at streams too.
+    pub(crate) const fn with_streams(mut self, streams: bool) -> Self {
+        self.streams = streams;
+        self
     }
 
     /// Looks. A service that ended since is not there any more.
@@ -71,12 +82,12 @@ impl Sampler {
             }
             let view = match service.ledger() {
                 Ok(ledger) => {
-                    let now = seen_now(&ledger);
+                    let now = seen_now(&ledger, self.streams);
                     let before = self
                         .last
                         .get(&service.name)
                         .filter(|before| before.created_ns == now.created_ns);
-                    let view = view(&service, &ledger, &now, before)?;
+                    let view = view(&service, &ledger, &now, before, self.streams)?;
                     seen.insert(service.name.clone(), now);
                     view
                 }
@@ -104,14 +115,23 @@ impl Sampler {
     }
 }
 
-fn seen_now(ledger: &Ledger) -> Seen {
+fn seen_now(ledger: &Ledger, streams: bool) -> Seen {
     let start = Instant::now();
     let totals = ledger.totals();
+    let now = monotonic_ns();
+    let limits = ledger.limits(now);
+    let streams = if streams {
+        streams::used(ledger, &limits, now)
+    } else {
+        streams::Used::new()
+    };
     Seen {
         created_ns: ledger.header.created_ns.load(Ordering::Relaxed),
         // A pause in between is as likely before as after any of the counters.
         at: start + start.elapsed() / 2,
         totals,
+        limits,
+        streams,
     }
 }
 
@@ -151,6 +171,7 @@ fn view(
     ledger: &Ledger,
     now: &Seen,
     before: Option<&Seen>,
+    with_streams: bool,
 ) -> anyhow::Result<ServiceView> {
     let header = &ledger.header;
     let keeper = service
@@ -159,8 +180,9 @@ fn view(
     let interval = before.map(|before| now.at - before.at);
     let members = members::all(service, ledger, keeper)?;
     let moment = monotonic_ns();
-    let limits = ledger.limits(moment);
-    let waiting = waiting::of(ledger, &limits, &members, moment);
+    let limits = &now.limits;
+    let waiting = waiting::of(ledger, limits, &members, moment);
+    let open = with_streams.then(|| streams::Open::of(members.iter().map(|m| m.process.pid)));
     let Coverage {
         processes,
         uncovered,
@@ -179,13 +201,12 @@ fn view(
         limits: limits
             .iter()
             .map(|limit| {
-                limit_view(
-                    limit,
-                    longest,
-                    &now.totals,
-                    before.map(|b| &*b.totals),
-                    interval,
-                )
+                let mut view = limit_view(limit, longest, now, before, interval);
+                if let Some(open) = open.as_ref().filter(|_| limit.per_stream) {
+                    let before = before.map(|b| &b.streams).zip(interval);
+                    view.streams = Some(streams::of(ledger, limit, open, before, moment));
+                }
+                view
             })
             .collect(),
         waits: Waits::of(&delays, waited).at_most(longest),
@@ -202,10 +223,46 @@ fn view(
 fn limit_view(
     limit: &Limit,
     longest_ns: u64,
-    now: &[CallTotals],
-    before: Option<&[CallTotals]>,
+    now: &Seen,
+    before: Option<&Seen>,
     interval: Option<Duration>,
 ) -> LimitView {
+    let rate = |units: u64| interval.map(|time| units as f64 / time.as_secs_f64().max(1e-9));
+    if let Some(used) = limit.used {
+        let same = |old: &&Limit| (&old.name, old.bytes) == (&limit.name, limit.bytes);
+        let old = before.and_then(|before| before.limits.iter().find(same)?.used);
+        let old = old.unwrap_or_default();
+        let waits = |count: u64, total_ns: u64| Waits {
+            count,
+            total_ns,
+            ..Waits::default()
+        };
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        return LimitView {
+            got: before.and_then(|_| rate(since(used.units, old.units))),
+            waits: waits(used.waits, used.waited_ns),
+            recent: before.map_or_else(Waits::default, |_| {
+                waits(
+                    since(used.waits, old.waits),
+                    since(used.waited_ns, old.waited_ns),
+                )
+            }),
+            waiting_calls: Vec::new(),
+            ..plain_view(limit, longest_ns, now, before, interval)
+        };
+    }
+    plain_view(limit, longest_ns, now, before, interval)
+}
+
+/// A limit on all of its calls: what these did.
+fn plain_view(
+    limit: &Limit,
+    longest_ns: u64,
+    now: &Seen,
+    before: Option<&Seen>,
+    interval: Option<Duration>,
+) -> LimitView {
+    let (now, before) = (&now.totals, before.map(|before| &before.totals));
     let selection = crate::limits::calls_of(&limit.name);
     let unit = unit_of(limit);
     let applies = |call: &Call| applies(selection, unit, call);
@@ -260,6 +317,8 @@ fn limit_view(
         waits: Waits::of(&delays, waited).at_most(longest_ns),
         recent,
         waiting_calls,
+        per_stream: limit.per_stream,
+        streams: None,
         network: is_network(rate, selection),
     }
 }
@@ -289,6 +348,7 @@ mod tests {
             level: 0,
             per_stream: false,
             scope: bonsai_ledger::Scope::default(),
+            used: None,
         }
     }
 
@@ -300,6 +360,14 @@ mod tests {
             (READ_SOCKET, 2, 3000),
             (WRITE_FILE, 9, 9),
         ]);
+        let seen = |totals| Seen {
+            created_ns: 0,
+            at: Instant::now(),
+            totals,
+            limits: Vec::new(),
+            streams: streams::Used::new(),
+        };
+        let (now, before) = (seen(now), seen(before));
         let half = Some(Duration::from_millis(500));
         let got = |name: &str, bytes: bool| {
             limit_view(&limit(name, bytes), u64::MAX, &now, Some(&before), half)

@@ -94,7 +94,14 @@ impl Ready {
             spawned => spawned,
         };
         let child = child.map_err(|error| {
-            let text = format!("{} cannot be executed: {error}", program.path.display());
+            let path = program.path.display();
+            // The kernel has no such answer for a file that may be executed.
+            let is_refused = error.raw_os_error() == Some(Errno::PERM.raw_os_error());
+            let text = if is_refused && program.is_entered {
+                format!("{path} could not be entered, and --strict refuses that")
+            } else {
+                format!("{path} cannot be executed: {error}")
+            };
             Refusal::code(CANNOT_EXECUTE, text)
         })?;
         let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

@@ -161,6 +161,8 @@ pub(super) mod tests {
             waits: Waits::default(),
             recent: Waits::default(),
             waiting_calls: Vec::new(),
+            per_stream: false,
+            streams: None,
             network: false,
         };
         ServiceView {

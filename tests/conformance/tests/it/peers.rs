@@ -100,13 +100,18 @@ impl Server {
 
     /// Fetches the file bare; returns how long that took from the first byte sent.
     fn fetch(&self) -> Duration {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("a connection");
+        self.fetch_from("127.0.0.1", "file")
+    }
+
+    /// The same of a file by its path, from an address of this machine.
+    fn fetch_from(&self, address: &str, path: &str) -> Duration {
+        let mut stream = TcpStream::connect((address, self.port)).expect("a connection");
         stream
             .set_read_timeout(Some(PATIENCE))
             .expect("a time limit");
         let began = Instant::now();
         stream
-            .write_all(b"GET /file HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            .write_all(format!("GET /{path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())
             .expect("it can be asked");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an answer");
@@ -174,34 +179,42 @@ fn four_processes_share_one_limit() {
     assert_not_faster(finished.elapsed, 4 * FILE, 6_000_000);
 }
 
+/// Arranges nginx with two workers in a folder that has two more of them.
+fn nginx_in(port: u16, folder: &Path, listen: &str) -> Vec<String> {
+    let at = folder.display();
+    let conf = folder.join("conf");
+    let text = format!(
+        "daemon off; worker_processes 2; pid {at}/pid; error_log {at}/error.log;\n\
+         events {{}}\n\
+         http {{ access_log off; sendfile on; default_type text/plain;\n\
+           client_body_temp_path {at}/1; proxy_temp_path {at}/2; fastcgi_temp_path {at}/3;\n\
+           uwsgi_temp_path {at}/4; scgi_temp_path {at}/5;\n\
+           server {{ listen {listen}:{port}; root {at}; }} }}\n"
+    );
+    std::fs::write(&conf, text).expect("room for a file");
+    for name in ["a", "b"] {
+        let within = folder.join(name);
+        std::fs::create_dir(&within).expect("a folder");
+        std::fs::write(within.join("file"), vec![b'x'; FILE]).expect("room for a file");
+    }
+    // Workers of a server that root starts belong to somebody else.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder, open).expect("our own folder");
+    vec![
+        "-e".to_owned(),
+        format!("{at}/error.log"),
+        "-c".to_owned(),
+        conf.display().to_string(),
+    ]
+}
+
 #[test]
 fn nginx_is_shaped_as_a_server() {
     let test = "nginx_is_shaped_as_a_server";
     let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
         return;
     };
-    let arrange = |port: u16, folder: &Path| {
-        let at = folder.display();
-        let conf = folder.join("conf");
-        let text = format!(
-            "daemon off; worker_processes 2; pid {at}/pid; error_log {at}/error.log;\n\
-             events {{}}\n\
-             http {{ access_log off; sendfile on; default_type text/plain;\n\
-               client_body_temp_path {at}/1; proxy_temp_path {at}/2; fastcgi_temp_path {at}/3;\n\
-               uwsgi_temp_path {at}/4; scgi_temp_path {at}/5;\n\
-               server {{ listen 127.0.0.1:{port}; root {at}; }} }}\n"
-        );
-        std::fs::write(&conf, text).expect("room for a file");
-        // Workers of a server that root starts belong to somebody else.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder, open).expect("our own folder");
-        vec![
-            "-e".to_owned(),
-            format!("{at}/error.log"),
-            "-c".to_owned(),
-            conf.display().to_string(),
-        ]
-    };
+    let arrange = |port: u16, folder: &Path| nginx_in(port, folder, "127.0.0.1");
     let bonsai = bonsai();
     let server = Server::start(&nginx, arrange, Some((&bonsai, &["--limit", "send=6MB/s"])));
     assert_not_faster(server.fetch(), FILE, 6_000_000);
@@ -216,4 +229,70 @@ fn pythons_http_server_is_shaped() {
     let bonsai = bonsai();
     let server = Server::python(&python, Some((&bonsai, &["--limit", "send=6MB/s"])));
     assert_not_faster(server.fetch(), FILE, 6_000_000);
+}
+
+/// Its workers have another user, if it was started by root: what they need is mapped
+/// before that.
+#[test]
+fn nginx_serves_two_folders_and_two_networks_at_rates_of_their_own() {
+    let test = "nginx_serves_two_folders_and_two_networks_at_rates_of_their_own";
+    let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
+        return;
+    };
+    let arrange = |port: u16, folder: &Path| nginx_in(port, folder, "0.0.0.0");
+    let bonsai = bonsai();
+    let limits = [
+        "--limit",
+        "read@/**/a/file=3MB/s",
+        "--limit",
+        "read@/**/b/*=12MB/s",
+        "--limit",
+        "send@127.0.0.2=6MB/s",
+    ];
+    let server = Server::start(&nginx, arrange, Some((&bonsai, &limits)));
+    assert_not_faster(server.fetch_from("127.0.0.1", "a/file"), FILE, 3_000_000);
+    assert_not_faster(server.fetch_from("127.0.0.1", "b/file"), FILE, 12_000_000);
+    let Some(curl) = installed(test, CURL) else {
+        return;
+    };
+    let url = format!("http://127.0.0.1:{}/b/file", server.port);
+    let began = Instant::now();
+    let mut client = Command::new(curl);
+    client.args(["-s", "--interface", "127.0.0.2", "-o", "/dev/null", &url]);
+    assert!(client.status().expect("it can be started").success());
+    assert_not_faster(began.elapsed(), FILE, 6_000_000);
+}
+
+/// Clients of curl, of two networks.
+#[test]
+fn curl_is_shaped_by_the_network_that_it_fetches_from() {
+    let test = "curl_is_shaped_by_the_network_that_it_fetches_from";
+    let (Some(curl), Some(nginx)) = (installed(test, CURL), installed(test, "/usr/sbin/nginx"))
+    else {
+        return;
+    };
+    let arrange = |port: u16, folder: &Path| nginx_in(port, folder, "0.0.0.0");
+    let server = Server::start(&nginx, arrange, None);
+    let bonsai = bonsai();
+    for (address, rate) in [("127.0.0.1", 6_000_000), ("127.0.0.2", 2_000_000)] {
+        let url = format!("http://{address}:{}/file", server.port);
+        let to = server.folder.path().join("got").display().to_string();
+        let limits = [
+            "--limit",
+            "recv@127.0.0.1/32=6MB/s",
+            "--limit",
+            "recv@127.0.0.2/32=2MB/s",
+        ];
+        let (finished, _) = bonsai
+            .counted(
+                &limits,
+                &curl,
+                &["-s", "-o", &to, &url],
+                &scratch(),
+                PATIENCE,
+            )
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(std::fs::read(&to).expect("the file").len(), FILE);
+        assert_not_faster(finished.elapsed, FILE, rate);
+    }
 }
