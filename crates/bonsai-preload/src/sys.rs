@@ -57,8 +57,9 @@ global_asm!(
     ".popsection",
 );
 
-// Only whole fields are moved within an array here: never far, never much.
-#[cfg(feature = "alone")]
+// Only whole fields are moved within an array here, and names within a path: never far,
+// never much.
+#[cfg(any(feature = "alone", feature = "extension"))]
 global_asm!(
     ".pushsection .text.bonsai_memmove,\"ax\",@progbits",
     "bonsai_function memmove",
