@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use nix::unistd::Pid;
 
-use self::fill::{fill, remove, reserve};
+use self::fill::{empty, fill, remove, reserve};
 use self::held::Held;
 use self::maps::{Mapping, Object};
 use self::runner::{Runner, STUB};
@@ -290,7 +290,10 @@ fn enter(held: Held, engine: &Engine, ledger: &Path) -> Result<Attached, AttachE
 }
 
 fn run(runner: &Runner, shared: &Shared, what: Want) -> Result<(), AttachError> {
-    runner.run(shared.entry()?, shared.stack()?, what as u64)
+    let stack = shared.stack()?;
+    runner.run(shared.entry()?, stack, what as u64)?;
+    empty(runner, stack);
+    Ok(())
 }
 
 /// Puts a process under the limits again that it had been under.

@@ -161,8 +161,8 @@ fn run_long_help() -> String {
 
 /// Put processes that run already under limits.
 ///
-/// They are stopped for some milliseconds, their system call instructions are
-/// replaced, and they go on where they were. What they start from then on belongs
+/// They are stopped for an instant, their system call instructions are replaced, and
+/// they go on where they were. What they start from then on belongs
 /// to the service, too. This stays until it is interrupted (Ctrl-C), which takes the
 /// limits off again, or until all of them have ended. The exit code is 2 if a process
 /// cannot be put under limits, with the reason; then nothing has changed for any.

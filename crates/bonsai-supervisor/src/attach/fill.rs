@@ -30,6 +30,7 @@ mod nr {
     pub(super) const CLOSE: u64 = 3;
     pub(super) const MMAP: u64 = 9;
     pub(super) const MUNMAP: u64 = 11;
+    pub(super) const MADVISE: u64 = 28;
     pub(super) const RECVMSG: u64 = 47;
     pub(super) const SOCKETPAIR: u64 = 53;
 }
@@ -44,6 +45,14 @@ pub(super) fn reserve(runner: &Runner, at: u64, len: u64) -> Result<bool, Attach
 /// Gives one back. What cannot be removed is in nobody's way.
 pub(super) fn remove(runner: &Runner, at: u64, len: u64) {
     let _ = runner.call("munmap", nr::MUNMAP, [at, len, 0, 0, 0, 0]);
+}
+
+/// Gives the memory of the engine's stack back, which is in use for an instant only.
+pub(super) fn empty(runner: &Runner, top: u64) {
+    const MADV_DONTNEED: u64 = 4;
+    let at = (top & !(PAGE - 1)) + PAGE - STACK;
+    // Memory that stays in use is in nobody's way.
+    let _ = runner.call("madvise", nr::MADVISE, [at, STACK, MADV_DONTNEED, 0, 0, 0]);
 }
 
 /// Fills the region at `at`: engine, twins, stack; and maps the ledger.

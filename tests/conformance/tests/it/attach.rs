@@ -53,27 +53,29 @@ fn one(test: &str) -> Option<PathBuf> {
     Some(made.unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn go_server(test: &str) -> Option<PathBuf> {
+/// The Go server, static and with libc.
+fn go_servers(test: &str) -> Vec<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/server/main.go");
-    let program = scratch().join(format!("server-{test}"));
-    let mut build = Command::new("go");
-    build
-        .args(["build", "-o"])
-        .args([&program, &source])
-        .envs([
-            ("CGO_ENABLED", "0"),
-            ("GOFLAGS", ""),
-            ("GO111MODULE", "off"),
-        ])
-        .env("GOCACHE", scratch().join("go-cache"));
-    match build.output() {
-        Ok(output) if output.status.success() => Some(program),
-        Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-        Err(_) => {
-            skip(test, "no Go toolchain");
-            None
+    let mut made = Vec::new();
+    for cgo in ["0", "1"] {
+        let program = scratch().join(format!("server-{test}-{cgo}"));
+        let mut build = Command::new("go");
+        build
+            .args(["build", "-o"])
+            .args([&program, &source])
+            .envs([
+                ("CGO_ENABLED", cgo),
+                ("GOFLAGS", ""),
+                ("GO111MODULE", "off"),
+            ])
+            .env("GOCACHE", scratch().join("go-cache"));
+        match build.output() {
+            Ok(output) if output.status.success() => made.push(program),
+            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
+            Err(_) => skip(test, "no Go toolchain"),
         }
     }
+    made
 }
 
 fn counters(bonsai: &Bonsai, name: &str) -> Counters {
@@ -138,8 +140,11 @@ fn running_processes_are_shaped_in_every_form() {
 
 #[test]
 fn running_go_servers_are_shaped() {
-    if let Some(program) = go_server("running_go_servers_are_shaped") {
-        under_limits("goserver", &program, ["send", "write.socket"]);
+    for (i, program) in go_servers("running_go_servers_are_shaped")
+        .iter()
+        .enumerate()
+    {
+        under_limits(&format!("server{i}"), program, ["send", "write.socket"]);
     }
 }
 
@@ -167,8 +172,8 @@ fn fifty_times_on_and_off_loses_nothing() {
         again_and_again("fifty", &program, "interrupt", 50);
         again_and_again("fifty-r", &program, "restart", 10);
     }
-    if let Some(program) = go_server(test) {
-        again_and_again("fifty-go", &program, "", 10);
+    for (i, program) in go_servers(test).iter().enumerate() {
+        again_and_again(&format!("fifty-go{i}"), program, "", 10);
     }
 }
 
