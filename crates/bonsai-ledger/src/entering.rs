@@ -82,7 +82,16 @@ impl Segment {
                     entry.free();
                     return None;
                 }
-                _ if futex.wait(&entry.state, seen) => {}
+                _ if futex.wait(&entry.state, seen) => {
+                    let helper = entry.helper.load(Ordering::Relaxed);
+                    if helper != 0
+                        && futex.is_dead(helper)
+                        && entry.state.load(Ordering::Acquire) == seen
+                    {
+                        entry.free();
+                        return None;
+                    }
+                }
                 ASKED if entry.step(ASKED, FREE) => {
                     entry.free();
                     return None;

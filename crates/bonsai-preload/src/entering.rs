@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicU32;
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 
 /// How long a helper is waited for, in sleeps of a tenth of a second.
-const PATIENCE: u32 = 20;
+const PATIENCE: u32 = 50;
 
 struct Kernel {
     slept: u32,

@@ -11,7 +11,7 @@ use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
 
 /// How long a process waits for a helper.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long it sleeps before it looks again by itself: whoever should wake it may
 /// have been killed.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use bonsai_ledger::{AskedFor, Segment};
 use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::elf::PT_INTERP;
@@ -84,13 +85,16 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
         leave(pid);
         return Err(EnterError::Cancelled);
     }
-    let result = follow(pid, &asked).and_then(|pid| enter_program(pid, engine, strict));
+    let mut stopped = None;
+    let result = follow(pid, &asked, &mut stopped)
+        .and_then(|pid| enter_program(pid, engine, strict, stopped));
     asked.done();
     result
 }
 
-/// Waits for the stop at the end of its exec.
-fn follow(pid: Pid, asked: &AskedFor<'_>) -> Result<Pid, EnterError> {
+/// Waits for the stop at the end of its exec. A signal that stops it meanwhile is kept
+/// for later: it cannot be entered before it has got there.
+fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Result<Pid, EnterError> {
     let end = Instant::now() + PATIENCE;
     loop {
         let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
@@ -100,12 +104,23 @@ fn follow(pid: Pid, asked: &AskedFor<'_>) -> Result<Pid, EnterError> {
             {
                 return Ok(pid);
             }
-            WaitStatus::PtraceEvent(pid, ..) => drop(ptrace::cont(pid, None)),
-            WaitStatus::Stopped(pid, signal) => drop(ptrace::cont(pid, signal)),
+            WaitStatus::PtraceEvent(pid, signal, _) => {
+                if signal != Signal::SIGTRAP {
+                    *stopped = Some(signal);
+                }
+                let _ = ptrace::cont(pid, None);
+            }
+            WaitStatus::Stopped(pid, signal) => {
+                if signal == Signal::SIGCONT {
+                    *stopped = None;
+                }
+                let _ = ptrace::cont(pid, signal);
+            }
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(EnterError::Gone),
             _ => {
                 if asked.is_cancelled() || Instant::now() > end {
                     leave(pid);
+                    let _ = stopped.map(|signal| kill(pid, signal));
                     return Err(EnterError::Cancelled);
                 }
                 std::thread::sleep(Duration::from_micros(100));
@@ -125,8 +140,16 @@ fn leave(pid: Pid) {
 /// Maps the engine into the program that has just been loaded, and lets it go on
 /// there. A program with a loader is left to that. One that cannot be entered ends in a
 /// strict service.
-fn enter_program(pid: Pid, engine: &Engine, strict: bool) -> Result<(), EnterError> {
+fn enter_program(
+    pid: Pid,
+    engine: &Engine,
+    strict: bool,
+    stopped: Option<Signal>,
+) -> Result<(), EnterError> {
+    // It gets that when it goes on, and stops before the program's first instruction.
+    let stop = || stopped.map(|signal| kill(pid, signal));
     if has_loader(pid) {
+        stop();
         return ptrace::detach(pid, None).map_err(|error| EnterError::system("it", error));
     }
     // In the middle of this it could not go on.
@@ -137,14 +160,16 @@ fn enter_program(pid: Pid, engine: &Engine, strict: bool) -> Result<(), EnterErr
     let tracee = Tracee::new(pid)?;
     match map(&tracee, engine) {
         Ok(at) => {
+            stop();
             let program = tracee.start.rip;
             tracee.release(at + engine.entry, program)
         }
         Err(error) => {
             if strict {
                 // It is stopped, and does not get any further.
-                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+                let _ = kill(pid, Signal::SIGKILL);
             }
+            stop();
             tracee.let_go();
             Err(error)
         }

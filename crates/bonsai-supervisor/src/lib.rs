@@ -14,8 +14,8 @@
 //! ```
 //!
 //! # Invariants
-//! 1. Nobody waits for ever: a process that asks goes on without cover after two
-//!    seconds, or at once if nobody is there to answer; and is named as not covered.
+//! 1. Nobody waits for ever: a process that asks goes on without cover after five
+//!    seconds, or soon if nobody is there to answer; and is named as not covered.
 //! 2. If this dies, the kernel lets its tracee go on, as it stands: the engine is
 //!    entered by the last change made, so that it is there completely or not at all.
 //! 3. Nothing is traced after the program has begun.

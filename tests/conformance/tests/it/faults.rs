@@ -131,6 +131,19 @@ fn helper_of(keeper: u32) -> Option<Pid> {
     None
 }
 
+/// Also one that is stopped while a helper holds it.
+#[test]
+fn a_program_that_is_stopped_at_its_start_stays_stopped() {
+    let test = "a_program_that_is_stopped_at_its_start_stays_stopped";
+    for (form, program) in forms(test, "stops") {
+        let probe = Probe::of(program, &[]);
+        let bare = probe.bare();
+        assert_eq!(bare.lines, ["80 stopped, 80 ended"], "{form}");
+        let seen = probe.through((form, &[]), &["write=100GB/s"]);
+        assert_eq!(seen.lines, bare.lines, "{form}: {:?}", seen.finished);
+    }
+}
+
 /// More threads than have places of their own: all of them are shaped and counted, with
 /// a page of memory each at most, and some.
 #[test]
