@@ -325,7 +325,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__status)
-            opts="-i -w -h --interval --watch --json --help"
+            opts="-i -s -w -h --interval --streams --watch --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -44,6 +44,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'S
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l json -d 'At the end, write the counters of the service as JSON to standard error'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s i -l interval -d 'How long to measure what each limit gets' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s s -l streams -d 'Also each stream that has a bucket of its own, where a limit is per stream'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s w -l watch -d 'Again and again, until interrupted'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -l json -d 'As JSON; with --watch, one line each time'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s h -l help -d 'Print help'
