@@ -137,7 +137,9 @@ fn service_row(service: &ServiceView, style: &Styles) -> TableRow<'static> {
 
 fn limit_row(service: &ServiceView, limit: &LimitView, style: &Styles) -> TableRow<'static> {
     let [asked, got] = rates(limit);
-    let share = limit.got.map(|got| got / limit.asked);
+    // Of a limit per stream, what all of them get together is no share of it.
+    let got_of_one = limit.got.filter(|_| !limit.per_stream);
+    let share = got_of_one.map(|got| got / limit.asked);
     let waits = limit.recent.count as f64 * 1_000.0 / service.interval_ms.max(1) as f64;
     let colour = if limit.recent.count > 0 {
         Color::Yellow

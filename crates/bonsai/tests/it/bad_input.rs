@@ -22,6 +22,18 @@ fn each_mistake_has_its_sentence() {
             "limit \"raed=1MB/s\": there is no call or class \"raed\", the nearest is \"read\" (bonsai run --help lists the classes)",
         ),
         (
+            &run("send@10.1.0.0/8=1MB/s"),
+            "limit \"send@10.1.0.0/8=1MB/s\": \"10.1.0.0/8\" has bits set beyond its first 8: write 10.0.0.0/8",
+        ),
+        (
+            &run("stat/stream=1/s"),
+            "limit \"stat/stream=1/s\": stat has no streams, so it cannot be limited per stream: such limits are on calls that move bytes, as in send/stream or read/stream",
+        ),
+        (
+            &run("read@video/**=1MB/s"),
+            "limit \"read@video/**=1MB/s\": \"video/**\" is a relative path: write it from / on, as in /srv/video/**",
+        ),
+        (
             &run("open=10MB/s"),
             "limit \"open=10MB/s\": open moves no bytes, so its limit is in calls, such as open=100/s, and not 10MB/s",
         ),

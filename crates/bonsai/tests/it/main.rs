@@ -4,6 +4,7 @@ mod bad_input;
 mod generated;
 mod help;
 mod live;
+mod narrowed;
 mod run;
 mod support;
 mod uncovered;

@@ -58,6 +58,11 @@ impl Place {
         self.folder.path()
     }
 
+    /// The library, if it has one.
+    pub(crate) fn library(&self) -> Option<&Path> {
+        self.library.as_deref()
+    }
+
     /// `bonsai` with these arguments.
     pub(crate) fn bonsai<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bonsai"));
