@@ -153,6 +153,8 @@ pub struct Epoch(pub AtomicU32);
 pub mod flags {
     /// Do not patch system call sites: exported symbols only.
     pub const NO_PATCH: u32 = 1;
+    /// The limits are enforced from outside of the processes, which do not map this.
+    pub const ENFORCED: u32 = 2;
 }
 
 /// Why calls went through without a decision.

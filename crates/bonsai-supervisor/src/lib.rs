@@ -23,6 +23,7 @@
 #![allow(unsafe_code)]
 
 mod asking;
+pub mod enforce;
 mod engine;
 mod enter;
 mod tracee;

@@ -1,0 +1,519 @@
+//! The decision: every call that the filter asks about, and when it is answered.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bonsai_calls::{CALLS, CallId, Fd, Shape};
+use bonsai_ledger::{Ledger, Tickets};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::amount::{Amount, amount};
+use super::filter::{self, Refused, entry_of};
+use super::listener::{Asked, Listener, Nothing};
+use super::perform::Performers;
+use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
+
+/// Threads that have ended, and calls that nobody waits for any more, are looked for so
+/// often, and when so many are known.
+const SWEEP: Duration = Duration::from_millis(250);
+const MANY: usize = 4096;
+
+const CLONE3: u32 = 435;
+const CLONE: u32 = 56;
+
+/// The monotonic clock, ns: the ledger's time.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// The authority of an enforced service.
+#[derive(Debug)]
+pub struct Enforcer {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) listener: Listener,
+    state: Mutex<State>,
+    alarm: Condvar,
+    performers: Performers,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) threads: HashMap<u32, Thread>,
+    alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    next_alarm: u64,
+    /// Bytes that may come in without having been paid for.
+    ahead: u64,
+    /// Whether there may be processes that share descriptors: then a look at one says
+    /// nothing of the call that follows.
+    shared: bool,
+    kept: usize,
+    refused: [u64; Refused::ALL.len()],
+    swept: u64,
+}
+
+/// Which buckets a call draws on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) entry: CallId,
+    pub(crate) epoch: u32,
+    pub(crate) mask: u64,
+    pub(crate) byte_buckets: u64,
+}
+
+impl Drawn {
+    pub(crate) fn by(ledger: &Ledger, entry: CallId) -> Self {
+        let (epoch, mask, byte_buckets) = ledger.mask(entry);
+        Self {
+            entry,
+            epoch,
+            mask,
+            byte_buckets,
+        }
+    }
+
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.mask & self.byte_buckets != 0
+    }
+}
+
+impl Enforcer {
+    /// Begins to answer for the service behind a listener.
+    ///
+    /// # Errors
+    /// There are no threads for it.
+    pub fn start(ledger: Arc<Ledger>, listener: OwnedFd) -> std::io::Result<Arc<Self>> {
+        let enforcer = Arc::new(Self {
+            ledger,
+            listener: Listener::new(listener),
+            state: Mutex::default(),
+            alarm: Condvar::new(),
+            performers: Performers::default(),
+        });
+        let thread = |name: &str, run: fn(&Arc<Self>)| {
+            let own = Arc::clone(&enforcer);
+            let builder = std::thread::Builder::new().name(name.to_owned());
+            builder.spawn(move || run(&own)).map(drop)
+        };
+        thread("alarms", |own| own.ring())?;
+        thread("limits", |own| own.watch_limits())?;
+        thread("calls", Self::listen)?;
+        Ok(enforcer)
+    }
+
+    /// How often calls were refused, by reason.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(Refused, u64)> {
+        let counts = self.state().refused;
+        let all = Refused::ALL.into_iter().zip(counts);
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked with it has left numbers, each of them whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listen(self: &Arc<Self>) {
+        loop {
+            match self.listener.receive() {
+                Ok(asked) => self.decide(&asked),
+                Err(Nothing::Gone) => {}
+                Err(Nothing::End) => return,
+            }
+        }
+    }
+
+    fn decide(self: &Arc<Self>, asked: &Asked) {
+        if let Some(why) = filter::refusal(asked.arch, asked.nr, &asked.args) {
+            return self.refuse(asked, why);
+        }
+        let Some(first) = entry_of(asked.nr) else {
+            self.listener.go_on(asked.id);
+            return;
+        };
+        let now = monotonic_ns();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if asked.nr == CLONE3
+            || (asked.nr == CLONE && asked.args[0] & libc::CLONE_FILES as u64 != 0)
+        {
+            state.shared = true;
+        }
+        state.know(&self.ledger, asked.tid, now);
+        if self.resume(state, asked, now) {
+            return;
+        }
+        let Some((drawn, by_others)) = self.entry(state, asked, first) else {
+            return;
+        };
+        let moves = if drawn.counts_bytes() {
+            amount(asked.nr, &asked.args)
+        } else {
+            Amount::None
+        };
+        if by_others || must_be_performed(asked.nr, moves) {
+            if matches!(asked.nr, 310 | 311) {
+                drop(guard);
+                return self.refuse(asked, Refused::OthersMemory);
+            }
+            drop(guard);
+            self.performers.take(self, *asked, first);
+            return;
+        }
+        self.admit(state, asked, drawn, moves, now);
+    }
+
+    /// Which entry a call is, and whether it has to be made by us because its
+    /// descriptor may become another one after a look. `None` if it has been answered.
+    fn entry(&self, state: &mut State, asked: &Asked, first: CallId) -> Option<(Drawn, bool)> {
+        let drawn = Drawn::by(&self.ledger, first);
+        if CALLS[usize::from(first)].fd == Fd::Any {
+            return Some((drawn, false));
+        }
+        let others =
+            [Fd::Socket, Fd::Other].map(|kind| Drawn::by(&self.ledger, entry_on(first, kind)));
+        if others.iter().all(|other| other.mask == drawn.mask) {
+            return Some((drawn, false));
+        }
+        let bytes = drawn.counts_bytes() || others.iter().any(Drawn::counts_bytes);
+        let plain = matches!(asked.nr, 0 | 1 | 19 | 20);
+        if state.shared || !plain || (bytes && !matches!(asked.nr, 0 | 1)) {
+            return Some((drawn, true));
+        }
+        let thread = state.threads.get_mut(&asked.tid)?;
+        let kept = thread.kept();
+        // A descriptor that is none gives an error, whatever it is charged to.
+        let kind = thread.kind(asked.args[0]).unwrap_or(Fd::File);
+        state.kept += thread.kept() - kept;
+        let found = match kind {
+            Fd::Socket => others[0],
+            Fd::Other => others[1],
+            _ => drawn,
+        };
+        Some((found, false))
+    }
+
+    /// A thread that asks again was interrupted: the same call keeps its place in line,
+    /// and gets what was done for it. True if that is all there is to do.
+    fn resume(&self, state: &mut State, asked: &Asked, now: u64) -> bool {
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return false;
+        };
+        if let Some((nr, args, result)) = thread.done.take()
+            && (nr, args) == (asked.nr, asked.args)
+        {
+            self.listener.end_with(asked.id, result);
+            return true;
+        }
+        let Some(mut wait) = thread.wait.take() else {
+            return false;
+        };
+        if (wait.asked.nr, wait.asked.args) != (asked.nr, asked.args) {
+            thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
+            self.ledger.refund(&wait.tickets, wait.paid, 1);
+            return false;
+        }
+        wait.asked.id = asked.id;
+        thread.wait = Some(wait);
+        self.look(state, asked.tid, now);
+        true
+    }
+
+    /// Takes tickets for a call whose bytes its registers say, and lets it go when they
+    /// are due.
+    fn admit(&self, state: &mut State, asked: &Asked, drawn: Drawn, moves: Amount, now: u64) {
+        let entry = drawn.entry;
+        self.settle_before(state, asked, drawn, moves, now);
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return;
+        };
+        let bytes = match moves {
+            Amount::AtMost(bytes) => bytes,
+            _ => 0,
+        };
+        let is_in = CALLS[usize::from(entry)].shape == Shape::In;
+        let credited =
+            is_in && settles(asked.nr) && thread.has_io() && bytes <= AHEAD - state.ahead;
+        let paid = if credited { 0 } else { bytes };
+        let Some(tickets) = self
+            .ledger
+            .take(drawn.mask, drawn.byte_buckets, paid, 1, now)
+        else {
+            self.listener.end_with(asked.id, -i64::from(libc::EAGAIN));
+            return;
+        };
+        state.next_alarm += 1;
+        thread.wait = Some(Waiting {
+            asked: *asked,
+            entry,
+            tickets,
+            paid,
+            since: now,
+            alarm: state.next_alarm,
+        });
+        self.look(state, asked.tid, now);
+    }
+
+    /// Before calls of a thread are let through that make its counters ambiguous, and
+    /// from time to time: what it has moved so far.
+    fn settle_before(
+        &self,
+        state: &mut State,
+        asked: &Asked,
+        drawn: Drawn,
+        moves: Amount,
+        now: u64,
+    ) {
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return;
+        };
+        let crowded = match moves {
+            Amount::AtMost(bytes) => state.ahead + bytes > AHEAD,
+            _ => false,
+        };
+        let ripe = |thread: &Thread, direction| {
+            thread.is_ripe(direction, drawn.entry, now)
+                || (direction == IN && crowded && thread.open[IN].asked > 0)
+        };
+        if !ripe(thread, IN) && !ripe(thread, OUT) {
+            return;
+        }
+        let counted = thread.counted();
+        state.ahead -= thread.settle(&self.ledger, IN, counted, now);
+        thread.settle(&self.ledger, OUT, counted, now);
+    }
+
+    /// Lets a thread's call go if it is due; otherwise sets an alarm.
+    fn look(&self, state: &mut State, tid: u32, now: u64) {
+        let Some(thread) = state.threads.get_mut(&tid) else {
+            return;
+        };
+        let Some(wait) = thread.wait.as_mut() else {
+            return;
+        };
+        if self.ledger.stale(&wait.tickets) {
+            self.ledger.refund(&wait.tickets, wait.paid, 1);
+            let drawn = Drawn::by(&self.ledger, wait.entry);
+            match self
+                .ledger
+                .take(drawn.mask, drawn.byte_buckets, wait.paid, 1, now)
+            {
+                Some(tickets) => wait.tickets = tickets,
+                None => wait.tickets = Tickets::none(),
+            }
+        }
+        let due = self.ledger.due_last(&wait.tickets, now);
+        if due.0 > now {
+            let (entry, since, alarm) = (wait.entry, wait.since, wait.alarm);
+            thread.note(&self.ledger, entry, since, due, now);
+            let first = state
+                .alarms
+                .peek()
+                .is_none_or(|Reverse(first)| due.0 < first.0);
+            state.alarms.push(Reverse((due.0, alarm, tid)));
+            if first {
+                self.alarm.notify_one();
+            }
+            return;
+        }
+        if let Some(wait) = thread.wait.take() {
+            self.go(state, tid, wait, now);
+        }
+    }
+
+    fn go(&self, state: &mut State, tid: u32, wait: Waiting, now: u64) {
+        let Some(thread) = state.threads.get_mut(&tid) else {
+            return;
+        };
+        let drawn = Drawn::by(&self.ledger, wait.entry);
+        let asked = match amount(wait.asked.nr, &wait.asked.args) {
+            Amount::AtMost(bytes) if drawn.counts_bytes() => bytes,
+            _ => 0,
+        };
+        let call = &CALLS[usize::from(wait.entry)];
+        let direction = if call.shape == Shape::In { IN } else { OUT };
+        let settled_later = asked > 0 && settles(wait.asked.nr) && thread.has_io();
+        let mut base = 0;
+        if settled_later && thread.open[direction].asked == 0 {
+            // What it has moved before this call; it cannot move while it waits.
+            let counted = thread.counted().unwrap_or_default();
+            base = if direction == IN {
+                counted.read
+            } else {
+                counted.written
+            };
+        }
+        if !self.listener.go_on(wait.asked.id) {
+            // A signal came first: the same call keeps what was earned for it.
+            thread.wait = Some(wait);
+            return;
+        }
+        let waited = now.saturating_sub(wait.since);
+        if waited > 0 {
+            thread.note_end(&self.ledger, wait.entry, waited);
+        }
+        if settled_later {
+            let paid = wait.paid.min(asked);
+            let when = (base, now, drawn.epoch);
+            thread.let_through(direction, wait.entry, (asked, paid), when);
+            if direction == IN {
+                state.ahead += asked - paid;
+            }
+            thread.count(&self.ledger, wait.entry, 1, 0);
+        } else {
+            thread.count(&self.ledger, wait.entry, 1, asked);
+        }
+    }
+
+    fn refuse(&self, asked: &Asked, why: Refused) {
+        self.listener.end_with(asked.id, -i64::from(why.errno()));
+        self.state().refused[why as usize] += 1;
+    }
+
+    pub(crate) fn count_refused(&self, why: Refused) {
+        self.state().refused[why as usize] += 1;
+    }
+
+    /// Lets calls go when they are due, and clears up.
+    fn ring(&self) {
+        // SAFETY: concerns this thread only; sleeps end 50 us late otherwise.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut state = self.state();
+        loop {
+            let now = monotonic_ns();
+            while let Some(Reverse((due, alarm, tid))) = state.alarms.peek().copied() {
+                if due > now {
+                    break;
+                }
+                state.alarms.pop();
+                let waits = state
+                    .threads
+                    .get(&tid)
+                    .and_then(|thread| thread.wait.as_ref());
+                if waits.is_some_and(|wait| wait.alarm == alarm) {
+                    self.look(&mut state, tid, now);
+                }
+            }
+            if u128::from(now.saturating_sub(state.swept)) >= SWEEP.as_nanos() {
+                self.sweep(&mut state, now);
+            }
+            let next = state.alarms.peek().map_or(u64::MAX, |Reverse(next)| next.0);
+            let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(SWEEP);
+            let waited = self.alarm.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Has every wait computed anew when limits change.
+    fn watch_limits(&self) {
+        let word = &self.ledger.header.epoch.0;
+        let mut seen = self.ledger.epoch();
+        loop {
+            let second = rustix::fs::Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            // Whatever ends it, we look.
+            let _ = rustix::thread::futex::wait(
+                word,
+                rustix::thread::futex::Flags::empty(),
+                seen,
+                Some(&second),
+            );
+            let epoch = self.ledger.epoch();
+            if epoch == seen {
+                continue;
+            }
+            seen = epoch;
+            let mut state = self.state();
+            let waiting = state
+                .threads
+                .iter()
+                .filter(|(_, thread)| thread.wait.is_some());
+            let waiting: Vec<u32> = waiting.map(|(tid, _)| *tid).collect();
+            let now = monotonic_ns();
+            state.alarms.clear();
+            for tid in waiting {
+                self.look(&mut state, tid, now);
+            }
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Forgets threads that have ended and calls that nobody waits for.
+    fn sweep(&self, state: &mut State, now: u64) {
+        state.swept = now;
+        let State {
+            threads,
+            ahead,
+            kept,
+            alarms,
+            ..
+        } = state;
+        threads.retain(|_, thread| {
+            let gone = thread.is_gone();
+            if let Some(wait) = thread
+                .wait
+                .take_if(|wait| gone || !self.listener.is_valid(wait.asked.id))
+            {
+                self.ledger.refund(&wait.tickets, wait.paid, 1);
+                thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
+            }
+            let counted = if gone { None } else { thread.counted() };
+            // Of a dead thread nobody can say how much it was: all that was asked for.
+            let through =
+                |direction| gone || counted.is_some_and(|it| thread.is_through(direction, it));
+            if through(IN) {
+                *ahead -= thread.settle(&self.ledger, IN, counted, now);
+            }
+            if gone {
+                *kept -= thread.kept();
+            }
+            !gone
+        });
+        // Alarms of calls that are gone, which might be due in a year.
+        if alarms.len() > 2 * threads.len() + 1024 {
+            alarms.retain(|Reverse((_, alarm, tid))| {
+                let wait = threads.get(tid).and_then(|thread| thread.wait.as_ref());
+                wait.is_some_and(|wait| wait.alarm == *alarm)
+            });
+        }
+    }
+}
+
+impl State {
+    /// Makes a thread known.
+    fn know(&mut self, ledger: &Ledger, tid: u32, now: u64) {
+        if self.threads.contains_key(&tid) {
+            return;
+        }
+        if self.threads.len() >= MANY && self.threads.len().is_power_of_two() {
+            // The next turn of the alarms' thread.
+            self.swept = self.swept.min(now.saturating_sub(1_000_000_000));
+        }
+        let thread = Thread::new(ledger, tid, self.kept < KEPT);
+        self.kept += thread.kept();
+        self.threads.insert(tid, thread);
+    }
+}
+
+/// Calls whose bytes the kernel counts by thread, however they end.
+fn settles(nr: u32) -> bool {
+    matches!(nr, 0 | 1 | 17 | 18)
+}
+
+/// Calls that we make in the program's place: what their registers say is not what they
+/// move, or far from it.
+fn must_be_performed(nr: u32, moves: Amount) -> bool {
+    match moves {
+        Amount::None => false,
+        Amount::InMemory => true,
+        // sendto, recvfrom, sendfile, splice, copy_file_range.
+        Amount::AtMost(_) => matches!(nr, 40 | 44 | 45 | 275 | 326),
+    }
+}
