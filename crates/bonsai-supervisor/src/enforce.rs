@@ -23,6 +23,7 @@ mod confine;
 mod domain;
 mod filter;
 mod listener;
+mod memory;
 mod perform;
 mod price;
 mod serve;

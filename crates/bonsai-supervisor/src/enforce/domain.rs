@@ -182,7 +182,12 @@ mod tests {
             let folder = tempfile::tempdir().expect("a folder");
             let (from, to) = (folder.path().join("a"), folder.path().join("b"));
             within(version, || {
-                std::fs::read(format!("/proc/{pid}/environ")).expect_err("another's memory");
+                // What root's capabilities let through elsewhere, they do not here.
+                std::fs::metadata(format!("/proc/{pid}/fd/0")).expect_err("its descriptor");
+                let written = std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(format!("/proc/{pid}/mem"));
+                written.expect_err("its memory");
                 // SAFETY: signal 0 does nothing.
                 let signalled = unsafe { libc::kill(pid, 0) } == 0;
                 assert_eq!(signalled, version < SIGNALS);

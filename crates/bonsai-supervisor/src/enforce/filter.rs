@@ -46,18 +46,21 @@ pub enum Refused {
     OthersResources,
     /// Bytes between processes' memories, while they are limited.
     OthersMemory,
+    /// A process that lets nobody look into it, while its bytes are limited.
+    Closed,
     /// A message whose control data cannot be passed on, while its bytes are limited.
     ControlData,
 }
 
 impl Refused {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Asynchronous,
         Self::ForeignAbi,
         Self::Typing,
         Self::OthersResources,
         Self::OthersMemory,
+        Self::Closed,
         Self::ControlData,
     ];
 
@@ -70,6 +73,7 @@ impl Refused {
             Self::Typing => "typing into the terminal (EPERM)",
             Self::OthersResources => "prlimit of another process (EPERM)",
             Self::OthersMemory => "another process's memory under a limit in bytes (EPERM)",
+            Self::Closed => "bytes in memory that may not be looked at (EPERM)",
             Self::ControlData => "control data that cannot be passed on (EOPNOTSUPP)",
         }
     }
@@ -77,7 +81,7 @@ impl Refused {
     pub(crate) const fn errno(self) -> i32 {
         match self {
             Self::Asynchronous | Self::ForeignAbi => libc::ENOSYS,
-            Self::Typing | Self::OthersResources | Self::OthersMemory => libc::EPERM,
+            Self::Typing | Self::OthersResources | Self::OthersMemory | Self::Closed => libc::EPERM,
             Self::ControlData => libc::EOPNOTSUPP,
         }
     }

@@ -121,6 +121,34 @@ impl Listener {
         sent == 0
     }
 
+    /// Gives a descriptor of ours to the thread that waits; its number there.
+    pub(crate) fn give(&self, id: u64, ours: &OwnedFd, closes: bool) -> io::Result<i32> {
+        let gift = libc::seccomp_notif_addfd {
+            id,
+            flags: 0,
+            srcfd: ours.as_raw_fd().cast_unsigned(),
+            newfd: 0,
+            newfd_flags: if closes {
+                libc::O_CLOEXEC.cast_unsigned()
+            } else {
+                0
+            },
+        };
+        // SAFETY: the structure that this request reads.
+        let theirs = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+                &raw const gift,
+            )
+        };
+        if theirs < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(theirs)
+        }
+    }
+
     /// Whether somebody still waits for the answer.
     pub(crate) fn is_valid(&self, id: u64) -> bool {
         // SAFETY: the number that this request reads.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::amount::{Amount, amount};
 use super::filter::{self, Refused, entry_of};
 use super::listener::{Asked, Listener, Nothing};
-use super::perform::Performers;
+use super::perform::{KINDS, Performers};
 use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
 
 /// Threads that have ended, and calls that nobody waits for any more, are looked for so
@@ -38,7 +39,9 @@ pub struct Enforcer {
     pub(crate) listener: Listener,
     state: Mutex<State>,
     alarm: Condvar,
-    performers: Performers,
+    pub(crate) performers: Performers,
+    /// As whom calls are made in the program's place, if it is another than we are.
+    user: Option<(u32, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,8 @@ pub(crate) struct Drawn {
     pub(crate) epoch: u32,
     pub(crate) mask: u64,
     pub(crate) byte_buckets: u64,
+    /// Whatever its descriptor is.
+    any: bool,
 }
 
 impl Drawn {
@@ -73,6 +78,25 @@ impl Drawn {
             epoch,
             mask,
             byte_buckets,
+            any: false,
+        }
+    }
+
+    /// All buckets that a call draws on, whatever its descriptor is.
+    fn by_any(ledger: &Ledger, first: CallId) -> Self {
+        let mut drawn = Self::by(ledger, entry_on(first, Fd::Other));
+        for kind in KINDS {
+            drawn.mask |= Self::by(ledger, entry_on(first, kind)).mask;
+        }
+        drawn.any = true;
+        drawn
+    }
+
+    /// The same under the limits now in force.
+    fn again(ledger: &Ledger, entry: CallId, any: bool) -> Self {
+        match entry_of(u32::from(CALLS[usize::from(entry)].nr)) {
+            Some(first) if any => Self::by_any(ledger, first),
+            _ => Self::by(ledger, entry),
         }
     }
 
@@ -86,13 +110,18 @@ impl Enforcer {
     ///
     /// # Errors
     /// There are no threads for it.
-    pub fn start(ledger: Arc<Ledger>, listener: OwnedFd) -> std::io::Result<Arc<Self>> {
+    pub fn start(
+        ledger: Arc<Ledger>,
+        listener: OwnedFd,
+        user: Option<(u32, u32)>,
+    ) -> std::io::Result<Arc<Self>> {
         let enforcer = Arc::new(Self {
             ledger,
             listener: Listener::new(listener),
             state: Mutex::default(),
             alarm: Condvar::new(),
-            performers: Performers::default(),
+            performers: Performers::new()?,
+            user,
         });
         let thread = |name: &str, run: fn(&Arc<Self>)| {
             let own = Arc::clone(&enforcer);
@@ -101,6 +130,7 @@ impl Enforcer {
         };
         thread("alarms", |own| own.ring())?;
         thread("limits", |own| own.watch_limits())?;
+        thread("parked", |own| own.performers.park(own))?;
         thread("calls", Self::listen)?;
         Ok(enforcer)
     }
@@ -118,7 +148,20 @@ impl Enforcer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What files a call reaches depends on this: this thread has the rights of the
+    /// program's user from here on, as far as files are concerned.
+    pub(crate) fn as_the_user(&self) {
+        if let Some((uid, gid)) = self.user {
+            // SAFETY: plain numbers, and this thread only.
+            unsafe {
+                libc::syscall(libc::SYS_setfsgid, gid);
+                libc::syscall(libc::SYS_setfsuid, uid);
+            }
+        }
+    }
+
     fn listen(self: &Arc<Self>) {
+        self.as_the_user();
         loop {
             match self.listener.receive() {
                 Ok(asked) => self.decide(&asked),
@@ -162,10 +205,20 @@ impl Enforcer {
                 return self.refuse(asked, Refused::OthersMemory);
             }
             drop(guard);
-            self.performers.take(self, *asked, first);
-            return;
+            return Performers::take(self, *asked, first);
         }
         self.admit(state, asked, drawn, moves, now);
+    }
+
+    /// Lets a call go whose descriptor may be of any kind: it is charged to all of them.
+    pub(crate) fn admit_as_any(&self, asked: &Asked, first: CallId) {
+        let drawn = Drawn::by_any(&self.ledger, first);
+        let moves = if drawn.counts_bytes() {
+            amount(asked.nr, &asked.args)
+        } else {
+            Amount::None
+        };
+        self.admit(&mut self.state(), asked, drawn, moves, monotonic_ns());
     }
 
     /// Which entry a call is, and whether it has to be made by us because its
@@ -210,6 +263,14 @@ impl Enforcer {
             self.listener.end_with(asked.id, result);
             return true;
         }
+        if let Some(job) = thread.job.take() {
+            if (job.nr, job.args) == (asked.nr, asked.args) {
+                job.id.store(asked.id, Ordering::Relaxed);
+                thread.job = Some(job);
+                return true;
+            }
+            job.cancelled.store(true, Ordering::Relaxed);
+        }
         let Some(mut wait) = thread.wait.take() else {
             return false;
         };
@@ -251,6 +312,7 @@ impl Enforcer {
         thread.wait = Some(Waiting {
             asked: *asked,
             entry,
+            any: drawn.any,
             tickets,
             paid,
             since: now,
@@ -298,7 +360,7 @@ impl Enforcer {
         };
         if self.ledger.stale(&wait.tickets) {
             self.ledger.refund(&wait.tickets, wait.paid, 1);
-            let drawn = Drawn::by(&self.ledger, wait.entry);
+            let drawn = Drawn::again(&self.ledger, wait.entry, wait.any);
             match self
                 .ledger
                 .take(drawn.mask, drawn.byte_buckets, wait.paid, 1, now)
@@ -330,14 +392,14 @@ impl Enforcer {
         let Some(thread) = state.threads.get_mut(&tid) else {
             return;
         };
-        let drawn = Drawn::by(&self.ledger, wait.entry);
+        let drawn = Drawn::again(&self.ledger, wait.entry, wait.any);
         let asked = match amount(wait.asked.nr, &wait.asked.args) {
             Amount::AtMost(bytes) if drawn.counts_bytes() => bytes,
             _ => 0,
         };
         let call = &CALLS[usize::from(wait.entry)];
         let direction = if call.shape == Shape::In { IN } else { OUT };
-        let settled_later = asked > 0 && settles(wait.asked.nr) && thread.has_io();
+        let settled_later = !wait.any && asked > 0 && settles(wait.asked.nr) && thread.has_io();
         let mut base = 0;
         if settled_later && thread.open[direction].asked == 0 {
             // What it has moved before this call; it cannot move while it waits.
@@ -442,6 +504,8 @@ impl Enforcer {
                 self.look(&mut state, tid, now);
             }
             self.alarm.notify_one();
+            drop(state);
+            self.performers.ring();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId, Fd};
@@ -11,6 +12,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::amount::{Counted, counted};
 use super::listener::Asked;
+use super::perform::Handle;
 
 /// What comes in may be ahead of its payment by so many bytes, all threads together.
 /// It is known only afterwards how many they were, and an idle reader must not hold up
@@ -66,6 +68,8 @@ pub(crate) struct Waiting {
     /// Bytes that tickets were taken for.
     pub(crate) paid: u64,
     pub(crate) since: u64,
+    /// Charged to all kinds of descriptors.
+    pub(crate) any: bool,
     /// Its number in the line of alarms.
     pub(crate) alarm: u64,
 }
@@ -82,6 +86,8 @@ pub(crate) struct Thread {
     fds: Option<OwnedFd>,
     pub(crate) open: [Open; 2],
     pub(crate) wait: Option<Waiting>,
+    /// The call that is made in its place.
+    pub(crate) job: Option<Arc<Handle>>,
     /// What was done for a call whose answer did not arrive, because a signal came
     /// first: the same call, made again, gets it.
     pub(crate) done: Option<(u32, [u64; 6], i64)>,
@@ -106,6 +112,7 @@ impl Thread {
             fds: None,
             open: [Open::default(); 2],
             wait: None,
+            job: None,
             done: None,
         }
     }

@@ -256,7 +256,8 @@ fn start(
     let enforcer = match listener_of(&ours).context("no listener")? {
         None => None,
         Some(listener) => {
-            let enforcer = Enforcer::start(Arc::clone(&ledger), listener)
+            let user = plan.user.as_ref().map(|(_, user)| (user.uid, user.gid));
+            let enforcer = Enforcer::start(Arc::clone(&ledger), listener, user)
                 .context("no threads for the supervisor")?;
             // If it has ended meanwhile, the keeper sees that.
             let _ = listening(&ours);
