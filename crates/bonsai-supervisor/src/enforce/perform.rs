@@ -73,9 +73,23 @@ struct Job {
     limited_since: Option<u64>,
     waited: u64,
     done: u64,
-    paid: Option<(Tickets, u64, u64)>,
+    paid: Option<Paid>,
     counted: bool,
 }
+
+/// What a job has tickets for and has not used.
+#[derive(Debug)]
+struct Paid {
+    tickets: Tickets,
+    bytes: u64,
+    calls: u64,
+    /// Since when they are due.
+    due_since: Option<u64>,
+}
+
+/// What is due is kept so long for a descriptor that is not ready yet. Then it goes back:
+/// whoever waits with what is due would be over the rate when all of them go on.
+const KEPT_NS: u64 = 10_000_000;
 
 /// What is next for a job.
 enum Next {
@@ -435,6 +449,14 @@ fn time_limit(fd: &OwnedFd, which: i32) -> u64 {
 impl Enforcer {
     /// Brings a job on as far as it gets without waiting.
     fn step(&self, job: &mut Job) -> Next {
+        let next = self.step_on(job);
+        if matches!(next, Next::End(_)) {
+            self.give_back(job);
+        }
+        next
+    }
+
+    fn step_on(&self, job: &mut Job) -> Next {
         loop {
             let now = monotonic_ns();
             if let Some(since) = job.limited_since.take() {
@@ -445,7 +467,6 @@ impl Enforcer {
                     .listener
                     .is_valid(job.handle.id.load(Ordering::Relaxed))
             {
-                self.give_back(job, 0);
                 let done = job.done.cast_signed();
                 return Next::End(if done > 0 {
                     done
@@ -454,53 +475,65 @@ impl Enforcer {
                 });
             }
             let drawn = Drawn::by(&self.ledger, job.entry);
-            let piece = job.piece(self, drawn);
             let is_in = job.plan.is_in();
+            let piece = match &job.paid {
+                Some(paid) if !is_in && paid.bytes > 0 => paid.bytes,
+                _ => job.piece(self, drawn),
+            };
             let _turn = (is_in && drawn.counts_bytes()).then(|| locked(&self.performers.turn));
             if let Some(next) = self.pay(job, drawn, if is_in { 0 } else { piece }, now) {
                 return next;
             }
-            let came = self.attempt(job, piece);
-            match came {
+            match self.attempt(job, piece) {
                 Ok(Came::Bytes(moved)) => {
-                    if is_in {
-                        let bytes = drawn.mask & drawn.byte_buckets;
-                        // A debt: whoever comes next waits for it.
-                        let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
-                    }
-                    self.give_back(job, moved);
-                    job.done += moved;
+                    self.use_up(job, drawn, moved, now);
                     let more = moved > 0 && moved == piece && job.done < job.plan.len();
                     let rest = moved > 0 && !is_in && job.blocks && job.done < job.plan.len();
                     let once =
                         job.whole || job.other.is_some() || matches!(job.plan, Plan::Receive(_));
                     if once || !(more || rest) {
-                        return Next::End(self.result(job, moved));
+                        return Next::End(Self::result(job));
                     }
                 }
                 Ok(Came::NotYet(fd, events)) => {
-                    self.give_back(job, 0);
                     if job.done > 0 && (is_in || !job.blocks) {
-                        return Next::End(job.done.cast_signed());
+                        return Next::End(Self::result(job));
                     }
                     if !job.blocks || now >= job.deadline {
                         return Next::End(-i64::from(libc::EAGAIN));
                     }
                     return Next::Ready(fd, events);
                 }
-                Err(error) => {
-                    self.give_back(job, 0);
-                    return Next::End(self.failure(job, &error));
-                }
+                Err(error) => return Next::End(self.failure(job, &error)),
             }
         }
     }
 
+    /// Charges what an attempt has moved.
+    fn use_up(&self, job: &mut Job, drawn: Drawn, moved: u64, now: u64) {
+        job.done += moved;
+        job.counted = true;
+        let is_in = job.plan.is_in();
+        if is_in {
+            let bytes = drawn.mask & drawn.byte_buckets;
+            // A debt: whoever comes next waits for it.
+            let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
+        }
+        let Some(paid) = job.paid.as_mut() else {
+            return;
+        };
+        paid.calls = 0;
+        paid.bytes = paid.bytes.saturating_sub(moved);
+        if is_in || paid.bytes == 0 {
+            job.paid = None;
+        }
+    }
+
     /// What a call returns: bytes, or messages.
-    fn result(&self, job: &Job, moved: u64) -> i64 {
+    fn result(job: &Job) -> i64 {
         match job.asked.nr {
             299 | 307 => 1,
-            _ => job.done.max(moved).cast_signed(),
+            _ => job.done.cast_signed(),
         }
     }
 
@@ -526,45 +559,50 @@ impl Enforcer {
 
     /// Takes tickets for the next piece; what to wait for until they are due.
     fn pay(&self, job: &mut Job, drawn: Drawn, bytes: u64, now: u64) -> Option<Next> {
-        let calls = u64::from(!job.counted);
-        if let Some((tickets, had, calls)) = &job.paid
-            && self.ledger.stale(tickets)
-        {
-            self.ledger.refund(tickets, *had, *calls);
-            job.paid = None;
+        let is_void = |paid: &Paid| {
+            let kept = paid
+                .due_since
+                .is_some_and(|since| now.saturating_sub(since) > KEPT_NS);
+            kept || self.ledger.stale(&paid.tickets)
+        };
+        if job.paid.as_ref().is_some_and(is_void) {
+            self.give_back(job);
         }
         if job.paid.is_none() {
-            let Some(tickets) = self
+            let calls = u64::from(!job.counted);
+            let taken = self
                 .ledger
-                .take(drawn.mask, drawn.byte_buckets, bytes, calls, now)
-            else {
+                .take(drawn.mask, drawn.byte_buckets, bytes, calls, now);
+            let Some(tickets) = taken else {
                 return Some(Next::End(-i64::from(libc::EAGAIN)));
             };
-            job.paid = Some((tickets, bytes, calls));
+            job.paid = Some(Paid {
+                tickets,
+                bytes,
+                calls,
+                due_since: None,
+            });
         }
-        let tickets = job.paid.as_ref().map(|paid| paid.0)?;
-        let due = self.ledger.due_last(&tickets, now);
+        let paid = job.paid.as_mut()?;
+        let due = self.ledger.due_last(&paid.tickets, now);
         if due.0 <= now {
+            paid.due_since.get_or_insert(now);
             return None;
         }
         if let Some(thread) = self.state().threads.get(&job.asked.tid) {
             thread.note(&self.ledger, job.entry, job.since, due, now);
         }
         if now >= job.deadline {
-            self.give_back(job, 0);
             return Some(Next::End(-i64::from(libc::EAGAIN)));
         }
         job.limited_since = Some(now);
         Some(Next::At(due.0.min(job.deadline)))
     }
 
-    /// Gives back what was paid for and not moved.
-    fn give_back(&self, job: &mut Job, moved: u64) {
-        if let Some((tickets, bytes, calls)) = job.paid.take() {
-            let calls = if moved > 0 { 0 } else { calls };
-            job.counted |= moved > 0;
-            self.ledger
-                .refund(&tickets, bytes.saturating_sub(moved), calls);
+    /// Gives back what was paid for and not used.
+    fn give_back(&self, job: &mut Job) {
+        if let Some(paid) = job.paid.take() {
+            self.ledger.refund(&paid.tickets, paid.bytes, paid.calls);
         }
     }
 
