@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use super::amount::arguments;
 use libc::{seccomp_notif, seccomp_notif_resp};
 
 /// Wakes whoever waits for the answer on the CPU of the one who gives it: a third of
@@ -73,7 +74,7 @@ impl Listener {
             tid: asked.pid,
             arch: asked.data.arch,
             nr: asked.data.nr.cast_unsigned(),
-            args: asked.data.args,
+            args: arguments(asked.data.nr.cast_unsigned(), asked.data.args),
         })
     }
 

@@ -528,6 +528,11 @@ impl Enforcer {
                 self.ledger.refund(&wait.tickets, wait.paid, 1);
                 thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
             }
+            if let Some(wait) = &thread.wait {
+                // Notes that are not renewed are taken for stale.
+                let due = self.ledger.due_last(&wait.tickets, now);
+                thread.note(&self.ledger, wait.entry, wait.since, due, now);
+            }
             let counted = if gone { None } else { thread.counted() };
             // Of a dead thread nobody can say how much it was: all that was asked for.
             let through =

@@ -2,6 +2,7 @@
 
 mod calls;
 mod coverage;
+mod enforced;
 mod fixture;
 mod libraries;
 mod peers;
