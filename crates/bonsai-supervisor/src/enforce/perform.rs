@@ -91,6 +91,9 @@ struct Paid {
 /// whoever waits with what is due would be over the rate when all of them go on.
 const KEPT_NS: u64 = 10_000_000;
 
+/// Whoever has to wait sleeps at least so long.
+const LEAST_WAIT_NS: u64 = 50_000;
+
 /// What is next for a job.
 enum Next {
     End(i64),
@@ -483,6 +486,11 @@ impl Enforcer {
             let _turn = (is_in && drawn.counts_bytes()).then(|| locked(&self.performers.turn));
             if let Some(next) = self.pay(job, drawn, if is_in { 0 } else { piece }, now) {
                 return next;
+            }
+            if is_in && let Some(line) = self.ledger.line(drawn.mask & drawn.byte_buckets, now) {
+                // Others have come in since our tickets were due, which are for nothing.
+                job.limited_since = Some(now);
+                return Next::At(now + line.max(LEAST_WAIT_NS));
             }
             match self.attempt(job, piece) {
                 Ok(Came::Bytes(moved)) => {

@@ -277,6 +277,7 @@ impl Enforcer {
         if (wait.asked.nr, wait.asked.args) != (asked.nr, asked.args) {
             thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
             self.ledger.refund(&wait.tickets, wait.paid, 1);
+            state.ahead -= wait.credit;
             return false;
         }
         wait.asked.id = asked.id;
@@ -308,6 +309,8 @@ impl Enforcer {
             self.listener.end_with(asked.id, -i64::from(libc::EAGAIN));
             return;
         };
+        let credit = bytes - paid;
+        state.ahead += credit;
         state.next_alarm += 1;
         thread.wait = Some(Waiting {
             asked: *asked,
@@ -315,6 +318,7 @@ impl Enforcer {
             any: drawn.any,
             tickets,
             paid,
+            credit,
             since: now,
             alarm: state.next_alarm,
         });
@@ -415,6 +419,7 @@ impl Enforcer {
             thread.wait = Some(wait);
             return;
         }
+        state.ahead -= wait.credit;
         let waited = now.saturating_sub(wait.since);
         if waited > 0 {
             thread.note_end(&self.ledger, wait.entry, waited);
@@ -526,6 +531,7 @@ impl Enforcer {
                 .take_if(|wait| gone || !self.listener.is_valid(wait.asked.id))
             {
                 self.ledger.refund(&wait.tickets, wait.paid, 1);
+                *ahead -= wait.credit;
                 thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
             }
             if let Some(wait) = &thread.wait {

@@ -67,6 +67,9 @@ pub(crate) struct Waiting {
     pub(crate) tickets: Tickets,
     /// Bytes that tickets were taken for.
     pub(crate) paid: u64,
+    /// Bytes that it may bring in without having been paid for: they are reserved while
+    /// it waits, as many may wait together.
+    pub(crate) credit: u64,
     pub(crate) since: u64,
     /// Charged to all kinds of descriptors.
     pub(crate) any: bool,

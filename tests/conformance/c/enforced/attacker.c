@@ -470,7 +470,7 @@ static void thread_bomb(void) {
 
 static void read_in(void) {
     while (on())
-        if (read(0, bytes, LARGE) <= 0)
+        if (read(0, bytes, 65536) <= 0)
             break;
 }
 
@@ -494,7 +494,8 @@ static void read_by_threads(void) {
 static void read_by_children(void) {
     while (on()) {
         if (fork() == 0) {
-            if (read(0, bytes, LARGE) < 0)
+            alarm(2);
+            if (read(0, bytes, 65536) < 0)
                 _exit(1);
             _exit(0);
         }

@@ -134,6 +134,7 @@ fn ended(mut child: Child) -> Result<String, String> {
     });
     while child.try_wait().map_err(|e| e.to_string())?.is_none() {
         if start.elapsed() > PATIENCE {
+            child_of(child.id()).into_iter().for_each(kill);
             let _ = child.kill();
             let _ = child.wait();
             return Err("it hangs".to_owned());
@@ -141,7 +142,10 @@ fn ended(mut child: Child) -> Result<String, String> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let text = reader.join().unwrap_or_default();
-    let lines = text.lines().filter(|line| !line.contains("runs as root"));
+    let remark = |line: &&str| {
+        line.contains("runs as root") || line.contains("processes that it started go on")
+    };
+    let lines = text.lines().filter(|line| !remark(line));
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
