@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 mod call_cost;
+mod enforced;
 mod exactness;
 mod fig12;
 mod live_change;
@@ -36,6 +37,7 @@ pub(crate) trait Benchmark: Sync {
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[&dyn Benchmark] = &[
     &call_cost::CallCost,
+    &enforced::EnforcedCost,
     &startup::Startup,
     &wait_cpu::WaitCpu,
     &exactness::Exactness,

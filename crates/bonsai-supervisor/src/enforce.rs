@@ -21,6 +21,7 @@
 mod amount;
 mod confine;
 mod domain;
+mod drawn;
 mod filter;
 mod listener;
 mod memory;
@@ -28,12 +29,13 @@ mod perform;
 mod price;
 mod serve;
 mod threads;
+mod upkeep;
 
 pub use confine::{ConfineError, User, become_program, inherited, user};
 pub use domain::{Reach, reach};
 pub use filter::{Refused, asked_about};
 pub use listener::probe;
-pub use price::price;
+pub use price::{let_all_go, price};
 pub use serve::Enforcer;
 
 use std::os::fd::OwnedFd;

@@ -78,17 +78,12 @@ fn step(what: &'static str) -> impl Fn(io::Error) -> ConfineError {
 /// # Errors
 /// There is no such descriptor.
 pub fn inherited(number: i32) -> io::Result<UnixStream> {
-    // SAFETY: checked to be open by the next call, and nobody else's: it was left open
-    // for us.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    match rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC) {
-        Ok(()) => Ok(fd.into()),
-        Err(errno) => {
-            // Not ours to close.
-            std::mem::forget(fd);
-            Err(errno.into())
-        }
+    // SAFETY: looks at a number, which need not be a descriptor.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
     }
+    // SAFETY: open, and nobody else's: it was left open for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) }.into())
 }
 
 /// Becomes `command` under the filter, after the supervisor at the other end of `socket`

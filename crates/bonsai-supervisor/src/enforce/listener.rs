@@ -10,6 +10,9 @@ use libc::{seccomp_notif, seccomp_notif_resp};
 /// the cost where both would sleep on different ones.
 const SYNC_WAKE_UP: u64 = 1;
 
+/// `SECCOMP_USER_NOTIF_FLAG_CONTINUE`.
+const GO_ON: u32 = 1;
+
 /// A call that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
@@ -92,7 +95,7 @@ impl Listener {
     /// Lets the call go on, as it stood in the registers. False if nobody waits for it
     /// any more.
     pub(crate) fn go_on(&self, id: u64) -> bool {
-        self.send(id, 0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32)
+        self.send(id, 0, 0, GO_ON)
     }
 
     /// Ends the call with a result or, below zero, an error.

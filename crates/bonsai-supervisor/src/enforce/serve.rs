@@ -3,23 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId, Fd, Shape};
 use bonsai_ledger::{Ledger, Tickets};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::amount::{Amount, amount};
+use super::drawn::Drawn;
 use super::filter::{self, Refused, entry_of};
 use super::listener::{Asked, Listener, Nothing};
-use super::perform::{KINDS, Performers};
+use super::perform::Performers;
 use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
 
-/// Threads that have ended, and calls that nobody waits for any more, are looked for so
-/// often, and when so many are known.
-const SWEEP: Duration = Duration::from_millis(250);
+/// Threads that have ended are looked for when so many are known, too.
 const MANY: usize = 4096;
 
 const CLONE3: u32 = 435;
@@ -38,71 +36,27 @@ pub struct Enforcer {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) listener: Listener,
     state: Mutex<State>,
-    alarm: Condvar,
+    pub(super) alarm: Condvar,
     pub(crate) performers: Performers,
     /// As whom calls are made in the program's place, if it is another than we are.
     user: Option<(u32, u32)>,
+    /// No process of the service is left.
+    ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) threads: HashMap<u32, Thread>,
-    alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    next_alarm: u64,
+    pub(super) alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    pub(super) next_alarm: u64,
     /// Bytes that may come in without having been paid for.
-    ahead: u64,
+    pub(super) ahead: u64,
     /// Whether there may be processes that share descriptors: then a look at one says
     /// nothing of the call that follows.
-    shared: bool,
-    kept: usize,
-    refused: [u64; Refused::ALL.len()],
-    swept: u64,
-}
-
-/// Which buckets a call draws on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
-    pub(crate) entry: CallId,
-    pub(crate) epoch: u32,
-    pub(crate) mask: u64,
-    pub(crate) byte_buckets: u64,
-    /// Whatever its descriptor is.
-    any: bool,
-}
-
-impl Drawn {
-    pub(crate) fn by(ledger: &Ledger, entry: CallId) -> Self {
-        let (epoch, mask, byte_buckets) = ledger.mask(entry);
-        Self {
-            entry,
-            epoch,
-            mask,
-            byte_buckets,
-            any: false,
-        }
-    }
-
-    /// All buckets that a call draws on, whatever its descriptor is.
-    fn by_any(ledger: &Ledger, first: CallId) -> Self {
-        let mut drawn = Self::by(ledger, entry_on(first, Fd::Other));
-        for kind in KINDS {
-            drawn.mask |= Self::by(ledger, entry_on(first, kind)).mask;
-        }
-        drawn.any = true;
-        drawn
-    }
-
-    /// The same under the limits now in force.
-    fn again(ledger: &Ledger, entry: CallId, any: bool) -> Self {
-        match entry_of(u32::from(CALLS[usize::from(entry)].nr)) {
-            Some(first) if any => Self::by_any(ledger, first),
-            _ => Self::by(ledger, entry),
-        }
-    }
-
-    pub(crate) fn counts_bytes(&self) -> bool {
-        self.mask & self.byte_buckets != 0
-    }
+    pub(super) shared: bool,
+    pub(super) kept: usize,
+    pub(super) refused: [u64; Refused::ALL.len()],
+    pub(super) swept: u64,
 }
 
 impl Enforcer {
@@ -122,6 +76,7 @@ impl Enforcer {
             alarm: Condvar::new(),
             performers: Performers::new()?,
             user,
+            ended: AtomicBool::new(false),
         });
         let thread = |name: &str, run: fn(&Arc<Self>)| {
             let own = Arc::clone(&enforcer);
@@ -141,6 +96,10 @@ impl Enforcer {
         let counts = self.state().refused;
         let all = Refused::ALL.into_iter().zip(counts);
         all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -166,7 +125,10 @@ impl Enforcer {
             match self.listener.receive() {
                 Ok(asked) => self.decide(&asked),
                 Err(Nothing::Gone) => {}
-                Err(Nothing::End) => return,
+                Err(Nothing::End) => {
+                    self.ended.store(true, Ordering::Relaxed);
+                    return;
+                }
             }
         }
     }
@@ -355,7 +317,7 @@ impl Enforcer {
     }
 
     /// Lets a thread's call go if it is due; otherwise sets an alarm.
-    fn look(&self, state: &mut State, tid: u32, now: u64) {
+    pub(super) fn look(&self, state: &mut State, tid: u32, now: u64) {
         let Some(thread) = state.threads.get_mut(&tid) else {
             return;
         };
@@ -444,120 +406,6 @@ impl Enforcer {
 
     pub(crate) fn count_refused(&self, why: Refused) {
         self.state().refused[why as usize] += 1;
-    }
-
-    /// Lets calls go when they are due, and clears up.
-    fn ring(&self) {
-        // SAFETY: concerns this thread only; sleeps end 50 us late otherwise.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        let mut state = self.state();
-        loop {
-            let now = monotonic_ns();
-            while let Some(Reverse((due, alarm, tid))) = state.alarms.peek().copied() {
-                if due > now {
-                    break;
-                }
-                state.alarms.pop();
-                let waits = state
-                    .threads
-                    .get(&tid)
-                    .and_then(|thread| thread.wait.as_ref());
-                if waits.is_some_and(|wait| wait.alarm == alarm) {
-                    self.look(&mut state, tid, now);
-                }
-            }
-            if u128::from(now.saturating_sub(state.swept)) >= SWEEP.as_nanos() {
-                self.sweep(&mut state, now);
-            }
-            let next = state.alarms.peek().map_or(u64::MAX, |Reverse(next)| next.0);
-            let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(SWEEP);
-            let waited = self.alarm.wait_timeout(state, pause);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Has every wait computed anew when limits change.
-    fn watch_limits(&self) {
-        let word = &self.ledger.header.epoch.0;
-        let mut seen = self.ledger.epoch();
-        loop {
-            let second = rustix::fs::Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            // Whatever ends it, we look.
-            let _ = rustix::thread::futex::wait(
-                word,
-                rustix::thread::futex::Flags::empty(),
-                seen,
-                Some(&second),
-            );
-            let epoch = self.ledger.epoch();
-            if epoch == seen {
-                continue;
-            }
-            seen = epoch;
-            let mut state = self.state();
-            let waiting = state
-                .threads
-                .iter()
-                .filter(|(_, thread)| thread.wait.is_some());
-            let waiting: Vec<u32> = waiting.map(|(tid, _)| *tid).collect();
-            let now = monotonic_ns();
-            state.alarms.clear();
-            for tid in waiting {
-                self.look(&mut state, tid, now);
-            }
-            self.alarm.notify_one();
-            drop(state);
-            self.performers.ring();
-        }
-    }
-
-    /// Forgets threads that have ended and calls that nobody waits for.
-    fn sweep(&self, state: &mut State, now: u64) {
-        state.swept = now;
-        let State {
-            threads,
-            ahead,
-            kept,
-            alarms,
-            ..
-        } = state;
-        threads.retain(|_, thread| {
-            let gone = thread.is_gone();
-            if let Some(wait) = thread
-                .wait
-                .take_if(|wait| gone || !self.listener.is_valid(wait.asked.id))
-            {
-                self.ledger.refund(&wait.tickets, wait.paid, 1);
-                *ahead -= wait.credit;
-                thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
-            }
-            if let Some(wait) = &thread.wait {
-                // Notes that are not renewed are taken for stale.
-                let due = self.ledger.due_last(&wait.tickets, now);
-                thread.note(&self.ledger, wait.entry, wait.since, due, now);
-            }
-            let counted = if gone { None } else { thread.counted() };
-            // Of a dead thread nobody can say how much it was: all that was asked for.
-            let through =
-                |direction| gone || counted.is_some_and(|it| thread.is_through(direction, it));
-            if through(IN) {
-                *ahead -= thread.settle(&self.ledger, IN, counted, now);
-            }
-            if gone {
-                *kept -= thread.kept();
-            }
-            !gone
-        });
-        // Alarms of calls that are gone, which might be due in a year.
-        if alarms.len() > 2 * threads.len() + 1024 {
-            alarms.retain(|Reverse((_, alarm, tid))| {
-                let wait = threads.get(tid).and_then(|thread| thread.wait.as_ref());
-                wait.is_some_and(|wait| wait.alarm == *alarm)
-            });
-        }
     }
 }
 

@@ -122,9 +122,8 @@ mod tests {
         let held = to_ours(tid, pid, &mut control).expect("ours");
         let number = held[0].as_raw_fd();
         assert_eq!(int(&control, HEADER), number);
-        let as_received = held.into_iter().next().expect("one");
         // Its number is the message's now.
-        std::mem::forget(as_received);
+        let _ = std::os::fd::IntoRawFd::into_raw_fd(held.into_iter().next().expect("one"));
         to_theirs(&mut control, |ours| {
             assert_eq!(ours.as_raw_fd(), number);
             Ok(77)
