@@ -57,7 +57,7 @@ impl Benchmark for EnforcedCost {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         if let Err(error) = bonsai_supervisor::enforce::probe() {
-            return context.skip("all", &format!("no seccomp listener: {error}"));
+            return context.skip("all", format!("no seccomp listener: {error}"));
         }
         for _ in 0..context.effort.of(8, 40, 200) {
             let before = Moment::now();
