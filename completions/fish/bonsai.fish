@@ -40,6 +40,7 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this 
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse programs that cannot be shaped, instead of warning'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'Say at the end what was covered, also when everything was'

@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 mod call_cost;
+mod enforced;
 mod exactness;
 mod fig12;
 mod injected;
@@ -38,6 +39,7 @@ pub(crate) trait Benchmark: Sync {
 pub(crate) const ALL: &[&dyn Benchmark] = &[
     &call_cost::CallCost,
     &injected::Injected,
+    &enforced::EnforcedCost,
     &startup::Startup,
     &wait_cpu::WaitCpu,
     &exactness::Exactness,

@@ -13,8 +13,8 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 13] = sources! {
-    "raw.h" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
+const SOURCES: [(&str, &str); 14] = sources! {
+    "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
     "launch.c" "calls.go" "Server.java" "rtsp.py"
 };
 

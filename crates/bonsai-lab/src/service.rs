@@ -47,6 +47,38 @@ pub(crate) struct Waits {
     pub(crate) sum_ns: u64,
 }
 
+/// Sets limits of a ledger, all together. Returns the instants before and after.
+///
+/// # Errors
+/// A limit that makes no sense.
+pub(crate) fn set_limits<S: AsRef<str>>(
+    ledger: &Ledger,
+    limits: &[S],
+) -> anyhow::Result<(u64, u64)> {
+    let specs: Vec<LimitSpec> = limits
+        .iter()
+        .map(|text| text.as_ref().parse())
+        .collect::<Result<_, _>>()?;
+    let before = monotonic_ns();
+    let mut editor = ledger.edit(before)?;
+    for LimitSpec { name, setting } in &specs {
+        let selection = bonsai_calls::select(name)
+            .with_context(|| format!("{name}: neither a call nor a class"))?;
+        match setting {
+            Setting::Unlimited => {
+                editor.clear(name);
+            }
+            Setting::Rate { rate, burst } => {
+                let burst = burst.unwrap_or_default().units(*rate)?;
+                let bytes = rate.unit() == Unit::Bytes;
+                editor.set(name, selection, bytes, rate.milli(), burst)?;
+            }
+        }
+    }
+    editor.commit();
+    Ok((before, monotonic_ns()))
+}
+
 /// A service that lasts as long as the value.
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -91,28 +123,7 @@ impl Service {
     /// # Errors
     /// A limit that makes no sense.
     pub(crate) fn set<S: AsRef<str>>(&self, limits: &[S]) -> anyhow::Result<(u64, u64)> {
-        let specs: Vec<LimitSpec> = limits
-            .iter()
-            .map(|text| text.as_ref().parse())
-            .collect::<Result<_, _>>()?;
-        let before = monotonic_ns();
-        let mut editor = self.ledger.edit(before)?;
-        for LimitSpec { name, setting } in &specs {
-            let selection = bonsai_calls::select(name)
-                .with_context(|| format!("{name}: neither a call nor a class"))?;
-            match setting {
-                Setting::Unlimited => {
-                    editor.clear(name);
-                }
-                Setting::Rate { rate, burst } => {
-                    let burst = burst.unwrap_or_default().units(*rate)?;
-                    let bytes = rate.unit() == Unit::Bytes;
-                    editor.set(name, selection, bytes, rate.milli(), burst)?;
-                }
-            }
-        }
-        editor.commit();
-        Ok((before, monotonic_ns()))
+        set_limits(&self.ledger, limits)
     }
 
     /// What leads a program into the service.

@@ -145,6 +145,28 @@ impl Ledger {
         first.is_some_and(|word| word.load(crate::sync::Ordering::Relaxed) != 0)
     }
 
+    /// Makes the segment of a service whose processes must not reach it: memory
+    /// without a name, which [`Ledger::open_held`] finds with its holder.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn create_unnamed(name: &str) -> Result<Self, LedgerError> {
+        let made = rustix::fs::memfd_create("bonsai-ledger", rustix::fs::MemfdFlags::CLOEXEC);
+        let fd = made.map_err(|e| file(Path::new("memory"), "make", e))?;
+        let number = std::os::fd::AsRawFd::as_raw_fd(&fd);
+        let path = PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()));
+        Self::fill(&path, fd, name)
+    }
+
+    /// Makes sure that a page of counters exists: whoever counts in it cannot be ended
+    /// by a lack of memory.
+    #[must_use]
+    pub fn reserve_page(&self, page: usize) -> bool {
+        let at = FIXED_LEN + page * size_of::<crate::layout::ThreadPage>();
+        let len = size_of::<crate::layout::ThreadPage>() as u64;
+        rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at as u64, len).is_ok()
+    }
+
     fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
         let room = |e| match e {
             rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
@@ -185,7 +207,21 @@ impl Ledger {
     /// It does not exist, belongs to someone else, is foreign, damaged or of
     /// another version.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Self::open_with(path, OFlags::NOFOLLOW)
+    }
+
+    /// Opens the segment that a process holds as descriptor `number`, made by
+    /// [`Ledger::create_unnamed`].
+    ///
+    /// # Errors
+    /// As [`Ledger::open`]; and whoever may not look into that process cannot open it.
+    pub fn open_held(pid: u32, number: i32) -> Result<Self, LedgerError> {
+        let path = PathBuf::from(format!("/proc/{pid}/fd/{number}"));
+        Self::open_with(&path, OFlags::empty())
+    }
+
+    fn open_with(path: &Path, more: OFlags) -> Result<Self, LedgerError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | more;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| file(path, "open", e))?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| file(path, "examine", e))?;
         let uid = rustix::process::geteuid().as_raw();
@@ -258,6 +294,12 @@ impl Ledger {
     /// The segment's file, for the lock that serialises writers.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// The number of the descriptor by which it is held, for [`Ledger::open_held`].
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        std::os::fd::AsRawFd::as_raw_fd(&self.fd)
     }
 
     /// Where the segment's file is.

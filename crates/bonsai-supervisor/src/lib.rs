@@ -24,6 +24,7 @@
 
 mod asking;
 mod attach;
+pub mod enforce;
 mod engine;
 mod enter;
 mod tracee;

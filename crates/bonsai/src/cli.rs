@@ -52,6 +52,30 @@ pub(crate) enum Command {
     Gen(Gen),
     #[command(hide = true)]
     Enter(Enter),
+    #[command(hide = true)]
+    Confine(Confine),
+}
+
+/// Become a program of an enforced service.
+///
+/// Started by `bonsai run --enforce`; of no use by hand.
+#[derive(Args, Debug)]
+pub(crate) struct Confine {
+    /// The descriptor by which the listener goes to the supervisor.
+    #[arg(long)]
+    pub(crate) socket: i32,
+
+    /// The system calls that are asked about.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) asked: Vec<u32>,
+
+    /// The user and the group to become, and further groups.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) user: Vec<u32>,
+
+    /// The file of the program, its name, and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    pub(crate) program: Vec<OsString>,
 }
 
 /// Enter a program without a loader, for a process of a service that asks for it.
@@ -106,6 +130,24 @@ pub(crate) struct Run {
     /// I/O) then go unseen and unlimited.
     #[arg(long)]
     pub(crate) no_patch: bool,
+
+    /// Enforce the limits from outside of the program, which may be hostile.
+    ///
+    /// Each call that a limit named here is on (`open=unlimited` names one for later)
+    /// is decided by a process of its own that the program cannot reach; nothing is
+    /// put into the program. It works for any program, and costs some microseconds a
+    /// call: `bonsai doctor` measures them. No new privileges can be gained, and io_uring
+    /// is refused. Needs a kernel with seccomp listeners, and Landlock or --user.
+    #[arg(long, conflicts_with = "no_patch")]
+    pub(crate) enforce: bool,
+
+    /// With --enforce, as root: run the program as this user.
+    #[arg(long, requires = "enforce", value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// The supervisor below its guard.
+    #[arg(long, hide = true, requires = "enforce")]
+    pub(crate) guarded: bool,
 
     /// Refuse programs that cannot be shaped, instead of warning.
     ///

@@ -5,6 +5,7 @@ mod program;
 
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
+use bonsai_supervisor::enforce::{Reach, price, reach};
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
@@ -118,7 +119,41 @@ fn look_at_machine() -> Machine {
         library,
         library_error,
         coverage: coverage::cells(&found),
-        capabilities: found.into_iter().map(capability).collect(),
+        capabilities: found
+            .into_iter()
+            .map(capability)
+            .chain([enforced_mode()])
+            .collect(),
+    }
+}
+
+/// What `bonsai run --enforce` can do here, and what it costs.
+fn enforced_mode() -> CapabilityView {
+    let (state, detail) = match price() {
+        Err(error) => ("no", format!("no seccomp listener: {error}")),
+        Ok(price) => {
+            let price = u64::try_from(price.as_nanos()).unwrap_or(u64::MAX);
+            let cost = format!("+{} for each call asked about", format_duration_ns(price));
+            match reach() {
+                Reach::None => ("yes", cost),
+                Reach::Signals => (
+                    "yes",
+                    format!(
+                        "{cost}; without --user, programs can end their supervisor (and \
+                             themselves): Landlock is older than version 6"
+                    ),
+                ),
+                Reach::All => (
+                    "part",
+                    format!("{cost}; only as root, with --user: no Landlock"),
+                ),
+            }
+        }
+    };
+    CapabilityView {
+        name: "enforced mode",
+        state,
+        detail,
     }
 }
 

@@ -7,8 +7,8 @@
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all
 //!   views draw;
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`stats`],
-//!   [`audit`], [`doctor`], [`generate`]; and [`enter`], which `run` starts for
-//!   programs without a loader.
+//!   [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
 //! 1. `run` checks everything before it makes anything, and leaves nothing behind
@@ -19,6 +19,7 @@
 mod attach;
 mod audit;
 mod cli;
+mod confine;
 mod detach;
 mod doctor;
 mod enter;
@@ -72,6 +73,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
         Command::Enter(args) => enter::run(&args),
+        Command::Confine(args) => confine::run(args),
     }
 }
 

@@ -29,6 +29,8 @@ use bonsai_calls::Fd;
 use bonsai_stats::{LogHistogram, bucket_bounds};
 use serde::Serialize;
 
+use crate::service::Enforced;
+
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
 pub(crate) use sampler::{Sampler, applies, monotonic_ns};
@@ -106,6 +108,8 @@ pub(crate) struct ServiceView {
     pub(crate) unshaped: Vec<UnshapedView>,
     /// Processes that found no entry in the ledger; they are shaped, but not shown.
     pub(crate) processes_lost: u32,
+    /// Who enforces its limits from outside, and how; `null` if they are in its processes.
+    pub(crate) enforced: Option<Enforced>,
 }
 
 /// One limit in force.

@@ -1,6 +1,7 @@
 //! `bonsai run`: checks everything, makes the service, starts the program, stays
 //! beside it, and cleans up.
 
+mod enforced;
 mod keeper;
 mod program;
 mod sites;
@@ -62,6 +63,9 @@ pub(crate) struct Start {
 /// # Errors
 /// Whatever keeps the program from being started.
 pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
+    if args.enforce {
+        return enforced::run(args);
+    }
     let plan = Plan::check(args).map_err(before_start)?;
     refuse_within_service()?;
     if let Some(warning) = &plan.program.warning {

@@ -6,6 +6,8 @@
 //!   ledger            the shared segment
 //!   preload.so        symbolic link to the library (LD_PRELOAD allows no blanks)
 //!   start.json        what `bonsai run` itself had read and written before
+//!   enforced.json     of an enforced service, instead of all of these: who holds its
+//!                     ledger, which has no name that its processes could find
 //! ```
 //!
 //! # Invariants
@@ -18,6 +20,7 @@
 //!    service that is half made (its `bonsai run` was killed) is simply dead.
 //! 3. The kernel drops both locks when their holder ends, however it ends.
 
+mod enforced;
 pub(crate) mod members;
 mod name;
 
@@ -32,6 +35,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::refusal::{Refusal, before_start};
 
+pub(crate) use self::enforced::Enforced;
 use self::name::NUMBERS;
 pub(crate) use self::name::{check_name, name_like};
 
@@ -240,12 +244,26 @@ impl Service {
         self.folder.join("start.json")
     }
 
+    /// Where an enforced service says who enforces it.
+    pub(crate) fn enforced_path(&self) -> PathBuf {
+        self.folder.join("enforced.json")
+    }
+
+    /// Who enforces it, and how; `None` if its limits are in its processes.
+    pub(crate) fn enforced(&self) -> Option<Enforced> {
+        let text = fs::read(self.enforced_path()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
     /// Opens its ledger.
     ///
     /// # Errors
     /// As [`Ledger::open`].
     pub(crate) fn ledger(&self) -> anyhow::Result<Ledger> {
-        Ok(Ledger::open(&self.ledger_path())?)
+        let Some(enforced) = self.enforced() else {
+            return Ok(Ledger::open(&self.ledger_path())?);
+        };
+        Ok(Ledger::open_held(enforced.supervisor, enforced.ledger)?)
     }
 
     /// Whether its `bonsai run` lives.

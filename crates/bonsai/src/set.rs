@@ -28,6 +28,9 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let limits: Vec<Limit> = limits.collect::<Result<_, _>>()?;
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
     let service = Services::open()?.find(&args.service)?;
+    if let Some(enforced) = service.enforced() {
+        enforced.check(&service.name, &limits)?;
+    }
     let changes = apply(&service.ledger()?, &limits, monotonic_ns())?;
     if args.json {
         print_json(

@@ -9,6 +9,7 @@ use crate::observe::{
     LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, WaitingView, Waits,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
+use crate::service::Enforced;
 
 /// Processes, and threads that wait, beyond these are summed up in one line.
 const LISTED: usize = 20;
@@ -76,11 +77,23 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
     text.push_str(&streams_text(&service.limits, paint));
     text.push_str(&waiting_text(&service.waiting, paint));
     text.push_str(&processes_text(&service.processes, paint));
+    if let Some(enforced) = &service.enforced {
+        let line = enforced_text(enforced);
+        text.push_str(&format!("  {}\n", paint.ink(Ink::Dim, &line)));
+    }
     let mut warn = |line: String| {
         text.push_str(&format!("  {}\n", paint.ink(Ink::Yellow, &line)));
     };
     for line in uncovered_lines(&service.uncovered) {
         warn(line);
+    }
+    if let Some(enforced) = &service.enforced {
+        if let Some(reach) = &enforced.reach {
+            warn(reach.clone());
+        }
+        for (why, calls) in &enforced.refused {
+            warn(format!("refused {}: {why}", count(*calls, "call", "calls")));
+        }
     }
     for view in &service.unshaped {
         warn(format!(
@@ -100,6 +113,18 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
         ));
     }
     text
+}
+
+/// Who decides, about what, and what that costs.
+fn enforced_text(enforced: &Enforced) -> String {
+    let user = enforced.user.as_ref();
+    format!(
+        "enforced by process {} for {} system calls, +{} each{}",
+        enforced.supervisor,
+        enforced.asked.len(),
+        format_duration_ns(enforced.price_ns),
+        user.map_or_else(String::new, |user| format!(", as the user {user}")),
+    )
 }
 
 fn limits_text(limits: &[LimitView], paint: Paint) -> String {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use bonsai_host::elf;
-use bonsai_ledger::{Ledger, Reason, coverage};
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, Reason, coverage, flags};
 use serde::Serialize;
 
 use crate::output::harmless;
@@ -26,6 +27,8 @@ pub(crate) enum Covered {
     SymbolsOnly,
     /// Entered, but without an entry in the ledger that says how far.
     Entered,
+    /// From outside: all its system calls, whoever makes them.
+    Enforced,
 }
 
 impl Covered {
@@ -35,6 +38,7 @@ impl Covered {
             Self::Patched => "patched",
             Self::SymbolsOnly => "symbols only",
             Self::Entered => "entered",
+            Self::Enforced => "enforced",
         }
     }
 }
@@ -131,7 +135,9 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     let pid = member.process.pid;
     let entry = member.entry.as_ref();
     let bit = |bit: u32| entry.is_some_and(|entry| entry.coverage & bit != 0);
+    let enforced = ledger.header.flags.load(Ordering::Relaxed) & flags::ENFORCED != 0;
     let covered = match entry {
+        _ if enforced => Covered::Enforced,
         None => Covered::Entered,
         Some(_) if bit(coverage::PATCHED) => Covered::Patched,
         Some(_) => Covered::SymbolsOnly,

@@ -163,6 +163,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         uncovered: Vec::new(),
         unshaped: Vec::new(),
         processes_lost: 0,
+        enforced: service.enforced(),
     })
 }
 
@@ -217,6 +218,7 @@ fn view(
         uncovered,
         unshaped: unshaped_of(ledger),
         processes_lost: header.processes_lost.load(Ordering::Relaxed),
+        enforced: service.enforced(),
     })
 }
 

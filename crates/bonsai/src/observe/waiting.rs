@@ -3,7 +3,7 @@
 use bonsai_calls::CALLS;
 use bonsai_host::threads::{Doing, Thread, thread};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Header, Ledger, Limit, Waiting};
+use bonsai_ledger::{Header, Ledger, Limit, Waiting, flags};
 use serde::Serialize;
 
 use super::kind;
@@ -39,7 +39,15 @@ const WORD: u64 = core::mem::offset_of!(Header, epoch) as u64;
 
 /// Whether a thread may be in the wait that it has noted: what it does does not say
 /// otherwise.
-pub(crate) fn is_believed(thread: &Thread) -> bool {
+pub(crate) fn is_believed(ledger: &Ledger, thread: &Thread) -> bool {
+    if ledger.header.flags.load(Ordering::Relaxed) & flags::ENFORCED != 0 {
+        // The supervisor notes it, which knows.
+        return true;
+    }
+    may_wait(thread)
+}
+
+fn may_wait(thread: &Thread) -> bool {
     match thread.doing {
         // futex_waitv, and restart_syscall, which goes on with any of these after a
         // signal.
@@ -73,7 +81,7 @@ pub(super) fn of(
         if noted.since_ns < attached_ns {
             return None;
         }
-        thread(owner.pid, owner.tid).filter(is_believed)?;
+        thread(owner.pid, owner.tid).filter(|thread| is_believed(ledger, thread))?;
         let call = CALLS.get(usize::from(noted.call))?;
         let limit = limits
             .iter()
@@ -129,7 +137,7 @@ mod tests {
             (Doing::Fault, false),
         ] {
             me.doing = doing;
-            assert_eq!(is_believed(&me), believed, "{doing:?}");
+            assert_eq!(may_wait(&me), believed, "{doing:?}");
         }
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct End {
     pub(super) code: u8,
     /// Whether processes that it started live on.
     pub(super) left_behind: bool,
+    /// Whether a signal ended it.
+    pub(super) by_signal: bool,
 }
 
 impl Ready {
@@ -149,11 +151,11 @@ impl Keeper {
     /// # Errors
     /// The kernel does not let us wait.
     pub(super) fn wait(mut self) -> anyhow::Result<End> {
-        let code = loop {
+        let (code, by_signal) = loop {
             // SIGCHLD is caught since before the start, so a change that this
             // misses ends the wait below.
-            if let Some(code) = self.reap()? {
-                break code;
+            if let Some(end) = self.reap()? {
+                break end;
             }
             let arrived: Vec<Origin> = self.signals.wait().collect();
             for origin in arrived {
@@ -163,16 +165,19 @@ impl Keeper {
         Ok(End {
             code,
             left_behind: self.others_live_on()?,
+            by_signal,
         })
     }
 
-    /// Collects changed children; the exit code if the program is among them.
-    fn reap(&mut self) -> anyhow::Result<Option<u8>> {
+    /// Collects changed children; the exit code if the program is among them, and
+    /// whether a signal ended it.
+    fn reap(&mut self) -> anyhow::Result<Option<(u8, bool)>> {
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.program => {
                     if let Some(code) = exit_code(status) {
-                        return Ok(Some(code));
+                        let by_signal = status.terminating_signal().is_some();
+                        return Ok(Some((code, by_signal)));
                     }
                     self.stop_as_well();
                 }

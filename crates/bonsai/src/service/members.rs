@@ -75,6 +75,9 @@ pub(crate) fn all(
     ledger: &Ledger,
     keeper: Option<u32>,
 ) -> anyhow::Result<Vec<Member>> {
+    if let Some(enforced) = service.enforced() {
+        return of_supervisor(enforced.supervisor, ledger);
+    }
     let path = service.ledger_path();
     let processes = Processes::read()?;
     let mut table = table(Some(ledger));
@@ -100,6 +103,25 @@ pub(crate) fn all(
         }
     }
     Ok(members.into_values().collect())
+}
+
+/// The processes of an enforced service: all that descend from its supervisor, which
+/// adopts those whose parents have ended.
+fn of_supervisor(supervisor: u32, ledger: &Ledger) -> anyhow::Result<Vec<Member>> {
+    let processes = Processes::read()?;
+    let mut table = table(Some(ledger));
+    let living = processes.descendants(supervisor).into_iter();
+    let mut members: Vec<Member> = living
+        .filter(|process| process.state != 'Z')
+        .map(|process| Member {
+            process: process.clone(),
+            entry: table.remove(&process.pid),
+            entered: true,
+            named: None,
+        })
+        .collect();
+    members.sort_by_key(|member| member.process.pid);
+    Ok(members)
 }
 
 fn table(ledger: Option<&Ledger>) -> BTreeMap<u32, ProcessReport> {

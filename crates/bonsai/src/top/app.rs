@@ -181,6 +181,7 @@ pub(super) mod tests {
             uncovered: Vec::new(),
             unshaped: Vec::new(),
             processes_lost: 0,
+            enforced: None,
         }
     }
 

@@ -196,7 +196,7 @@ impl Watch<'_> {
             for thread in threads::threads(pid) {
                 let note = notes
                     .get(&(pid, thread.tid))
-                    .filter(|_| is_believed(&thread));
+                    .filter(|_| is_believed(self.ledger, &thread));
                 if let Some(noted) = note {
                     let key = (noted.call, usize::from(noted.bucket));
                     *self.sightings.entry(key).or_default() += 1;
@@ -236,7 +236,8 @@ impl Watch<'_> {
             .map(|(call, total)| (call, total.waited_ns))
             .collect();
         for ((pid, tid), noted) in self.notes() {
-            let believed = || threads::thread(pid, tid).is_some_and(|t| is_believed(&t));
+            let believed =
+                || threads::thread(pid, tid).is_some_and(|t| is_believed(self.ledger, &t));
             if let Some((_, ns)) = waited
                 .get_mut(usize::from(noted.call))
                 .filter(|_| believed())

@@ -5,6 +5,7 @@ mod busy;
 mod calls;
 mod coverage;
 mod covered;
+mod enforced;
 mod faults;
 mod fixture;
 mod go;

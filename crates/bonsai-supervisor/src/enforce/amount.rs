@@ -1,0 +1,101 @@
+//! What a call would move, as far as its registers say: they cannot change any more.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+/// The most one call moves (`MAX_RW_COUNT`).
+const MOST: u64 = 0x7fff_f000;
+
+/// Where the number of bytes of a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// Nowhere: it moves none.
+    None,
+    /// In a register: at most so many.
+    AtMost(u64),
+    /// In memory, which others may change while the call begins.
+    InMemory,
+}
+
+pub(crate) fn amount(nr: u32, args: &[u64; 6]) -> Amount {
+    let register = |i: usize| Amount::AtMost(args[i].min(MOST));
+    match nr {
+        0 | 1 | 17 | 18 | 44 | 45 | 69 | 70 | 242 | 243 | 276 => register(2),
+        40 => register(3),
+        275 | 326 => register(4),
+        19 | 20 | 46 | 47 | 278 | 295 | 296 | 299 | 307 | 310 | 311 | 327 | 328 => Amount::InMemory,
+        _ => Amount::None,
+    }
+}
+
+/// The arguments of a call; registers beyond them hold whatever was there, and two calls
+/// that differ in these are the same.
+pub(crate) fn arguments(nr: u32, args: [u64; 6]) -> [u64; 6] {
+    let count = match nr {
+        0 | 1 | 19 | 20 | 46 | 47 => 3,
+        17 | 18 | 40 | 276 | 278 | 307 => 4,
+        295 | 296 | 299 => 5,
+        _ => 6,
+    };
+    std::array::from_fn(|i| if i < count { args[i] } else { 0 })
+}
+
+/// What a thread has read and written by calls, as the kernel counts it
+/// (`/proc/PID/task/TID/io`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+}
+
+/// Reads them through a file that is kept open; an error when the thread has ended, or
+/// may not be looked into.
+pub(crate) fn counted(io: &File) -> std::io::Result<Counted> {
+    let mut text = [0; 256];
+    let len = io.read_at(&mut text, 0)?;
+    parse(&text[..len]).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
+fn parse(text: &[u8]) -> Option<Counted> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let mut value = |name: &[u8]| {
+        let digits = lines.next()?.strip_prefix(name)?;
+        digits.iter().try_fold(0_u64, |sum, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            sum.checked_mul(10)?.checked_add(u64::from(digit))
+        })
+    };
+    Some(Counted {
+        read: value(b"rchar: ")?,
+        written: value(b"wchar: ")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_says_of_this_thread_is_read() {
+        let tid = rustix::thread::gettid().as_raw_nonzero();
+        let io = File::open(format!("/proc/self/task/{tid}/io")).expect("this thread");
+        let before = counted(&io).expect("counters");
+        std::fs::write("/dev/null", [0; 1000]).expect("written");
+        let after = counted(&io).expect("counters");
+        assert_eq!(after.written - before.written, 1000);
+        assert!(
+            after.read > before.read,
+            "the counters themselves were read"
+        );
+        assert_eq!(parse(b"rchar: 1x\nwchar: 2\n"), None);
+        assert_eq!(parse(b"rchar: 1\n"), None);
+    }
+
+    #[test]
+    fn every_call_that_moves_bytes_has_an_amount() {
+        for call in bonsai_calls::CALLS {
+            let found = amount(u32::from(call.nr), &[1; 6]);
+            assert_eq!(found != Amount::None, call.moves_bytes(), "{}", call.name);
+        }
+    }
+}

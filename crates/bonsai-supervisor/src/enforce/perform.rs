@@ -1,0 +1,483 @@
+//! Calls that the supervisor makes in the program's place: those whose amount stands in
+//! memory, and those whose registers say much more than they move.
+//!
+//! # How a job goes
+//! What the call points to is copied, its descriptor becomes one of ours, and from then on
+//! nothing of it can change. Bytes that go out are paid for piece by piece; bytes that
+//! come in when they are here, one piece at a time for the whole service. An attempt never
+//! waits; a job that has to is parked, and there is no thread for it meanwhile.
+//!
+//! # Signals
+//! A thread that is interrupted asks again. While its job has done nothing, it is dropped
+//! or taken over by the same call; what was done is its answer.
+
+mod attempt;
+mod control;
+mod job;
+mod plan;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bonsai_calls::CallId;
+use rustix::fs::FileType;
+
+use self::attempt::{Came, Ends};
+pub(crate) use self::job::Handle;
+use self::job::{Job, Paid};
+use self::plan::Plan;
+use super::drawn::Drawn;
+use super::filter::Refused;
+use super::listener::Asked;
+use super::serve::{Enforcer, monotonic_ns};
+
+/// Threads that make calls which may wait for a device.
+const WORKERS: usize = 16;
+
+/// Parked jobs are looked at so often: their thread may have gone.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// What is due is kept so long for a descriptor that is not ready yet. Then it goes back:
+/// whoever waits with what is due would be over the rate when all of them go on.
+const KEPT_NS: u64 = 10_000_000;
+
+/// Whoever has to wait sleeps at least so long.
+const LEAST_WAIT_NS: u64 = 50_000;
+
+/// What is next for a job.
+enum Next {
+    End(i64),
+    /// Until an instant.
+    At(u64),
+    /// Until a descriptor is ready.
+    Ready(RawFd, i16),
+}
+
+#[derive(Debug)]
+struct Parked {
+    job: Job,
+    at: u64,
+    fd: Option<(RawFd, i16)>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    idle: usize,
+    workers: usize,
+}
+
+/// Who makes the calls.
+#[derive(Debug)]
+pub(crate) struct Performers {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    parked: Mutex<Vec<Parked>>,
+    bell: OwnedFd,
+    /// Held from the moment at which nothing is owed until what came in is charged.
+    turn: Mutex<()>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Performers {
+    pub(crate) fn new() -> io::Result<Self> {
+        use rustix::event::{EventfdFlags, eventfd};
+        Ok(Self {
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            parked: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            turn: Mutex::default(),
+        })
+    }
+
+    /// Has parked jobs looked at.
+    pub(crate) fn ring(&self) {
+        // A full counter rings as well.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
+    }
+
+    /// Makes a call in a thread's place.
+    pub(crate) fn take(own: &Arc<Enforcer>, asked: Asked, first: CallId) {
+        let now = monotonic_ns();
+        let handle = Arc::new(Handle {
+            nr: asked.nr,
+            args: asked.args,
+            id: AtomicU64::new(asked.id),
+            cancelled: AtomicBool::new(false),
+        });
+        let pid = match own.state().threads.get_mut(&asked.tid) {
+            Some(thread) => {
+                thread.job = Some(Arc::clone(&handle));
+                thread.pid
+            }
+            None => asked.tid,
+        };
+        match Job::new(asked, Arc::clone(&handle), pid, first, now) {
+            Err(error) => own.answer_error(&asked, &handle, &error),
+            Ok(job) if job.is_unfit(first) => {
+                if let Some(thread) = own.state().threads.get_mut(&asked.tid) {
+                    thread.job = None;
+                }
+                own.admit_as_any(&asked, first);
+            }
+            Ok(job) => own.performers.dispatch(own, job),
+        }
+    }
+
+    /// What may wait for a device is made by a worker, everything else here.
+    fn dispatch(&self, own: &Arc<Enforcer>, mut job: Job) {
+        if matches!(job.kind, FileType::Socket | FileType::Fifo) && job.other.is_none() {
+            let next = own.step(&mut job);
+            return self.go_on(own, job, &next);
+        }
+        let mut queue = locked(&self.queue);
+        queue.jobs.push_back(job);
+        if queue.idle == 0 && queue.workers < WORKERS {
+            let own = Arc::clone(own);
+            let worker = std::thread::Builder::new().name("worker".to_owned());
+            // Without one now, those there are come to it.
+            if worker.spawn(move || own.performers.work(&own)).is_ok() {
+                queue.workers += 1;
+            }
+        }
+        drop(queue);
+        self.ready.notify_one();
+    }
+
+    fn go_on(&self, own: &Arc<Enforcer>, job: Job, next: &Next) {
+        let (at, fd) = match *next {
+            Next::End(result) => return own.end(&job, result),
+            Next::At(at) => (at, None),
+            Next::Ready(fd, events) => (job.deadline, Some((fd, events))),
+        };
+        locked(&self.parked).push(Parked { job, at, fd });
+        self.ring();
+    }
+
+    fn work(&self, own: &Arc<Enforcer>) {
+        own.as_the_user();
+        loop {
+            let mut queue = locked(&self.queue);
+            queue.idle += 1;
+            while queue.jobs.is_empty() {
+                queue = self
+                    .ready
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            queue.idle -= 1;
+            let job = queue.jobs.pop_front();
+            drop(queue);
+            if let Some(mut job) = job {
+                let next = own.step(&mut job);
+                self.go_on(own, job, &next);
+            }
+        }
+    }
+
+    /// Looks after parked jobs.
+    pub(crate) fn park(&self, own: &Arc<Enforcer>) {
+        own.as_the_user();
+        // SAFETY: concerns this thread only.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut looked = 0;
+        while !own.has_ended() {
+            let now = monotonic_ns();
+            let mut polled = vec![poll_of(self.bell.as_raw_fd(), libc::POLLIN)];
+            let mut next = now + u64::try_from(LOOK.as_nanos()).unwrap_or(0);
+            for parked in locked(&self.parked).iter() {
+                next = next.min(parked.at);
+                let (fd, events) = parked.fd.unwrap_or((-1, 0));
+                polled.push(poll_of(fd, events));
+            }
+            wait(&mut polled, next.saturating_sub(now));
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&self.bell, &mut count);
+            let now = monotonic_ns();
+            let look = u128::from(now - looked) >= LOOK.as_nanos();
+            if look {
+                looked = now;
+            }
+            // New ones come at the end; only this thread takes any away.
+            let mut due = Vec::new();
+            {
+                let mut parked = locked(&self.parked);
+                let known = polled.len() - 1;
+                let rung = polled[0].revents != 0;
+                let all = std::mem::take(&mut *parked);
+                for (i, it) in all.into_iter().enumerate() {
+                    let is_ready = i < known && polled[i + 1].revents != 0;
+                    let gone = look
+                        && !own
+                            .listener
+                            .is_valid(it.job.handle.id.load(Ordering::Relaxed));
+                    if is_ready || it.at <= now || gone || (rung && it.fd.is_none()) {
+                        due.push(it.job);
+                    } else {
+                        parked.push(it);
+                    }
+                }
+            }
+            for job in due {
+                self.dispatch(own, job);
+            }
+        }
+    }
+}
+
+fn poll_of(fd: RawFd, events: i16) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }
+}
+
+fn wait(polled: &mut [libc::pollfd], ns: u64) {
+    let time = libc::timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(0),
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    };
+    // SAFETY: the list and the time live during the call.
+    unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            &raw const time,
+            std::ptr::null(),
+        )
+    };
+}
+
+impl Enforcer {
+    /// Brings a job on as far as it gets without waiting.
+    fn step(&self, job: &mut Job) -> Next {
+        let next = self.step_on(job);
+        if matches!(next, Next::End(_)) {
+            self.give_back(job);
+        }
+        next
+    }
+
+    fn step_on(&self, job: &mut Job) -> Next {
+        loop {
+            let now = monotonic_ns();
+            if let Some(since) = job.limited_since.take() {
+                job.waited += now.saturating_sub(since);
+            }
+            if job.handle.cancelled.load(Ordering::Relaxed)
+                || !self
+                    .listener
+                    .is_valid(job.handle.id.load(Ordering::Relaxed))
+            {
+                let done = job.done.cast_signed();
+                return Next::End(if done > 0 {
+                    done
+                } else {
+                    -i64::from(libc::EINTR)
+                });
+            }
+            let drawn = Drawn::by(&self.ledger, job.entry);
+            let is_in = job.plan.is_in();
+            let piece = match &job.paid {
+                Some(paid) if !is_in && paid.bytes > 0 => paid.bytes,
+                _ => job.piece(self, drawn),
+            };
+            let _turn = (is_in && drawn.counts_bytes()).then(|| locked(&self.performers.turn));
+            if let Some(next) = self.pay(job, drawn, if is_in { 0 } else { piece }, now) {
+                return next;
+            }
+            if is_in && let Some(line) = self.ledger.line(drawn.mask & drawn.byte_buckets, now) {
+                // Others have come in since our tickets were due, which are for nothing.
+                job.limited_since = Some(now);
+                return Next::At(now + line.max(LEAST_WAIT_NS));
+            }
+            match self.attempt(job, piece) {
+                Ok(Came::Bytes(moved)) => {
+                    self.use_up(job, drawn, moved, now);
+                    let more = moved > 0 && moved == piece && job.done < job.plan.len();
+                    let rest = moved > 0 && !is_in && job.blocks && job.done < job.plan.len();
+                    let once =
+                        job.whole || job.other.is_some() || matches!(job.plan, Plan::Receive(_));
+                    if once || !(more || rest) {
+                        return Next::End(Self::result(job));
+                    }
+                }
+                Ok(Came::NotYet(fd, events)) => {
+                    if job.done > 0 && (is_in || !job.blocks) {
+                        return Next::End(Self::result(job));
+                    }
+                    if !job.blocks || now >= job.deadline {
+                        return Next::End(-i64::from(libc::EAGAIN));
+                    }
+                    return Next::Ready(fd, events);
+                }
+                Err(error) => return Next::End(self.failure(job, &error)),
+            }
+        }
+    }
+
+    /// Charges what an attempt has moved.
+    fn use_up(&self, job: &mut Job, drawn: Drawn, moved: u64, now: u64) {
+        job.done += moved;
+        job.counted = true;
+        let is_in = job.plan.is_in();
+        if is_in {
+            let bytes = drawn.mask & drawn.byte_buckets;
+            // A debt: whoever comes next waits for it.
+            let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
+        }
+        let Some(paid) = job.paid.as_mut() else {
+            return;
+        };
+        paid.calls = 0;
+        paid.bytes = paid.bytes.saturating_sub(moved);
+        if is_in || paid.bytes == 0 {
+            job.paid = None;
+        }
+    }
+
+    /// What a call returns: bytes, or messages.
+    fn result(job: &Job) -> i64 {
+        match job.asked.nr {
+            299 | 307 => 1,
+            _ => job.done.cast_signed(),
+        }
+    }
+
+    fn failure(&self, job: &Job, error: &io::Error) -> i64 {
+        if job.done > 0 {
+            return job.done.cast_signed();
+        }
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        let sends = matches!(
+            job.plan,
+            Plan::Write { .. } | Plan::Send(_) | Plan::Transfer { .. }
+        );
+        if code == libc::EPIPE && sends && !job.no_signal {
+            // As the call would have done.
+            // SAFETY: plain numbers.
+            unsafe { libc::syscall(libc::SYS_tgkill, job.pid, job.asked.tid, libc::SIGPIPE) };
+        }
+        if code == libc::EOPNOTSUPP && matches!(&job.plan, Plan::Send(m) if !m.control.is_empty()) {
+            self.count_refused(Refused::ControlData);
+        }
+        -i64::from(code)
+    }
+
+    /// Takes tickets for the next piece; what to wait for until they are due.
+    fn pay(&self, job: &mut Job, drawn: Drawn, bytes: u64, now: u64) -> Option<Next> {
+        let is_void = |paid: &Paid| {
+            let kept = paid
+                .due_since
+                .is_some_and(|since| now.saturating_sub(since) > KEPT_NS);
+            kept || self.ledger.stale(&paid.tickets)
+        };
+        if job.paid.as_ref().is_some_and(is_void) {
+            self.give_back(job);
+        }
+        if job.paid.is_none() {
+            let calls = u64::from(!job.counted);
+            let taken = self
+                .ledger
+                .take(drawn.mask, drawn.byte_buckets, bytes, calls, now);
+            let Some(tickets) = taken else {
+                return Some(Next::End(-i64::from(libc::EAGAIN)));
+            };
+            job.paid = Some(Paid {
+                tickets,
+                bytes,
+                calls,
+                due_since: None,
+            });
+        }
+        let paid = job.paid.as_mut()?;
+        let due = self.ledger.due_last(&paid.tickets, now);
+        if due.0 <= now {
+            paid.due_since.get_or_insert(now);
+            return None;
+        }
+        if let Some(thread) = self.state().threads.get(&job.asked.tid) {
+            thread.note(&self.ledger, job.entry, job.since, due, now);
+        }
+        if now >= job.deadline {
+            return Some(Next::End(-i64::from(libc::EAGAIN)));
+        }
+        job.limited_since = Some(now);
+        Some(Next::At(due.0.min(job.deadline)))
+    }
+
+    /// Gives back what was paid for and not used.
+    fn give_back(&self, job: &mut Job) {
+        if let Some(paid) = job.paid.take() {
+            self.ledger.refund(&paid.tickets, paid.bytes, paid.calls);
+        }
+    }
+
+    fn attempt(&self, job: &Job, piece: u64) -> io::Result<Came> {
+        let give = |ours: &OwnedFd, closes: bool| {
+            self.listener
+                .give(job.handle.id.load(Ordering::Relaxed), ours, closes)
+        };
+        let ends = Ends {
+            tid: job.asked.tid,
+            pid: job.pid,
+            nr: job.asked.nr,
+            fd: &job.fd,
+            other: job.other.as_ref(),
+            is_socket: job.kind == FileType::Socket,
+            give: &give,
+        };
+        ends.attempt(&job.plan, job.done, piece)
+    }
+
+    fn end(&self, job: &Job, result: i64) {
+        let mut state = self.state();
+        let delivered = self
+            .listener
+            .end_with(job.handle.id.load(Ordering::Relaxed), result);
+        let Some(thread) = state.threads.get_mut(&job.asked.tid) else {
+            return;
+        };
+        thread.count(&self.ledger, job.entry, 1, job.done);
+        if job.waited > 0 {
+            thread.note_end(&self.ledger, job.entry, job.waited);
+        }
+        if thread
+            .job
+            .as_ref()
+            .is_some_and(|own| Arc::ptr_eq(own, &job.handle))
+        {
+            thread.job = None;
+        }
+        if !delivered && job.done > 0 {
+            thread.done = Some((job.asked.nr, job.asked.args, result));
+        }
+    }
+
+    fn answer_error(&self, asked: &Asked, handle: &Arc<Handle>, error: &io::Error) {
+        let mut state = self.state();
+        if let Some(thread) = state.threads.get_mut(&asked.tid) {
+            thread.job = None;
+        }
+        drop(state);
+        let code = match error.raw_os_error() {
+            // It may not be looked into, so it has to do without.
+            Some(libc::EPERM | libc::EACCES) => {
+                self.count_refused(Refused::Closed);
+                libc::EPERM
+            }
+            code => code.unwrap_or(libc::EIO),
+        };
+        self.listener
+            .end_with(handle.id.load(Ordering::Relaxed), -i64::from(code));
+    }
+}

@@ -1,0 +1,361 @@
+//! One attempt at a call, without waiting: as much as goes at once.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+
+use super::control;
+use super::plan::{Message, Plan};
+use crate::enforce::memory::{self, write_exactly};
+
+/// What an attempt came to.
+pub(super) enum Came {
+    /// It moved so many bytes.
+    Bytes(u64),
+    /// It would have to wait until the descriptor is ready for these events.
+    NotYet(RawFd, i16),
+}
+
+/// The descriptors and the thread of a call.
+pub(super) struct Ends<'a> {
+    pub(super) tid: u32,
+    pub(super) pid: u32,
+    pub(super) nr: u32,
+    pub(super) fd: &'a OwnedFd,
+    /// Where a transfer goes to.
+    pub(super) other: Option<&'a OwnedFd>,
+    pub(super) is_socket: bool,
+    /// Gives a descriptor of ours to the thread: its number there.
+    pub(super) give: &'a dyn Fn(&OwnedFd, bool) -> io::Result<i32>,
+}
+
+fn checked(result: isize) -> io::Result<u64> {
+    u64::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn is_later(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EAGAIN)
+}
+
+fn ready(fd: RawFd, events: i16) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    // SAFETY: one descriptor, and no wait.
+    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+}
+
+impl Ends<'_> {
+    /// Makes the call for at most `len` bytes, `done` bytes further on.
+    pub(super) fn attempt(&self, plan: &Plan, done: u64, len: u64) -> io::Result<Came> {
+        match plan {
+            Plan::Write {
+                spans,
+                offset,
+                flags,
+            } => {
+                let mut bytes = buffer(len);
+                let got = memory::read(self.tid, spans, done, &mut bytes);
+                // Nothing readable is an error only if there was something to read.
+                let got = got.or_else(|error| if len == 0 { Ok(0) } else { Err(error) })?;
+                self.write(
+                    &bytes[..got],
+                    offset.map(|at| at + done.cast_signed()),
+                    *flags,
+                )
+            }
+            Plan::Read {
+                spans,
+                offset,
+                flags,
+            } => {
+                let mut bytes = buffer(len);
+                let came =
+                    self.read(&mut bytes, offset.map(|at| at + done.cast_signed()), *flags)?;
+                if let Came::Bytes(got) = came {
+                    let got = usize::try_from(got).unwrap_or(0);
+                    put(self.tid, spans, done, &bytes[..got])?;
+                }
+                Ok(came)
+            }
+            Plan::Send(message) => self.send(message, done, len),
+            Plan::Receive(message) => self.receive(message, len),
+            Plan::Transfer { offsets, flags, .. } => self.transfer(*offsets, *flags, len),
+        }
+    }
+
+    fn write(&self, bytes: &[u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
+        let fd = self.fd.as_raw_fd();
+        if self.is_socket {
+            let message = Message::default();
+            return self.send_bytes(&message, bytes, &mut [], 0);
+        }
+        let vector = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // Files are waited for: they are as fast as their device is.
+        let may_wait = offset.is_some() || self.is_file();
+        let now = if may_wait { 0 } else { libc::RWF_NOWAIT };
+        // SAFETY: the buffer lives during the call.
+        let put =
+            unsafe { libc::pwritev2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now) };
+        match checked(put) {
+            Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLOUT)),
+            Err(error) if now != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                if ready(fd, libc::POLLOUT) {
+                    // What is ready takes as much at once (PIPE_BUF).
+                    self.write_at_once(&bytes[..bytes.len().min(4096)], flags)
+                } else {
+                    Ok(Came::NotYet(fd, libc::POLLOUT))
+                }
+            }
+            put => put.map(Came::Bytes),
+        }
+    }
+
+    fn write_at_once(&self, bytes: &[u8], flags: i32) -> io::Result<Came> {
+        let vector = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the buffer lives during the call.
+        let put = unsafe { libc::pwritev2(self.fd.as_raw_fd(), &raw const vector, 1, -1, flags) };
+        checked(put).map(Came::Bytes)
+    }
+
+    fn is_file(&self) -> bool {
+        use rustix::fs::FileType;
+        rustix::fs::fstat(self.fd).is_ok_and(|stat| {
+            matches!(
+                FileType::from_raw_mode(stat.st_mode),
+                FileType::RegularFile | FileType::BlockDevice
+            )
+        })
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
+        let fd = self.fd.as_raw_fd();
+        let vector = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        let wait = offset.is_none() && !self.is_file() && !ready(fd, libc::POLLIN);
+        if wait {
+            return Ok(Came::NotYet(fd, libc::POLLIN));
+        }
+        // SAFETY: the buffer lives during the call.
+        let got = unsafe { libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags) };
+        match checked(got) {
+            Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLIN)),
+            got => got.map(Came::Bytes),
+        }
+    }
+
+    fn send(&self, message: &Message, done: u64, len: u64) -> io::Result<Came> {
+        let mut bytes = buffer(len);
+        let got = match len {
+            0 => 0,
+            _ => memory::read(self.tid, &message.spans, done, &mut bytes)?,
+        };
+        let mut control = if done == 0 {
+            message.control.clone()
+        } else {
+            Vec::new()
+        };
+        let _held = control::to_ours(self.tid, self.pid, &mut control)?;
+        let came = self.send_bytes(message, &bytes[..got], &mut control, message.flags)?;
+        if let Came::Bytes(sent) = came
+            && message.len_at != 0
+        {
+            let sent = u32::try_from(done + sent).unwrap_or(u32::MAX);
+            write_exactly(self.tid, message.len_at, &sent.to_le_bytes())?;
+        }
+        Ok(came)
+    }
+
+    fn send_bytes(
+        &self,
+        message: &Message,
+        bytes: &[u8],
+        control: &mut [u8],
+        flags: i32,
+    ) -> io::Result<Came> {
+        let mut vector = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: plain numbers and null pointers.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        if !message.name.is_empty() {
+            header.msg_name = message.name.as_ptr().cast_mut().cast();
+            header.msg_namelen = u32::try_from(message.name.len()).unwrap_or(0);
+        }
+        if !control.is_empty() {
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = control.len();
+        }
+        // The kernel would read the pages of zero-copy sends later: they are ours.
+        let flags = (flags & !libc::MSG_ZEROCOPY) | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: all that the header points to lives during the call.
+        let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const header, flags) };
+        match checked(sent) {
+            Err(error) if is_later(&error) => Ok(Came::NotYet(self.fd.as_raw_fd(), libc::POLLOUT)),
+            sent => sent.map(Came::Bytes),
+        }
+    }
+
+    fn receive(&self, message: &Message, len: u64) -> io::Result<Came> {
+        let mut bytes = buffer(len);
+        let mut name = [0_u8; 128];
+        let mut control =
+            vec![0_u8; usize::try_from(message.control_room.min(65_536)).unwrap_or(0)];
+        let mut vector = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: plain numbers and null pointers.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        if message.name_at != 0 {
+            header.msg_name = name.as_mut_ptr().cast();
+            header.msg_namelen = 128;
+        }
+        if message.control_at != 0 && !control.is_empty() {
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = control.len();
+        }
+        let flags = message.flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: all that the header points to lives during the call.
+        let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, flags) };
+        let got = match checked(got) {
+            Err(error) if is_later(&error) && message.flags & libc::MSG_ERRQUEUE == 0 => {
+                return Ok(Came::NotYet(self.fd.as_raw_fd(), libc::POLLIN));
+            }
+            got => got?,
+        };
+        let there = usize::try_from(got).unwrap_or(0).min(bytes.len());
+        control.truncate(header.msg_controllen);
+        let stays = message.flags & libc::MSG_CMSG_CLOEXEC == 0;
+        control::to_theirs(&mut control, |ours| (self.give)(ours, !stays));
+        put(self.tid, &message.spans, 0, &bytes[..there])?;
+        self.results(message, &header, &name, &control, got)?;
+        Ok(Came::Bytes(got))
+    }
+
+    /// Writes what a received message says beside its bytes.
+    fn results(
+        &self,
+        message: &Message,
+        header: &libc::msghdr,
+        name: &[u8],
+        control: &[u8],
+        got: u64,
+    ) -> io::Result<()> {
+        let len = header.msg_namelen;
+        let room = message.name_room.min(len).min(128);
+        write_exactly(
+            self.tid,
+            message.name_at,
+            &name[..usize::try_from(room).unwrap_or(0)],
+        )?;
+        if message.name_len_at != 0 {
+            write_exactly(self.tid, message.name_len_at, &len.to_le_bytes())?;
+        }
+        if message.header_at != 0 {
+            let at = |offset: u64| message.header_at + offset;
+            write_exactly(self.tid, message.control_at, control)?;
+            write_exactly(self.tid, at(8), &len.to_le_bytes())?;
+            write_exactly(self.tid, at(40), &(control.len() as u64).to_le_bytes())?;
+            let flags = header.msg_flags & !libc::MSG_CMSG_CLOEXEC;
+            write_exactly(self.tid, at(48), &flags.to_le_bytes())?;
+        }
+        if message.len_at != 0 {
+            let got = u32::try_from(got).unwrap_or(u32::MAX);
+            write_exactly(self.tid, message.len_at, &got.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// `sendfile`, `splice`, `copy_file_range`: from `fd` to `other`.
+    fn transfer(&self, at: [u64; 2], flags: u32, len: u64) -> io::Result<Came> {
+        let (from, Some(to)) = (self.fd.as_raw_fd(), self.other.map(OwnedFd::as_raw_fd)) else {
+            return Err(memory::fault());
+        };
+        let mut offsets = [0_i64; 2];
+        for (offset, at) in offsets.iter_mut().zip(at) {
+            if at != 0 {
+                *offset = i64::from_le_bytes(memory::read_exactly(self.tid, at)?);
+            }
+        }
+        let before = offsets;
+        let [mut first, mut second] = offsets;
+        let given = |at: u64, offset: &mut i64| {
+            if at == 0 {
+                std::ptr::null_mut()
+            } else {
+                std::ptr::from_mut(offset)
+            }
+        };
+        let len = usize::try_from(len).unwrap_or(0);
+        if self.nr != 326 && !ready(to, libc::POLLOUT) {
+            return Ok(Came::NotYet(to, libc::POLLOUT));
+        }
+        if self.nr == 275 && !ready(from, libc::POLLIN) {
+            return Ok(Came::NotYet(from, libc::POLLIN));
+        }
+        // SAFETY: the offsets live during the calls.
+        let moved = unsafe {
+            match self.nr {
+                40 => libc::sendfile(to, from, given(at[0], &mut first), len),
+                275 => libc::splice(
+                    from,
+                    given(at[0], &mut first),
+                    to,
+                    given(at[1], &mut second),
+                    len,
+                    flags | libc::SPLICE_F_NONBLOCK,
+                ),
+                _ => libc::copy_file_range(
+                    from,
+                    given(at[0], &mut first),
+                    to,
+                    given(at[1], &mut second),
+                    len,
+                    flags,
+                ),
+            }
+        };
+        let moved = match checked(moved) {
+            Err(error) if is_later(&error) => {
+                return Ok(Came::NotYet(to, libc::POLLOUT));
+            }
+            moved => moved?,
+        };
+        for ((offset, before), at) in [first, second].into_iter().zip(before).zip(at) {
+            if at != 0 && offset != before {
+                write_exactly(self.tid, at, &offset.to_le_bytes())?;
+            }
+        }
+        Ok(Came::Bytes(moved))
+    }
+}
+
+fn buffer(len: u64) -> Vec<u8> {
+    vec![0; usize::try_from(len).unwrap_or(0)]
+}
+
+/// Bytes that have come in, to where they were wanted.
+fn put(tid: u32, spans: &[memory::Span], skip: u64, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    match memory::write(tid, spans, skip, bytes)? {
+        put if put == bytes.len() => Ok(()),
+        _ => Err(memory::fault()),
+    }
+}

@@ -1,0 +1,211 @@
+//! A call as it was copied: its descriptors are ours, and nothing of it can change.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use bonsai_calls::CallId;
+use bonsai_ledger::Tickets;
+use rustix::fs::{FileType, OFlags};
+
+use super::plan::Plan;
+use crate::enforce::drawn::Drawn;
+use crate::enforce::listener::Asked;
+use crate::enforce::memory;
+use crate::enforce::serve::Enforcer;
+use crate::enforce::threads::{descriptor, entry_on, kind_of};
+
+/// Pieces are at least and at most so long; between, what a quarter of a second gives.
+const LEAST: u64 = 64 * 1024;
+const MOST: u64 = 1024 * 1024;
+const PIECE_NS: u64 = 250_000_000;
+
+/// What a thread's call is known by, while it is made for it.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) nr: u32,
+    pub(crate) args: [u64; 6],
+    pub(crate) id: AtomicU64,
+    pub(crate) cancelled: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) asked: Asked,
+    pub(super) handle: Arc<Handle>,
+    pub(super) pid: u32,
+    pub(super) entry: CallId,
+    pub(super) plan: Plan,
+    pub(super) fd: OwnedFd,
+    pub(super) other: Option<OwnedFd>,
+    pub(super) kind: FileType,
+    pub(super) blocks: bool,
+    /// A message that goes whole or not at all.
+    pub(super) whole: bool,
+    pub(super) no_signal: bool,
+    pub(super) deadline: u64,
+    pub(super) since: u64,
+    /// When its present wait for a limit began, and how long it has waited in all.
+    pub(super) limited_since: Option<u64>,
+    pub(super) waited: u64,
+    pub(super) done: u64,
+    pub(super) paid: Option<Paid>,
+    pub(super) counted: bool,
+}
+
+/// What a job has tickets for and has not used.
+#[derive(Debug)]
+pub(super) struct Paid {
+    pub(super) tickets: Tickets,
+    pub(super) bytes: u64,
+    pub(super) calls: u64,
+    /// Since when they are due.
+    pub(super) due_since: Option<u64>,
+}
+
+impl Job {
+    pub(super) fn new(
+        asked: Asked,
+        handle: Arc<Handle>,
+        pid: u32,
+        first: CallId,
+        now: u64,
+    ) -> io::Result<Self> {
+        let (tid, a) = (asked.tid, &asked.args);
+        // From, and where it goes to.
+        let (from, to) = match asked.nr {
+            40 => (a[1], Some(a[0])),
+            275 | 326 => (a[0], Some(a[2])),
+            _ => (a[0], None),
+        };
+        let fd = descriptor(tid, pid, from)?;
+        let other = to.map(|to| descriptor(tid, pid, to)).transpose()?;
+        let kind = kind(&fd)?;
+        let to_kind = other.as_ref().map(self::kind).transpose()?;
+        let entry = match (asked.nr, to_kind) {
+            // By its destination; by its end that is not the pipe.
+            (40, Some(to)) => entry_on(first, kind_of(to)),
+            (275, Some(to)) if kind == FileType::Fifo => entry_on(first, kind_of(to)),
+            _ => entry_on(first, kind_of(kind)),
+        };
+        let mut plan = Plan::read(&asked)?;
+        plan.shorten(tid, &fd, kind == FileType::RegularFile);
+        let waits = other.as_ref().unwrap_or(&fd);
+        let status = rustix::fs::fcntl_getfl(waits)?;
+        if asked.nr == 278
+            && status & OFlags::ACCMODE == OFlags::RDONLY
+            && let Plan::Write { spans, .. } = plan
+        {
+            plan = Plan::Read {
+                spans,
+                offset: None,
+                flags: 0,
+            };
+        }
+        let (flags, whole) = match &plan {
+            Plan::Send(message) | Plan::Receive(message) => (message.flags, !is_stream(&fd)),
+            _ => (0, kind == FileType::Socket && !is_stream(&fd)),
+        };
+        let now_only = match &plan {
+            Plan::Transfer { flags, .. } if asked.nr == 275 => flags & libc::SPLICE_F_NONBLOCK != 0,
+            Plan::Read { flags, .. } | Plan::Write { flags, .. } => flags & libc::RWF_NOWAIT != 0,
+            _ => asked.nr == 278 && a[3] & 2 != 0,
+        };
+        let blocks =
+            !status.contains(OFlags::NONBLOCK) && flags & libc::MSG_DONTWAIT == 0 && !now_only;
+        let which = if plan.is_in() {
+            libc::SO_RCVTIMEO
+        } else {
+            libc::SO_SNDTIMEO
+        };
+        let patience = if kind == FileType::Socket {
+            time_limit(&fd, which)
+        } else {
+            u64::MAX
+        };
+        Ok(Self {
+            asked,
+            handle,
+            pid,
+            entry,
+            whole,
+            no_signal: flags & libc::MSG_NOSIGNAL != 0,
+            plan,
+            fd,
+            other,
+            kind,
+            blocks,
+            deadline: now.saturating_add(patience),
+            since: now,
+            limited_since: None,
+            waited: 0,
+            done: 0,
+            paid: None,
+            counted: false,
+        })
+    }
+
+    /// Whether we are the wrong one to make it: what such a descriptor gives depends on
+    /// who asks (signals, terminals, files of /proc).
+    pub(super) fn is_unfit(&self, first: CallId) -> bool {
+        let special = !matches!(
+            self.kind,
+            FileType::RegularFile | FileType::BlockDevice | FileType::Socket | FileType::Fifo
+        );
+        let unix = self.asked.nr == 44 && domain_of(&self.fd) == libc::AF_UNIX;
+        let _ = first;
+        unix || (special && matches!(self.asked.nr, 0 | 1))
+    }
+
+    pub(super) fn piece(&self, own: &Enforcer, drawn: Drawn) -> u64 {
+        let left = self.plan.len().saturating_sub(self.done);
+        if self.whole || !drawn.counts_bytes() {
+            return left.min(16 * MOST);
+        }
+        let slice = own
+            .ledger
+            .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
+        left.min(slice.clamp(LEAST, MOST))
+    }
+}
+
+fn kind(fd: &OwnedFd) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+fn option<const N: usize>(fd: &OwnedFd, name: i32) -> Option<[u8; N]> {
+    let (mut value, mut len) = ([0; N], libc::socklen_t::try_from(N).unwrap_or(0));
+    // SAFETY: the value has the length that is said.
+    let got = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    (got == 0).then_some(value)
+}
+
+fn is_stream(fd: &OwnedFd) -> bool {
+    option::<4>(fd, libc::SO_TYPE).is_some_and(|kind| i32::from_le_bytes(kind) == libc::SOCK_STREAM)
+}
+
+fn domain_of(fd: &OwnedFd) -> i32 {
+    option::<4>(fd, libc::SO_DOMAIN).map_or(0, i32::from_le_bytes)
+}
+
+/// The time limit of a socket, ns; for ever where there is none.
+fn time_limit(fd: &OwnedFd, which: i32) -> u64 {
+    let words = option::<16>(fd, which).unwrap_or([0; 16]);
+    let word = |at: usize| memory::word(&words, at);
+    match word(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(word(8) * 1000)
+    {
+        0 => u64::MAX,
+        ns => ns,
+    }
+}

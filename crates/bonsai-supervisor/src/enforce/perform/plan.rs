@@ -1,0 +1,255 @@
+//! What a call asks for, copied out of the memory of its thread.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::enforce::listener::Asked;
+use crate::enforce::memory::{self, Span, word};
+
+/// `struct msghdr`, the parts that are lists, and what else the call gives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Message {
+    pub(crate) spans: Vec<Span>,
+    pub(crate) name: Vec<u8>,
+    /// Where the sender's name goes, how much fits, and where its length goes.
+    pub(crate) name_at: u64,
+    pub(crate) name_room: u32,
+    pub(crate) name_len_at: u64,
+    pub(crate) control: Vec<u8>,
+    pub(crate) control_at: u64,
+    pub(crate) control_room: u64,
+    /// Of the header itself, where results go; 0 for none.
+    pub(crate) header_at: u64,
+    /// Where the length goes, of a list of messages; 0 for none.
+    pub(crate) len_at: u64,
+    pub(crate) flags: i32,
+}
+
+/// A call to be made.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    Write {
+        spans: Vec<Span>,
+        offset: Option<i64>,
+        flags: i32,
+    },
+    Read {
+        spans: Vec<Span>,
+        offset: Option<i64>,
+        flags: i32,
+    },
+    Send(Message),
+    Receive(Message),
+    /// Between two descriptors: bytes, and where the offsets are, 0 for none.
+    Transfer {
+        len: u64,
+        offsets: [u64; 2],
+        flags: u32,
+    },
+}
+
+/// More than this is never sent as one message.
+const LONGEST_CONTROL: u64 = 64 * 1024;
+const LONGEST_NAME: u64 = 128;
+
+impl Plan {
+    /// Reads what the call points to.
+    ///
+    /// # Errors
+    /// What the call fails with.
+    pub(crate) fn read(asked: &Asked) -> io::Result<Self> {
+        let (tid, a) = (asked.tid, &asked.args);
+        let plain = || {
+            vec![Span {
+                at: a[1],
+                len: a[2].min(0x7fff_f000),
+            }]
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+        let int = |i: usize| a[i] as u32;
+        let offset = |i: usize| match a[i].cast_signed() {
+            -1 if matches!(asked.nr, 327 | 328) => Ok(None),
+            offset @ 0.. => Ok(Some(offset)),
+            _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        };
+        Ok(match asked.nr {
+            0 => Self::Read {
+                spans: plain(),
+                offset: None,
+                flags: 0,
+            },
+            1 => Self::Write {
+                spans: plain(),
+                offset: None,
+                flags: 0,
+            },
+            19 => Self::Read {
+                spans: memory::spans(tid, a[1], a[2])?,
+                offset: None,
+                flags: 0,
+            },
+            20 => Self::Write {
+                spans: memory::spans(tid, a[1], a[2])?,
+                offset: None,
+                flags: 0,
+            },
+            295 | 327 => Self::Read {
+                spans: memory::spans(tid, a[1], a[2])?,
+                offset: offset(3)?,
+                flags: if asked.nr == 327 {
+                    int(5).cast_signed()
+                } else {
+                    0
+                },
+            },
+            296 | 328 => Self::Write {
+                spans: memory::spans(tid, a[1], a[2])?,
+                offset: offset(3)?,
+                flags: if asked.nr == 328 {
+                    int(5).cast_signed()
+                } else {
+                    0
+                },
+            },
+            278 => Self::Write {
+                spans: memory::spans(tid, a[1], a[2])?,
+                offset: None,
+                flags: 0,
+            },
+            40 => Self::Transfer {
+                len: a[3].min(0x7fff_f000),
+                offsets: [a[2], 0],
+                flags: 0,
+            },
+            275 | 326 => Self::Transfer {
+                len: a[4].min(0x7fff_f000),
+                offsets: [a[1], a[3]],
+                flags: int(5),
+            },
+            44 => Self::Send(Message {
+                spans: plain(),
+                name: name(tid, a[4], a[5])?,
+                flags: int(3).cast_signed(),
+                ..Message::default()
+            }),
+            45 => Self::Receive(Message {
+                spans: plain(),
+                name_at: a[4],
+                name_len_at: if a[4] == 0 { 0 } else { a[5] },
+                name_room: if a[4] == 0 || a[5] == 0 {
+                    0
+                } else {
+                    u32::from_le_bytes(memory::read_exactly(tid, a[5])?)
+                },
+                flags: int(3).cast_signed(),
+                ..Message::default()
+            }),
+            46 => Self::Send(message(tid, a[1], int(2), true)?),
+            47 => Self::Receive(message(tid, a[1], int(2), false)?),
+            307 | 299 if a[2] == 0 => Self::Write {
+                spans: Vec::new(),
+                offset: None,
+                flags: 0,
+            },
+            307 => Self::Send(first(message(tid, a[1], int(3), true)?)),
+            299 => Self::Receive(first(message(tid, a[1], int(3) & !MSG_WAITFORONE, false)?)),
+            _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
+        })
+    }
+
+    /// A transfer asks for no more than its file has: nobody is to wait for tickets for
+    /// what is not there.
+    pub(super) fn shorten(&mut self, tid: u32, from: &OwnedFd, is_file: bool) {
+        let Self::Transfer { len, offsets, .. } = self else {
+            return;
+        };
+        if !is_file {
+            return;
+        }
+        let at = match offsets[0] {
+            0 => rustix::fs::seek(from, rustix::fs::SeekFrom::Current(0)).ok(),
+            at => memory::read_exactly(tid, at).ok().map(u64::from_le_bytes),
+        };
+        let size = rustix::fs::fstat(from)
+            .ok()
+            .and_then(|stat| u64::try_from(stat.st_size).ok());
+        if let (Some(at), Some(size @ 1..)) = (at, size) {
+            *len = (*len).min(size.saturating_sub(at));
+        }
+    }
+
+    /// Bytes that it moves at most.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Write { spans, .. } | Self::Read { spans, .. } => memory::total(spans),
+            Self::Send(message) | Self::Receive(message) => memory::total(&message.spans),
+            Self::Transfer { len, .. } => *len,
+        }
+    }
+
+    /// Whether its bytes are paid for when they have come.
+    pub(crate) const fn is_in(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Receive(_))
+    }
+}
+
+const MSG_WAITFORONE: u32 = 0x1_0000;
+
+/// The first of a list of messages: that fewer are sent than were asked for is what
+/// its caller expects.
+fn first(message: Message) -> Message {
+    Message {
+        len_at: message.header_at + 56,
+        ..message
+    }
+}
+
+fn name(tid: u32, at: u64, len: u64) -> io::Result<Vec<u8>> {
+    if at == 0 || len == 0 {
+        return Ok(Vec::new());
+    }
+    bytes(tid, at, len & 0xffff_ffff, LONGEST_NAME, libc::EINVAL)
+}
+
+fn bytes(tid: u32, at: u64, len: u64, most: u64, error: i32) -> io::Result<Vec<u8>> {
+    if len > most {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    match memory::read(tid, &[Span { at, len }], 0, &mut bytes)? {
+        got if got == bytes.len() => Ok(bytes),
+        _ => Err(memory::fault()),
+    }
+}
+
+fn message(tid: u32, at: u64, flags: u32, sends: bool) -> io::Result<Message> {
+    let header: [u8; 56] = memory::read_exactly(tid, at)?;
+    let (name_at, name_len) = (word(&header, 0), word(&header, 8) & 0xffff_ffff);
+    let (control_at, control_len) = (word(&header, 32), word(&header, 40));
+    let spans = match word(&header, 24) {
+        0 => Vec::new(),
+        count => memory::spans(tid, word(&header, 16), count).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::EMSGSIZE),
+                _ => error,
+            }
+        })?,
+    };
+    let mut message = Message {
+        spans,
+        name_at,
+        name_room: u32::try_from(name_len).unwrap_or(0),
+        control_at,
+        control_room: control_len,
+        header_at: at,
+        flags: flags.cast_signed(),
+        ..Message::default()
+    };
+    if sends {
+        message.name = name(tid, name_at, name_len)?;
+        if control_at != 0 && control_len != 0 {
+            message.control = bytes(tid, control_at, control_len, LONGEST_CONTROL, libc::ENOBUFS)?;
+        }
+    }
+    Ok(message)
+}

@@ -1,0 +1,442 @@
+//! The decision: every call that the filter asks about, and when it is answered.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use bonsai_calls::{CALLS, CallId, Fd, Shape};
+use bonsai_ledger::{Ledger, Tickets};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::amount::{Amount, amount};
+use super::drawn::Drawn;
+use super::filter::{self, Refused, entry_of};
+use super::listener::{Asked, Listener, Nothing};
+use super::perform::Performers;
+use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
+
+/// Threads that have ended are looked for when so many are known, too.
+const MANY: usize = 4096;
+
+const CLONE3: u32 = 435;
+const CLONE: u32 = 56;
+
+/// The monotonic clock, ns: the ledger's time.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+}
+
+/// The authority of an enforced service.
+#[derive(Debug)]
+pub struct Enforcer {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) listener: Listener,
+    state: Mutex<State>,
+    pub(super) alarm: Condvar,
+    pub(crate) performers: Performers,
+    /// As whom calls are made in the program's place, if it is another than we are.
+    user: Option<(u32, u32)>,
+    /// No process of the service is left.
+    ended: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) threads: HashMap<u32, Thread>,
+    pub(super) alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    pub(super) next_alarm: u64,
+    /// Bytes that may come in without having been paid for.
+    pub(super) ahead: u64,
+    /// Whether there may be processes that share descriptors: then a look at one says
+    /// nothing of the call that follows.
+    pub(super) shared: bool,
+    pub(super) kept: usize,
+    pub(super) refused: [u64; Refused::ALL.len()],
+    pub(super) swept: u64,
+}
+
+impl Enforcer {
+    /// Begins to answer for the service behind a listener.
+    ///
+    /// # Errors
+    /// There are no threads for it.
+    pub fn start(
+        ledger: Arc<Ledger>,
+        listener: OwnedFd,
+        user: Option<(u32, u32)>,
+    ) -> std::io::Result<Arc<Self>> {
+        let enforcer = Arc::new(Self {
+            ledger,
+            listener: Listener::new(listener),
+            state: Mutex::default(),
+            alarm: Condvar::new(),
+            performers: Performers::new()?,
+            user,
+            ended: AtomicBool::new(false),
+        });
+        let thread = |name: &str, run: fn(&Arc<Self>)| {
+            let own = Arc::clone(&enforcer);
+            let builder = std::thread::Builder::new().name(name.to_owned());
+            builder.spawn(move || run(&own)).map(drop)
+        };
+        thread("alarms", |own| own.ring())?;
+        thread("limits", |own| own.watch_limits())?;
+        thread("parked", |own| own.performers.park(own))?;
+        thread("calls", Self::listen)?;
+        Ok(enforcer)
+    }
+
+    /// How often calls were refused, by reason.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(Refused, u64)> {
+        let counts = self.state().refused;
+        let all = Refused::ALL.into_iter().zip(counts);
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked with it has left numbers, each of them whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What files a call reaches depends on this: this thread has the rights of the
+    /// program's user from here on, as far as files are concerned.
+    pub(crate) fn as_the_user(&self) {
+        if let Some((uid, gid)) = self.user {
+            // SAFETY: plain numbers, and this thread only.
+            unsafe {
+                libc::syscall(libc::SYS_setfsgid, gid);
+                libc::syscall(libc::SYS_setfsuid, uid);
+            }
+        }
+    }
+
+    fn listen(self: &Arc<Self>) {
+        self.as_the_user();
+        loop {
+            match self.listener.receive() {
+                Ok(asked) => self.decide(&asked),
+                Err(Nothing::Gone) => {}
+                Err(Nothing::End) => {
+                    self.ended.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn decide(self: &Arc<Self>, asked: &Asked) {
+        if let Some(why) = filter::refusal(asked.arch, asked.nr, &asked.args) {
+            return self.refuse(asked, why);
+        }
+        let Some(first) = entry_of(asked.nr) else {
+            self.listener.go_on(asked.id);
+            return;
+        };
+        let now = monotonic_ns();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if asked.nr == CLONE3
+            || (asked.nr == CLONE && asked.args[0] & libc::CLONE_FILES as u64 != 0)
+        {
+            state.shared = true;
+        }
+        state.know(&self.ledger, asked.tid, now);
+        if self.resume(state, asked, now) {
+            return;
+        }
+        let Some((drawn, by_others)) = self.entry(state, asked, first) else {
+            return;
+        };
+        let moves = if drawn.counts_bytes() {
+            amount(asked.nr, &asked.args)
+        } else {
+            Amount::None
+        };
+        if by_others || must_be_performed(asked.nr, moves) {
+            if matches!(asked.nr, 310 | 311) {
+                drop(guard);
+                return self.refuse(asked, Refused::OthersMemory);
+            }
+            drop(guard);
+            return Performers::take(self, *asked, first);
+        }
+        self.admit(state, asked, drawn, moves, now);
+    }
+
+    /// Lets a call go whose descriptor may be of any kind: it is charged to all of them.
+    pub(crate) fn admit_as_any(&self, asked: &Asked, first: CallId) {
+        let drawn = Drawn::by_any(&self.ledger, first);
+        let moves = if drawn.counts_bytes() {
+            amount(asked.nr, &asked.args)
+        } else {
+            Amount::None
+        };
+        self.admit(&mut self.state(), asked, drawn, moves, monotonic_ns());
+    }
+
+    /// Which entry a call is, and whether it has to be made by us because its
+    /// descriptor may become another one after a look. `None` if it has been answered.
+    fn entry(&self, state: &mut State, asked: &Asked, first: CallId) -> Option<(Drawn, bool)> {
+        let drawn = Drawn::by(&self.ledger, first);
+        if CALLS[usize::from(first)].fd == Fd::Any {
+            return Some((drawn, false));
+        }
+        let others =
+            [Fd::Socket, Fd::Other].map(|kind| Drawn::by(&self.ledger, entry_on(first, kind)));
+        if others.iter().all(|other| other.mask == drawn.mask) {
+            return Some((drawn, false));
+        }
+        let bytes = drawn.counts_bytes() || others.iter().any(Drawn::counts_bytes);
+        let plain = matches!(asked.nr, 0 | 1 | 19 | 20);
+        if state.shared || !plain || (bytes && !matches!(asked.nr, 0 | 1)) {
+            return Some((drawn, true));
+        }
+        let thread = state.threads.get_mut(&asked.tid)?;
+        let kept = thread.kept();
+        // A descriptor that is none gives an error, whatever it is charged to.
+        let kind = thread.kind(asked.args[0]).unwrap_or(Fd::File);
+        state.kept += thread.kept() - kept;
+        let found = match kind {
+            Fd::Socket => others[0],
+            Fd::Other => others[1],
+            _ => drawn,
+        };
+        Some((found, false))
+    }
+
+    /// A thread that asks again was interrupted: the same call keeps its place in line,
+    /// and gets what was done for it. True if that is all there is to do.
+    fn resume(&self, state: &mut State, asked: &Asked, now: u64) -> bool {
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return false;
+        };
+        if let Some((nr, args, result)) = thread.done.take()
+            && (nr, args) == (asked.nr, asked.args)
+        {
+            self.listener.end_with(asked.id, result);
+            return true;
+        }
+        if let Some(job) = thread.job.take() {
+            if (job.nr, job.args) == (asked.nr, asked.args) {
+                job.id.store(asked.id, Ordering::Relaxed);
+                thread.job = Some(job);
+                return true;
+            }
+            job.cancelled.store(true, Ordering::Relaxed);
+        }
+        let Some(mut wait) = thread.wait.take() else {
+            return false;
+        };
+        if (wait.asked.nr, wait.asked.args) != (asked.nr, asked.args) {
+            thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
+            self.ledger.refund(&wait.tickets, wait.paid, 1);
+            state.ahead -= wait.credit;
+            return false;
+        }
+        wait.asked.id = asked.id;
+        thread.wait = Some(wait);
+        self.look(state, asked.tid, now);
+        true
+    }
+
+    /// Takes tickets for a call whose bytes its registers say, and lets it go when they
+    /// are due.
+    fn admit(&self, state: &mut State, asked: &Asked, drawn: Drawn, moves: Amount, now: u64) {
+        let entry = drawn.entry;
+        self.settle_before(state, asked, drawn, moves, now);
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return;
+        };
+        let bytes = match moves {
+            Amount::AtMost(bytes) => bytes,
+            _ => 0,
+        };
+        let is_in = CALLS[usize::from(entry)].shape == Shape::In;
+        let credited =
+            is_in && settles(asked.nr) && thread.has_io() && bytes <= AHEAD - state.ahead;
+        let paid = if credited { 0 } else { bytes };
+        let Some(tickets) = self
+            .ledger
+            .take(drawn.mask, drawn.byte_buckets, paid, 1, now)
+        else {
+            self.listener.end_with(asked.id, -i64::from(libc::EAGAIN));
+            return;
+        };
+        let credit = bytes - paid;
+        state.ahead += credit;
+        state.next_alarm += 1;
+        thread.wait = Some(Waiting {
+            asked: *asked,
+            entry,
+            any: drawn.any,
+            tickets,
+            paid,
+            credit,
+            since: now,
+            alarm: state.next_alarm,
+        });
+        self.look(state, asked.tid, now);
+    }
+
+    /// Before calls of a thread are let through that make its counters ambiguous, and
+    /// from time to time: what it has moved so far.
+    fn settle_before(
+        &self,
+        state: &mut State,
+        asked: &Asked,
+        drawn: Drawn,
+        moves: Amount,
+        now: u64,
+    ) {
+        let Some(thread) = state.threads.get_mut(&asked.tid) else {
+            return;
+        };
+        let crowded = match moves {
+            Amount::AtMost(bytes) => state.ahead + bytes > AHEAD,
+            _ => false,
+        };
+        let ripe = |thread: &Thread, direction| {
+            thread.is_ripe(direction, drawn.entry, now)
+                || (direction == IN && crowded && thread.open[IN].asked > 0)
+        };
+        if !ripe(thread, IN) && !ripe(thread, OUT) {
+            return;
+        }
+        let counted = thread.counted();
+        state.ahead -= thread.settle(&self.ledger, IN, counted, now);
+        thread.settle(&self.ledger, OUT, counted, now);
+    }
+
+    /// Lets a thread's call go if it is due; otherwise sets an alarm.
+    pub(super) fn look(&self, state: &mut State, tid: u32, now: u64) {
+        let Some(thread) = state.threads.get_mut(&tid) else {
+            return;
+        };
+        let Some(wait) = thread.wait.as_mut() else {
+            return;
+        };
+        if self.ledger.stale(&wait.tickets) {
+            self.ledger.refund(&wait.tickets, wait.paid, 1);
+            let drawn = Drawn::again(&self.ledger, wait.entry, wait.any);
+            match self
+                .ledger
+                .take(drawn.mask, drawn.byte_buckets, wait.paid, 1, now)
+            {
+                Some(tickets) => wait.tickets = tickets,
+                None => wait.tickets = Tickets::none(),
+            }
+        }
+        let due = self.ledger.due_last(&wait.tickets, now);
+        if due.0 > now {
+            let (entry, since, alarm) = (wait.entry, wait.since, wait.alarm);
+            thread.note(&self.ledger, entry, since, due, now);
+            let first = state
+                .alarms
+                .peek()
+                .is_none_or(|Reverse(first)| due.0 < first.0);
+            state.alarms.push(Reverse((due.0, alarm, tid)));
+            if first {
+                self.alarm.notify_one();
+            }
+            return;
+        }
+        if let Some(wait) = thread.wait.take() {
+            self.go(state, tid, wait, now);
+        }
+    }
+
+    fn go(&self, state: &mut State, tid: u32, wait: Waiting, now: u64) {
+        let Some(thread) = state.threads.get_mut(&tid) else {
+            return;
+        };
+        let drawn = Drawn::again(&self.ledger, wait.entry, wait.any);
+        let asked = match amount(wait.asked.nr, &wait.asked.args) {
+            Amount::AtMost(bytes) if drawn.counts_bytes() => bytes,
+            _ => 0,
+        };
+        let call = &CALLS[usize::from(wait.entry)];
+        let direction = if call.shape == Shape::In { IN } else { OUT };
+        let settled_later = !wait.any && asked > 0 && settles(wait.asked.nr) && thread.has_io();
+        let mut base = 0;
+        if settled_later && thread.open[direction].asked == 0 {
+            // What it has moved before this call; it cannot move while it waits.
+            let counted = thread.counted().unwrap_or_default();
+            base = if direction == IN {
+                counted.read
+            } else {
+                counted.written
+            };
+        }
+        if !self.listener.go_on(wait.asked.id) {
+            // A signal came first: the same call keeps what was earned for it.
+            thread.wait = Some(wait);
+            return;
+        }
+        state.ahead -= wait.credit;
+        let waited = now.saturating_sub(wait.since);
+        if waited > 0 {
+            thread.note_end(&self.ledger, wait.entry, waited);
+        }
+        if settled_later {
+            let paid = wait.paid.min(asked);
+            let when = (base, now, drawn.epoch);
+            thread.let_through(direction, wait.entry, (asked, paid), when);
+            if direction == IN {
+                state.ahead += asked - paid;
+            }
+            thread.count(&self.ledger, wait.entry, 1, 0);
+        } else {
+            thread.count(&self.ledger, wait.entry, 1, asked);
+        }
+    }
+
+    fn refuse(&self, asked: &Asked, why: Refused) {
+        self.listener.end_with(asked.id, -i64::from(why.errno()));
+        self.state().refused[why as usize] += 1;
+    }
+
+    pub(crate) fn count_refused(&self, why: Refused) {
+        self.state().refused[why as usize] += 1;
+    }
+}
+
+impl State {
+    /// Makes a thread known.
+    fn know(&mut self, ledger: &Ledger, tid: u32, now: u64) {
+        if self.threads.contains_key(&tid) {
+            return;
+        }
+        if self.threads.len() >= MANY && self.threads.len().is_power_of_two() {
+            // The next turn of the alarms' thread.
+            self.swept = self.swept.min(now.saturating_sub(1_000_000_000));
+        }
+        let thread = Thread::new(ledger, tid, self.kept < KEPT);
+        self.kept += thread.kept();
+        self.threads.insert(tid, thread);
+    }
+}
+
+/// Calls whose bytes the kernel counts by thread, however they end.
+fn settles(nr: u32) -> bool {
+    matches!(nr, 0 | 1 | 17 | 18)
+}
+
+/// Calls that we make in the program's place: what their registers say is not what they
+/// move, or far from it.
+fn must_be_performed(nr: u32, moves: Amount) -> bool {
+    match moves {
+        Amount::None => false,
+        Amount::InMemory => true,
+        // sendto, recvfrom, sendfile, splice, copy_file_range.
+        Amount::AtMost(_) => matches!(nr, 40 | 44 | 45 | 275 | 326),
+    }
+}

@@ -1,0 +1,373 @@
+//! What is known of each thread of an enforced service, and what it owes.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bonsai_calls::{CALLS, CallId, Fd};
+use bonsai_ledger::sync::bump;
+use bonsai_ledger::{Count, Ledger, Owner, Tickets, coverage};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+
+use super::amount::{Counted, counted};
+use super::listener::Asked;
+use super::perform::Handle;
+
+/// What comes in may be ahead of its payment by so many bytes, all threads together.
+/// It is known only afterwards how many they were, and an idle reader must not hold up
+/// the others.
+pub(crate) const AHEAD: u64 = 256 * 1024;
+
+/// A thread is looked at again when it was let through with so many bytes, or so long
+/// ago.
+const SETTLE_BYTES: u64 = AHEAD / 8;
+const SETTLE_AFTER: Duration = Duration::from_millis(4);
+
+/// Descriptors kept for threads. Beyond, their bytes are paid in advance and in full.
+pub(crate) const KEPT: usize = 8192;
+
+/// Directions, as indices.
+pub(crate) const IN: usize = 0;
+pub(crate) const OUT: usize = 1;
+
+/// Calls that were let through and whose actual bytes are not known yet: those of one
+/// entry, in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Open {
+    pub(crate) entry: CallId,
+    /// Bytes that they may move.
+    pub(crate) asked: u64,
+    /// Of these, paid for.
+    pub(crate) paid: u64,
+    /// What the thread had moved before.
+    base: u64,
+    since: u64,
+    /// Under which limits.
+    epoch: u32,
+}
+
+impl Open {
+    /// Bytes that may move without having been paid for.
+    pub(crate) fn ahead(&self) -> u64 {
+        self.asked - self.paid
+    }
+
+    fn is_ripe(&self, now: u64) -> bool {
+        let waited = now.saturating_sub(self.since);
+        self.asked >= SETTLE_BYTES || u128::from(waited) >= SETTLE_AFTER.as_nanos()
+    }
+}
+
+/// A call that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) asked: Asked,
+    pub(crate) entry: CallId,
+    pub(crate) tickets: Tickets,
+    /// Bytes that tickets were taken for.
+    pub(crate) paid: u64,
+    /// Bytes that it may bring in without having been paid for: they are reserved while
+    /// it waits, as many may wait together.
+    pub(crate) credit: u64,
+    pub(crate) since: u64,
+    /// Charged to all kinds of descriptors.
+    pub(crate) any: bool,
+    /// Its number in the line of alarms.
+    pub(crate) alarm: u64,
+}
+
+/// A thread.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) tid: u32,
+    pub(crate) pid: u32,
+    page: Option<usize>,
+    /// Its counters, as the kernel keeps them; none where they may not be read.
+    io: Option<File>,
+    /// Its folder of descriptors.
+    fds: Option<OwnedFd>,
+    pub(crate) open: [Open; 2],
+    pub(crate) wait: Option<Waiting>,
+    /// The call that is made in its place.
+    pub(crate) job: Option<Arc<Handle>>,
+    /// What was done for a call whose answer did not arrive, because a signal came
+    /// first: the same call, made again, gets it.
+    pub(crate) done: Option<(u32, [u64; 6], i64)>,
+}
+
+impl Thread {
+    pub(crate) fn new(ledger: &Ledger, tid: u32, keeps: bool) -> Self {
+        let pid = process_of(tid).unwrap_or(tid);
+        let me = Owner { pid, tid };
+        let is_dead = |owner: Owner| !is_alive(owner.pid, owner.tid);
+        let page = ledger.claim_page(me, is_dead, |page| ledger.reserve_page(page));
+        describe(ledger, pid);
+        Self {
+            tid,
+            pid,
+            page,
+            io: keeps
+                .then(|| File::open(format!("/proc/{pid}/task/{tid}/io")).ok())
+                .flatten()
+                // Opening is allowed to more than reading is.
+                .filter(|io| counted(io).is_ok()),
+            fds: None,
+            open: [Open::default(); 2],
+            wait: None,
+            job: None,
+            done: None,
+        }
+    }
+
+    /// Whether its number belongs to somebody else by now, or to nobody.
+    pub(crate) fn is_gone(&self) -> bool {
+        !is_alive(self.pid, self.tid)
+    }
+
+    pub(crate) fn has_io(&self) -> bool {
+        self.io.is_some()
+    }
+
+    pub(crate) fn page<'a>(&self, ledger: &'a Ledger) -> (&'a bonsai_ledger::ThreadPage, usize) {
+        match self.page {
+            Some(page) => (&ledger.threads[page], page),
+            None => (&ledger.crowd, 0),
+        }
+    }
+
+    pub(crate) fn count(&self, ledger: &Ledger, entry: CallId, calls: u64, bytes: u64) {
+        let (page, _) = self.page(ledger);
+        let count: &Count = &page.counts[usize::from(entry)];
+        bump(&count.calls, calls);
+        bump(&count.bytes, bytes);
+    }
+
+    /// Notes that it waits; only with a page of its own.
+    pub(crate) fn note(
+        &self,
+        ledger: &Ledger,
+        entry: CallId,
+        since: u64,
+        due: (u64, u8),
+        now: u64,
+    ) {
+        if let Some(page) = self.page {
+            let note = &ledger.threads[page].wait;
+            note.begin(since);
+            note.sleep(entry, self.tid, due.1, due.0, now);
+        }
+    }
+
+    pub(crate) fn note_end(&self, ledger: &Ledger, entry: CallId, waited: u64) {
+        let (page, number) = self.page(ledger);
+        if self.page.is_some() {
+            page.wait.end();
+        }
+        ledger.record_wait(entry, number, waited);
+    }
+
+    /// Whether calls let through have to be settled before one of `entry`.
+    pub(crate) fn is_ripe(&self, direction: usize, entry: CallId, now: u64) -> bool {
+        let open = &self.open[direction];
+        open.asked > 0 && (open.entry != entry || open.is_ripe(now))
+    }
+
+    /// What it has moved so far; `None` if that cannot be known any more.
+    pub(crate) fn counted(&mut self) -> Option<Counted> {
+        let found = self.io.as_ref().and_then(|io| counted(io).ok());
+        if found.is_none() {
+            self.io = None;
+        }
+        found
+    }
+
+    /// Lets a call through whose bytes are settled later.
+    pub(crate) fn let_through(
+        &mut self,
+        direction: usize,
+        entry: CallId,
+        (asked, paid): (u64, u64),
+        (base, now, epoch): (u64, u64, u32),
+    ) {
+        let open = &mut self.open[direction];
+        if open.asked == 0 {
+            (open.entry, open.base, open.since, open.epoch) = (entry, base, now, epoch);
+        }
+        open.asked += asked;
+        open.paid += paid;
+    }
+
+    /// Settles what is open: charges what was moved beyond what was paid for, or gives
+    /// back the rest. Returns how much less it is ahead by.
+    pub(crate) fn settle(
+        &mut self,
+        ledger: &Ledger,
+        direction: usize,
+        now_counted: Option<Counted>,
+        now: u64,
+    ) -> u64 {
+        let open = std::mem::take(&mut self.open[direction]);
+        if open.asked == 0 {
+            return 0;
+        }
+        let moved = now_counted.map_or(open.asked, |counted| {
+            let value = if direction == IN {
+                counted.read
+            } else {
+                counted.written
+            };
+            value.saturating_sub(open.base).min(open.asked)
+        });
+        let (epoch, mask, byte_buckets) = ledger.mask(open.entry);
+        if moved > open.paid {
+            // A debt: whoever comes next waits for it.
+            let _ = ledger.take(mask & byte_buckets, byte_buckets, moved - open.paid, 0, now);
+        } else if epoch == open.epoch {
+            ledger.refund_mask(mask, byte_buckets, open.paid - moved, 0);
+        }
+        self.count(ledger, open.entry, 0, moved);
+        open.ahead()
+    }
+
+    /// Whether all that could move has moved.
+    pub(crate) fn is_through(&self, direction: usize, counted: Counted) -> bool {
+        let open = &self.open[direction];
+        let value = if direction == IN {
+            counted.read
+        } else {
+            counted.written
+        };
+        value.saturating_sub(open.base) >= open.asked
+    }
+
+    /// What a descriptor of it is; `None` if that cannot be seen.
+    pub(crate) fn kind(&mut self, fd: u64) -> Option<Fd> {
+        let number = u32::try_from(fd & 0xffff_ffff).ok()?;
+        let mut name = [0; 12];
+        let name = decimal(number, &mut name);
+        if let Some(kind) = self.fds.as_ref().and_then(|fds| look(fds, name)) {
+            return Some(kind);
+        }
+        // Of the program before, or of another thread with this number.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder =
+            rustix::fs::open(format!("/proc/{}/fd", self.tid), flags, Mode::empty()).ok()?;
+        let found = look(&folder, name);
+        self.fds = Some(folder);
+        found
+    }
+
+    /// Descriptors of ours that are kept for it.
+    pub(crate) fn kept(&self) -> usize {
+        usize::from(self.io.is_some()) + usize::from(self.fds.is_some())
+    }
+}
+
+/// A number as a name in a folder of descriptors: with a zero at its end, so that it
+/// need not be copied.
+fn decimal(number: u32, name: &mut [u8; 12]) -> &std::ffi::CStr {
+    let mut at = name.len() - 1;
+    let mut rest = number;
+    loop {
+        at -= 1;
+        name[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    std::ffi::CStr::from_bytes_until_nul(&name[at..]).unwrap_or_default()
+}
+
+fn look(fds: &OwnedFd, name: &std::ffi::CStr) -> Option<Fd> {
+    let stat = rustix::fs::statat(fds, name, AtFlags::empty()).ok()?;
+    Some(kind_of(FileType::from_raw_mode(stat.st_mode)))
+}
+
+/// The kind of a file, as the table has it.
+pub(crate) fn kind_of(kind: FileType) -> Fd {
+    match kind {
+        FileType::RegularFile | FileType::BlockDevice => Fd::File,
+        FileType::Socket => Fd::Socket,
+        _ => Fd::Other,
+    }
+}
+
+/// The entry of a call on a kind of descriptor.
+pub(crate) fn entry_on(first: CallId, kind: Fd) -> CallId {
+    let by_kind = CALLS[usize::from(first)].fd != Fd::Any;
+    first
+        + match kind {
+            Fd::Socket if by_kind => 1,
+            Fd::Other if by_kind => 2,
+            _ => 0,
+        }
+}
+
+fn is_alive(pid: u32, tid: u32) -> bool {
+    // SAFETY: signal 0 does nothing.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
+    sent == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// The process of a thread.
+fn process_of(tid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Puts a process into the ledger's table.
+fn describe(ledger: &Ledger, pid: u32) {
+    use bonsai_ledger::sync::Ordering;
+    let known = ledger
+        .processes
+        .iter()
+        .any(|p| p.pid.load(Ordering::Relaxed) == pid);
+    if known {
+        return;
+    }
+    let Some(entry) = ledger.claim_process(pid, |other| !is_alive(other, other)) else {
+        return;
+    };
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut bytes = name
+        .into_iter()
+        .take_while(|byte| *byte != b'\n')
+        .chain(std::iter::repeat(0));
+    for word in &entry.program {
+        let mut eight = [0_u8; 8];
+        eight.fill_with(|| bytes.next().unwrap_or(0));
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+    entry.reason.store(0, Ordering::Relaxed);
+    entry
+        .coverage
+        .store(coverage::ATTACHED | coverage::PATCHED, Ordering::Release);
+}
+
+/// A descriptor of a thread, as one of ours; `None` if there is none, or it may not be had.
+pub(crate) fn descriptor(tid: u32, pid: u32, fd: u64) -> std::io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
+    /// Linux 6.9: of a thread, which may have descriptors of its own.
+    const PIDFD_THREAD: i32 = libc::O_EXCL;
+    let opened = |number: u32, flags: i32| {
+        // SAFETY: plain numbers.
+        let made = unsafe { libc::syscall(libc::SYS_pidfd_open, number, flags) };
+        match i32::try_from(made) {
+            // SAFETY: a new descriptor that nobody else has.
+            Ok(made @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    let of = opened(tid, PIDFD_THREAD).or_else(|_| opened(pid, 0))?;
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+    // SAFETY: plain numbers.
+    let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, of.as_raw_fd(), fd as u32, 0) };
+    match i32::try_from(got) {
+        // SAFETY: a new descriptor that nobody else has.
+        Ok(got @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(got) }),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,129 @@
+//! What the supervisor does by itself: lets calls go when they are due, has waits computed
+//! anew when limits change, and forgets who has ended.
+
+use std::cmp::Reverse;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use super::serve::{Enforcer, State, monotonic_ns};
+use super::threads::IN;
+
+/// Threads that have ended, and calls that nobody waits for any more, are looked for so
+/// often.
+const SWEEP: Duration = Duration::from_millis(250);
+
+impl Enforcer {
+    /// Lets calls go when they are due, and clears up.
+    pub(super) fn ring(&self) {
+        // SAFETY: concerns this thread only; sleeps end 50 us late otherwise.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let mut state = self.state();
+        while !self.has_ended() {
+            let now = monotonic_ns();
+            while let Some(Reverse((due, alarm, tid))) = state.alarms.peek().copied() {
+                if due > now {
+                    break;
+                }
+                state.alarms.pop();
+                let waits = state
+                    .threads
+                    .get(&tid)
+                    .and_then(|thread| thread.wait.as_ref());
+                if waits.is_some_and(|wait| wait.alarm == alarm) {
+                    self.look(&mut state, tid, now);
+                }
+            }
+            if u128::from(now.saturating_sub(state.swept)) >= SWEEP.as_nanos() {
+                self.sweep(&mut state, now);
+            }
+            let next = state.alarms.peek().map_or(u64::MAX, |Reverse(next)| next.0);
+            let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(SWEEP);
+            let waited = self.alarm.wait_timeout(state, pause);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Has every wait computed anew when limits change.
+    pub(super) fn watch_limits(&self) {
+        let word = &self.ledger.header.epoch.0;
+        let mut seen = self.ledger.epoch();
+        while !self.has_ended() {
+            let second = rustix::fs::Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            // Whatever ends it, we look.
+            let _ = rustix::thread::futex::wait(
+                word,
+                rustix::thread::futex::Flags::empty(),
+                seen,
+                Some(&second),
+            );
+            let epoch = self.ledger.epoch();
+            if epoch == seen {
+                continue;
+            }
+            seen = epoch;
+            let mut state = self.state();
+            let waiting = state
+                .threads
+                .iter()
+                .filter(|(_, thread)| thread.wait.is_some());
+            let waiting: Vec<u32> = waiting.map(|(tid, _)| *tid).collect();
+            let now = monotonic_ns();
+            state.alarms.clear();
+            for tid in waiting {
+                self.look(&mut state, tid, now);
+            }
+            self.alarm.notify_one();
+            drop(state);
+            self.performers.ring();
+        }
+    }
+
+    /// Forgets threads that have ended and calls that nobody waits for.
+    pub(super) fn sweep(&self, state: &mut State, now: u64) {
+        state.swept = now;
+        let State {
+            threads,
+            ahead,
+            kept,
+            alarms,
+            ..
+        } = state;
+        threads.retain(|_, thread| {
+            let gone = thread.is_gone();
+            if let Some(wait) = thread
+                .wait
+                .take_if(|wait| gone || !self.listener.is_valid(wait.asked.id))
+            {
+                self.ledger.refund(&wait.tickets, wait.paid, 1);
+                *ahead -= wait.credit;
+                thread.note_end(&self.ledger, wait.entry, now.saturating_sub(wait.since));
+            }
+            if let Some(wait) = &thread.wait {
+                // Notes that are not renewed are taken for stale.
+                let due = self.ledger.due_last(&wait.tickets, now);
+                thread.note(&self.ledger, wait.entry, wait.since, due, now);
+            }
+            let counted = if gone { None } else { thread.counted() };
+            // Of a dead thread nobody can say how much it was: all that was asked for.
+            let through =
+                |direction| gone || counted.is_some_and(|it| thread.is_through(direction, it));
+            if through(IN) {
+                *ahead -= thread.settle(&self.ledger, IN, counted, now);
+            }
+            if gone {
+                *kept -= thread.kept();
+            }
+            !gone
+        });
+        // Alarms of calls that are gone, which might be due in a year.
+        if alarms.len() > 2 * threads.len() + 1024 {
+            alarms.retain(|Reverse((_, alarm, tid))| {
+                let wait = threads.get(tid).and_then(|thread| thread.wait.as_ref());
+                wait.is_some_and(|wait| wait.alarm == *alarm)
+            });
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! Hostile programs under `bonsai run --enforce`. What they move is counted here, at the
+//! other end, by this clock.
+
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use conformance::{Bonsai, for_each, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::fixture::{bonsai, compiler};
+
+const RATE: u64 = 400_000;
+const BURST: u64 = 4_000;
+const WRITE: &str = "write=400kB/s:burst=4kB";
+
+/// What may come in before it is paid for, and what a pipe holds beside it.
+const AHEAD: u64 = 256 * 1024;
+const PIPE: u64 = 64 * 1024;
+
+/// Longer than any trick takes: a second each, and two where it has to wait.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Tools {
+    // Where everybody may look.
+    _folder: tempfile::TempDir,
+    attacker: PathBuf,
+    fixed: Option<PathBuf>,
+    set_user: PathBuf,
+    without: PathBuf,
+}
+
+fn tools(test: &str) -> Option<&'static Tools> {
+    static TOOLS: OnceLock<Tools> = OnceLock::new();
+    let compiler = compiler(test)?;
+    Some(TOOLS.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
+        };
+        mode(folder.path(), 0o755);
+        let source = [Path::new("enforced/attacker.c")];
+        let made = |name: &str, from: &Path, bits| {
+            let to = folder.path().join(name);
+            std::fs::copy(from, &to).expect("copied");
+            mode(&to, bits);
+            to
+        };
+        let attacker = compiler.make("attacker", &source, &[]).expect("compiled");
+        let fixed = compiler.make("attacker-static", &source, &["-static"]).ok();
+        let without = [Path::new("enforced/without.c")];
+        let without = compiler.make("without", &without, &[]).expect("compiled");
+        Tools {
+            attacker: made("attacker", &attacker, 0o755),
+            fixed: fixed.map(|path| made("attacker-static", &path, 0o755)),
+            set_user: made("attacker-set-user", &attacker, 0o4755),
+            without: made("without", &without, 0o755),
+            _folder: folder,
+        }
+    }))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether limits can be enforced here; otherwise a skip.
+fn can_enforce(test: &str) -> bool {
+    let bonsai = bonsai();
+    let mut command = bonsai.command(&["run", "--enforce", "-l", WRITE, "--", "/bin/true"]);
+    let output = command.output().expect("bonsai");
+    if output.status.code() == Some(2) {
+        skip(test, String::from_utf8_lossy(&output.stderr).trim());
+        return false;
+    }
+    assert!(output.status.success(), "{output:?}");
+    true
+}
+
+/// A program as an enforced service; as somebody else, if we are root.
+fn enforced(bonsai: &Bonsai, limits: &[&str], program: &Path, args: &[&str]) -> Command {
+    let mut options = vec!["--enforce"];
+    if is_root() {
+        options.extend(["--user", "nobody"]);
+    }
+    for limit in limits {
+        options.extend(["--limit", limit]);
+    }
+    let (_, mut command) = bonsai.run(&options, program, args);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What came through, and what it said.
+struct Seen {
+    moved: u64,
+    elapsed: Duration,
+    said: String,
+}
+
+/// Receives until the end, and complains about the first byte that came too early.
+fn receive(mut from: impl Read, start: Instant, (rate, burst): (u64, u64)) -> Result<u64, String> {
+    let (mut moved, mut bytes) = (0, vec![0; 1 << 20]);
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(moved),
+            Ok(got) => moved += got as u64,
+            Err(error) => return Err(error.to_string()),
+        }
+        let elapsed = start.elapsed();
+        if moved > allowed(elapsed, rate) + burst {
+            return Err(format!("{moved} bytes after {elapsed:?}"));
+        }
+    }
+}
+
+fn allowed(elapsed: Duration, rate: u64) -> u64 {
+    u64::try_from(elapsed.as_nanos() * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// Waits for a command; its complaints without the remark about root.
+fn ended(mut child: Child) -> Result<String, String> {
+    let start = Instant::now();
+    let mut stderr = child.stderr.take().expect("piped");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = stderr.read_to_string(&mut text);
+        text
+    });
+    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
+        if start.elapsed() > PATIENCE {
+            child_of(child.id()).into_iter().for_each(kill);
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err("it hangs".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let text = reader.join().unwrap_or_default();
+    let remark = |line: &&str| {
+        line.contains("runs as root") || line.contains("processes that it started go on")
+    };
+    let lines = text.lines().filter(|line| !remark(line));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Runs a command that moves bytes out through its standard output.
+fn outward(command: &mut Command, by_socket: bool, limit: (u64, u64)) -> Result<Seen, String> {
+    let (ours, theirs): (Box<dyn Read + Send>, OwnedFd) = if by_socket {
+        let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
+        (Box::new(ours), theirs.into())
+    } else {
+        let (ours, theirs): (PipeReader, PipeWriter) = pipe().map_err(|e| e.to_string())?;
+        (Box::new(ours), theirs.into())
+    };
+    let start = Instant::now();
+    command.stdout(theirs).stderr(Stdio::piped());
+    let child = command.spawn().map_err(|e| e.to_string())?;
+    // The parent's copy of the other end.
+    command.stdout(Stdio::null());
+    let moved = std::thread::scope(|scope| {
+        let receiver = scope.spawn(move || receive(ours, start, limit));
+        let said = ended(child);
+        let moved = receiver.join().map_err(|_| "no receiver".to_owned())??;
+        Ok::<_, String>((moved, said?))
+    });
+    let (moved, said) = moved?;
+    Ok(Seen {
+        moved,
+        elapsed: start.elapsed(),
+        said,
+    })
+}
+
+/// What moves bytes to standard output, and whether that is a socket.
+const OUTWARD: [(&str, bool); 23] = [
+    ("plain", false),
+    ("raw", false),
+    ("no-environment", false),
+    ("scribble", false),
+    ("child", false),
+    ("threads", false),
+    ("attack-others", false),
+    ("close-all", false),
+    ("splice", false),
+    ("sendfile", false),
+    ("vmsplice", false),
+    ("tee", false),
+    ("vector-race", false),
+    ("message-race", true),
+    ("descriptor-race", true),
+    ("interruptions", false),
+    ("interrupted-vectors", false),
+    ("daemon", false),
+    ("filters", false),
+    ("name-spaces", false),
+    ("priorities", false),
+    ("closed-memory", false),
+    ("traced", false),
+];
+
+fn attack(tools: &Tools, trick: &str, by_socket: bool) -> Result<Seen, String> {
+    let bonsai = bonsai();
+    let limit = if by_socket {
+        "send=400kB/s:burst=4kB"
+    } else {
+        WRITE
+    };
+    let mut command = enforced(&bonsai, &[limit], &tools.attacker, &[trick]);
+    outward(&mut command, by_socket, (RATE, BURST))
+}
+
+#[test]
+fn a_hostile_program_moves_no_more_than_its_limit() {
+    let test = "a_hostile_program_moves_no_more_than_its_limit";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let complaints = for_each(&OUTWARD, 4, |(trick, by_socket)| {
+        let seen = attack(tools, trick, *by_socket).map_err(|error| format!("{trick}: {error}"))?;
+        if !seen.said.is_empty() {
+            return Err(format!("{trick}: {}", seen.said));
+        }
+        // That it got anything through says that the trick was tried at all.
+        if seen.moved == 0 {
+            return Err(format!(
+                "{trick}: nothing came through in {:?}",
+                seen.elapsed
+            ));
+        }
+        Ok(())
+    });
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// Each trick works where nobody enforces anything: otherwise the test above shows nothing.
+#[test]
+fn the_tricks_work_where_nothing_is_enforced() {
+    let test = "the_tricks_work_where_nothing_is_enforced";
+    let Some(tools) = tools(test) else {
+        return;
+    };
+    let tried = [
+        ("plain", false),
+        ("threads", false),
+        ("splice", false),
+        ("vmsplice", false),
+        ("vector-race", false),
+        ("message-race", true),
+        ("descriptor-race", true),
+        ("traced", false),
+    ];
+    let complaints = for_each(&tried, 2, |(trick, by_socket)| {
+        let mut command = Command::new(&tools.attacker);
+        command.arg(trick);
+        match outward(&mut command, *by_socket, (RATE, BURST)) {
+            Err(_) => Ok(()),
+            Ok(seen) => Err(format!("{trick} moved {} bytes only", seen.moved)),
+        }
+    });
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn a_static_program_is_no_way_out() {
+    let test = "a_static_program_is_no_way_out";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let Some(program) = &tools.fixed else {
+        return skip(test, "no static C library to link with (libc.a)");
+    };
+    let bonsai = bonsai();
+    for trick in ["raw", "vector-race"] {
+        let mut command = enforced(&bonsai, &[WRITE], program, &[trick]);
+        let seen = outward(&mut command, false, (RATE, BURST)).expect(trick);
+        assert!(seen.moved > 0, "{trick}");
+    }
+}
+
+#[test]
+fn what_cannot_be_charged_is_denied() {
+    let test = "what_cannot_be_charged_is_denied";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    for trick in ["int80", "x32", "io_uring", "aio"] {
+        let seen = attack(tools, trick, false).expect(trick);
+        assert_eq!((seen.moved, &*seen.said), (0, "denied 38"), "{trick}");
+    }
+}
+
+#[test]
+fn a_call_of_any_size_waits_for_all_of_it() {
+    let test = "a_call_of_any_size_waits_for_all_of_it";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    // 256 MB at 400 kB/s; an alarm ends it.
+    let seen = attack(tools, "large", false).expect("an end");
+    assert_eq!(seen.moved, 0);
+}
+
+#[test]
+fn a_set_user_id_program_gains_nothing() {
+    let test = "a_set_user_id_program_gains_nothing";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    if !is_root() {
+        return skip(
+            test,
+            "only root can make a set-user-ID program of another user",
+        );
+    }
+    let bonsai = bonsai();
+    let mut command = enforced(&bonsai, &[WRITE], &tools.set_user, &["set-user"]);
+    let seen = outward(&mut command, false, (RATE, BURST)).expect("limited");
+    assert_eq!(seen.said, "");
+    assert!(seen.moved > 0);
+}
+
+#[test]
+fn bombs_of_processes_and_threads_are_as_many_as_may_be() {
+    let test = "bombs_of_processes_and_threads_are_as_many_as_may_be";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let bonsai = bonsai();
+    for trick in ["forks", "thread-bomb"] {
+        // Each of them writes one byte.
+        let mut command = enforced(
+            &bonsai,
+            &["fork=50/s:burst=1calls"],
+            &tools.attacker,
+            &[trick],
+        );
+        let seen = outward(&mut command, false, (50, 1)).expect(trick);
+        assert!(
+            seen.moved > 10,
+            "{trick}: {} in {:?}",
+            seen.moved,
+            seen.elapsed
+        );
+    }
+}
+
+/// Runs a trick that takes bytes in, and counts what it took.
+fn inward(command: &mut Command, limit: (u64, u64)) -> Result<u64, String> {
+    let (theirs, mut ours) = pipe().map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    command
+        .stdin(theirs)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn().map_err(|e| e.to_string())?;
+    command.stdin(Stdio::null());
+    let taken = Arc::new(Mutex::new(Ok(0)));
+    let writer = std::thread::spawn({
+        let taken = Arc::clone(&taken);
+        move || {
+            let piece = [0; 4096];
+            while ours.write_all(&piece).is_ok() {
+                let Ok(mut taken) = taken.lock() else { return };
+                if let Ok(bytes) = &mut *taken {
+                    *bytes += piece.len() as u64;
+                    let elapsed = start.elapsed();
+                    if *bytes > allowed(elapsed, limit.0) + limit.1 {
+                        *taken = Err(format!("{bytes} bytes after {elapsed:?}"));
+                    }
+                }
+            }
+        }
+    });
+    let said = ended(child)?;
+    writer.join().map_err(|_| "no writer".to_owned())?;
+    if !said.is_empty() {
+        return Err(said);
+    }
+    let taken = taken.lock().map_err(|e| e.to_string())?;
+    taken.clone()
+}
+
+#[test]
+fn a_hostile_reader_gets_no_more_than_its_limit() {
+    let test = "a_hostile_reader_gets_no_more_than_its_limit";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let bonsai = bonsai();
+    let tricks = ["read", "read-threads", "read-children", "read-race"];
+    let complaints = for_each(&tricks, 2, |trick| {
+        let limit = ["read=400kB/s:burst=4kB"];
+        let mut command = enforced(&bonsai, &limit, &tools.attacker, &[trick]);
+        let taken = inward(&mut command, (RATE, BURST + AHEAD + PIPE));
+        match taken.map_err(|error| format!("{trick}: {error}"))? {
+            ..=PIPE => Err(format!("{trick}: nothing was read")),
+            _ => Ok(()),
+        }
+    });
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// The process below another: of the guard its supervisor.
+fn child_of(pid: u32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+    kill_process(pid, Signal::KILL).expect("ours");
+}
+
+/// Runs the attacker and kills whom `whom` chooses after a while; what came through by
+/// the end of the service.
+fn killed(tools: &Tools, after: Duration, whom: fn(u32) -> Vec<u32>) -> Result<(u64, i32), String> {
+    let bonsai = bonsai();
+    let (ours, theirs) = pipe().map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    let mut command = enforced(&bonsai, &[WRITE], &tools.attacker, &["threads"]);
+    command.stdout(theirs).stderr(Stdio::null());
+    let mut guard = command.spawn().map_err(|e| e.to_string())?;
+    drop(command);
+    let receiver = std::thread::spawn(move || receive(ours, start, (RATE, BURST)));
+    std::thread::sleep(after);
+    for pid in whom(guard.id()) {
+        kill(pid);
+    }
+    let status = guard.wait().map_err(|e| e.to_string())?;
+    while !receiver.is_finished() {
+        if start.elapsed() > PATIENCE {
+            return Err("it hangs".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let moved = receiver.join().map_err(|_| "no receiver".to_owned())??;
+    Ok((moved, status.code().unwrap_or(-1)))
+}
+
+#[test]
+fn without_its_supervisor_a_service_ends_and_nothing_hangs() {
+    let test = "without_its_supervisor_a_service_ends_and_nothing_hangs";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let supervisor = |guard| child_of(guard).into_iter().collect();
+    let guard = |guard| vec![guard];
+    let both = |guard| child_of(guard).into_iter().chain([guard]).collect();
+    type Whom = fn(u32) -> Vec<u32>;
+    let whom: [(&str, Whom); 3] = [("supervisor", supervisor), ("guard", guard), ("both", both)];
+    let mut cases = Vec::new();
+    for (name, whom) in whom {
+        // At every step from its start on.
+        for ms in [5, 15, 25, 40, 70, 110, 300, 500] {
+            cases.push((name, whom, Duration::from_millis(ms)));
+        }
+    }
+    let complaints = for_each(&cases, 3, |(name, whom, after)| {
+        let (moved, code) = killed(tools, *after, *whom)
+            .map_err(|error| format!("{name} after {after:?}: {error}"))?;
+        // Before there was a supervisor, there was none to be killed.
+        let expected: &[i32] = match *name {
+            "supervisor" if after.as_millis() < 100 => &[137, 0, 142],
+            "supervisor" => &[137],
+            _ => &[-1],
+        };
+        if expected.contains(&code) {
+            return Ok(());
+        }
+        Err(format!(
+            "{name} after {after:?}: code {code}, {moved} bytes"
+        ))
+    });
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn without_the_means_it_is_refused_in_one_sentence() {
+    let test = "without_the_means_it_is_refused_in_one_sentence";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let bonsai = bonsai();
+    let refused = |number: &str, errno: &str, sentence: &str| {
+        let (_, bare) = bonsai.run(
+            &["--enforce", "-l", WRITE],
+            Path::new("/bin/true"),
+            &[] as &[&str],
+        );
+        let mut command = Command::new(&tools.without);
+        command
+            .args([number, errno])
+            .arg(bare.get_program())
+            .args(bare.get_args());
+        for (name, value) in bare.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        let output = command.output().expect("bonsai");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines = said.lines().filter(|line| !line.contains("runs as root"));
+        let said: Vec<&str> = lines.collect();
+        assert_eq!(output.status.code(), Some(2), "{number}: {said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains(sentence),
+            "{number}: {said:?}"
+        );
+    };
+    // seccomp(2): not there, and forbidden.
+    refused("317", "38", "no seccomp listener");
+    refused("317", "1", "no seccomp listener");
+    // landlock_create_ruleset(2).
+    refused("444", "38", "no Landlock");
+    // prctl(2), by which new privileges are given up: refused by the container.
+    refused("446", "1", "Landlock");
+    // Within another, there is a listener already.
+    let binary = bonsai.command::<&str>(&[]).get_program().to_owned();
+    let mut inner = bonsai.command(&["run", "--enforce", "-l", WRITE, "--"]);
+    inner
+        .arg(binary)
+        .args(["run", "--enforce", "-l", WRITE, "--", "/bin/true"]);
+    let output = inner.output().expect("bonsai");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("a seccomp listener already"), "{said}");
+}
+
+#[test]
+fn few_descriptors_make_it_slower_and_not_looser() {
+    let test = "few_descriptors_make_it_slower_and_not_looser";
+    let Some(tools) = tools(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let bonsai = bonsai();
+    for (trick, limit) in [
+        ("read-threads", "read=400kB/s:burst=4kB"),
+        ("threads", WRITE),
+    ] {
+        let bare = enforced(&bonsai, &[limit], &tools.attacker, &[trick]);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "ulimit -n 24; exec \"$0\" \"$@\""]);
+        command
+            .arg(bare.get_program())
+            .args(bare.get_args())
+            .stdin(Stdio::null());
+        for (name, value) in bare.get_envs() {
+            if let Some(value) = value {
+                command.env(name, value);
+            }
+        }
+        if trick == "threads" {
+            outward(&mut command, false, (RATE, BURST)).expect(trick);
+        } else {
+            inward(&mut command, (RATE, BURST + AHEAD + PIPE)).expect(trick);
+        }
+    }
+}
+
+#[test]
+fn limits_named_at_the_start_change_live() {
+    let test = "limits_named_at_the_start_change_live";
+    if !can_enforce(test) {
+        return;
+    }
+    let bonsai = bonsai();
+    let options = ["--enforce", "-l", "write=1kB/s", "-l", "open=unlimited"];
+    let args = ["if=/dev/zero", "of=/dev/null", "bs=100k", "count=1"];
+    let (name, mut command) = bonsai.run(&options, Path::new("/bin/dd"), &args);
+    let mut child = command.stderr(Stdio::null()).spawn().expect("bonsai");
+    std::thread::sleep(Duration::from_millis(500));
+    let set = |limit: &str| {
+        bonsai
+            .command(&["set", &name, limit])
+            .output()
+            .expect("bonsai")
+    };
+    let refused = set("read=1MB/s");
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(set("open=100/s").status.success());
+    assert_eq!(child.try_wait().expect("ours"), None, "100 seconds to wait");
+    assert!(set("write=100MB/s").status.success());
+    let start = Instant::now();
+    while child.try_wait().expect("ours").is_none() {
+        assert!(start.elapsed() < PATIENCE, "the change woke nobody");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
