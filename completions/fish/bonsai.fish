@@ -42,6 +42,8 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A l
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l enforce -d 'Enforce the limits from outside of the program, which may be hostile'
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l guarded -d 'The supervisor below its guard'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse programs that cannot be shaped, instead of warning'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'Say at the end what was covered, also when everything was'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l json -d 'At the end, write the counters of the service as JSON to standard error'
