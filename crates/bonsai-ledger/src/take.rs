@@ -186,6 +186,7 @@ const fn pack(epoch: u32, out: u64) -> u64 {
 }
 
 /// Takes `units` on a counter if they may go at `now`, and nothing otherwise.
+#[inline]
 pub(crate) fn advance_due(counter: &AtomicU64, curve: &Curve, units: u64, now: u64) -> bool {
     let floor = curve.floor(now);
     let end = floor.wrapping_add(curve.burst);
@@ -274,7 +275,9 @@ impl Segment {
             return false;
         };
         let generation = line.generation();
-        let (curve, _) = self.curve(bucket);
+        let (_, (curve, _)) = consistent(&self.header.epoch.0, &self.configs, |c| {
+            c.curves[bucket].load()
+        });
         advance_due(line.issued(generation), &curve, units, now)
     }
 

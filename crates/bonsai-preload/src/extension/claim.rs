@@ -31,8 +31,9 @@ pub(crate) struct Claim {
     pub(crate) byte_buckets: u64,
     /// Limits per stream that it is under, by their buckets.
     pub(crate) per_stream: u64,
-    /// The lines of its stream under those: index and bucket.
-    pub(crate) streams: [(u16, u8); STREAMS],
+    /// The lines of its stream under those: index | bucket << 16. One word each, which are
+    /// cleared together.
+    streams: [u32; STREAMS],
     /// How many there are.
     pub(crate) len: usize,
     /// The call as it came.
@@ -48,7 +49,7 @@ impl Claim {
             scoped: 0,
             byte_buckets: 0,
             per_stream: 0,
-            streams: [(0, 0); STREAMS],
+            streams: [0; STREAMS],
             len: 0,
             args,
         }
@@ -135,7 +136,7 @@ impl Claim {
             left &= left - 1;
             match descriptors::line(segment, fd, known.identity, bucket) {
                 Some(index) if self.len < STREAMS => {
-                    self.streams[self.len % STREAMS] = (index, bucket);
+                    self.streams[self.len % STREAMS] = u32::from(index) | u32::from(bucket) << 16;
                     self.len += 1;
                     self.per_stream |= 1 << bucket;
                 }
@@ -173,8 +174,13 @@ impl Claim {
         (all & self.byte_buckets != 0, all & !self.byte_buckets != 0)
     }
 
-    fn lines(&self) -> &[(u16, u8)] {
-        self.streams.get(..self.len).unwrap_or_default()
+    /// The lines of its stream: index and bucket.
+    fn lines(&self) -> impl Iterator<Item = (usize, u8)> {
+        let words = self.streams.get(..self.len).unwrap_or_default();
+        words.iter().map(|word| {
+            let [low, high, bucket, _] = word.to_le_bytes();
+            (usize::from(u16::from_le_bytes([low, high])), bucket)
+        })
     }
 
     const fn units(&self, bucket: u8, bytes: u64, calls: u64) -> u64 {
@@ -200,13 +206,11 @@ impl Claim {
             }
             taken |= 1 << bucket;
         }
-        for (i, (index, bucket)) in self.lines().iter().enumerate() {
-            let line = (usize::from(*index), *bucket);
-            if !segment.take_stream_due(line, self.units(*bucket, bytes, calls), now) {
+        for (i, line) in self.lines().enumerate() {
+            if !segment.take_stream_due(line, self.units(line.1, bytes, calls), now) {
                 segment.refund_mask(taken, self.byte_buckets, bytes, calls);
-                for (index, bucket) in self.lines().iter().take(i) {
-                    let units = self.units(*bucket, bytes, calls);
-                    segment.refund_stream(usize::from(*index), units);
+                for (index, bucket) in self.lines().take(i) {
+                    segment.refund_stream(index, self.units(bucket, bytes, calls));
                 }
                 return false;
             }
@@ -225,9 +229,8 @@ impl Claim {
         let mut tickets = segment.take(self.mask, self.byte_buckets, bytes, calls, now)?;
         for (index, bucket) in self.lines() {
             let is_bytes = self.byte_buckets & 1 << bucket != 0;
-            let units = self.units(*bucket, bytes, calls);
-            let line = (usize::from(*index), *bucket);
-            if !segment.take_stream(&mut tickets, line, is_bytes, units, now) {
+            let units = self.units(bucket, bytes, calls);
+            if !segment.take_stream(&mut tickets, (index, bucket), is_bytes, units, now) {
                 segment.refund(&tickets, bytes, calls);
                 return None;
             }
@@ -239,7 +242,7 @@ impl Claim {
     pub(crate) fn refund(&self, segment: &Segment, bytes: u64, calls: u64) {
         segment.refund_mask(self.mask, self.byte_buckets, bytes, calls);
         for (index, bucket) in self.lines() {
-            segment.refund_stream(usize::from(*index), self.units(*bucket, bytes, calls));
+            segment.refund_stream(index, self.units(bucket, bytes, calls));
         }
         self.note(segment, (bytes.wrapping_neg(), calls.wrapping_neg()), 0);
     }
@@ -248,8 +251,8 @@ impl Claim {
     /// long that waited.
     pub(crate) fn note(&self, segment: &Segment, (bytes, calls): (u64, u64), waited_ns: u64) {
         for (index, bucket) in self.lines() {
-            let units = self.units(*bucket, bytes, calls);
-            if let Some(line) = segment.streams.get(usize::from(*index)) {
+            let units = self.units(bucket, bytes, calls);
+            if let Some(line) = segment.streams.get(index) {
                 line.note(units, waited_ns);
             }
         }

@@ -92,7 +92,7 @@ pub(crate) fn forget(first: usize, last: usize) {
 #[inline]
 pub(crate) fn known(segment: &Segment, fd: usize, epoch: u32) -> Known {
     let Some(note) = note(fd) else {
-        return look::at(segment, fd, None);
+        return look::at(segment, fd, None, false);
     };
     match note.read(epoch) {
         Some(known) => known,
@@ -104,10 +104,12 @@ pub(crate) fn known(segment: &Segment, fd: usize, epoch: u32) -> Known {
 #[inline(never)]
 fn found_out(segment: &Segment, fd: usize, note: &Note, epoch: u32) -> Known {
     let seen = note.state.load(Ordering::Acquire);
-    let before = note.stream();
-    let known = look::at(segment, fd, before);
+    // A child forked in the middle of its parent's writing never sees the end of that.
+    let lasts = seen & 0xffff_ffff != WRITING;
+    let known = look::at(segment, fd, note.stream(), lasts);
     note.write(seen, &known, epoch);
-    known
+    // Another thread may have been faster: then its stream is the one.
+    note.read(epoch).unwrap_or(known)
 }
 
 /// A number is another one of a descriptor that has a number already: the same stream.

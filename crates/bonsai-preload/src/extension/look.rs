@@ -28,8 +28,14 @@ fn stat(fd: usize) -> [u64; 3] {
 }
 
 /// What a descriptor is, and which limits it is under; `before` is its file and stream
-/// if they were known under earlier limits.
-pub(crate) fn at(segment: &Segment, fd: usize, before: Option<([u64; 2], u64)>) -> Known {
+/// if they were known under earlier limits, and `lasts` says whether what is found can be
+/// written down.
+pub(crate) fn at(
+    segment: &Segment,
+    fd: usize,
+    before: Option<([u64; 2], u64)>,
+    lasts: bool,
+) -> Known {
     let looked = kind::look(fd);
     let kind = looked.kind;
     let [device, number, names] = stat(fd);
@@ -39,7 +45,9 @@ pub(crate) fn at(segment: &Segment, fd: usize, before: Option<([u64; 2], u64)>) 
         _ if kind == Fd::Socket => number,
         _ if looked.pipe => 1 << 55 | mixed(number ^ device.rotate_left(32)) >> 9,
         Some((known, identity)) if known == file => identity,
-        _ => new_stream(fd),
+        _ if lasts => new_stream(fd),
+        // Looked up at each call: then it has to be the same each time.
+        _ => 1 << 56 | mixed(seed(fd) ^ mixed(number ^ device.rotate_left(32))) >> 8,
     };
     let mut known = Known {
         file,
@@ -158,8 +166,12 @@ pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 fn new_stream(fd: usize) -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let seed = u64::from(sys::getpid()) << 32 | (fd as u64 & 0xffff_ffff);
-    1 << 56 | mixed((seed ^ sys::now().rotate_left(32)).wrapping_add(count)) >> 8
+    1 << 56 | mixed((seed(fd) ^ sys::now().rotate_left(32)).wrapping_add(count)) >> 8
+}
+
+/// A descriptor of this process.
+fn seed(fd: usize) -> u64 {
+    u64::from(sys::getpid()) << 32 | (fd as u64 & 0xffff_ffff)
 }
 
 /// A number of which every bit depends on every bit of another one (the end of
