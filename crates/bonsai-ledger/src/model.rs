@@ -103,10 +103,11 @@ mod made {
     zero! {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
-            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension
+            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension group
         }
         Enter { pid state helper _pad }
-        Config { masks byte_buckets _pad curves narrowed special per_stream groups }
+        Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
+            group_bytes }
         BucketLine { issued leased generation _pad }
         Label { name scope }
         StreamLine { key issued generation fd pid _pad used waited_ns _pad2 }

@@ -101,6 +101,7 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod group;
     pub(crate) mod pay;
     pub(crate) mod slots;
     pub(crate) mod slow;

@@ -2,6 +2,7 @@
 
 use crate::amount::Args;
 use crate::descriptors;
+use crate::group::{self, Shares};
 use crate::own::Own;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::CallId;
@@ -31,21 +32,25 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
     /// The descriptor that it is about.
     pub(crate) fd: usize,
+    /// What it draws on of the service's group.
+    pub(crate) shares: Shares,
 }
 
 impl Claim {
     /// Of a call as it stands in the registers.
     pub(crate) fn of(segment: &Segment, call: CallId, args: &Args) -> Self {
         let index = usize::from(call);
-        let (epoch, (mask, narrowed, byte_buckets, per_stream)) = segment.with_config(|config| {
+        let (epoch, words) = segment.with_config(|config| {
             let load = |word: &bonsai_ledger::sync::AtomicU64| word.load(Ordering::Relaxed);
             (
                 config.masks.get(index).map_or(0, load),
                 config.narrowed.get(index).map_or(0, load),
                 load(&config.byte_buckets),
                 load(&config.per_stream),
+                Shares::of(config, call),
             )
         });
+        let (mask, narrowed, byte_buckets, per_stream, shares) = words;
         let mut claim = Self {
             epoch,
             mask,
@@ -54,6 +59,7 @@ impl Claim {
             streams: [(0, 0); STREAMS],
             len: 0,
             fd: args.a[0],
+            shares,
         };
         if narrowed != 0 {
             descriptors::narrow(segment, call, args, narrowed, per_stream, &mut claim);
@@ -82,7 +88,11 @@ impl Claim {
     /// Whether one of them counts bytes, and whether one counts calls.
     pub(crate) const fn counts(&self) -> (bool, bool) {
         let all = self.all();
-        (all & self.byte_buckets != 0, all & !self.byte_buckets != 0)
+        let (bytes, calls) = self.shares.counts();
+        (
+            all & self.byte_buckets != 0 || bytes,
+            all & !self.byte_buckets != 0 || calls,
+        )
     }
 
     fn lines(&self) -> &[(u16, u8)] {
@@ -120,6 +130,12 @@ impl Claim {
 
     /// Gives units back that were taken and not used.
     pub(crate) fn refund(&self, segment: &Segment, bytes: u64, calls: u64) {
+        self.refund_own(segment, bytes, calls);
+        group::give_back(segment, self.shares, bytes, calls);
+    }
+
+    /// The same for the service's own limits, and not for its group.
+    pub(crate) fn refund_own(&self, segment: &Segment, bytes: u64, calls: u64) {
         segment.refund_mask(self.mask, self.byte_buckets, bytes, calls);
         for (index, bucket) in self.lines() {
             segment.refund_stream(usize::from(*index), self.units(*bucket, bytes, calls));
@@ -139,6 +155,7 @@ impl Claim {
     /// whole pages.
     pub(crate) fn piece(&self, segment: &Segment) -> u32 {
         let most = segment.bytes_in(self.all(), self.byte_buckets, QUANTUM_NS);
+        let most = most.min(group::quantum(segment, self.shares));
         u32::try_from((most / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
     }
 }

@@ -22,7 +22,7 @@ static DECIDE: AtomicUsize = AtomicUsize::new(NONE);
 /// The extension, mapped if need be.
 #[cold]
 #[inline(never)]
-pub(crate) fn get(segment: &Segment) -> Option<Decide> {
+pub(crate) fn get(segment: &'static Segment) -> Option<Decide> {
     let first = DECIDE.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
     let at = match first {
         Ok(_) => {
@@ -43,7 +43,7 @@ extern "C" fn make(args: &Args, site: &Site) -> isize {
     crate::slow::make(args, site)
 }
 
-fn map(segment: &Segment) -> usize {
+fn map(segment: &'static Segment) -> usize {
     let kinds = place!("BONSAI_KINDS") as *const _;
     // SAFETY: a C string; a mapping of our own. Whoever has made the ledger has looked
     // into the file.
@@ -64,6 +64,7 @@ fn map(segment: &Segment) -> usize {
             &raw const GUARDED,
             make,
             sys::now,
+            segment,
         );
         call!(nr::CLOSE, fd);
         decide as usize

@@ -5,6 +5,7 @@ pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
+use crate::group;
 use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
@@ -79,6 +80,17 @@ pub(crate) fn acquire(
                 break end;
             }
         }
+    };
+    let end = if end == Wait::Due && short_bytes + short_calls != 0 {
+        let waiter = Waiter { note, tid, call };
+        let want = (short_bytes, short_calls);
+        let end = group::acquire(segment, claim.shares, want, owed, patience, waiter);
+        if end != Wait::Due && !owed {
+            claim.refund_own(segment, short_bytes, short_calls);
+        }
+        end
+    } else {
+        end
     };
     if let Some(note) = note {
         note.end();
