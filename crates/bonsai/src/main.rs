@@ -6,7 +6,7 @@
 //!   services live, and which of them do;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all
 //!   views draw;
-//! - one module per subcommand: [`run`], [`status`], [`top`], [`set`], [`stats`],
+//! - one module per subcommand: [`run`], [`status`], [`top`], [`set`], [`group`], [`stats`],
 //!   [`audit`], [`doctor`], [`generate`]; and [`enter`], which `run` starts for
 //!   programs without a loader.
 //!
@@ -21,6 +21,7 @@ mod cli;
 mod doctor;
 mod enter;
 mod generate;
+mod group;
 mod library;
 mod limits;
 mod observe;
@@ -63,6 +64,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Top(args) => top::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Set(args) => set::run(&args),
+        Command::Group(command) => group::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

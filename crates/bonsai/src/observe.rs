@@ -25,6 +25,8 @@ use bonsai_calls::Fd;
 use bonsai_stats::{LogHistogram, bucket_bounds};
 use serde::Serialize;
 
+use crate::group::GroupView;
+
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
 pub(crate) use sampler::{Sampler, applies, monotonic_ns};
@@ -84,6 +86,8 @@ pub(crate) struct ServiceView {
     pub(crate) interval_ms: u64,
     /// Its limits.
     pub(crate) limits: Vec<LimitView>,
+    /// The group that it is in. What it draws on there is among `limits`, too.
+    pub(crate) group: Option<GroupView>,
     /// All waits imposed since it was made.
     pub(crate) waits: Waits,
     /// The longest single wait, ns.

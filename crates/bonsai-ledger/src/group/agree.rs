@@ -291,6 +291,16 @@ impl GroupEditor<'_> {
         *parts.get(thing)?
     }
 
+    /// What is guaranteed of a thing to all members but one, thousandths of a unit per
+    /// second.
+    #[must_use]
+    pub fn promised(&self, thing: usize, but: Membership) -> u64 {
+        let others = self.members.iter().enumerate();
+        let others = others.filter(|(i, _)| *i != but.member);
+        let parts = others.filter_map(|(_, m)| m.as_ref()?.1.get(thing).copied()?);
+        parts.fold(0, |all, part| all.saturating_add(part.guarantee_milli))
+    }
+
     /// Sets what a member has of a thing.
     pub fn agree(&mut self, membership: Membership, thing: usize, part: Part) {
         let member = self.members.get_mut(membership.member);

@@ -13,6 +13,7 @@ use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
+use crate::group;
 use crate::limits::{for_people, rate_of, unit_of, written};
 use crate::service::{Service, Services, members};
 
@@ -39,6 +40,7 @@ struct Seen {
     created_ns: u64,
     at: Instant,
     totals: Vec<CallTotals>,
+    group: group::Seen,
 }
 
 impl Sampler {
@@ -112,6 +114,7 @@ fn seen_now(ledger: &Ledger) -> Seen {
         // A pause in between is as likely before as after any of the counters.
         at: start + start.elapsed() / 2,
         totals,
+        group: group::drawn(ledger),
     }
 }
 
@@ -135,6 +138,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         created_unix_ms: 0,
         interval_ms: 0,
         limits: Vec::new(),
+        group: None,
         waits: Waits::default(),
         longest_wait_ns: 0,
         waiting: Vec::new(),
@@ -160,7 +164,12 @@ fn view(
     let members = members::all(service, ledger, keeper)?;
     let moment = monotonic_ns();
     let limits = ledger.limits(moment);
-    let waiting = waiting::of(ledger, &limits, &members, moment);
+    let waiting = waiting::of(ledger, &limits, &now.group, &members, moment);
+    let group = now.group.as_ref().map(|drawn| {
+        let view = drawn.view(&before.and_then(|before| before.group.clone()), interval);
+        (group::limit_views(drawn, &view), view)
+    });
+    let (shares, group) = group.map_or_else(Default::default, |(l, view)| (l, Some(view)));
     let Coverage {
         processes,
         uncovered,
@@ -187,7 +196,9 @@ fn view(
                     interval,
                 )
             })
+            .chain(shares)
             .collect(),
+        group,
         waits: Waits::of(&delays, waited).at_most(longest),
         longest_wait_ns: longest,
         waiting,
