@@ -158,7 +158,7 @@ pub(crate) struct Joining {
     /// The group that the service draws on, beside its own limits.
     ///
     /// `bonsai group create` makes it.
-    #[arg(long = "group", value_name = "GROUP")]
+    #[arg(id = "group", long = "group", value_name = "GROUP")]
     pub(crate) name: Option<String>,
 
     #[command(flatten)]
