@@ -3,6 +3,7 @@
 mod calls;
 mod coverage;
 mod fixture;
+mod groups;
 mod libraries;
 mod peers;
 mod probe;
