@@ -106,7 +106,7 @@ const GRAINS: u64 = 4;
 
 /// So many places, each due at once, are taken for one call before the caller looks at
 /// the clock again.
-const STEPS: usize = 64;
+const STEPS: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The smallest place of a member of `weight`, in units: `weights` are those of all,
 /// `divisor` the greatest that divides each of them, `rate_milli` the pool's rate.
@@ -238,11 +238,10 @@ impl<W: Word> Seat<'_, W> {
             if self.take_guarantee(terms, busy, now) {
                 continue;
             }
-            let word = m.place.get();
-            if word == 0 {
-                self.take_place(terms, busy, now, asking());
-                continue;
-            }
+            let word = match m.place.get() {
+                0 => self.take_place(terms, busy, now, asking()),
+                word => word,
+            };
             if let Some(due) = self.due(terms, word, now) {
                 return Some(self.next(terms, word, due, (short, busy), now));
             }
@@ -311,8 +310,9 @@ impl<W: Word> Seat<'_, W> {
         }
     }
 
-    /// Takes a place at the end of the pool's line, if another thread does not.
-    fn take_place(&self, terms: &Terms, busy: bool, now: u64, asking: u64) {
+    /// Takes a place at the end of the pool's line, if another thread does not: which
+    /// there is then.
+    fn take_place(&self, terms: &Terms, busy: bool, now: u64, asking: u64) -> u64 {
         let m = &self.member;
         let grain = terms.grain.max(1);
         let part = |curve: &Curve, of: u64| curve.units_in(ROUND_NS) / of.max(grain);
@@ -345,13 +345,11 @@ impl<W: Word> Seat<'_, W> {
         };
         let units = grains * grain;
         let position = take_position(&self.pool, &terms.pool, units, now);
-        if m.place
-            .exchange(0, position << GRAIN_BITS | grains)
-            .is_err()
-        {
+        let word = position << GRAIN_BITS | grains;
+        if let Err(there) = m.place.exchange(0, word) {
             self.pool.issued.add(units.wrapping_neg());
             m.served.add(grains.wrapping_neg());
-            return;
+            return there;
         }
         let mut first = self.pool.served.get();
         while ahead(next, first) > 0 {
@@ -360,6 +358,7 @@ impl<W: Word> Seat<'_, W> {
                 Err(there) => first = there,
             }
         }
+        word
     }
 
     /// When a place is due; `None` if it is.

@@ -278,9 +278,10 @@ fn guarantees_hold_beside_greedy_members() {
         assert_within(&[&greedy, &promised], RATE, AHEAD, "both");
         let (from, to) = common(&[&greedy, &promised]);
         let [mine, others] = [&promised, &greedy].map(|notes| got(notes, from, to) as f64);
-        // A quarter of it is its own, and a 101st of the rest.
+        // A quarter of it is its own, and a 101st of the rest. By weight alone it would get
+        // a hundredth. Where the other one gets no CPU, it borrows more.
         let share = mine / (mine + others);
-        if (share / (0.25 + 0.75 / 101.0) - 1.0).abs() < 0.03 {
+        if share > 0.25 * 0.97 {
             return;
         }
         seen.push(share);
