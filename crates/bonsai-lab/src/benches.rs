@@ -3,6 +3,7 @@
 mod call_cost;
 mod exactness;
 mod fig12;
+mod groups;
 mod live_change;
 mod peers;
 mod rtsp;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &wait_cpu::WaitCpu,
     &exactness::Exactness,
     &live_change::LiveChange,
+    &groups::Groups,
     &servers::Servers,
     &rtsp::Rtsp,
     &peers::Peers,

@@ -324,18 +324,10 @@ fn check(
     Ok(())
 }
 
-/// A limit of a group as it would be written.
+/// A limit of a group as it may be written, in the units of its name.
 pub(super) fn limit_text(thing: &Thing) -> String {
-    let unit = if thing.bytes {
-        Unit::Bytes
-    } else {
-        Unit::Calls
-    };
-    format!(
-        "{}={}",
-        thing.name,
-        Rate::from_milli(thing.rate_milli, unit)
-    )
+    let rate = people(thing, thing.rate_milli).replace(' ', "");
+    format!("{}={rate}", thing.name)
 }
 
 /// What the ledger refuses, as bad input.
