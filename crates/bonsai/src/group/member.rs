@@ -67,8 +67,8 @@ fn wish(what: &str, text: &str) -> anyhow::Result<(String, Option<Rate>)> {
         return Ok((name.trim().to_owned(), None));
     }
     let spec: LimitSpec = text.parse().map_err(|_| {
-        let value = text.split_once('=').map_or("", |(_, value)| value);
-        let why = value.parse::<Setting>().err();
+        let value = text.split_once('=').map(|(_, value)| value);
+        let why = value.and_then(|value| value.parse::<Setting>().err());
         refuse(why.map_or_else(
             || "it has no name or no =".to_owned(),
             |why| why.to_string(),
