@@ -89,7 +89,7 @@ bench: deps-bench build ## run the benchmarks, side by side with the peers that 
 .PHONY: model
 model: ## check the ledger under every order of memory accesses that loom can find
 	@CARGO_TARGET_DIR="$(TARGET)/loom" RUSTFLAGS="--cfg loom" \
-		$(CARGO) test $(CARGO_FLAGS) --package bonsai-ledger --release --test loom
+		$(CARGO) test $(CARGO_FLAGS) --package bonsai-ledger --release --test loom --test loom_groups
 
 .PHONY: miri
 miri: ## check buckets and ledger for undefined behaviour (nightly)

@@ -33,6 +33,7 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "status" -d 'Show serv
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "top" -d 'Show services live in the terminal'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "why" -d 'Say in one sentence why a service is slow: Bonsai, disk, network or CPU'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "set" -d 'Change limits of a running service'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "group" -d 'Make groups, whose services share a rate; change and show them'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
@@ -67,8 +68,30 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s h -l help -d 'Prin
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s w -l for -d 'How long to watch it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -f -a "create" -d 'Make a group'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -f -a "set" -d 'Change what a group shares'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -f -a "status" -d 'Show groups and all of their members'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -f -a "remove" -d 'Remove a group that has no members any more'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -s l -l limit -d 'What its services share, such as send=100Mbit/s; may be repeated' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -l unix-group -d 'Let all users of a Unix group put services into it. Only root can' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -s i -l interval -d 'How long to measure what each member gets' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a group'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "set" -d 'Change what a group shares'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show groups and all of their members'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Remove a group that has no members any more'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -l json -d 'As JSON'

@@ -32,7 +32,7 @@
 //!    accumulated.
 //!
 //! # Limits
-//! Positions wrap at 2^64 units and are compared by their difference, so a
+//! Groups are in `group.rs`. Positions wrap at 2^64 units and are compared by their difference, so a
 //! ticket may be at most 2^63 units ahead of the curve: 2.9 years at 100 GB/s.
 //! Times are nanoseconds of one monotonic clock.
 #![no_std]
@@ -40,8 +40,10 @@
 
 mod bucket;
 mod curve;
+mod group;
 mod lease;
 
 pub use bucket::{Bucket, Group, Ticket};
 pub use curve::{Curve, FRACTIONS_PER_UNIT, Split};
+pub use group::{GUARANTEE_BURST_NS, MEMORY_NS, Member, Pool, ROUND_NS, Seat, Terms, Word, grain};
 pub use lease::{Pace, QUANTUM_NS, Turn};

@@ -4,6 +4,7 @@ mod call_cost;
 mod enforced;
 mod exactness;
 mod fig12;
+mod groups;
 mod injected;
 mod live_change;
 mod peers;
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &wait_cpu::WaitCpu,
     &exactness::Exactness,
     &live_change::LiveChange,
+    &groups::Groups,
     &servers::Servers,
     &rtsp::Rtsp,
     &peers::Peers,

@@ -13,9 +13,9 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 14] = sources! {
+const SOURCES: [(&str, &str); 15] = sources! {
     "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
-    "launch.c" "calls.go" "Server.java" "rtsp.py"
+    "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
 };
 
 /// The programs of a run.

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
 use bonsai_host::libs::{find_libc, libc_sites};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, flags};
+use bonsai_ledger::{Group, Ledger, Part, Thing, Who, flags};
 use bonsai_units::{LimitSpec, Setting, Unit};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -126,6 +126,38 @@ impl Service {
         set_limits(&self.ledger, limits)
     }
 
+    /// Makes the service a member of a group that shares one thing.
+    ///
+    /// # Errors
+    /// The group cannot be changed, or the extension is not beside the library.
+    pub(crate) fn join(&self, group: &Group, part: Part) -> anyhow::Result<()> {
+        let extension = self.library.with_file_name("libbonsai_extension.so");
+        anyhow::ensure!(
+            extension.is_file(),
+            "{} is not there: run make build",
+            extension.display()
+        );
+        self.ledger.set_extension(&extension)?;
+        self.ledger.set_group(group.path())?;
+        let header = &self.ledger.header;
+        header.flags.fetch_or(flags::EXTENDED, Ordering::Relaxed);
+        let mut terms = group.edit(monotonic_ns())?;
+        let who = Who {
+            name: self.ledger.name(),
+            pid: std::process::id(),
+            started: 0,
+            uid: 0,
+        };
+        let membership = terms.join(who, |_| true)?;
+        terms.agree(membership, 0, part);
+        terms.commit()?;
+        let mut limits = self.ledger.edit(monotonic_ns())?;
+        let selection = bonsai_calls::select(SHARED).context("no such class")?;
+        limits.join(0, selection, true, membership);
+        limits.commit();
+        Ok(())
+    }
+
     /// What leads a program into the service.
     pub(crate) fn environment(&self) -> [(&'static str, OsString); 2] {
         [
@@ -168,6 +200,30 @@ impl Service {
         let counts = &self.ledger.header.unshaped;
         counts.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// What groups of benchmarks share.
+const SHARED: &str = "write";
+
+/// A group that shares bytes written, in a folder of its own.
+///
+/// # Errors
+/// There is no room in shared memory.
+pub(crate) fn group(rate: u64) -> anyhow::Result<(TempDir, Group)> {
+    let folder = tempfile::Builder::new()
+        .prefix("bonsai-bench-")
+        .tempdir_in(shared_memory())
+        .context("shared memory: no folder for a group can be made")?;
+    let group = Group::create(&folder.path().join("group"), "bench", None)?;
+    let mut terms = group.edit(monotonic_ns())?;
+    terms.share(Thing {
+        name: SHARED.to_owned(),
+        bytes: true,
+        rate_milli: rate * 1000,
+        burst: (rate / 50).max(1),
+    })?;
+    terms.commit()?;
+    Ok((folder, group))
 }
 
 /// Where ledgers belong: a file system in memory, if there is one.

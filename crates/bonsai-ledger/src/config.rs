@@ -22,8 +22,13 @@ pub struct Config {
     pub special: [AtomicU64; 2],
     /// Buckets that each stream has one of its own of.
     pub per_stream: AtomicU64,
-    /// What the service draws on of groups; see `group.rs`.
+    /// Which number the service has in its group, by what that shares; 0 for none. See
+    /// `group.rs`.
     pub groups: [AtomicU64; GROUPS],
+    /// By call: what it draws on of those, a bit each; eight calls to a word.
+    pub grouped: [AtomicU64; ROWS.div_ceil(8)],
+    /// Those of `groups` that count bytes, a bit each.
+    pub group_bytes: AtomicU64,
 }
 
 /// A [`Curve`] and its lease budget, word by word.
@@ -77,6 +82,21 @@ impl Config {
         calls.fold(0, |all, mask| all | mask.load(Ordering::Relaxed))
     }
 
+    #[cfg(all(feature = "std", not(loom)))]
+    pub(crate) fn set_group_bytes(&self, thing: usize, bytes: bool) {
+        let others = self.group_bytes.load(Ordering::Relaxed) & !(1 << thing);
+        let word = others | u64::from(bytes) << thing;
+        self.group_bytes.store(word, Ordering::Relaxed);
+    }
+
+    /// What a call draws on of the service's group, a bit for each of `groups`.
+    #[must_use]
+    pub fn grouped(&self, call: CallId) -> u8 {
+        let word = self.grouped.get(usize::from(call / 8));
+        let bits = word.map_or(0, |word| word.load(Ordering::Relaxed));
+        bits.to_le_bytes()[usize::from(call % 8)]
+    }
+
     /// Copies another configuration into this one, which is not in force.
     pub fn copy_from(&self, other: &Self) {
         let copy = |to: &[AtomicU64], from: &[AtomicU64]| {
@@ -88,9 +108,11 @@ impl Config {
         copy(&self.narrowed, &other.narrowed);
         copy(&self.special, &other.special);
         copy(&self.groups, &other.groups);
+        copy(&self.grouped, &other.grouped);
         let one = core::slice::from_ref;
         copy(one(&self.byte_buckets), one(&other.byte_buckets));
         copy(one(&self.per_stream), one(&other.per_stream));
+        copy(one(&self.group_bytes), one(&other.group_bytes));
         for (to, from) in self.curves.iter().zip(&other.curves) {
             for (to, from) in to.0.iter().zip(&from.0) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -101,10 +123,10 @@ impl Config {
 
 /// Reads of a consistent configuration: `read` may see words of two
 /// configurations, in which case it is run again.
-pub(crate) fn consistent<T>(
+pub(crate) fn consistent<C, T>(
     epoch: &crate::sync::AtomicU32,
-    configs: &[Config; 2],
-    mut read: impl FnMut(&Config) -> T,
+    configs: &[C; 2],
+    mut read: impl FnMut(&C) -> T,
 ) -> (u32, T) {
     loop {
         let before = epoch.load(Ordering::Acquire);

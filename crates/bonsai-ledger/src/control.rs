@@ -356,6 +356,29 @@ impl Editor<'_> {
         Ok(())
     }
 
+    /// Lets the calls of a selection draw on what a group shares, in the number that the
+    /// service has there.
+    pub fn join(
+        &mut self,
+        thing: usize,
+        selection: Selection,
+        bytes: bool,
+        membership: crate::Membership,
+    ) {
+        let config = &self.ledger.configs[self.next];
+        let Some(word) = config.groups.get(thing) else {
+            return;
+        };
+        word.store(membership.to_word(), Ordering::Relaxed);
+        for (i, call) in CALLS.iter().enumerate() {
+            if selection.contains(call) && (!bytes || call.moves_bytes()) {
+                let bit = 1 << (8 * (i % 8) + thing);
+                config.grouped[i / 8].fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+        config.set_group_bytes(thing, bytes);
+    }
+
     /// Marks the calls that are decided on with a look at their descriptor, and with them
     /// those by which descriptors come and go.
     fn mark_special(&self) {
@@ -374,7 +397,13 @@ impl Editor<'_> {
                 || call.name == "bind";
             let polls = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
             let moves = loops && call.classes.contains(Class::Net);
-            if narrowed(i) || moves || any && comes_or_goes || loops && (polls || comes_or_goes) {
+            let shares = config.grouped[i / 8].load(Ordering::Relaxed) >> (8 * (i % 8)) & 0xff != 0;
+            if narrowed(i)
+                || shares
+                || moves
+                || any && comes_or_goes
+                || loops && (polls || comes_or_goes)
+            {
                 special[i / 64] |= 1 << (i % 64);
             }
         }

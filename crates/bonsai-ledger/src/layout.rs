@@ -5,7 +5,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 /// A length as it is, under miri, and under loom: the one visits every word at each
 /// borrow, the other makes the whole segment anew for every order of accesses.
-const fn scaled(full: usize, miri: usize, loom: usize) -> usize {
+pub(crate) const fn scaled(full: usize, miri: usize, loom: usize) -> usize {
     if cfg!(loom) {
         loom
     } else if cfg!(miri) {
@@ -58,7 +58,7 @@ pub const PATH: usize = scaled(64, 1, 1);
 /// limits that are per stream.
 pub const STREAMS: usize = scaled(8192, 4, 2);
 
-/// Groups that a service can be a member of, counted by what they limit.
+/// What a group can share at a time.
 pub const GROUPS: usize = scaled(8, 1, 1);
 
 /// Bytes that exist from the start; the pages of threads follow and are
@@ -146,6 +146,8 @@ pub struct Header {
     pub entering: [Enter; ENTERING],
     /// The path of the extension, which ends with a zero; empty where there is none.
     pub extension: [AtomicU64; PATH],
+    /// The path of its group's segment, likewise.
+    pub group: [AtomicU64; PATH],
 }
 
 /// A process about to run a program without a loader; see `entering`.
@@ -199,6 +201,9 @@ pub enum Unshaped {
     NoStream,
     /// The path of its descriptor could not be found out.
     NoPath,
+    /// The segment of the service's group could not be mapped, or its place in there went
+    /// to another service.
+    NoGroup,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the

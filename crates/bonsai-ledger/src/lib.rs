@@ -45,6 +45,7 @@ mod config;
 #[cfg(all(feature = "std", not(loom)))]
 mod control;
 mod entering;
+mod group;
 mod layout;
 #[cfg(all(feature = "std", not(loom)))]
 mod mapping;
@@ -64,6 +65,7 @@ pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
 pub use control::{Editor, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
+pub use group::*;
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use mapping::{Ledger, LedgerError};

@@ -167,6 +167,30 @@ impl Ledger {
         rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), at as u64, len).is_ok()
     }
 
+    /// Says where its group's segment is. Before any process attaches.
+    ///
+    /// # Errors
+    /// The path is too long.
+    pub fn set_group(&self, path: &Path) -> Result<(), LedgerError> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() >= 8 * self.header.group.len() {
+            return Err(file(path, "name the group", rustix::io::Errno::NAMETOOLONG));
+        }
+        store_bytes(&self.header.group, bytes);
+        Ok(())
+    }
+
+    /// Where its group's segment is, if it is in one.
+    #[must_use]
+    pub fn group(&self) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let words = self.header.group.iter();
+        let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        let path: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+        (!path.is_empty()).then(|| std::ffi::OsString::from_vec(path).into())
+    }
+
     fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
         let room = |e| match e {
             rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {

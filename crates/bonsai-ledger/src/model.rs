@@ -15,6 +15,15 @@ pub fn segment() -> Box<Segment> {
     segment
 }
 
+/// A group as it is after creation, without terms.
+#[must_use]
+pub fn group() -> Box<crate::GroupSegment> {
+    let group = zeroed_group();
+    let epoch = &group.head.epoch.0;
+    epoch.store(2, crate::sync::Ordering::Relaxed);
+    group
+}
+
 /// Starts a change; see [`crate::Editor`]. Returns the index of the copy to edit.
 #[must_use]
 pub fn begin_change(segment: &Segment) -> usize {
@@ -42,8 +51,14 @@ fn zeroed() -> Box<Segment> {
     unsafe { Box::<Segment>::new_zeroed().assume_init() }
 }
 
+#[cfg(not(loom))]
+fn zeroed_group() -> Box<crate::GroupSegment> {
+    // SAFETY: as above.
+    unsafe { Box::<crate::GroupSegment>::new_zeroed().assume_init() }
+}
+
 #[cfg(loom)]
-use made::zeroed;
+use made::{zeroed, zeroed_group};
 
 /// The atomics of loom are no plain memory and have to be made one by one.
 #[cfg(loom)]
@@ -54,7 +69,10 @@ mod made {
         SiteTable, StreamLine, ThreadPage, WaitNote,
     };
     use crate::sync::{AtomicU32, AtomicU64};
-    use crate::{Config, CurveWords};
+    use crate::{
+        Config, CurveWords, GroupHead, GroupMember, GroupSegment, GroupTerms, MemberLine,
+        MemberTerms, PoolLine, PoolTerms, Shared,
+    };
 
     trait Zero {
         fn zero() -> Self;
@@ -103,10 +121,11 @@ mod made {
     zero! {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
-            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension
+            _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension group
         }
         Enter { pid state helper _pad }
-        Config { masks byte_buckets _pad curves narrowed special per_stream groups }
+        Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
+            group_bytes }
         BucketLine { issued leased generation _pad used waited }
         Label { name scope }
         StreamLine { key issued generation fd pid _pad used waited_ns waits _pad2 }
@@ -118,6 +137,26 @@ mod made {
         ThreadPage { wait counts }
         WaitNote { since_ns what uncounted_ns due_ns slept_ns _pad }
         Count { calls bytes base_calls base_bytes }
+        GroupHead { magic version _pad length created_ns name epoch }
+        GroupTerms { pools members }
+        PoolTerms { curve name bytes _pad }
+        MemberTerms { guarantee ceiling grain weight _pad }
+        PoolLine { issued guaranteed served asking }
+        MemberLine {
+            asked granted place served guaranteed capped looked borrowed waits waited_ns
+        }
+        GroupMember { generation pid started uid _pad name }
+        GroupSegment { head terms pools lines members }
+    }
+
+    impl Zero for Shared {
+        fn zero() -> Self {
+            Self(Zero::zero())
+        }
+    }
+
+    pub(super) fn zeroed_group() -> Box<GroupSegment> {
+        Box::new(Zero::zero())
     }
 
     macro_rules! in_place {

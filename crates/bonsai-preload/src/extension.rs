@@ -36,8 +36,8 @@ pub(crate) const LENGTH: usize = 16 << 20;
 
 /// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, and says how it is
-/// asked. It is told what is here: the kinds of descriptors, and whether there is a
-/// seccomp filter.
+/// asked. It is told what is here: the kinds of descriptors, whether there is a seccomp
+/// filter, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
     at: usize,
     fd: isize,
@@ -45,6 +45,7 @@ pub(crate) type Begin = unsafe extern "C" fn(
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
+    segment: &'static Segment,
 ) -> &'static Extension;
 
 /// How the extension is asked.

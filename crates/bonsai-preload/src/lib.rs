@@ -106,6 +106,7 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod group;
     pub(crate) mod look;
     pub(crate) mod paths;
     pub(crate) mod pay;

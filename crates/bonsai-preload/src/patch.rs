@@ -83,7 +83,7 @@ const LATE_TEXT: usize = 512 << 10;
 /// Patches libc, the loader, and what the segment has sites of. Returns why not
 /// libc, or `Reason::None`.
 #[cfg(not(feature = "alone"))]
-pub(crate) fn libraries(segment: &Segment) -> Reason {
+pub(crate) fn libraries(segment: &'static Segment) -> Reason {
     let mut reason = Reason::NoSites;
     for object in elf::objects() {
         let file = object.file();
@@ -114,7 +114,7 @@ pub(crate) fn count_also(counts: u64) {
 /// Patches a program without a loader, or Go's own code in one that has one.
 /// `reads_base`: it may read the base of `fs`.
 #[cfg(feature = "alone")]
-pub(crate) fn program(segment: &Segment, reads_base: bool) -> Reason {
+pub(crate) fn program(segment: &'static Segment, reads_base: bool) -> Reason {
     let Some(object) = elf::objects().next() else {
         return Reason::NoSites;
     };
@@ -130,7 +130,7 @@ pub(crate) fn program(segment: &Segment, reads_base: bool) -> Reason {
 /// Finds what is to be patched in a process that runs already: whoever holds its
 /// threads does it (`running`). Returns why not libc, or `Reason::None`.
 #[cfg(feature = "alone")]
-pub(crate) fn running(segment: &Segment, reads_base: bool) -> Reason {
+pub(crate) fn running(segment: &'static Segment, reads_base: bool) -> Reason {
     let mut reason = Reason::NoSites;
     for (i, object) in elf::objects().enumerate() {
         let file = object.file();
@@ -155,7 +155,7 @@ pub(crate) fn running(segment: &Segment, reads_base: bool) -> Reason {
 
 /// Patches a library that has just been mapped, as nobody executes it yet.
 #[cfg(not(feature = "alone"))]
-pub(crate) fn late(segment: &Segment, object: &Object) {
+pub(crate) fn late(segment: &'static Segment, object: &Object) {
     let alone = bonsai_sites::is_left_alone(object.file());
     let small = object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
     if PATCHED.load(Ordering::Relaxed) && !alone {
@@ -167,7 +167,7 @@ pub(crate) fn late(segment: &Segment, object: &Object) {
 // Not a part of start-up's frame: its array is several pages, and each page of a
 // frame is touched.
 #[inline(never)]
-fn library(segment: &Segment, object: &Object, search: Search) -> Reason {
+fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason {
     let known = in_table(segment, object);
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
@@ -330,7 +330,7 @@ fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {
 
 /// Looks for the sites of a library of an unknown build.
 #[cfg(feature = "alone")]
-fn from_text(_: &Segment, object: &Object, search: Search, sites: &mut Sites) {
+fn from_text(_: &'static Segment, object: &Object, search: Search, sites: &mut Sites) {
     for text in object.texts() {
         crate::search::look_through(text, search, sites);
     }
@@ -339,7 +339,7 @@ fn from_text(_: &Segment, object: &Object, search: Search, sites: &mut Sites) {
 /// Looks for the sites of a library of an unknown build. Most have none, and most
 /// processes never get here: only the extension can tell more.
 #[cfg(not(feature = "alone"))]
-fn from_text(segment: &Segment, object: &Object, search: Search, sites: &mut Sites) {
+fn from_text(segment: &'static Segment, object: &Object, search: Search, sites: &mut Sites) {
     for text in object.texts().filter(|text| next_call(text, 0).is_some()) {
         if let Some(extension) = extension::get(segment) {
             // SAFETY: the same layout on both sides.

@@ -26,7 +26,7 @@ pub(crate) enum Wait {
 }
 
 /// Shorter waits are spun: a sleep takes about 20 us by itself.
-const SPIN_NS: u64 = 5_000;
+pub(crate) const SPIN_NS: u64 = 5_000;
 
 /// The default timer slack delays a wake-up by 50 us.
 const PR_SET_TIMERSLACK: usize = 29;
@@ -96,15 +96,21 @@ pub(crate) fn until_due(
             }
         }
     };
+    blunt(slack);
+    (end, now)
+}
+
+/// Sets this thread's timer slack back to what [`sharpen`] said.
+#[inline(always)]
+pub(crate) fn blunt(slack: isize) {
     if slack > 1 {
         // SAFETY: sets this thread's slack back.
         unsafe { call!(nr::PRCTL, PR_SET_TIMERSLACK, slack) };
     }
-    (end, now)
 }
 
 /// Sets this thread's timer slack to 1 ns; returns what it was.
-fn sharpen() -> isize {
+pub(crate) fn sharpen() -> isize {
     // SAFETY: concerns this thread only.
     unsafe {
         let slack = call!(nr::PRCTL, PR_GET_TIMERSLACK);
@@ -131,7 +137,7 @@ const FUTEX_WAIT_BITSET: usize = 9;
     clippy::cast_possible_wrap,
     reason = "an instant in ns fits into 63 bits for 292 years"
 )]
-fn sleep(word: &AtomicU32, value: u32, until: u64, guarded: bool) -> isize {
+pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, guarded: bool) -> isize {
     let deadline = [
         (until / 1_000_000_000) as i64,
         (until % 1_000_000_000) as i64,

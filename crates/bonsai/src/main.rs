@@ -6,8 +6,8 @@
 //!   services live, and which of them do;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all
 //!   views draw;
-//! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`stats`],
-//!   [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
+//!   [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -24,6 +24,7 @@ mod detach;
 mod doctor;
 mod enter;
 mod generate;
+mod group;
 mod library;
 mod limits;
 mod observe;
@@ -68,6 +69,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Top(args) => top::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Set(args) => set::run(&args),
+        Command::Group(command) => group::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

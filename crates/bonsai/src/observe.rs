@@ -29,6 +29,7 @@ use bonsai_calls::Fd;
 use bonsai_stats::{LogHistogram, bucket_bounds};
 use serde::Serialize;
 
+use crate::group::GroupView;
 use crate::service::Enforced;
 
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
@@ -91,6 +92,8 @@ pub(crate) struct ServiceView {
     pub(crate) interval_ms: u64,
     /// Its limits.
     pub(crate) limits: Vec<LimitView>,
+    /// The group that it is in. What it draws on there is among `limits`, too.
+    pub(crate) group: Option<GroupView>,
     /// All waits imposed since it was made.
     pub(crate) waits: Waits,
     /// The longest single wait, ns.

@@ -24,6 +24,7 @@ use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
 use crate::cli::Run;
+use crate::group::{self, Wishes};
 use crate::library::{self, LEDGER_VARIABLE};
 use crate::limits::{self, Limit};
 use crate::observe::monotonic_ns;
@@ -37,6 +38,8 @@ struct Plan {
     /// The name asked for, if any.
     name: Option<String>,
     limits: Vec<Limit>,
+    /// The group that it joins, and what it wants of it.
+    group: Option<(String, Wishes)>,
     program: Program,
     library: PathBuf,
     /// What programs without a loader are entered with; none where nothing is patched.
@@ -104,6 +107,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             name = service.name,
         );
     } else {
+        group::leave(&ledger);
         service.remove()?;
     }
     Ok(end.code)
@@ -122,12 +126,23 @@ impl Plan {
         if let Some(name) = &name {
             service::check_name(name)?;
         }
+        let wishes = Wishes::parse(&args.group.member)?;
+        if args.group.name.is_none() && !wishes.is_empty() {
+            let text = "a guarantee, a ceiling or a weight is about a group: name it with --group";
+            return Err(Refusal::input(text));
+        }
         let library = library::find()?;
+        if args.group.name.is_some() && library::extension_of(&library).is_none() {
+            let text = "groups need libbonsai_extension.so beside libbonsai_preload.so: install it \
+                        there (make build, make install)";
+            return Err(Refusal::input(text));
+        }
         let engine = library::engine_of(&library).filter(|_| !args.no_patch);
         let program = Program::find(&args.program, engine.is_some())?;
         Ok(Self {
             name,
             limits,
+            group: args.group.name.clone().map(|name| (name, wishes)),
             program,
             library,
             engine,
@@ -147,17 +162,30 @@ impl Plan {
 
     /// Fills the service's folder and starts the program.
     fn start(&self, service: &OwnService) -> anyhow::Result<(Keeper, Arc<Ledger>)> {
-        let (ledger, mut command) = self.prepare(service)?;
+        let (ledger, command) = self.prepare(service)?;
         let ledger = Arc::new(ledger);
+        let started = self.start_with(service, &ledger, command);
+        if started.is_err() {
+            group::leave(&ledger);
+        }
+        Ok((started?, ledger))
+    }
+
+    fn start_with(
+        &self,
+        service: &OwnService,
+        ledger: &Arc<Ledger>,
+        mut command: Command,
+    ) -> anyhow::Result<Keeper> {
         let ready = Ready::new()?;
         write_start(service)?;
         if self.engine.is_some() {
-            answer_questions(service.ledger_path(), Arc::clone(&ledger))?;
+            answer_questions(service.ledger_path(), Arc::clone(ledger))?;
             if self.program.is_entered {
-                bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(&ledger));
+                bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(ledger));
             }
         }
-        Ok((ready.start(&mut command, &self.program)?, ledger))
+        ready.start(&mut command, &self.program)
     }
 
     /// Fills the service's folder; what starts the program then.
@@ -201,6 +229,10 @@ impl Plan {
         link(&self.library, &service.preload_path())?;
         if let Some(engine) = &self.engine {
             link(engine, &service.folder.join(library::ENGINE_LINK))?;
+        }
+        // Last: from here on it has something to give back.
+        if let Some((group, wishes)) = &self.group {
+            group::join(&ledger, &service.name, group, wishes)?;
         }
         Ok((ledger, self.command(service)))
     }
@@ -276,6 +308,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
     let plan = Plan {
         name: None,
         limits: Vec::new(),
+        group: None,
         program: Program::find(&[program.into()], false)?,
         library: library::find()?,
         engine: None,

@@ -4,6 +4,7 @@ use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
 use crate::cli::Set;
+use crate::group::{self, Wishes};
 use crate::limits::{Change, Limit, apply, check_together};
 use crate::observe::{Head, monotonic_ns};
 use crate::output::{print, print_json};
@@ -17,6 +18,9 @@ struct Document {
     head: Head,
     service: String,
     changes: Vec<Change>,
+    /// What changed in its group, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    group: Vec<String>,
 }
 
 /// Changes limits, all at once.
@@ -31,13 +35,29 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     if let Some(enforced) = service.enforced() {
         enforced.check(&service.name, &limits)?;
     }
-    let changes = apply(&service.ledger()?, &limits, monotonic_ns())?;
+    let wishes = Wishes::parse(&args.member)?;
+    let ledger = service.ledger()?;
+    // First what may be refused for the sake of others.
+    let group = if wishes.is_empty() {
+        Vec::new()
+    } else {
+        group::change(&service.name, &ledger, &wishes)?
+    };
+    let changes = if limits.is_empty() {
+        Vec::new()
+    } else {
+        apply(&ledger, &limits, monotonic_ns())?
+    };
     if args.json {
         print_json(
             &Document {
                 head: Head::now(),
                 service: service.name,
                 changes,
+                group: group
+                    .iter()
+                    .map(|line| line.trim_end().to_owned())
+                    .collect(),
             },
             false,
         )?;
@@ -47,7 +67,7 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
         .iter()
         .map(|change| line(&service.name, change))
         .collect();
-    print(&lines.concat())?;
+    print(&(lines.concat() + &group.concat()))?;
     Ok(0)
 }
 

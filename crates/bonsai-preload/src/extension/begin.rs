@@ -6,7 +6,8 @@ use crate::found::{Search, Sites};
 use crate::kind::{self, KINDS};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
-use crate::{clock, slow};
+use crate::{clock, group, slow};
+use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const _: Begin = bonsai_extension;
@@ -20,6 +21,7 @@ unsafe extern "C" fn bonsai_extension(
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
+    segment: &'static Segment,
 ) -> &'static Extension {
     // SAFETY: by contract; nothing that is written is touched before.
     unsafe {
@@ -29,6 +31,8 @@ unsafe extern "C" fn bonsai_extension(
     kind::set_kinds(kinds);
     slow::set_make(make);
     clock::set_now(now);
+    // Now, too: later, another user's process may not be able to open it.
+    group::map(segment);
     &EXTENSION
 }
 

@@ -2,6 +2,7 @@
 
 use crate::amount::{Args, Len, Pages, len_of};
 use crate::descriptors::{self, Known, Note};
+use crate::group::{self, Shares};
 use crate::look;
 use crate::own::Own;
 use crate::paths;
@@ -38,6 +39,8 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
     /// The call as it came.
     pub(crate) args: Args,
+    /// What it draws on of the service's group.
+    pub(crate) shares: Shares,
 }
 
 impl Claim {
@@ -52,6 +55,7 @@ impl Claim {
             streams: [0; STREAMS],
             len: 0,
             args,
+            shares: Shares::NONE,
         }
     }
 
@@ -59,17 +63,20 @@ impl Claim {
     /// in force. In place: copies of it would cost more than what it says.
     pub(crate) fn fill(&mut self, segment: &Segment, call: CallId, pages: &mut Pages) {
         let index = usize::from(call);
-        let (epoch, (mask, narrowed, byte_buckets, per_stream)) = segment.with_config(|config| {
+        let (epoch, words) = segment.with_config(|config| {
             let load = |word: &bonsai_ledger::sync::AtomicU64| word.load(Ordering::Relaxed);
             (
                 config.masks.get(index).map_or(0, load),
                 config.narrowed.get(index).map_or(0, load),
                 load(&config.byte_buckets),
                 load(&config.per_stream),
+                Shares::of(config, call),
             )
         });
+        let (mask, narrowed, byte_buckets, per_stream, shares) = words;
         (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
         (self.scoped, self.per_stream, self.len) = (0, 0, 0);
+        self.shares = shares;
         if narrowed != 0 {
             self.narrow(segment, call, (narrowed, per_stream), pages);
         }
@@ -171,7 +178,11 @@ impl Claim {
     /// Whether one of them counts bytes, and whether one counts calls.
     pub(crate) const fn counts(&self) -> (bool, bool) {
         let all = self.all();
-        (all & self.byte_buckets != 0, all & !self.byte_buckets != 0)
+        let (bytes, calls) = self.shares.counts();
+        (
+            all & self.byte_buckets != 0 || bytes,
+            all & !self.byte_buckets != 0 || calls,
+        )
     }
 
     /// The lines of its stream: index and bucket.
@@ -240,6 +251,12 @@ impl Claim {
 
     /// Gives units back that were taken and not used.
     pub(crate) fn refund(&self, segment: &Segment, bytes: u64, calls: u64) {
+        self.refund_own(segment, bytes, calls);
+        group::give_back(segment, self.shares, bytes, calls);
+    }
+
+    /// The same for the service's own limits, and not for its group.
+    pub(crate) fn refund_own(&self, segment: &Segment, bytes: u64, calls: u64) {
         segment.refund_mask(self.mask, self.byte_buckets, bytes, calls);
         for (index, bucket) in self.lines() {
             segment.refund_stream(index, self.units(bucket, bytes, calls));
@@ -277,6 +294,7 @@ impl Claim {
             _ => {}
         }
         let most = segment.bytes_in(self.all(), self.byte_buckets, QUANTUM_NS);
+        let most = most.min(group::quantum(segment, self.shares));
         u32::try_from((most / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
     }
 }

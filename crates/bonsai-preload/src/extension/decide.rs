@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn decide(
     }
     let mut claim = Claim::none(*args);
     claim.fill(segment, call, &mut own.readable);
-    if claim.all() == 0 {
+    if claim.all() == 0 && !claim.shares.any() {
         let result = free(segment, own, call, args, site);
         after(segment, call, args, result);
         return result;

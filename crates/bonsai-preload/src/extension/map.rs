@@ -22,7 +22,7 @@ static EXTENSION: AtomicUsize = AtomicUsize::new(NONE);
 /// The extension, mapped if need be.
 #[cold]
 #[inline(never)]
-pub(crate) fn get(segment: &Segment) -> Option<&'static Extension> {
+pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
     let mut at = EXTENSION.load(Ordering::Acquire);
     if at == NONE {
         let first = EXTENSION.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
@@ -46,7 +46,7 @@ extern "C" fn make(args: &Args, site: &Site) -> isize {
     crate::slow::make(args, site)
 }
 
-fn map(segment: &Segment) -> usize {
+fn map(segment: &'static Segment) -> usize {
     let kinds = place!("BONSAI_KINDS") as *const _;
     // SAFETY: a C string; a mapping of our own. Whoever has made the ledger has looked
     // into the file.
@@ -67,6 +67,7 @@ fn map(segment: &Segment) -> usize {
             &raw const GUARDED,
             make,
             sys::now,
+            segment,
         );
         call!(nr::CLOSE, fd);
         core::ptr::from_ref(extension) as usize

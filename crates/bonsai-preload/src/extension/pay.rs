@@ -5,6 +5,7 @@ pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
+use crate::group;
 use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
@@ -47,11 +48,41 @@ pub(crate) fn acquire(
     } else {
         wait_for(segment, own, claim, (call, patience), short, now)
     };
+    // What came in has moved already: it is owed, whatever becomes of the wait.
+    let owed = bytes == 0 && calls == 0;
+    let (end, got) = match end {
+        Wait::Due if claim.shares.any() => share(segment, own, claim, (call, patience), got, owed),
+        end => (end, got),
+    };
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.bytes += i64::try_from(got.0).unwrap_or(0);
         entry.calls += i64::try_from(got.1).unwrap_or(0);
     }
     end
+}
+
+/// Waits for what the service's group has to give, when its own limits have given; returns
+/// how that ended, and what there is of both.
+#[inline(never)]
+fn share(
+    segment: &Segment,
+    own: &Own,
+    claim: &Claim,
+    (call, patience): (CallId, Patience),
+    got: (u64, u64),
+    owed: bool,
+) -> (Wait, (u64, u64)) {
+    let (note, tid) = (own.note(), own.tid);
+    let waiter = Waiter { note, tid, call };
+    let end = group::acquire(segment, claim.shares, got, owed, patience, waiter);
+    if let Some(note) = note {
+        note.end();
+    }
+    if end == Wait::Due || owed {
+        return (end, got);
+    }
+    claim.refund_own(segment, got.0, got.1);
+    (end, (0, 0))
 }
 
 /// Waits for bytes and calls; returns how that ended, and what there is of them.

@@ -12,7 +12,11 @@ pub(super) fn page(command: &clap::Command) -> String {
     );
     section(&mut text, "bonsai", command);
     for sub in shown(command) {
-        section(&mut text, &format!("bonsai {}", sub.get_name()), sub);
+        let title = format!("bonsai {}", sub.get_name());
+        section(&mut text, &title, sub);
+        for part in shown(sub) {
+            section(&mut text, &format!("{title} {}", part.get_name()), part);
+        }
     }
     text
 }

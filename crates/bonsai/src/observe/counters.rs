@@ -63,7 +63,7 @@ pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassVie
 }
 
 /// Why calls may have gone through without a decision: for scripts, and in words.
-const UNSHAPED: [(Unshaped, &str, &str); 7] = [
+const UNSHAPED: [(Unshaped, &str, &str); 8] = [
     (
         Unshaped::Early,
         "early",
@@ -98,6 +98,11 @@ const UNSHAPED: [(Unshaped, &str, &str); 7] = [
         Unshaped::NoPath,
         "no_path",
         "under a limit for paths, with a path that /proc does not tell",
+    ),
+    (
+        Unshaped::NoGroup,
+        "no_group",
+        "the group could not be opened, or the service's place in it went to another",
     ),
 ];
 

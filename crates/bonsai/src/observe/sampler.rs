@@ -14,6 +14,7 @@ use super::coverage::{self, Coverage};
 use super::streams;
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
+use crate::group;
 use crate::limits::{for_people, rate_of, unit_of, written};
 use crate::service::{Service, Services, members};
 
@@ -43,6 +44,7 @@ struct Seen {
     totals: Vec<CallTotals>,
     limits: Vec<Limit>,
     streams: streams::Used,
+    group: group::Seen,
 }
 
 impl Sampler {
@@ -132,6 +134,7 @@ fn seen_now(ledger: &Ledger, streams: bool) -> Seen {
         totals,
         limits,
         streams,
+        group: group::drawn(ledger),
     }
 }
 
@@ -155,6 +158,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         created_unix_ms: 0,
         interval_ms: 0,
         limits: Vec::new(),
+        group: None,
         waits: Waits::default(),
         longest_wait_ns: 0,
         waiting: Vec::new(),
@@ -182,8 +186,13 @@ fn view(
     let members = members::all(service, ledger, keeper)?;
     let moment = monotonic_ns();
     let limits = &now.limits;
-    let waiting = waiting::of(ledger, limits, &members, moment);
+    let waiting = waiting::of(ledger, limits, &now.group, &members, moment);
     let open = with_streams.then(|| streams::Open::of(members.iter().map(|m| m.process.pid)));
+    let group = now.group.as_ref().map(|drawn| {
+        let view = drawn.view(&before.and_then(|before| before.group.clone()), interval);
+        (group::limit_views(drawn, &view), view)
+    });
+    let (shares, group) = group.map_or_else(Default::default, |(l, view)| (l, Some(view)));
     let Coverage {
         processes,
         uncovered,
@@ -209,7 +218,9 @@ fn view(
                 }
                 view
             })
+            .chain(shares)
             .collect(),
+        group,
         waits: Waits::of(&delays, waited).at_most(longest),
         longest_wait_ns: longest,
         waiting,

@@ -7,6 +7,7 @@ use bonsai_ledger::{Header, Ledger, Limit, Waiting, flags};
 use serde::Serialize;
 
 use super::kind;
+use crate::group;
 use crate::limits::written;
 use crate::service::members::Member;
 
@@ -68,6 +69,7 @@ fn may_wait(thread: &Thread) -> bool {
 pub(super) fn of(
     ledger: &Ledger,
     limits: &[Limit],
+    group: &group::Seen,
     members: &[Member],
     now: u64,
 ) -> Vec<WaitingView> {
@@ -86,12 +88,15 @@ pub(super) fn of(
         let limit = limits
             .iter()
             .find(|limit| limit.bucket == usize::from(noted.bucket));
+        let name = limit.map(|limit| (limit.name.clone(), written(limit)));
+        let name = name.or_else(|| group::waiting_name(group, noted.bucket));
+        let (limit, setting) = name.unzip();
         Some(WaitingView {
             pid: owner.pid,
             program: member.program(),
             tid: owner.tid,
-            limit: limit.map(|limit| limit.name.clone()),
-            setting: limit.map(written),
+            limit,
+            setting,
             call: call.name,
             kind: kind(call.fd),
             waited_ns: now.saturating_sub(noted.since_ns),

@@ -173,6 +173,7 @@ pub(super) mod tests {
             created_unix_ms: 0,
             interval_ms: 1000,
             limits: limits.iter().map(limit).collect(),
+            group: None,
             waits: Waits::default(),
             longest_wait_ns: 0,
             waiting: Vec::new(),

@@ -15,6 +15,7 @@ use super::blame::{Blamed, Sightings, blame};
 use super::judge::Seen;
 use super::net::Net;
 use super::spent::{Account, Counters};
+use crate::group;
 use crate::limits::{for_people, rate_of, unit_of};
 use crate::observe::{applies, is_believed, monotonic_ns};
 use crate::service::Service;
@@ -269,7 +270,16 @@ impl Watch<'_> {
                 name: limit.name,
             }
         });
-        blamed.collect()
+        let group = group::drawn(self.ledger);
+        let shares = group.iter().flat_map(group::blamed);
+        let shares = shares.map(|(bucket, name, rate, calls)| Blamed {
+            bucket,
+            name,
+            rate,
+            calls,
+            line_s: 0.0,
+        });
+        blamed.chain(shares).collect()
     }
 }
 

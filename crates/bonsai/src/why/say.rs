@@ -5,6 +5,18 @@ use bonsai_units::{Bytes, format_duration_ns};
 use super::judge::{Cause, Queues, Seen, Verdict, share};
 use super::spent::Spent;
 
+/// What raises a limit, of a service or of its group.
+fn raise(service: &str, limit: &str) -> String {
+    let shared = limit.strip_prefix("group ");
+    match shared.and_then(|shared| shared.split_once(' ')) {
+        Some((group, name)) => format!(
+            "bonsai group set {group} {name}=RATE, or its part of it with: bonsai set {service} \
+             --guarantee {name}=RATE"
+        ),
+        None => format!("bonsai set {service} {limit}=RATE"),
+    }
+}
+
 /// The answer in one sentence.
 pub(super) fn sentence(seen: &Seen, verdict: &Verdict) -> String {
     let service = &seen.service;
@@ -16,11 +28,11 @@ pub(super) fn sentence(seen: &Seen, verdict: &Verdict) -> String {
             match most.filter(|limit| limit.waited_ns >= seen.lifted_ns) {
                 Some(limit) => format!(
                     "{service} is slow because of Bonsai: its threads spent {} of {last} waiting \
-                     for the limit {}={} (raise it with: bonsai set {service} {}=RATE)",
+                     for the limit {}={} (raise it with: {})",
                     percent(limit.waited_ns),
                     limit.name,
                     limit.rate,
-                    limit.name
+                    raise(service, &limit.name)
                 ),
                 None => format!(
                     "{service} was slow because of Bonsai: its threads spent {} of {last} waiting \

@@ -45,6 +45,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "docs/reference/cli.md",
         "man/bonsai-audit.1",
         "man/bonsai-doctor.1",
+        "man/bonsai-group.1",
         "man/bonsai-run.1",
         "man/bonsai-set.1",
         "man/bonsai-stats.1",

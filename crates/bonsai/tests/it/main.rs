@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod generated;
+mod groups;
 mod help;
 mod live;
 mod narrowed;

@@ -132,6 +132,26 @@ impl Place {
         }
     }
 
+    /// The library, if it has one.
+    pub(crate) fn library(&self) -> Option<&Path> {
+        self.library.as_deref()
+    }
+
+    /// What `bonsai ARGS` prints, once there are these words in it.
+    pub(crate) fn until_text(&self, args: &[&str], words: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let said = self.say(args);
+            if said.out.contains(words) {
+                return said.out;
+            }
+            assert!(
+                Instant::now() < end,
+                "{args:?} never came to {words:?}: {said:?}"
+            );
+        }
+    }
+
     /// The folders of services that are left.
     pub(crate) fn left(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).expect("readable");

@@ -9,6 +9,7 @@ mod enforced;
 mod faults;
 mod fixture;
 mod go;
+mod groups;
 mod libraries;
 mod narrowed;
 mod peers;

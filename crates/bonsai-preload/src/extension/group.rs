@@ -1,0 +1,291 @@
+//! What a call draws on of its service's group.
+
+use crate::facts::{fact, facts};
+use crate::patience::Patience;
+use crate::state::GUARDED;
+use crate::sys::{self, call, nr};
+use crate::wait::{self, SPIN_NS, Wait, Waiter};
+use bonsai_bucket::{ROUND_NS, Seat};
+use bonsai_calls::CallId;
+use bonsai_ledger::{
+    Config, GROUP_BUCKET, GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GroupSegment, LOOK_AGAIN_NS,
+    Membership, Segment, Shared, Unshaped,
+};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// The group's segment; 0 where there is none, or it cannot be mapped.
+static GROUP: AtomicUsize = AtomicUsize::new(0);
+
+/// A wait that others have put off lasts at least so long: what has become available
+/// meanwhile is not lost.
+const AGAIN_NS: u64 = ROUND_NS / 8;
+
+/// What a call draws on.
+#[derive(Clone, Copy)]
+pub(crate) struct Shares {
+    /// Which of what the group shares, a bit each.
+    things: u8,
+    /// Those of them that count bytes.
+    bytes: u8,
+    /// The number of the service; 0 for none.
+    membership: u64,
+}
+
+impl Shares {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self {
+        things: 0,
+        bytes: 0,
+        membership: 0,
+    };
+
+    /// Whether it draws on anything.
+    pub(crate) const fn any(self) -> bool {
+        self.things != 0
+    }
+
+    pub(crate) fn of(config: &Config, call: CallId) -> Self {
+        let things = config.grouped(call);
+        let first = things.trailing_zeros() as usize;
+        let word = config.groups.get(first);
+        Self {
+            things,
+            bytes: config.group_bytes.load(Ordering::Relaxed).to_le_bytes()[0],
+            membership: word.map_or(0, |word| word.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether one of them counts bytes, and whether one counts calls.
+    pub(crate) const fn counts(self) -> (bool, bool) {
+        (
+            self.things & self.bytes != 0,
+            self.things & !self.bytes != 0,
+        )
+    }
+
+    /// Runs `each` for all of them, with the units that it counts, as long as that says
+    /// so.
+    fn each(self, bytes: u64, calls: u64, mut each: impl FnMut(usize, u64) -> bool) {
+        let mut left = self.things;
+        while left != 0 {
+            let thing = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let units = if self.bytes >> thing & 1 != 0 {
+                bytes
+            } else {
+                calls
+            };
+            if units != 0 && !each(thing, units) {
+                return;
+            }
+        }
+    }
+
+    /// The group and the service's number in it.
+    fn group(self, segment: &Segment) -> Option<(&'static GroupSegment, usize)> {
+        let membership = Membership::from_word(self.membership)?;
+        // SAFETY: set once, to a mapping that is never removed.
+        let group = unsafe { (GROUP.load(Ordering::Acquire) as *const GroupSegment).as_ref() };
+        let Some(group) = group.filter(|group| group.has(membership)) else {
+            segment.count_unshaped(Unshaped::NoGroup);
+            return None;
+        };
+        Some((group, membership.member))
+    }
+}
+
+/// Maps the group's segment, if there is one.
+pub(crate) fn map(segment: &Segment) {
+    let path = &segment.header.group;
+    if path
+        .first()
+        .is_none_or(|word| word.load(Ordering::Relaxed) == 0)
+    {
+        return;
+    }
+    let mut stat = [0_u64; 18];
+    // SAFETY: a C string; struct stat has 144 bytes; a mapping of our own of a file that
+    // is long enough, and of which the first words are looked at only.
+    unsafe {
+        // O_RDWR | O_NOFOLLOW | O_CLOEXEC
+        let fd = call!(nr::OPEN, path.as_ptr(), 0o2_400_002, 0);
+        if fd < 0 {
+            return;
+        }
+        // st_size
+        let long = call!(nr::FSTAT, fd, stat.as_mut_ptr()) == 0 && stat[6] >= GROUP_LEN as u64;
+        let at = if long {
+            // PROT_READ | PROT_WRITE, MAP_SHARED
+            call!(nr::MMAP, 0, GROUP_LEN, 3, 1, fd, 0)
+        } else {
+            -1
+        };
+        call!(nr::CLOSE, fd);
+        if !(-4095..0).contains(&at) {
+            let group = &*(at as *const GroupSegment);
+            let magic = group.head.magic.load(Ordering::Acquire);
+            let version = group.head.version.load(Ordering::Relaxed);
+            if magic == GROUP_MAGIC && version == GROUP_VERSION {
+                GROUP.store(at.cast_unsigned(), Ordering::Release);
+            } else {
+                call!(nr::MUNMAP, at, GROUP_LEN);
+            }
+        }
+    }
+}
+
+/// Gives units back that were asked for and not used.
+pub(crate) fn give_back(segment: &Segment, shares: Shares, bytes: u64, calls: u64) {
+    if shares.things == 0 {
+        return;
+    }
+    let Some((group, member)) = shares.group(segment) else {
+        return;
+    };
+    shares.each(bytes, calls, |thing, units| {
+        if let Some(seat) = group.seat(member, thing) {
+            seat.give_back(units);
+        }
+        true
+    });
+}
+
+/// Bytes that the group gives in a quantum, at most.
+pub(crate) fn quantum(segment: &Segment, shares: Shares) -> u64 {
+    let mut most = u64::MAX;
+    if shares.things & shares.bytes == 0 {
+        return most;
+    }
+    if let Some((group, member)) = shares.group(segment) {
+        shares.each(1, 0, |thing, _| {
+            most = most.min(group.quantum(member, thing));
+            true
+        });
+    }
+    most
+}
+
+/// Makes bytes and calls available, of all that the call draws on. What was asked for is
+/// given back if the wait ends early, unless it is owed.
+pub(crate) fn acquire(
+    segment: &Segment,
+    shares: Shares,
+    (bytes, calls): (u64, u64),
+    owed: bool,
+    patience: Patience,
+    waiter: Waiter<'_>,
+) -> Wait {
+    if shares.things == 0 {
+        return Wait::Due;
+    }
+    let Some((group, member)) = shares.group(segment) else {
+        return Wait::Due;
+    };
+    let mut end = Wait::Due;
+    let mut asked = 0_u8;
+    shares.each(bytes, calls, |thing, units| {
+        let Some(seat) = group.seat(member, thing) else {
+            return true;
+        };
+        let ticket = seat.ask(units);
+        asked |= 1 << thing;
+        if end == Wait::Due && !seat.is_ready(ticket) {
+            let at = Place {
+                segment,
+                group,
+                shares,
+                member,
+                thing,
+            };
+            end = until_served(&at, &seat, ticket, patience, waiter);
+        }
+        // What is owed is owed to all of them.
+        end == Wait::Due || owed
+    });
+    if end != Wait::Due && !owed {
+        let asked = Shares {
+            things: asked,
+            ..shares
+        };
+        give_back(segment, asked, bytes, calls);
+    }
+    end
+}
+
+/// Where a call waits.
+struct Place<'a> {
+    segment: &'a Segment,
+    group: &'a GroupSegment,
+    shares: Shares,
+    member: usize,
+    thing: usize,
+}
+
+/// Waits until a ticket may go.
+fn until_served(
+    at: &Place<'_>,
+    seat: &Seat<'_, Shared>,
+    ticket: u64,
+    patience: Patience,
+    waiter: Waiter<'_>,
+) -> Wait {
+    let from = sys::now();
+    let mut now = from;
+    let mut slack = 0;
+    let mut limit = None;
+    let guarded = GUARDED.load(Ordering::Relaxed);
+    let end = loop {
+        let epoch = at.group.epoch();
+        let Some(mut due) = at.group.serve(at.member, at.thing, ticket, now) else {
+            break Wait::Due;
+        };
+        if at.shares.group(at.segment).is_none() {
+            break Wait::Due;
+        }
+        let limit = *limit.get_or_insert_with(|| patience.limit(now));
+        if now >= limit {
+            break Wait::TimedOut;
+        }
+        if due.saturating_sub(now) < SPIN_NS {
+            sys::pause();
+            now = sys::now();
+            continue;
+        }
+        if slack == 0 {
+            if let Some(note) = waiter.note {
+                note.begin(now);
+            }
+            if !guarded {
+                slack = wait::sharpen();
+            }
+        } else {
+            due = due.max(now + AGAIN_NS);
+        }
+        if let Some(note) = waiter.note {
+            #[expect(clippy::cast_possible_truncation, reason = "there are 8")]
+            let bucket = GROUP_BUCKET + at.thing as u8;
+            note.sleep(waiter.call, waiter.tid, bucket, due, now);
+        }
+        let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
+        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, guarded);
+        now = sys::now();
+        match slept {
+            0 | sys::EAGAIN | sys::ETIMEDOUT => {}
+            // A call that the kernel never interrupts is not interrupted here either.
+            sys::EINTR if facts(waiter.call) & fact::WHOLE != 0 => {}
+            sys::EINTR if seat.is_ready(ticket) => break Wait::Due,
+            sys::EINTR => break Wait::Interrupted,
+            _ => {
+                at.segment.count_unshaped(Unshaped::WaitFailed);
+                break Wait::Due;
+            }
+        }
+    };
+    wait::blunt(slack);
+    if now > from {
+        at.segment
+            .record_wait(waiter.call, waiter.tid as usize, now - from);
+        at.group.note_wait(at.member, at.thing, now - from);
+    }
+    end
+}
