@@ -52,6 +52,36 @@ _bonsai() {
             bonsai,why)
                 cmd="bonsai__subcmd__why"
                 ;;
+            bonsai__subcmd__group,create)
+                cmd="bonsai__subcmd__group__subcmd__create"
+                ;;
+            bonsai__subcmd__group,help)
+                cmd="bonsai__subcmd__group__subcmd__help"
+                ;;
+            bonsai__subcmd__group,remove)
+                cmd="bonsai__subcmd__group__subcmd__remove"
+                ;;
+            bonsai__subcmd__group,set)
+                cmd="bonsai__subcmd__group__subcmd__set"
+                ;;
+            bonsai__subcmd__group,status)
+                cmd="bonsai__subcmd__group__subcmd__status"
+                ;;
+            bonsai__subcmd__group__subcmd__help,create)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__create"
+                ;;
+            bonsai__subcmd__group__subcmd__help,help)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__group__subcmd__help,remove)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__remove"
+                ;;
+            bonsai__subcmd__group__subcmd__help,set)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__set"
+                ;;
+            bonsai__subcmd__group__subcmd__help,status)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__status"
+                ;;
             bonsai__subcmd__help,attach)
                 cmd="bonsai__subcmd__help__subcmd__attach"
                 ;;
@@ -107,7 +137,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set stats audit doctor help"
+            opts="-h -V --help --version run attach detach status top why set group stats audit doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -375,7 +405,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set stats audit doctor help"
+            opts="run attach detach status top why set group stats audit doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -613,7 +643,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --no-patch --enforce --user --guarded --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --no-patch --enforce --user --guarded --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -640,6 +670,22 @@ _bonsai() {
                     return 0
                     ;;
                 -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --guarantee)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ceiling)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

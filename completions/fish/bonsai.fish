@@ -41,6 +41,10 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this 
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l group -d 'The group that the service draws on, beside its own limits' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l enforce -d 'Enforce the limits from outside of the program, which may be hostile'
@@ -98,14 +102,19 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -l json -d 'As JSON
 complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "run" -d 'Start a program as a service, under limits'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "attach" -d 'Put processes that run already under limits'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "detach" -d 'Take the limits off processes that were put under them as they ran'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "status" -d 'Show services: rates asked and got, who waits, processes, and what is not covered'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "top" -d 'Show services live in the terminal'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "why" -d 'Say in one sentence why a service is slow: Bonsai, disk, network or CPU'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "set" -d 'Change limits of a running service'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set stats audit doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "run" -d 'Start a program as a service, under limits'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "attach" -d 'Put processes that run already under limits'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "detach" -d 'Take the limits off processes that were put under them as they ran'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "status" -d 'Show services: rates asked and got, who waits, processes, and what is not covered'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "top" -d 'Show services live in the terminal'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "why" -d 'Say in one sentence why a service is slow: Bonsai, disk, network or CPU'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "set" -d 'Change limits of a running service'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "group" -d 'Make groups, whose services share a rate; change and show them'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "create" -d 'Make a group'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "set" -d 'Change what a group shares'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "status" -d 'Show groups and all of their members'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "remove" -d 'Remove a group that has no members any more'
