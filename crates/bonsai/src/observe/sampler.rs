@@ -379,6 +379,7 @@ mod tests {
             totals,
             limits: Vec::new(),
             streams: streams::Used::new(),
+            group: None,
         };
         let (now, before) = (seen(now), seen(before));
         let half = Some(Duration::from_millis(500));

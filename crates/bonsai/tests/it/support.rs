@@ -132,11 +132,6 @@ impl Place {
         }
     }
 
-    /// The library, if it has one.
-    pub(crate) fn library(&self) -> Option<&Path> {
-        self.library.as_deref()
-    }
-
     /// What `bonsai ARGS` prints, once there are these words in it.
     pub(crate) fn until_text(&self, args: &[&str], words: &str) -> String {
         let end = Instant::now() + PATIENCE;
