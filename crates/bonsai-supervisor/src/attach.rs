@@ -32,6 +32,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
@@ -56,6 +57,10 @@ const TWINS: u64 = (shared::SITES as u64 * TWIN).next_multiple_of(PAGE);
 /// library's own.
 const ENTRIES: u64 = 0x4_0000;
 
+/// How long it is tried to stop a process, and between two times.
+const PATIENCE: Duration = Duration::from_secs(4);
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// The file name of the engine, and those of the library that does the same from a
 /// process's start.
 const ENGINE: &str = "libbonsai_engine.so";
@@ -76,8 +81,7 @@ pub struct Attached {
 /// Why not; then it goes on as before.
 pub fn attach(pid: i32, engine: &Engine, ledger: &Path) -> Result<Attached, AttachError> {
     check(pid)?;
-    // The kernel lets go of what is traced when the thread that traces ends.
-    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(|held| enter(held, engine, ledger)))
+    stopped(pid, |held| enter(held, engine, ledger))
 }
 
 /// Takes the limits off a process: its instructions are as they were. False if none of
@@ -89,7 +93,26 @@ pub fn detach(pid: i32) -> Result<bool, AttachError> {
     if !is_attached(pid) {
         return Ok(false);
     }
-    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(leave))
+    stopped(pid, leave)
+}
+
+/// Stops all threads of a process, and does something with it. If one of them does not
+/// stop, the others go on for a while before the next try.
+fn stopped<T: Send>(
+    pid: i32,
+    what: impl Fn(Held) -> Result<T, AttachError> + Sync,
+) -> Result<T, AttachError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        // The kernel lets go of what is traced when the thread that traces ends.
+        let done = within_thread(|| Held::all(Pid::from_raw(pid)).and_then(&what));
+        match done {
+            Err(AttachError::Stuck { .. }) if Instant::now() < end => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Whether the engine is in a process, and in use: all of its sites are patched, or some,
