@@ -32,7 +32,6 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
@@ -56,10 +55,6 @@ const TWINS: u64 = (shared::SITES as u64 * TWIN).next_multiple_of(PAGE);
 /// Room for the instructions of sites that are moved: 72 bytes each, and pages of each
 /// library's own.
 const ENTRIES: u64 = 0x4_0000;
-
-/// How long it is tried to stop a process, and between two times.
-const PATIENCE: Duration = Duration::from_secs(4);
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// The file name of the engine, and those of the library that does the same from a
 /// process's start.
@@ -96,23 +91,13 @@ pub fn detach(pid: i32) -> Result<bool, AttachError> {
     stopped(pid, leave)
 }
 
-/// Stops all threads of a process, and does something with it. If one of them does not
-/// stop, the others go on for a while before the next try.
+/// Stops all threads of a process, and does something with it.
 fn stopped<T: Send>(
     pid: i32,
-    what: impl Fn(Held) -> Result<T, AttachError> + Sync,
+    what: impl FnOnce(Held) -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        // The kernel lets go of what is traced when the thread that traces ends.
-        let done = within_thread(|| Held::all(Pid::from_raw(pid)).and_then(&what));
-        match done {
-            Err(AttachError::Stuck { .. }) if Instant::now() < end => {
-                std::thread::sleep(PAUSE);
-            }
-            done => return done,
-        }
-    }
+    // The kernel lets go of what is traced when the thread that traces ends.
+    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(what))
 }
 
 /// Whether the engine is in a process, and in use: all of its sites are patched, or some,

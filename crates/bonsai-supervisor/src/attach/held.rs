@@ -13,7 +13,7 @@ use super::{AttachError, refused};
 
 /// How long its threads may take to stop, while the others stand still. One that waits
 /// for a vforked child, or for a disk, cannot.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `PTRACE_EVENT_STOP`.
 const EVENT_STOP: i32 = 128;
