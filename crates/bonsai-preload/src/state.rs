@@ -75,6 +75,13 @@ fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     if own.is_null() {
         return null_mut();
     }
+    // A vforked child's state is not its parent's thread's: it would be a dead thread's
+    // as soon as the child is gone, and another thread would take it over.
+    let words = if pid == sys::getpid() {
+        words
+    } else {
+        null_mut()
+    };
     let me = Owner { pid, tid };
     // SAFETY: claimed above, so this thread is the only one to use it.
     if inherit(segment, unsafe { &mut *own }, me) {

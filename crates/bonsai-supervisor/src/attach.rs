@@ -76,8 +76,7 @@ pub struct Attached {
 /// Why not; then it goes on as before.
 pub fn attach(pid: i32, engine: &Engine, ledger: &Path) -> Result<Attached, AttachError> {
     check(pid)?;
-    // The kernel lets go of what is traced when the thread that traces ends.
-    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(|held| enter(held, engine, ledger)))
+    stopped(pid, |held| enter(held, engine, ledger))
 }
 
 /// Takes the limits off a process: its instructions are as they were. False if none of
@@ -89,7 +88,16 @@ pub fn detach(pid: i32) -> Result<bool, AttachError> {
     if !is_attached(pid) {
         return Ok(false);
     }
-    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(leave))
+    stopped(pid, leave)
+}
+
+/// Stops all threads of a process, and does something with it.
+fn stopped<T: Send>(
+    pid: i32,
+    what: impl FnOnce(Held) -> Result<T, AttachError> + Send,
+) -> Result<T, AttachError> {
+    // The kernel lets go of what is traced when the thread that traces ends.
+    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(what))
 }
 
 /// Whether the engine is in a process, and in use: all of its sites are patched, or some,

@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use super::{AttachError, refused};
 
-/// How long its threads may take to stop. One that waits for a vforked child, or for a
-/// disk, cannot.
+/// How long its threads may take to stop, while the others stand still. One that waits
+/// for a vforked child, or for a disk, cannot.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// `PTRACE_EVENT_STOP`.

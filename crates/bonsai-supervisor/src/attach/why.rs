@@ -27,6 +27,9 @@ pub enum AttachError {
     /// It has ended.
     #[error("it has ended, and its parent has not looked yet")]
     Zombie,
+    /// Only other threads than its first one are left.
+    #[error("its first thread has ended, and with it what /proc says of its memory")]
+    Headless,
     /// Somebody else traces it.
     #[error("process {pid} ({name}) traces it, and there can be one only: end that first")]
     Traced {
@@ -162,7 +165,12 @@ pub fn check(pid: i32) -> Result<(), AttachError> {
         .get("State")
         .is_some_and(|s| s.starts_with(['Z', 'X']))
     {
-        return Err(AttachError::Zombie);
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        return Err(if tasks > 1 {
+            AttachError::Headless
+        } else {
+            AttachError::Zombie
+        });
     }
     // Only threads of the kernel have no memory of their own.
     if status.get("VmSize").is_none() {

@@ -1,13 +1,21 @@
 // Waits for the end of its standard input, after having made itself hard to enter:
 // "filter" (a seccomp filter that allows everything), "hidden" (not dumpable), "zombie"
-// (it has a child that has ended, whose number it prints), "bare" (nothing).
+// (it has a child that has ended, whose number it prints), "headless" (its first thread
+// ends, another one waits), "bare" (nothing).
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static void *waits(void *unused)
+{
+    char byte;
+    _exit(read(0, &byte, 1) == 0 ? 0 : 1);
+}
 
 int main(int count, char **args)
 {
@@ -30,6 +38,10 @@ int main(int count, char **args)
     }
     printf("%d\n", ready);
     fflush(stdout);
-    char byte;
-    return read(0, &byte, 1) == 0 ? 0 : 1;
+    if (strcmp(how, "headless") == 0) {
+        pthread_t thread;
+        pthread_create(&thread, 0, waits, 0);
+        pthread_exit(0);
+    }
+    waits(0);
 }

@@ -51,7 +51,7 @@ impl Idle {
 
 fn waiting(test: &str, how: &str) -> Option<Idle> {
     let source = Path::new("attach/wait.c");
-    let made = compiler(test)?.make(&format!("wait-{test}"), &[source], &[]);
+    let made = compiler(test)?.make(&format!("wait-{test}"), &[source], &["-pthread"]);
     let program = made.unwrap_or_else(|error| panic!("{error}"));
     Some(Idle::start(Command::new(program).arg(how)))
 }
@@ -93,6 +93,18 @@ fn a_thread_and_a_zombie_are_refused() {
         return;
     };
     refuses(&["attach", &parent.said], "has ended");
+    if let Some(headless) = waiting(test, "headless") {
+        let stat = format!("/proc/{}/stat", headless.pid());
+        let began = Instant::now();
+        while !std::fs::read_to_string(&stat)
+            .expect("it lives")
+            .contains(") Z ")
+        {
+            assert!(began.elapsed() < PATIENCE, "its first thread lives");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        refuses(&["attach", &headless.pid()], "its first thread has ended");
+    }
     // This test runs in a thread of its own.
     let thread = std::fs::read_link("/proc/thread-self").expect("procfs");
     let tid = thread.file_name().unwrap_or_default().to_string_lossy();
