@@ -50,6 +50,9 @@ pub(super) struct Job {
     pub(super) limited_since: Option<u64>,
     pub(super) waited: u64,
     pub(super) done: u64,
+    /// Messages of a list that are done, and their bytes.
+    pub(super) messages: u64,
+    pub(super) before: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
 }
@@ -103,6 +106,27 @@ impl Job {
                 flags: 0,
             };
         }
+        let (reads, writes) = {
+            let own = rustix::fs::fcntl_getfl(&fd)?;
+            let denies = |status: OFlags, mode: OFlags| {
+                status.contains(OFlags::PATH) || status & OFlags::ACCMODE == mode
+            };
+            let is_out = matches!(plan, Plan::Write { .. });
+            match &other {
+                Some(_) => (
+                    !denies(own, OFlags::WRONLY),
+                    !denies(status, OFlags::RDONLY),
+                ),
+                None if is_out => (true, !denies(own, OFlags::RDONLY)),
+                None => (!denies(own, OFlags::WRONLY), true),
+            }
+        };
+        if !reads || !writes || (asked.nr == 278 && kind != FileType::Fifo) {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        if matches!(plan, Plan::Nothing) && kind != FileType::Socket {
+            return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
+        }
         let (flags, whole) = match &plan {
             Plan::Send(message) | Plan::Receive(message) => (message.flags, !is_stream(&fd)),
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
@@ -141,6 +165,8 @@ impl Job {
             limited_since: None,
             waited: 0,
             done: 0,
+            messages: 0,
+            before: 0,
             paid: None,
             counted: false,
         })
