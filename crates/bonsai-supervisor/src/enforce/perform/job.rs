@@ -121,12 +121,14 @@ impl Job {
                 None => (!denies(own, OFlags::WRONLY), true),
             }
         };
+        let messages = matches!(plan, Plan::Send(_) | Plan::Receive(_) | Plan::Nothing);
+        if messages && kind != FileType::Socket {
+            return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
+        }
         if !reads || !writes || (asked.nr == 278 && kind != FileType::Fifo) {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
-        if matches!(plan, Plan::Nothing) && kind != FileType::Socket {
-            return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
-        }
+        plan.check_room(tid)?;
         let (flags, whole) = match &plan {
             Plan::Send(message) | Plan::Receive(message) => (message.flags, !is_stream(&fd)),
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
@@ -136,8 +138,15 @@ impl Job {
             Plan::Read { flags, .. } | Plan::Write { flags, .. } => flags & libc::RWF_NOWAIT != 0,
             _ => asked.nr == 278 && a[3] & 2 != 0,
         };
-        let blocks =
-            !status.contains(OFlags::NONBLOCK) && flags & libc::MSG_DONTWAIT == 0 && !now_only;
+        // Of a splice, either end may forbid to wait.
+        let source = if asked.nr == 275 {
+            rustix::fs::fcntl_getfl(&fd)?
+        } else {
+            status
+        };
+        let blocks = !(status | source).contains(OFlags::NONBLOCK)
+            && flags & libc::MSG_DONTWAIT == 0
+            && !now_only;
         let which = if plan.is_in() {
             libc::SO_RCVTIMEO
         } else {

@@ -176,6 +176,20 @@ impl Plan {
         }
     }
 
+    /// Whether there is memory for what comes in: once it has come, it cannot go back.
+    pub(super) fn check_room(&self, tid: u32) -> io::Result<()> {
+        let spans = match self {
+            Self::Read { spans, .. } => spans,
+            Self::Receive(message) => &message.spans,
+            _ => return Ok(()),
+        };
+        if memory::total(spans) == 0 || memory::read(tid, spans, 0, &mut [0])? == 1 {
+            Ok(())
+        } else {
+            Err(memory::fault())
+        }
+    }
+
     /// Bytes that it moves at most.
     pub(crate) fn len(&self) -> u64 {
         match self {
