@@ -3,6 +3,7 @@
 mod calls;
 mod coverage;
 mod enforced;
+mod enforced_calls;
 mod fixture;
 mod libraries;
 mod peers;
