@@ -307,12 +307,19 @@ impl Enforcer {
                     let rest = moved > 0 && !is_in && job.blocks && job.done < job.plan.len();
                     let once =
                         job.whole || job.other.is_some() || matches!(job.plan, Plan::Receive(_));
-                    if once || !(more || rest) {
+                    if !once && (more || rest) {
+                        continue;
+                    }
+                    if !Self::next_of_list(job) {
                         return Next::End(Self::result(job));
                     }
                 }
                 Ok(Came::NotYet(fd, events)) => {
-                    if job.done > 0 && (is_in || !job.blocks) {
+                    let any = job.done > 0 || job.messages > 0;
+                    let now_only = matches!(&job.plan, Plan::Receive(message)
+                        if message.flags & libc::MSG_DONTWAIT != 0);
+                    let partly = job.done > 0 && is_in;
+                    if any && (partly || !job.blocks || now_only) {
                         return Next::End(Self::result(job));
                     }
                     if !job.blocks || now >= job.deadline {
@@ -348,14 +355,34 @@ impl Enforcer {
     /// What a call returns: bytes, or messages.
     fn result(job: &Job) -> i64 {
         match job.asked.nr {
-            299 | 307 => 1,
+            // A stream may have taken a part of the last.
+            299 | 307 => (job.messages + u64::from(job.done > 0)).cast_signed(),
             _ => job.done.cast_signed(),
         }
     }
 
+    /// Goes on with the next message of a list, if there is one.
+    fn next_of_list(job: &mut Job) -> bool {
+        if !matches!(job.asked.nr, 299 | 307) || matches!(job.plan, Plan::Nothing) {
+            return false;
+        }
+        job.messages += 1;
+        job.before += job.done;
+        job.done = 0;
+        match plan::next_message(&job.asked, job.messages) {
+            Some(Ok(plan)) => {
+                job.plan = plan;
+                // Each is a call of its own to whoever counts messages; this is one call.
+                true
+            }
+            // What cannot be read is the next call's error.
+            Some(Err(_)) | None => false,
+        }
+    }
+
     fn failure(&self, job: &Job, error: &io::Error) -> i64 {
-        if job.done > 0 {
-            return job.done.cast_signed();
+        if job.done > 0 || job.messages > 0 {
+            return Self::result(job);
         }
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let sends = matches!(
@@ -447,7 +474,7 @@ impl Enforcer {
         let Some(thread) = state.threads.get_mut(&job.asked.tid) else {
             return;
         };
-        thread.count(&self.ledger, job.entry, 1, job.done);
+        thread.count(&self.ledger, job.entry, 1, job.before + job.done);
         if job.waited > 0 {
             thread.note_end(&self.ledger, job.entry, job.waited);
         }
@@ -458,7 +485,7 @@ impl Enforcer {
         {
             thread.job = None;
         }
-        if !delivered && job.done > 0 {
+        if !delivered && (job.done > 0 || job.messages > 0) {
             thread.done = Some((job.asked.nr, job.asked.args, result));
         }
     }

@@ -6,7 +6,11 @@ mod calls;
 mod coverage;
 mod covered;
 mod enforced;
+<<<<<<< HEAD
 mod faults;
+=======
+mod enforced_calls;
+>>>>>>> h4-enforce
 mod fixture;
 mod go;
 mod groups;

@@ -82,6 +82,7 @@ impl Ends<'_> {
             Plan::Send(message) => self.send(message, done, len),
             Plan::Receive(message) => self.receive(message, len),
             Plan::Transfer { offsets, flags, .. } => self.transfer(*offsets, *flags, len),
+            Plan::Nothing => Ok(Came::Bytes(0)),
         }
     }
 
@@ -91,12 +92,18 @@ impl Ends<'_> {
             let message = Message::default();
             return self.send_bytes(&message, bytes, &mut [], 0);
         }
+        // Files are waited for: they are as fast as their device is.
+        let is_file = self.is_file();
+        let may_wait = offset.is_some() || is_file;
+        let bytes = if is_file {
+            self.within_limit(bytes, offset)?
+        } else {
+            bytes
+        };
         let vector = libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        // Files are waited for: they are as fast as their device is.
-        let may_wait = offset.is_some() || self.is_file();
         let now = if may_wait { 0 } else { libc::RWF_NOWAIT };
         // SAFETY: the buffer lives during the call.
         let put =
@@ -113,6 +120,44 @@ impl Ends<'_> {
             }
             put => put.map(Came::Bytes),
         }
+    }
+
+    /// What of the bytes is within the largest file that the program may make
+    /// (`RLIMIT_FSIZE`).
+    ///
+    /// # Errors
+    /// Nothing, and it gets the signal for that.
+    fn within_limit<'a>(&self, bytes: &'a [u8], offset: Option<i64>) -> io::Result<&'a [u8]> {
+        use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
+        // SAFETY: plain numbers.
+        let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+        let none = std::ptr::null();
+        // SAFETY: the limit is written during the call, and nothing is set.
+        let got = unsafe {
+            libc::prlimit(
+                self.pid.cast_signed(),
+                libc::RLIMIT_FSIZE,
+                none,
+                &raw mut limit,
+            )
+        };
+        if got != 0 || limit.rlim_cur == libc::RLIM_INFINITY || bytes.is_empty() {
+            return Ok(bytes);
+        }
+        let at = if fcntl_getfl(self.fd)?.contains(OFlags::APPEND) {
+            fstat(self.fd)?.st_size.cast_unsigned()
+        } else if let Some(offset) = offset {
+            offset.cast_unsigned()
+        } else {
+            seek(self.fd, SeekFrom::Current(0))?
+        };
+        let left = usize::try_from(limit.rlim_cur.saturating_sub(at)).unwrap_or(usize::MAX);
+        if left == 0 {
+            // SAFETY: plain numbers.
+            unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.tid, libc::SIGXFSZ) };
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        Ok(&bytes[..left.min(bytes.len())])
     }
 
     fn write_at_once(&self, bytes: &[u8], flags: i32) -> io::Result<Came> {
@@ -141,7 +186,9 @@ impl Ends<'_> {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        let wait = offset.is_none() && !self.is_file() && !ready(fd, libc::POLLIN);
+        // Nothing is never waited for.
+        let waits = offset.is_none() && !bytes.is_empty() && !self.is_file();
+        let wait = waits && !ready(fd, libc::POLLIN);
         if wait {
             return Ok(Came::NotYet(fd, libc::POLLIN));
         }
@@ -302,10 +349,12 @@ impl Ends<'_> {
             }
         };
         let len = usize::try_from(len).unwrap_or(0);
-        if self.nr != 326 && !ready(to, libc::POLLOUT) {
+        // Pipes say so themselves; sockets would wait.
+        let waits = is_socket(to) || self.nr == 40;
+        if len > 0 && self.nr != 326 && waits && !ready(to, libc::POLLOUT) {
             return Ok(Came::NotYet(to, libc::POLLOUT));
         }
-        if self.nr == 275 && !ready(from, libc::POLLIN) {
+        if len > 0 && self.nr == 275 && self.is_socket && !ready(from, libc::POLLIN) {
             return Ok(Came::NotYet(from, libc::POLLIN));
         }
         // SAFETY: the offsets live during the calls.
@@ -332,7 +381,12 @@ impl Ends<'_> {
         };
         let moved = match checked(moved) {
             Err(error) if is_later(&error) => {
-                return Ok(Came::NotYet(to, libc::POLLOUT));
+                let empty = self.nr == 275 && !ready(from, libc::POLLIN);
+                return Ok(if empty {
+                    Came::NotYet(from, libc::POLLIN)
+                } else {
+                    Came::NotYet(to, libc::POLLOUT)
+                });
             }
             moved => moved?,
         };
@@ -343,6 +397,21 @@ impl Ends<'_> {
         }
         Ok(Came::Bytes(moved))
     }
+}
+
+fn is_socket(fd: RawFd) -> bool {
+    let (mut kind, mut len) = (0_i32, 4);
+    // SAFETY: four bytes are written during the call.
+    let got = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut len,
+        )
+    };
+    got == 0
 }
 
 fn buffer(len: u64) -> Vec<u8> {

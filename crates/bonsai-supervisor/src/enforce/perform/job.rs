@@ -50,6 +50,9 @@ pub(super) struct Job {
     pub(super) limited_since: Option<u64>,
     pub(super) waited: u64,
     pub(super) done: u64,
+    /// Messages of a list that are done, and their bytes.
+    pub(super) messages: u64,
+    pub(super) before: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
 }
@@ -103,6 +106,29 @@ impl Job {
                 flags: 0,
             };
         }
+        let (reads, writes) = {
+            let own = rustix::fs::fcntl_getfl(&fd)?;
+            let denies = |status: OFlags, mode: OFlags| {
+                status.contains(OFlags::PATH) || status & OFlags::ACCMODE == mode
+            };
+            let is_out = matches!(plan, Plan::Write { .. });
+            match &other {
+                Some(_) => (
+                    !denies(own, OFlags::WRONLY),
+                    !denies(status, OFlags::RDONLY),
+                ),
+                None if is_out => (true, !denies(own, OFlags::RDONLY)),
+                None => (!denies(own, OFlags::WRONLY), true),
+            }
+        };
+        let messages = matches!(plan, Plan::Send(_) | Plan::Receive(_) | Plan::Nothing);
+        if messages && kind != FileType::Socket {
+            return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
+        }
+        if !reads || !writes || (asked.nr == 278 && kind != FileType::Fifo) {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        plan.check_room(tid)?;
         let (flags, whole) = match &plan {
             Plan::Send(message) | Plan::Receive(message) => (message.flags, !is_stream(&fd)),
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
@@ -112,8 +138,15 @@ impl Job {
             Plan::Read { flags, .. } | Plan::Write { flags, .. } => flags & libc::RWF_NOWAIT != 0,
             _ => asked.nr == 278 && a[3] & 2 != 0,
         };
-        let blocks =
-            !status.contains(OFlags::NONBLOCK) && flags & libc::MSG_DONTWAIT == 0 && !now_only;
+        // Of a splice, either end may forbid to wait.
+        let source = if asked.nr == 275 {
+            rustix::fs::fcntl_getfl(&fd)?
+        } else {
+            status
+        };
+        let blocks = !(status | source).contains(OFlags::NONBLOCK)
+            && flags & libc::MSG_DONTWAIT == 0
+            && !now_only;
         let which = if plan.is_in() {
             libc::SO_RCVTIMEO
         } else {
@@ -141,6 +174,8 @@ impl Job {
             limited_since: None,
             waited: 0,
             done: 0,
+            messages: 0,
+            before: 0,
             paid: None,
             counted: false,
         })

@@ -40,6 +40,8 @@ pub(crate) enum Plan {
     },
     Send(Message),
     Receive(Message),
+    /// No messages at all.
+    Nothing,
     /// Between two descriptors: bytes, and where the offsets are, 0 for none.
     Transfer {
         len: u64,
@@ -146,13 +148,9 @@ impl Plan {
             }),
             46 => Self::Send(message(tid, a[1], int(2), true)?),
             47 => Self::Receive(message(tid, a[1], int(2), false)?),
-            307 | 299 if a[2] == 0 => Self::Write {
-                spans: Vec::new(),
-                offset: None,
-                flags: 0,
-            },
-            307 => Self::Send(first(message(tid, a[1], int(3), true)?)),
-            299 => Self::Receive(first(message(tid, a[1], int(3) & !MSG_WAITFORONE, false)?)),
+            307 | 299 if int(2) == 0 => Self::Nothing,
+            307 => Self::Send(message_of(tid, a[1], 0, int(3), true)?),
+            299 => Self::Receive(message_of(tid, a[1], 0, int(3) & !MSG_WAITFORONE, false)?),
             _ => return Err(io::Error::from_raw_os_error(libc::ENOSYS)),
         })
     }
@@ -178,12 +176,27 @@ impl Plan {
         }
     }
 
+    /// Whether there is memory for what comes in: once it has come, it cannot go back.
+    pub(super) fn check_room(&self, tid: u32) -> io::Result<()> {
+        let spans = match self {
+            Self::Read { spans, .. } => spans,
+            Self::Receive(message) => &message.spans,
+            _ => return Ok(()),
+        };
+        if memory::total(spans) == 0 || memory::read(tid, spans, 0, &mut [0])? == 1 {
+            Ok(())
+        } else {
+            Err(memory::fault())
+        }
+    }
+
     /// Bytes that it moves at most.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Write { spans, .. } | Self::Read { spans, .. } => memory::total(spans),
             Self::Send(message) | Self::Receive(message) => memory::total(&message.spans),
             Self::Transfer { len, .. } => *len,
+            Self::Nothing => 0,
         }
     }
 
@@ -195,13 +208,41 @@ impl Plan {
 
 const MSG_WAITFORONE: u32 = 0x1_0000;
 
-/// The first of a list of messages: that fewer are sent than were asked for is what
-/// its caller expects.
-fn first(message: Message) -> Message {
-    Message {
-        len_at: message.header_at + 56,
-        ..message
+/// Bytes of a message in a list (`struct mmsghdr`).
+const IN_LIST: u64 = 64;
+
+/// One of a list of messages.
+fn message_of(tid: u32, list: u64, number: u64, flags: u32, sends: bool) -> io::Result<Message> {
+    let at = list.wrapping_add(number * IN_LIST);
+    Ok(Message {
+        len_at: at + 56,
+        ..message(tid, at, flags, sends)?
+    })
+}
+
+/// The message after `number` others of a list; `None` where there is no further one.
+pub(super) fn next_message(asked: &Asked, number: u64) -> Option<io::Result<Plan>> {
+    let (tid, a) = (asked.tid, &asked.args);
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+    let (count, flags) = (a[2] as u32, a[3] as u32);
+    let is_list = matches!(asked.nr, 299 | 307);
+    // The kernel takes so many at a time (UIO_MAXIOV).
+    if !is_list || number >= u64::from(count).min(1024) {
+        return None;
     }
+    let only_first = asked.nr == 299 && flags & MSG_WAITFORONE != 0;
+    let now = if only_first {
+        libc::MSG_DONTWAIT.cast_unsigned()
+    } else {
+        0
+    };
+    let flags = (flags & !MSG_WAITFORONE) | now;
+    let message = message_of(tid, a[1], number, flags, asked.nr == 307);
+    Some(message.map(if asked.nr == 307 {
+        Plan::Send
+    } else {
+        Plan::Receive
+    }))
 }
 
 fn name(tid: u32, at: u64, len: u64) -> io::Result<Vec<u8>> {
