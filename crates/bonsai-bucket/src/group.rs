@@ -92,11 +92,31 @@ pub const GUARANTEE_BURST_NS: u64 = 10_000_000;
 /// A member has asked so lately that it takes a whole turn.
 const BUSY_NS: u64 = ROUND_NS;
 
-/// Bits of a place's word that say its grains.
-const GRAIN_BITS: u32 = 16;
+/// Bits of a place's word that say its units: 11 for the first digits, 5 for how many
+/// follow. So a place means the same whatever becomes of the terms it was taken under.
+const UNIT_BITS: u32 = 16;
+const UNITS: u64 = (1 << UNIT_BITS) - 1;
+const DIGITS: u32 = 11;
 
 /// Grains in a place, at most.
-const MOST_GRAINS: u64 = (1 << GRAIN_BITS) - 1;
+const MOST_GRAINS: u64 = 1 << 16;
+
+/// The last bits of a place's word for at most so many units, and at least 1.
+const fn packed(units: u64) -> u64 {
+    let length = u64::BITS - units.leading_zeros();
+    let follow = length.saturating_sub(DIGITS) as u64;
+    let follow = if follow > 31 { 31 } else { follow };
+    let digits = units >> follow;
+    let most = (1 << DIGITS) - 1;
+    let digits = if digits > most { most } else { digits };
+    let digits = if digits == 0 { 1 } else { digits };
+    follow << DIGITS | digits
+}
+
+/// The units of a place.
+const fn units_of(word: u64) -> u64 {
+    (word & ((1 << DIGITS) - 1)) << ((word & UNITS) >> DIGITS)
+}
 
 /// Whoever waits looks more often. A place that nobody has looked at for so long is void.
 const STALE_NS: u64 = 60_000_000_000;
@@ -155,7 +175,7 @@ pub struct Member<'a, W> {
     pub asked: &'a W,
     /// Units that were granted, ever.
     pub granted: &'a W,
-    /// Its place in the pool's line: position << 16 | grains; 0 for none.
+    /// Its place in the pool's line: position << 16 | units; 0 for none.
     pub place: &'a W,
     /// Grains in its places, ever.
     pub served: &'a W,
@@ -246,7 +266,7 @@ impl<W: Word> Seat<'_, W> {
                 return Some(self.next(terms, word, due, (short, busy), now));
             }
             if m.place.exchange(word, 0).is_ok() {
-                let units = (word & MOST_GRAINS) * terms.grain;
+                let units = units_of(word);
                 self.charge_ceiling(terms, units, now);
                 m.borrowed.add(units);
                 m.granted.add(units);
@@ -259,8 +279,9 @@ impl<W: Word> Seat<'_, W> {
     pub fn leave_line(&self, grain: u64) {
         let word = self.member.place.get();
         if word != 0 && self.member.place.exchange(word, 0).is_ok() {
-            let grains = word & MOST_GRAINS;
-            self.pool.issued.add((grains * grain).wrapping_neg());
+            let units = units_of(word);
+            self.pool.issued.add(units.wrapping_neg());
+            let grains = units / grain.max(1);
             self.member.served.add(grains.wrapping_neg());
         }
     }
@@ -343,9 +364,10 @@ impl<W: Word> Seat<'_, W> {
                 Err(there) => seen = there,
             }
         };
-        let units = grains * grain;
+        let size = packed(grains.saturating_mul(grain));
+        let units = units_of(size);
         let position = take_position(&self.pool, &terms.pool, units, now);
-        let word = position << GRAIN_BITS | grains;
+        let word = position << UNIT_BITS | size;
         if let Err(there) = m.place.exchange(0, word) {
             self.pool.issued.add(units.wrapping_neg());
             m.served.add(grains.wrapping_neg());
@@ -365,7 +387,7 @@ impl<W: Word> Seat<'_, W> {
     fn due(&self, terms: &Terms, word: u64, now: u64) -> Option<u64> {
         let front = terms.pool.floor(now).wrapping_add(terms.pool.burst);
         let open = front.wrapping_sub(self.pool.guaranteed.get());
-        let missing = ahead(word & !MOST_GRAINS, open << GRAIN_BITS) >> GRAIN_BITS;
+        let missing = ahead(word & !UNITS, open << UNIT_BITS) >> UNIT_BITS;
         if missing <= 0 {
             return None;
         }
@@ -383,7 +405,7 @@ impl<W: Word> Seat<'_, W> {
         (short, busy): (u64, bool),
         now: u64,
     ) -> u64 {
-        let units = (word & MOST_GRAINS) * terms.grain;
+        let units = units_of(word);
         let mut next = due;
         if let Some(more) = short.checked_sub(units).filter(|more| *more > 0) {
             let curve = Curve::empty(terms.pool.rate_milli, 0, 0, due);

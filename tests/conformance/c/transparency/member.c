@@ -28,6 +28,14 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+static void note(struct notes *notes, uint64_t at, uint64_t bytes) {
+    if (notes->count < SAMPLES) {
+        notes->samples[notes->count].ns = at;
+        notes->samples[notes->count].bytes = bytes;
+        notes->count++;
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
     int file = open(argv[1], O_RDWR);
@@ -52,15 +60,16 @@ int main(int argc, char **argv) {
             next = at;
         }
         // At most one sample in 2 ms, or all of the first 20 ms after a pause.
-        if ((at >= next || (on && at < pause - on + 20000000)) && notes->count < SAMPLES) {
-            notes->samples[notes->count].ns = at;
-            notes->samples[notes->count].bytes = bytes;
-            notes->count++;
+        if (at >= next || (on && at < pause - on + 20000000)) {
+            note(notes, at, bytes);
             next = at + 2000000;
         }
         if (write(sink, block, size) != (ssize_t)size) return 6;
-        bytes += size;
+        uint64_t before = at;
         at = now();
+        // What was written before a wait is not taken for written after it.
+        if (at - before > 500000) note(notes, before, bytes);
+        bytes += size;
     }
     return 0;
 }

@@ -210,22 +210,39 @@ fn two_greedy_members_share_by_weight() {
         assert_within(&[&one, &three], RATE, AHEAD, "both");
         let (from, to) = common(&[&one, &three]);
         let windows = (0..(to - from) / S).map(|i| from + i * S);
-        let shares = windows.map(|at| {
+        // A thread that got no CPU for longer than its turns last could not use them.
+        let fed = |at: &u64| [&one, &three].iter().all(|n| longest(n, *at, at + S) < FED);
+        let shares = windows.filter(fed).map(|at| {
             let [a, b] = [&one, &three].map(|notes| got(notes, at, at + S) as f64);
             a / (a + b)
         });
         let shares: Vec<f64> = shares.collect();
         // 2 % of the share, and a note of 2 ms at either end of a window.
-        if shares.len() >= 2
-            && shares
-                .iter()
-                .all(|share| (share / 0.25 - 1.0).abs() < 0.024)
-        {
+        let exact = |share: &f64| (share / 0.25 - 1.0).abs() < 0.024;
+        if !shares.is_empty() && shares.iter().all(exact) {
             return;
         }
-        seen.push(shares);
+        seen.extend(shares);
+    }
+    if seen.is_empty() {
+        skip(
+            test,
+            "the machine is too busy: no second without a pause of 15 ms",
+        );
+        return;
     }
     panic!("shares of the one, for 0.25: {seen:?}");
+}
+
+/// Members that always want more are never held back for longer than this, ns.
+const FED: u64 = 15 * MS;
+
+/// The longest time between two notes.
+fn longest(notes: &Notes, from: u64, to: u64) -> u64 {
+    let within = notes
+        .windows(2)
+        .filter(|pair| pair[0].0 >= from && pair[1].0 <= to);
+    within.map(|pair| pair[1].0 - pair[0].0).max().unwrap_or(S)
 }
 
 #[test]

@@ -6,11 +6,8 @@ mod calls;
 mod coverage;
 mod covered;
 mod enforced;
-<<<<<<< HEAD
-mod faults;
-=======
 mod enforced_calls;
->>>>>>> h4-enforce
+mod faults;
 mod fixture;
 mod go;
 mod groups;
