@@ -32,10 +32,11 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
             *slot = Some(site);
         }
     }
-    if sites[0].is_none() {
+    let used = sites.iter().position(Option::is_none).unwrap_or(SITES);
+    let Some(sites) = sites.get_mut(..used).filter(|sites| !sites.is_empty()) else {
         return;
-    }
-    bonsai_sites::reject_branch_targets(text, &mut sites);
+    };
+    bonsai_sites::reject_branch_targets(text, sites);
     for site in sites.iter().flatten() {
         let at = text.as_ptr() as usize + site.offset as usize;
         found.add(Found {

@@ -49,10 +49,13 @@ pub fn reject_branch_targets(text: &[u8], sites: &mut [Option<Site>]) {
             return;
         }
         for slot in &mut *sites {
-            *slot = slot.and_then(|site| {
+            // Read only, but for the few that are hit.
+            if let Some(site) = *slot {
                 let (lo, hi) = site.guarded();
-                kept(site, lo < target && target < hi && may_start(text, at))
-            });
+                if lo < target && target < hi && may_start(text, at) {
+                    *slot = kept(site, true);
+                }
+            }
         }
     });
 }
