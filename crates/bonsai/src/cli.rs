@@ -1,6 +1,9 @@
 //! The command line: every option, once, for the parser, the help, the manual
 //! pages, the completions and the reference.
 
+mod attach;
+mod group;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +11,11 @@ use std::time::Duration;
 use bonsai_calls::{CLASSES, Class, names};
 use bonsai_units::parse_duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+
+pub(crate) use attach::{Attach, Detach};
+pub(crate) use group::{
+    GroupCommand, GroupCreate, GroupRemove, GroupSet, GroupStatus, Joining, MOST_WEIGHT, Member,
+};
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -179,122 +187,6 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
 }
 
-/// What a service has of its group; for `run` and `set`.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Member {
-    /// What the service always gets of what its group has, such as send=40Mbit/s.
-    ///
-    /// It may be repeated; NAME=none takes it back. The guarantees of all members
-    /// together are at most what the group has.
-    #[arg(long = "guarantee", value_name = "NAME=RATE")]
-    pub(crate) guarantees: Vec<String>,
-
-    /// The most that the service gets with what others leave, such as send=90Mbit/s.
-    ///
-    /// It may be repeated; NAME=none takes it back. Without one, it gets all that the
-    /// group has while nobody else wants it.
-    #[arg(long = "ceiling", value_name = "NAME=RATE")]
-    pub(crate) ceilings: Vec<String>,
-
-    /// Its part of what is left beyond the guarantees, against the weights of the
-    /// others that want more, from 1 to 1000; 1 where nothing is said.
-    #[arg(long, value_name = "N")]
-    pub(crate) weight: Option<u64>,
-}
-
-/// The greatest weight.
-pub(crate) const MOST_WEIGHT: u64 = bonsai_ledger::MOST_WEIGHT;
-
-/// Joining a group.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Joining {
-    /// The group that the service draws on, beside its own limits.
-    ///
-    /// `bonsai group create` makes it.
-    #[arg(id = "group", long = "group", value_name = "GROUP")]
-    pub(crate) name: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) member: Member,
-}
-
-/// Make groups, whose services share a rate; change and show them.
-///
-/// Each service of a group has its guarantee always, and beyond that a part of what
-/// the others leave, by its weight and up to its ceiling: at once, without anybody in
-/// between.
-#[derive(Debug, Subcommand)]
-#[command(after_help = GROUP_EXAMPLES)]
-pub(crate) enum GroupCommand {
-    Create(GroupCreate),
-    Set(GroupSet),
-    Status(GroupStatus),
-    Remove(GroupRemove),
-}
-
-const GROUP_EXAMPLES: &str = "\
-Examples:
-  bonsai group create media --limit send=100Mbit/s
-  bonsai run --group media --guarantee send=40Mbit/s --weight 3 -- nginx -c vod.conf
-  bonsai run --group media --ceiling send=20Mbit/s -- rsync -a /srv/ backup:
-  bonsai group status media
-  bonsai group set media send=200Mbit/s
-  bonsai group remove media";
-
-/// Make a group.
-#[derive(Args, Debug)]
-pub(crate) struct GroupCreate {
-    /// Its name: letters, digits, `.`, `_`, `-`; at most 63.
-    pub(crate) group: String,
-
-    /// What its services share, such as send=100Mbit/s; may be repeated.
-    #[arg(
-        long = "limit",
-        short,
-        required = true,
-        value_name = "NAME=RATE[:burst=B]"
-    )]
-    pub(crate) limits: Vec<String>,
-
-    /// Let all users of a Unix group put services into it. Only root can.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) unix_group: Option<String>,
-}
-
-/// Change what a group shares.
-#[derive(Args, Debug)]
-pub(crate) struct GroupSet {
-    /// The group.
-    pub(crate) group: String,
-
-    /// Limits as for `bonsai group create`, or NAME=unlimited. What is new holds for
-    /// services that start from then on.
-    #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
-    pub(crate) limits: Vec<String>,
-}
-
-/// Show groups and all of their members.
-#[derive(Args, Debug)]
-pub(crate) struct GroupStatus {
-    /// Only this group.
-    pub(crate) group: Option<String>,
-
-    /// How long to measure what each member gets.
-    #[arg(long, short, value_name = "TIME", default_value = "500ms", value_parser = interval)]
-    pub(crate) interval: Duration,
-
-    /// As JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Remove a group that has no members any more.
-#[derive(Args, Debug)]
-pub(crate) struct GroupRemove {
-    /// The group.
-    pub(crate) group: String,
-}
-
 const RUN_EXAMPLES: &str = "\
 Examples:
   bonsai run --limit read=10MB/s -- cp big.iso elsewhere/
@@ -321,65 +213,6 @@ fn run_long_help() -> String {
         line.push_str(call);
     }
     format!("{text}{line}\n\n{RUN_EXAMPLES}")
-}
-
-/// Put processes that run already under limits.
-///
-/// They are stopped for an instant, their system call instructions are replaced, and
-/// they go on where they were. What they start from then on belongs
-/// to the service, too. This stays until it is interrupted (Ctrl-C), which takes the
-/// limits off again, or until all of them have ended. The exit code is 2 if a process
-/// cannot be put under limits, with the reason; then nothing has changed for any.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  bonsai attach 1234 --limit send=2MB/s
-  bonsai attach --tree $(cat /run/nginx.pid) --name web --limit send=80Mbit/s
-  bonsai attach --keep 1234 --limit read=10MB/s    (bonsai detach 1234 ends it)
-  bonsai attach 1235 --name web                    (joins the service web)")]
-pub(crate) struct Attach {
-    /// The processes.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pub(crate) processes: Vec<i32>,
-
-    /// Name of the service, as for `bonsai run`; one that is running is joined.
-    #[arg(long, short)]
-    pub(crate) name: Option<String>,
-
-    /// A limit on a call or class, as for `bonsai run`; may be repeated.
-    #[arg(long = "limit", short, value_name = "NAME=RATE[:burst=B]")]
-    pub(crate) limits: Vec<String>,
-
-    /// Limits from a TOML file; --limit replaces those of the same name.
-    #[arg(long = "limits", short = 'f', value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
-
-    /// Also all processes that descend from these.
-    #[arg(long, short)]
-    pub(crate) tree: bool,
-
-    /// End at once, and leave the limits in force: `bonsai detach` takes them off.
-    ///
-    /// Static programs that these processes start later then run without limits:
-    /// nobody is there to put them under any.
-    #[arg(long, short)]
-    pub(crate) keep: bool,
-}
-
-/// Take the limits off processes that were put under them as they ran.
-///
-/// Their instructions are what they were, and who waits for a limit goes on at once.
-/// What was started under Bonsai (by `bonsai run`, or by a process under limits) stays
-/// in its service; `bonsai set SERVICE NAME=unlimited` lifts a limit there.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  bonsai detach 1234
-  bonsai detach web")]
-pub(crate) struct Detach {
-    /// Processes, or a service: all of its processes then.
-    #[arg(required = true, value_name = "PID|SERVICE")]
-    pub(crate) targets: Vec<String>,
 }
 
 /// Show services: rates asked and got, who waits, processes, and what is not covered.

@@ -176,6 +176,6 @@ pub(super) mod tests {
     fn every_reason_has_its_own_words() {
         let mut numbers: Vec<usize> = UNSHAPED.iter().map(|(why, _, _)| *why as usize).collect();
         numbers.dedup();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(numbers, (0..UNSHAPED.len()).collect::<Vec<_>>());
     }
 }
