@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use attach::{Attach, Detach};
 pub(crate) use group::{
-    GroupCommand, GroupCreate, GroupRemove, GroupSet, GroupStatus, Joining, MOST_WEIGHT, Member,
+    GroupCommand, GroupCreate, GroupSet, GroupStatus, Joining, MOST_WEIGHT, Member,
 };
 
 /// Shapes the input and output of unmodified programs, live and without root.

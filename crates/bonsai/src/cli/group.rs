@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::interval;
+
 /// What a service has of its group; for `run` and `set`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Member {
