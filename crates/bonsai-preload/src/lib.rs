@@ -101,7 +101,14 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod held;
+    pub(crate) mod hold;
+    pub(crate) mod known;
+    pub(crate) mod loops;
     pub(crate) mod pay;
+    pub(crate) mod polls;
+    pub(crate) mod sets;
+    pub(crate) mod shorter;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, ProcessReport, flags};
+use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
 use bonsai_units::Setting;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,7 @@ struct Plan {
     /// What programs without a loader are entered with; none where nothing is patched.
     engine: Option<PathBuf>,
     no_patch: bool,
+    event_loops: EventLoops,
 }
 
 /// What a `bonsai run` had read and written itself before it started its program;
@@ -125,6 +126,7 @@ impl Plan {
             library,
             engine,
             no_patch: args.no_patch,
+            event_loops: args.event_loops.into(),
         })
     }
 
@@ -174,7 +176,7 @@ impl Plan {
             .filter(|limit| limit.setting != Setting::Unlimited)
             .cloned()
             .collect();
-        limits::apply(&ledger, &set, monotonic_ns())?;
+        limits::apply(&ledger, &set, Some(self.event_loops), monotonic_ns())?;
         let link = |to: &Path, at: &Path| {
             std::os::unix::fs::symlink(to, at)
                 .with_context(|| format!("{}: cannot be made", at.display()))
@@ -261,6 +263,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         library: library::find()?,
         engine: None,
         no_patch: false,
+        event_loops: EventLoops::Off,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;
     let tried = || -> anyhow::Result<Vec<ProcessReport>> {

@@ -29,7 +29,12 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let limits: Vec<Limit> = limits.collect::<Result<_, _>>()?;
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
     let service = Services::open()?.find(&args.service)?;
-    let changes = apply(&service.ledger()?, &limits, monotonic_ns())?;
+    let changes = apply(
+        &service.ledger()?,
+        &limits,
+        args.event_loops.map(Into::into),
+        monotonic_ns(),
+    )?;
     if args.json {
         print_json(
             &Document {

@@ -2,10 +2,12 @@
 
 use crate::amount::Args;
 use crate::descriptors;
+use crate::held::Way;
+use crate::hold;
 use crate::own::Own;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::CallId;
-use bonsai_ledger::{Segment, Tickets};
+use bonsai_ledger::{Segment, Tickets, flags};
 use core::sync::atomic::Ordering;
 
 /// The most streams' buckets that one call draws on.
@@ -31,6 +33,10 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
     /// The descriptor that it is about.
     pub(crate) fd: usize,
+    /// The way of that which is held if the call is too early, and it must not block.
+    pub(crate) refusable: Option<Way>,
+    /// The call's arguments.
+    pub(crate) args: [usize; 6],
 }
 
 impl Claim {
@@ -54,7 +60,12 @@ impl Claim {
             streams: [(0, 0); STREAMS],
             len: 0,
             fd: args.a[0],
+            refusable: None,
+            args: args.a,
         };
+        if segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0 {
+            claim.refusable = hold::way(call);
+        }
         if narrowed != 0 {
             descriptors::narrow(segment, call, args, narrowed, per_stream, &mut claim);
         }
@@ -63,9 +74,14 @@ impl Claim {
 
     /// The same under the limits now in force.
     pub(crate) fn anew(&self, segment: &Segment, call: CallId) -> Self {
-        let mut args = Args { a: [0; 6], nr: 0 };
-        args.a[0] = self.fd;
-        Self::of(segment, call, &args)
+        Self::of(
+            segment,
+            call,
+            &Args {
+                a: self.args,
+                nr: 0,
+            },
+        )
     }
 
     /// Of the call under way.

@@ -5,6 +5,7 @@ pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
+use crate::hold;
 use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
@@ -50,6 +51,22 @@ pub(crate) fn acquire(
         };
         if !segment.stale(&tickets) && segment.due(&tickets, now) <= now {
             break Wait::Due;
+        }
+        if claim.refusable.is_some() && !segment.stale(&tickets) {
+            // What the call has already goes with what it lacks, to be used together.
+            let credit = match (owed, entry.bytes.max(0), entry.calls.max(0)) {
+                (true, ..) => (0, 0),
+                (false, bytes, calls) => (
+                    short_bytes + bytes.unsigned_abs() * u64::from(has_bytes),
+                    short_calls + calls.unsigned_abs() * u64::from(has_calls),
+                ),
+            };
+            if hold::refuse(segment, call, &claim, &tickets, credit, now) {
+                if !owed {
+                    (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
+                }
+                break Wait::TimedOut;
+            }
         }
         let waiter = Waiter { note, tid, call };
         // A little longer than this call needs, so that those which follow need not
