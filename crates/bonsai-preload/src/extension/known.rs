@@ -41,12 +41,18 @@ pub(crate) fn read(set: usize, record: Record) {
     }
 }
 
-/// A line `tfd: 5 events: 19 data: 5 ...`: a decimal and two hexadecimal numbers.
+/// A line `tfd: 5 events: 19 data: 5 ...`: a decimal and two hexadecimal numbers, and
+/// more of their kind.
 #[derive(Default)]
 struct Line {
     at: usize,
+    /// It begins otherwise.
     other: bool,
+    /// Labels so far.
     word: usize,
+    /// A number has begun, and it has ended: letters belong to a label.
+    begun: bool,
+    ended: bool,
     numbers: [u64; 3],
 }
 
@@ -55,19 +61,23 @@ impl Line {
         let [fd, asked, data] = self.numbers;
         match byte {
             b'\n' => {
-                if !self.other && self.word == 3 {
+                if !self.other && self.word >= 3 {
                     #[expect(clippy::cast_possible_truncation, reason = "a number, 32 bits")]
                     record(set, fd as usize, asked as u32, data);
                 }
                 *self = Self::default();
                 return;
             }
-            // The label of the next number; of the numbers none has a colon behind it.
-            b':' => self.word += 1,
+            b':' => {
+                self.word += 1;
+                (self.begun, self.ended) = (false, false);
+            }
             _ if self.at < 3 => self.other |= b"tfd".get(self.at) != Some(&byte),
-            // "pos:" follows the third.
-            b'a'..=b'f' | b'0'..=b'9' if !self.other => self.digit(byte),
-            _ => {}
+            b'a'..=b'f' | b'0'..=b'9' if !self.ended => {
+                self.begun = true;
+                self.digit(byte);
+            }
+            _ => self.ended = self.begun,
         }
         self.at += 1;
     }

@@ -342,7 +342,7 @@ pub(crate) fn learn(set: usize) -> Option<&'static Set> {
     note_high(set);
     match known.known_to.swap(process, Ordering::Relaxed) {
         before if before == process || GUARDED.load(Ordering::Relaxed) => {}
-        0 => known::read(set, record),
+        0 => known::read(set, meet),
         _ => {
             // Of the process that this one is a child of: what that has hidden.
             for fd in (0..high()).filter(|fd| registration(*fd).is_some_and(|(_, s)| s == set)) {
@@ -352,6 +352,16 @@ pub(crate) fn learn(set: usize) -> Option<&'static Set> {
     }
     Some(known)
 }
+/// What was in a set before that was looked at: it may be held already.
+fn meet(set: usize, fd: usize, asked: u32, data: u64) {
+    record(set, fd, asked, data);
+    if asked & withheld(fd) != 0 {
+        // Whoever waits finds out when it is due.
+        announce(set, 0);
+        tell(fd, false);
+    }
+}
+
 pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     let (Some(r), Ok(set)) = (REGISTRATIONS.get(fd), u32::try_from(set)) else {
         return;

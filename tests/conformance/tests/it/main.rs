@@ -4,6 +4,7 @@ mod calls;
 mod coverage;
 mod fixture;
 mod libraries;
+mod loops;
 mod peers;
 mod probe;
 mod programs;
