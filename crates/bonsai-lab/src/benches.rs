@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 mod call_cost;
+mod event_loops;
 mod exactness;
 mod fig12;
 mod live_change;
@@ -41,6 +42,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &exactness::Exactness,
     &live_change::LiveChange,
     &servers::Servers,
+    &event_loops::EventLoops,
     &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,

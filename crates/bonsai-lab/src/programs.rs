@@ -13,9 +13,9 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 12] = sources! {
+const SOURCES: [(&str, &str); 15] = sources! {
     "raw.h" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
-    "launch.c" "Server.java" "rtsp.py"
+    "crowd.c" "loop.py" "loop.js" "launch.c" "Server.java" "rtsp.py"
 };
 
 /// The programs of a run.

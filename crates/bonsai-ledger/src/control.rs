@@ -323,13 +323,12 @@ impl Editor<'_> {
         let said = word.load(Ordering::Relaxed);
         let needed = (0..CALLS.len()).any(|i| narrowed(i) && can_be_withheld(&CALLS[i]));
         let loops = said & flags::EVENT_LOOPS != 0 || said & flags::NO_EVENT_LOOPS == 0 && needed;
-        let now = match (loops, said & flags::LOOPS_SEEN) {
-            (true, _) => flags::LOOPS_NOW | flags::LOOPS_SEEN,
-            (false, seen) => seen,
-        };
-        let others = said & !(flags::LOOPS_NOW | flags::LOOPS_SEEN);
-        word.store(others | now, Ordering::Relaxed);
-        let seen = now != 0;
+        let seen = loops || said & flags::LOOPS_SEEN != 0;
+        let bit = |bit: u32, is: bool| if is { bit } else { 0 };
+        let found =
+            bit(flags::LOOPS_NOW, loops) | bit(flags::LOOPS_SEEN, seen) | bit(flags::NARROWED, any);
+        let others = said & !(flags::LOOPS_NOW | flags::LOOPS_SEEN | flags::NARROWED);
+        word.store(others | found, Ordering::Relaxed);
         let mut special = [0_u64; 2];
         for (i, call) in CALLS.iter().enumerate() {
             let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]

@@ -181,6 +181,8 @@ pub mod flags {
     pub const LOOPS_SEEN: u32 = 64;
     /// Calls on descriptors that do not block are refused instead of delayed.
     pub const LOOPS_NOW: u32 = 128;
+    /// There are limits on some descriptors, or on each.
+    pub const NARROWED: u32 = 256;
 }
 
 /// Why calls went through without a decision.

@@ -98,6 +98,7 @@ library! {
 #[cfg(feature = "extension")]
 #[path = "extension"]
 mod own_to_extension {
+    pub(crate) mod ahead;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;

@@ -37,6 +37,8 @@ pub(crate) struct Claim {
     pub(crate) refusable: Option<Way>,
     /// The call's arguments.
     pub(crate) args: [usize; 6],
+    /// It is the same for every descriptor.
+    pub(crate) is_plain: bool,
 }
 
 impl Claim {
@@ -62,6 +64,7 @@ impl Claim {
             fd: args.a[0],
             refusable: None,
             args: args.a,
+            is_plain: narrowed == 0,
         };
         if segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0 {
             claim.refusable = hold::way(call);

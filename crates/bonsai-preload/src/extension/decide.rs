@@ -1,5 +1,6 @@
 //! The decision on a call for which its descriptor matters.
 
+use crate::ahead;
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::descriptors;
@@ -33,11 +34,16 @@ pub(crate) unsafe extern "C" fn decide(
     }
     let claim = Claim::of(segment, call, args);
     let index = usize::from(call);
-    if let Some(entry) = own.entries.get_mut(index) {
+    if let Some(entry) = own.entries.get_mut(index)
+        && !(claim.is_plain && entry.granted_us == claim.epoch)
+    {
+        // Of a call that is the same for every descriptor, it lasts as long as the limits.
+        entry.granted_us = claim.epoch * u32::from(claim.is_plain);
         entry.piece = claim.piece(segment);
     }
     // A signal handler may have interrupted another one.
     let outer = core::mem::replace(&mut own.claim, &raw const claim as usize);
+    let mut had_credit = false;
     let result = match hold::gate(segment, own, call, args, &claim) {
         Gate::Refused(error) => error,
         Gate::Open(has_credit) => {
@@ -45,13 +51,12 @@ pub(crate) unsafe extern "C" fn decide(
             if has_credit {
                 hold::return_credit(segment, own, call, &claim);
             }
+            had_credit = has_credit;
             result
         }
     };
     own.claim = outer;
-    if let Some(entry) = own.entries.get_mut(index) {
-        (entry.bytes, entry.calls) = (0, 0);
-    }
+    ahead::keep(segment, own, call, &claim, had_credit);
     if let (0.., Ok(fd)) = (result, usize::try_from(result))
         && crate::calls::gives_descriptor(call)
     {

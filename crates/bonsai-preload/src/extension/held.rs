@@ -26,6 +26,8 @@ struct Wiped {
     pid: AtomicU32,
     /// Descriptors below this have been held.
     high: AtomicU32,
+    /// Bits of `states` that are set.
+    bits: AtomicU32,
     /// The thread that was seen first, and whether there was another one.
     thread: AtomicU32,
     threads: AtomicBool,
@@ -37,6 +39,7 @@ static WIPED: Wiped = Wiped {
     states: [const { AtomicU8::new(0) }; KINDS],
     pid: AtomicU32::new(0),
     high: AtomicU32::new(0),
+    bits: AtomicU32::new(0),
     thread: AtomicU32::new(0),
     threads: AtomicBool::new(false),
     waits: AtomicU8::new(0),
@@ -235,13 +238,23 @@ pub(crate) fn set(fd: usize, way: Way, credit: bool) {
     #[expect(clippy::cast_possible_truncation, reason = "there are 65,536")]
     WIPED.high.fetch_max(fd as u32 + 1, Ordering::Relaxed);
     if let Some(state) = WIPED.states.get(fd) {
-        let credit = (way as u8 * u8::from(credit)) << CREDIT_SHIFT;
-        state.fetch_or(way as u8 | credit, Ordering::SeqCst);
+        let wanted = way as u8 | (way as u8 * u8::from(credit)) << CREDIT_SHIFT;
+        let before = state.fetch_or(wanted, Ordering::SeqCst);
+        WIPED
+            .bits
+            .fetch_add((wanted & !before).count_ones(), Ordering::Relaxed);
     }
 }
 
 /// Takes these bits of a descriptor's state away; which of them it had.
 pub(crate) fn clear(fd: usize, bits: u8) -> u8 {
     let state = WIPED.states.get(fd);
-    state.map_or(0, |s| s.fetch_and(!bits, Ordering::SeqCst) & bits)
+    let had = state.map_or(0, |s| s.fetch_and(!bits, Ordering::SeqCst) & bits);
+    WIPED.bits.fetch_sub(had.count_ones(), Ordering::Relaxed);
+    had
+}
+
+/// Whether nothing is held of any descriptor, and there is no credit.
+pub(crate) fn nothing() -> bool {
+    WIPED.bits.load(Ordering::Relaxed) == 0
 }

@@ -3,6 +3,7 @@
 
 pub(crate) use crate::patience::{Patience, Timeout};
 
+use crate::ahead;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::hold;
@@ -22,10 +23,10 @@ pub(crate) fn acquire(
     calls: u64,
     patience: Patience,
 ) -> Wait {
-    let Some(mut claim) = Claim::current(own).copied() else {
+    let Some(claim) = Claim::current(own) else {
         return Wait::Due;
     };
-    let (note, tid) = (own.note(), own.tid);
+    let (note, tid, crowd) = (own.note(), own.tid, own.crowd);
     let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return Wait::Due;
     };
@@ -37,14 +38,19 @@ pub(crate) fn acquire(
     };
     let short_bytes = missing(has_bytes, entry.bytes, bytes);
     let short_calls = missing(has_calls, entry.calls, calls);
+    if short_bytes + short_calls == 0 {
+        return Wait::Due;
+    }
     // Bytes that came in have moved: they are owed, whatever becomes of the wait.
     let owed = bytes == 0 && calls == 0;
     let from = sys::now();
     let mut now = from;
+    if claim.is_plain && !crowd && ahead::grant(segment, entry, claim, short_bytes, now) {
+        entry.bytes += i64::try_from(short_bytes).unwrap_or(0);
+        return Wait::Due;
+    }
+    let (mut claim, mut is_held) = (*claim, false);
     let end = loop {
-        if short_bytes + short_calls == 0 {
-            break Wait::Due;
-        }
         let Some(tickets) = claim.take(segment, short_bytes, short_calls, now) else {
             segment.count_unshaped(Unshaped::TooManyLimits);
             break Wait::Due;
@@ -65,6 +71,7 @@ pub(crate) fn acquire(
                 if !owed {
                     (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
                 }
+                is_held = true;
                 break Wait::TimedOut;
             }
         }
@@ -104,6 +111,9 @@ pub(crate) fn acquire(
         entry.bytes += i64::try_from(short_bytes).unwrap_or(0);
         entry.calls += i64::try_from(short_calls).unwrap_or(0);
         claim.note(segment, short_bytes, short_calls, now - from);
+    }
+    if is_held {
+        ahead::look_at_all(own);
     }
     end
 }

@@ -362,6 +362,16 @@ fn meet(set: usize, fd: usize, asked: u32, data: u64) {
     }
 }
 
+/// Whether the kernel knows a registration, which it does not change.
+fn is_in(set: usize, fd: usize, r: &Registration) -> bool {
+    let (asked, data) = (
+        r.events.load(Ordering::Relaxed),
+        r.data.load(Ordering::Relaxed),
+    );
+    control(set, MOD, fd, asked, data) == 0
+}
+
+/// Remembers a registration.
 pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     let (Some(r), Ok(set)) = (REGISTRATIONS.get(fd), u32::try_from(set)) else {
         return;
@@ -371,7 +381,9 @@ pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     let several = match before & !SEVERAL {
         0 => 0,
         same if same == set + 1 => before & SEVERAL,
-        _ => SEVERAL,
+        // If it is still in there: its number may have been another's.
+        other if is_in(other as usize - 1, fd, r) => SEVERAL,
+        _ => 0,
     };
     r.events.store(asked, Ordering::Relaxed);
     r.data.store(data, Ordering::Relaxed);
