@@ -2,6 +2,7 @@
 
 mod calls;
 mod coverage;
+mod crowds;
 mod fixture;
 mod libraries;
 mod loops;
