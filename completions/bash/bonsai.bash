@@ -259,7 +259,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --no-patch --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --event-loops --no-patch --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -289,6 +289,10 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -297,12 +301,16 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__set)
-            opts="-h --json --help"
+            opts="-h --event-loops --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

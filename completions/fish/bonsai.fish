@@ -38,6 +38,9 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this 
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l event-loops -d 'Whether calls on descriptors that do not block are refused instead of delayed' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l strict -d 'Refuse a program that cannot be shaped, instead of warning'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s v -l verbose -d 'Say at the end what was covered, also when everything was'
@@ -54,6 +57,9 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s h -l help -d 'Prin
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s w -l for -d 'How long to watch it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l event-loops -d 'Whether calls on descriptors that do not block are refused, as for `bonsai run`' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON'

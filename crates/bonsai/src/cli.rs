@@ -142,6 +142,17 @@ pub(crate) enum Loops {
     Off,
 }
 
+impl Loops {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
 impl From<Loops> for EventLoops {
     fn from(loops: Loops) -> Self {
         match loops {
@@ -262,6 +273,7 @@ pub(crate) struct Why {
 Examples:
   bonsai set vod send=40Mbit/s
   bonsai set vod send=unlimited
+  bonsai set vod --event-loops on
   bonsai set vod read=20MB/s write=5MB/s:burst=1MB open=100/s")]
 pub(crate) struct Set {
     /// The service.

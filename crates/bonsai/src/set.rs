@@ -18,6 +18,9 @@ struct Document {
     head: Head,
     service: String,
     changes: Vec<Change>,
+    /// When event loops are served, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_loops: Option<&'static str>,
 }
 
 /// Changes limits, all at once.
@@ -41,15 +44,19 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
                 head: Head::now(),
                 service: service.name,
                 changes,
+                event_loops: args.event_loops.map(crate::cli::Loops::name),
             },
             false,
         )?;
         return Ok(0);
     }
-    let lines: Vec<String> = changes
+    let mut lines: Vec<String> = changes
         .iter()
         .map(|change| line(&service.name, change))
         .collect();
+    if let Some(loops) = args.event_loops {
+        lines.push(format!("{}: event loops {}\n", service.name, loops.name()));
+    }
     print(&lines.concat())?;
     Ok(0)
 }

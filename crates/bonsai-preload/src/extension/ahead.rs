@@ -76,8 +76,10 @@ pub(crate) fn keep(
         // What comes in is paid for afterwards, so that each call is looked at.
         (fact::IN, _) => false,
         (fact::OUT, _) => !counted,
-        // What is known of numbers, other threads may use.
-        (_, 0) => comes_or_goes(call) && !is_narrowed(segment) && !held::has_threads(),
+        // What is known of a number ends when it is closed: that is looked at where there
+        // is such a thing, or where other threads may come to know something.
+        (_, 0) if calls::gives_descriptor(call) => true,
+        (_, 0) => call == CLOSE && !is_narrowed(segment) && !held::has_threads(),
         _ => false,
     };
     entry.calls = if unseen && held::nothing() {
@@ -85,10 +87,6 @@ pub(crate) fn keep(
     } else {
         0
     };
-}
-
-const fn comes_or_goes(call: CallId) -> bool {
-    calls::gives_descriptor(call) || call == CLOSE
 }
 
 /// Whether there is a limit on some descriptors: then each number is known.
