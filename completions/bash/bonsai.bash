@@ -393,12 +393,16 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__set)
-            opts="-h --json --help"
+            opts="-h --event-loops --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

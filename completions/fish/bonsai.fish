@@ -67,6 +67,9 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s h -l help -d 'Prin
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s w -l for -d 'How long to watch it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l event-loops -d 'Whether calls on descriptors that do not block are refused, as for `bonsai run`' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON'

@@ -2,6 +2,7 @@
 
 mod call_cost;
 mod enforced;
+mod event_loops;
 mod exactness;
 mod fig12;
 mod injected;
@@ -45,6 +46,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &exactness::Exactness,
     &live_change::LiveChange,
     &servers::Servers,
+    &event_loops::EventLoops,
     &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,

@@ -13,9 +13,9 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 14] = sources! {
+const SOURCES: [(&str, &str); 17] = sources! {
     "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
-    "launch.c" "calls.go" "Server.java" "rtsp.py"
+    "crowd.c" "loop.py" "loop.js" "launch.c" "calls.go" "Server.java" "rtsp.py"
 };
 
 /// The programs of a run.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bonsai_calls::{CLASSES, Class, names};
+use bonsai_ledger::EventLoops;
 use bonsai_units::parse_duration;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -124,6 +125,15 @@ pub(crate) struct Run {
     #[arg(long = "limits", short = 'f', value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
+    /// Whether calls on descriptors that do not block are refused instead of delayed.
+    ///
+    /// Then an event loop goes on with its other connections: a call that is too early
+    /// ends with EAGAIN or a short count, and poll, select and epoll do not report its
+    /// descriptor before it may go. auto: as soon as there is a limit per stream, or one
+    /// for some descriptors; on: under every limit; off: such calls wait.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Loops::Auto, conflicts_with = "enforce")]
+    pub(crate) event_loops: Loops,
+
     /// Enter through exported symbols only; do not touch the code of libc.
     ///
     /// Calls that libc makes inside itself (stdio, name lookups, asynchronous
@@ -172,6 +182,38 @@ pub(crate) struct Run {
         value_name = "PROGRAM [ARGS]"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// When event loops are not made to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Loops {
+    /// As soon as there is a limit per stream, or one for some descriptors.
+    Auto,
+    /// Under every limit.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Loops {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl From<Loops> for EventLoops {
+    fn from(loops: Loops) -> Self {
+        match loops {
+            Loops::Auto => Self::Auto,
+            Loops::On => Self::On,
+            Loops::Off => Self::Off,
+        }
+    }
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -348,14 +390,22 @@ pub(crate) struct Why {
 Examples:
   bonsai set vod send=40Mbit/s
   bonsai set vod send=unlimited
+  bonsai set vod --event-loops on
   bonsai set vod read=20MB/s write=5MB/s:burst=1MB open=100/s")]
 pub(crate) struct Set {
     /// The service.
     pub(crate) service: String,
 
     /// Limits as for `bonsai run --limit`, or NAME=unlimited.
-    #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
+    #[arg(
+        required_unless_present = "event_loops",
+        value_name = "NAME=RATE[:burst=B]"
+    )]
     pub(crate) limits: Vec<String>,
+
+    /// Whether calls on descriptors that do not block are refused, as for `bonsai run`.
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub(crate) event_loops: Option<Loops>,
 
     /// As JSON.
     #[arg(long)]

@@ -17,6 +17,9 @@ struct Document {
     head: Head,
     service: String,
     changes: Vec<Change>,
+    /// When event loops are served, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_loops: Option<&'static str>,
 }
 
 /// Changes limits, all at once.
@@ -30,23 +33,38 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let service = Services::open()?.find(&args.service)?;
     if let Some(enforced) = service.enforced() {
         enforced.check(&service.name, &limits)?;
+        if args.event_loops.is_some() {
+            return Err(Refusal::input(format!(
+                "{}: event loops are not served under enforced limits",
+                service.name
+            )));
+        }
     }
-    let changes = apply(&service.ledger()?, &limits, monotonic_ns())?;
+    let changes = apply(
+        &service.ledger()?,
+        &limits,
+        args.event_loops.map(Into::into),
+        monotonic_ns(),
+    )?;
     if args.json {
         print_json(
             &Document {
                 head: Head::now(),
                 service: service.name,
                 changes,
+                event_loops: args.event_loops.map(crate::cli::Loops::name),
             },
             false,
         )?;
         return Ok(0);
     }
-    let lines: Vec<String> = changes
+    let mut lines: Vec<String> = changes
         .iter()
         .map(|change| line(&service.name, change))
         .collect();
+    if let Some(loops) = args.event_loops {
+        lines.push(format!("{}: event loops {}\n", service.name, loops.name()));
+    }
     print(&lines.concat())?;
     Ok(0)
 }

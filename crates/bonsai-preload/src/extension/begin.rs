@@ -6,7 +6,7 @@ use crate::found::{Search, Sites};
 use crate::kind::{self, KINDS};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
-use crate::{clock, slow};
+use crate::{clock, held, slow};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 const _: Begin = bonsai_extension;
@@ -29,6 +29,7 @@ unsafe extern "C" fn bonsai_extension(
     kind::set_kinds(kinds);
     slow::set_make(make);
     clock::set_now(now);
+    held::begin();
     &EXTENSION
 }
 

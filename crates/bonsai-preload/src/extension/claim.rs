@@ -2,12 +2,14 @@
 
 use crate::amount::{Args, Len, Pages, len_of};
 use crate::descriptors::{self, Known, Note};
+use crate::held::Way;
+use crate::hold;
 use crate::look;
 use crate::own::Own;
 use crate::paths;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::{CallId, about};
-use bonsai_ledger::{Segment, Tickets, Unshaped};
+use bonsai_ledger::{Segment, Tickets, Unshaped, flags};
 use core::sync::atomic::Ordering;
 
 /// The most streams' buckets that one call draws on.
@@ -38,6 +40,11 @@ pub(crate) struct Claim {
     pub(crate) len: usize,
     /// The call as it came.
     pub(crate) args: Args,
+    /// It is the same for every descriptor.
+    pub(crate) is_plain: bool,
+    /// The way of its descriptor that is held if the call is too early, and must not
+    /// block.
+    pub(crate) refusable: Option<Way>,
 }
 
 impl Claim {
@@ -52,6 +59,8 @@ impl Claim {
             streams: [0; STREAMS],
             len: 0,
             args,
+            is_plain: true,
+            refusable: None,
         }
     }
 
@@ -70,6 +79,9 @@ impl Claim {
         });
         (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
         (self.scoped, self.per_stream, self.len) = (0, 0, 0);
+        self.is_plain = narrowed == 0;
+        let loops = segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
+        self.refusable = if loops { hold::way(call) } else { None };
         if narrowed != 0 {
             self.narrow(segment, call, (narrowed, per_stream), pages);
         }
@@ -152,7 +164,8 @@ impl Claim {
         unsafe { (own.claim as *mut Self).as_mut() }
     }
 
-    /// The descriptor that what a call has paid or owes is kept with.
+    /// The descriptor that what a call has paid or owes is kept with; none where it is the
+    /// same for every one, as then the thread keeps it.
     pub(crate) fn home(&self, call: CallId) -> Option<&'static Note> {
         let ends = about::ends(call);
         let has_one = ends
@@ -160,7 +173,8 @@ impl Claim {
                 source: about::NO_ARG,
                 target: about::NO_ARG,
             };
-        (has_one && self.counts().0).then(|| descriptors::note(self.fd(ends.one())))?
+        (!self.is_plain && has_one && self.counts().0)
+            .then(|| descriptors::note(self.fd(ends.one())))?
     }
 
     /// All limits that it is under.
@@ -267,12 +281,13 @@ impl Claim {
     }
 
     /// The length of the pieces of a large call: what its buckets give in a quantum,
-    /// whole pages; 0 where none is large enough.
+    /// whole pages; 0 where none is large enough. One that is the same for every descriptor
+    /// is for calls of every size, as it is kept.
     pub(crate) fn piece(&self, segment: &Segment, call: CallId) -> u32 {
         let small = |arg: u8| self.args.a.get(usize::from(arg)).is_none_or(|n| *n <= PAGE);
         match len_of(call) {
             Len::None => return 0,
-            Len::Arg(arg) if small(arg) => return 0,
+            Len::Arg(arg) if !self.is_plain && small(arg) => return 0,
             _ if !self.counts().0 => return 0,
             _ => {}
         }
