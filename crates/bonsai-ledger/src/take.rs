@@ -350,6 +350,22 @@ impl Segment {
         later
     }
 
+    /// The same, a whole quantum later, where each bucket holds two of them: else as they
+    /// are. Whoever comes for a quantum then finds another one.
+    #[must_use]
+    pub fn with_another(&self, tickets: &Tickets) -> Tickets {
+        let mut later = *tickets;
+        for ticket in later.tickets.iter_mut().take(usize::from(tickets.len)) {
+            let (curve, _) = self.curve(usize::from(ticket.bucket));
+            let quantum = curve.units_in(bonsai_bucket::QUANTUM_NS);
+            if curve.burst / 2 < quantum {
+                return *tickets;
+            }
+            ticket.position = ticket.position.wrapping_add(quantum);
+        }
+        later
+    }
+
     /// How long the longest line of the buckets of `mask` is at `now`, in ns: what a
     /// ticket for nothing would wait. `None` where each has something left.
     #[must_use]

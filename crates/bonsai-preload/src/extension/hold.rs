@@ -130,7 +130,8 @@ pub(crate) fn refuse(
         return false;
     }
     let epoch = segment.epoch();
-    let mut until = segment.due(tickets, now);
+    // Two pieces at a time are half as many events.
+    let mut until = segment.due(&segment.with_another(tickets), now);
     if high() > MANY {
         until = (until | (TOGETHER_NS - 1)).saturating_add(1);
     }

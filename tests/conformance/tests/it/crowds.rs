@@ -18,8 +18,8 @@ use crate::probe::PATIENCE;
 const RATE: u64 = 400_000;
 const LIMIT: [&str; 2] = ["--limit", "send/stream=400kB/s"];
 
-/// Its burst: the default of 10 ms.
-const BURST: u64 = 4_000;
+/// Its burst: the default of 20 ms.
+const BURST: u64 = 8_000;
 
 const POLITE: usize = 40;
 const ROUNDS: usize = 10;

@@ -27,8 +27,8 @@ pub(super) const ALL: [Kind; 4] = [Kind::Nginx, Kind::Redis, Kind::Node, Kind::A
 /// Bytes of an answer to the crowd, and of one to the greedy connection.
 const SMALL: usize = 1000;
 const BIG: usize = 256 << 20;
-/// What redis holds in memory of the latter.
-const BIG_VALUE: usize = 16 << 20;
+/// What redis holds in memory of the latter: it copies all of it for each answer.
+const BIG_VALUE: usize = 4 << 20;
 
 /// A server that runs.
 #[derive(Debug)]
