@@ -643,7 +643,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --no-patch --enforce --user --guarded --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --event-loops --no-patch --enforce --user --guarded --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -689,6 +689,10 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
                 --user)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -701,7 +705,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__set)
-            opts="-h --guarantee --ceiling --weight --json --help"
+            opts="-h --guarantee --ceiling --weight --event-loops --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -717,6 +721,10 @@ _bonsai() {
                     ;;
                 --weight)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -45,6 +45,9 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l group -d 'The grou
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l event-loops -d 'Whether calls on descriptors that do not block are refused instead of delayed' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l enforce -d 'Enforce the limits from outside of the program, which may be hostile'
@@ -75,6 +78,9 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s h -l help -d 'Prin
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l event-loops -d 'Whether calls on descriptors that do not block are refused, as for `bonsai run`' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set status remove help" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -2,6 +2,7 @@
 
 mod call_cost;
 mod enforced;
+mod event_loops;
 mod exactness;
 mod fig12;
 mod groups;
@@ -47,6 +48,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &live_change::LiveChange,
     &groups::Groups,
     &servers::Servers,
+    &event_loops::EventLoops,
     &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,

@@ -13,9 +13,9 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 15] = sources! {
+const SOURCES: [(&str, &str); 18] = sources! {
     "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
-    "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
+    "crowd.c" "loop.py" "loop.js" "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
 };
 
 /// The programs of a run.

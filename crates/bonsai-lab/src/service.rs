@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
 use bonsai_host::libs::{find_libc, libc_sites};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Group, Ledger, Part, Thing, Who, flags};
+use bonsai_ledger::{EventLoops, Group, Ledger, Part, Scope, Thing, Wanted, Who, flags};
 use bonsai_units::{LimitSpec, Setting, Unit};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -62,7 +62,8 @@ pub(crate) fn set_limits<S: AsRef<str>>(
     let before = monotonic_ns();
     let mut editor = ledger.edit(before)?;
     for LimitSpec { name, setting } in &specs {
-        let selection = bonsai_calls::select(name)
+        let calls = name.strip_suffix("/stream");
+        let selection = bonsai_calls::select(calls.unwrap_or(name))
             .with_context(|| format!("{name}: neither a call nor a class"))?;
         match setting {
             Setting::Unlimited => {
@@ -71,7 +72,15 @@ pub(crate) fn set_limits<S: AsRef<str>>(
             Setting::Rate { rate, burst } => {
                 let burst = burst.unwrap_or_default().units(*rate)?;
                 let bytes = rate.unit() == Unit::Bytes;
-                editor.set(name, selection, bytes, rate.milli(), burst)?;
+                editor.put(&Wanted {
+                    name,
+                    selection,
+                    bytes,
+                    rate_milli: rate.milli(),
+                    burst,
+                    per_stream: calls.is_some(),
+                    scope: Scope::default(),
+                })?;
             }
         }
     }
@@ -108,6 +117,10 @@ impl Service {
                 .flags
                 .store(flags::NO_PATCH, Ordering::Relaxed),
             Doors::Both => store_sites(&ledger)?,
+        }
+        let extension = library.with_file_name("libbonsai_extension.so");
+        if extension.is_file() {
+            ledger.set_extension(&extension)?;
         }
         let service = Self {
             folder,
@@ -155,6 +168,17 @@ impl Service {
         let selection = bonsai_calls::select(SHARED).context("no such class")?;
         limits.join(0, selection, true, membership);
         limits.commit();
+        Ok(())
+    }
+
+    /// From now on, event loops are not made to wait.
+    ///
+    /// # Errors
+    /// The ledger cannot be changed.
+    pub(crate) fn serve_event_loops(&self) -> anyhow::Result<()> {
+        let editor = self.ledger.edit(monotonic_ns())?;
+        editor.event_loops(EventLoops::On);
+        editor.commit();
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! Changing the limits of a running service.
 
-use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES};
+use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, CallId, Class, Selection, about};
+use bonsai_calls::{CALLS, Call, CallId, Class, Fd, Selection, about};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -87,6 +87,19 @@ pub struct Wanted<'a> {
     pub per_stream: bool,
     /// The descriptors that it is for.
     pub scope: Scope,
+}
+
+/// Whether calls on descriptors that do not block are refused instead of delayed, and
+/// readiness withheld from those who wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EventLoops {
+    /// As soon as there is a limit on some descriptors, or on each.
+    #[default]
+    Auto,
+    /// Under every limit.
+    On,
+    /// Never.
+    Off,
 }
 
 /// A change of limits in preparation. Dropping it changes nothing.
@@ -379,14 +392,41 @@ impl Editor<'_> {
         config.set_group_bytes(thing, bytes);
     }
 
+    /// Says whether event loops are made to wait.
+    pub fn event_loops(&self, wanted: EventLoops) {
+        let bits = match wanted {
+            EventLoops::Auto => 0,
+            EventLoops::On => flags::EVENT_LOOPS,
+            EventLoops::Off => flags::NO_EVENT_LOOPS,
+        };
+        let word = &self.ledger.header.flags;
+        // The editor's lock keeps other writers away.
+        let others = word.load(Ordering::Relaxed) & !(flags::EVENT_LOOPS | flags::NO_EVENT_LOOPS);
+        word.store(others | bits, Ordering::Relaxed);
+    }
+
     /// Marks the calls that are decided on with a look at their descriptor, and with them
-    /// those by which descriptors come and go.
+    /// those by which descriptors come and go, and those that wait for them.
     fn mark_special(&self) {
         let config = &self.ledger.configs[self.next];
         let narrowed = |call: usize| config.narrowed[call].load(Ordering::Relaxed) != 0;
+        let limited = |call: usize| config.masks[call].load(Ordering::Relaxed) != 0;
         let any = (0..CALLS.len()).any(narrowed);
-        let flags = self.ledger.header.flags.load(Ordering::Relaxed);
-        let loops = flags & crate::layout::flags::EVENT_LOOPS != 0;
+        let can_be_withheld = |call: &Call| {
+            let by_class = [Class::Net, Class::Accept].iter();
+            let mut by_class = by_class.map(|class| call.classes.contains(*class));
+            by_class.any(|has| has) || call.fd == Fd::Other
+        };
+        let word = &self.ledger.header.flags;
+        let said = word.load(Ordering::Relaxed);
+        let needed = (0..CALLS.len()).any(|i| narrowed(i) && can_be_withheld(&CALLS[i]));
+        let loops = said & flags::EVENT_LOOPS != 0 || said & flags::NO_EVENT_LOOPS == 0 && needed;
+        let seen = loops || said & flags::LOOPS_SEEN != 0;
+        let bit = |bit: u32, is: bool| if is { bit } else { 0 };
+        let found =
+            bit(flags::LOOPS_NOW, loops) | bit(flags::LOOPS_SEEN, seen) | bit(flags::NARROWED, any);
+        let others = said & !(flags::LOOPS_NOW | flags::LOOPS_SEEN | flags::NARROWED);
+        word.store(others | found, Ordering::Relaxed);
         let mut special = [0_u64; 2];
         for (i, call) in CALLS.iter().enumerate() {
             let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
@@ -395,15 +435,11 @@ impl Editor<'_> {
                 .any(|class| call.classes.contains(*class))
                 // A socket's port is known from then on.
                 || call.name == "bind";
-            let polls = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
-            let moves = loops && call.classes.contains(Class::Net);
+            let waits = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
+            let moves = loops && limited(i) && can_be_withheld(call);
             let shares = config.grouped[i / 8].load(Ordering::Relaxed) >> (8 * (i % 8)) & 0xff != 0;
-            if narrowed(i)
-                || shares
-                || moves
-                || any && comes_or_goes
-                || loops && (polls || comes_or_goes)
-            {
+            let goes = (any || seen) && comes_or_goes;
+            if narrowed(i) || shares || moves || goes || seen && waits {
                 special[i / 64] |= 1 << (i % 64);
             }
         }

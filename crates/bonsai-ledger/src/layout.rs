@@ -180,6 +180,14 @@ pub mod flags {
     pub const EVENT_LOOPS: u32 = 8;
     /// The extension is wanted from the start.
     pub const EXTENDED: u32 = 16;
+    /// Event loops are made to wait, whatever the limits are.
+    pub const NO_EVENT_LOOPS: u32 = 32;
+    /// Readiness may have been withheld: calls that wait for it are looked at for good.
+    pub const LOOPS_SEEN: u32 = 64;
+    /// Calls on descriptors that do not block are refused instead of delayed.
+    pub const LOOPS_NOW: u32 = 128;
+    /// There are limits on some descriptors, or on each.
+    pub const NARROWED: u32 = 256;
 }
 
 /// Why calls went through without a decision.

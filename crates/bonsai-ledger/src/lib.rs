@@ -63,7 +63,7 @@ mod threads;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
-pub use control::{Editor, Limit, Stream, Used, Wanted};
+pub use control::{Editor, EventLoops, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use group::*;
 pub use layout::*;
@@ -76,5 +76,5 @@ pub use noted::{Noted, Waiting};
 pub use report::{CallTotals, ProcessReport};
 pub use scope::{End, Kind, Peer, Scope, mapped};
 pub use streams::PROBES;
-pub use take::{MAX_TICKETS, Tickets};
+pub use take::{KEPT, MAX_TICKETS, Tickets};
 pub use threads::Owner;

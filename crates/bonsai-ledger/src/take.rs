@@ -8,6 +8,9 @@ use bonsai_bucket::Curve;
 /// The most buckets one call can draw on.
 pub const MAX_TICKETS: usize = 16;
 
+/// The most tickets that can be kept from call to call.
+pub const KEPT: usize = 5;
+
 /// Places in the lines of all buckets that a call draws on.
 #[derive(Clone, Copy, Debug)]
 pub struct Tickets {
@@ -62,6 +65,33 @@ impl Tickets {
         };
         self.len += 1;
         true
+    }
+
+    /// As words, to be kept; `None` where there are too many.
+    #[must_use]
+    pub fn to_words(&self) -> Option<[[u64; 2]; KEPT]> {
+        let mut words = [[0; 2]; KEPT];
+        for (i, t) in self.iter().enumerate() {
+            let [bucket, stream] = [u64::from(t.bucket), u64::from(t.stream)];
+            let rest = u64::from(t.generation) | bucket << 32 | u64::from(t.bytes) << 40;
+            *words.get_mut(i)? = [t.position, rest | 1 << 41 | stream << 48];
+        }
+        Some(words)
+    }
+
+    /// From kept words.
+    #[must_use]
+    pub fn from_words(words: &[[u64; 2]; KEPT]) -> Self {
+        let mut tickets = Self::none();
+        for [position, rest] in words.iter().filter(|[_, rest]| rest >> 41 & 1 != 0) {
+            let [.., bucket, bits, low, high] = rest.to_le_bytes();
+            #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+            let generation = *rest as u32;
+            let bucket = (bucket & 63, bits & 1 != 0);
+            let stream = u16::from_le_bytes([low, high]);
+            tickets.push(*position, generation, bucket, stream);
+        }
+        tickets
     }
 
     fn iter(&self) -> impl Iterator<Item = &Ticket> {
@@ -316,6 +346,22 @@ impl Segment {
                 .units_in(bonsai_bucket::QUANTUM_NS / 2)
                 .min(curve.burst / 2);
             ticket.position = ticket.position.wrapping_add(more);
+        }
+        later
+    }
+
+    /// The same, a whole quantum later, where each bucket holds two of them: else as they
+    /// are. Whoever comes for a quantum then finds another one.
+    #[must_use]
+    pub fn with_another(&self, tickets: &Tickets) -> Tickets {
+        let mut later = *tickets;
+        for ticket in later.tickets.iter_mut().take(usize::from(tickets.len)) {
+            let (curve, _) = self.curve(usize::from(ticket.bucket));
+            let quantum = curve.units_in(bonsai_bucket::QUANTUM_NS);
+            if curve.burst / 2 < quantum {
+                return *tickets;
+            }
+            ticket.position = ticket.position.wrapping_add(quantum);
         }
         later
     }

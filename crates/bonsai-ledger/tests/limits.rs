@@ -263,3 +263,74 @@ fn editors_wait_for_each_other() {
         "{limits:?}"
     );
 }
+
+#[test]
+fn event_loops_are_served_as_asked_and_looked_at_for_good() {
+    use bonsai_calls::{EPOLL_WAIT, SENDTO};
+    use bonsai_ledger::{EventLoops, Scope, Wanted, flags};
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let now = || ledger.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
+    let change = |per_stream: Option<bool>, loops: Option<EventLoops>| {
+        let mut editor = ledger.edit(S).unwrap();
+        match per_stream {
+            Some(per_stream) => editor
+                .put(&Wanted {
+                    name: if per_stream { "send/stream" } else { "send" },
+                    selection: select("send"),
+                    bytes: true,
+                    rate_milli: 1_000_000,
+                    burst: 100,
+                    per_stream,
+                    scope: Scope::default(),
+                })
+                .unwrap(),
+            None => {
+                editor.clear("send/stream");
+            }
+        }
+        if let Some(loops) = loops {
+            editor.event_loops(loops);
+        }
+        editor.commit();
+        (
+            now(),
+            ledger.is_special(SENDTO),
+            ledger.is_special(EPOLL_WAIT),
+        )
+    };
+    assert_eq!(change(Some(false), None), (false, false, false), "auto");
+    assert_eq!(
+        change(Some(true), None),
+        (true, true, true),
+        "a limit per stream"
+    );
+    // What is withheld has to be given back.
+    assert_eq!(change(None, None), (false, false, true), "lifted");
+    assert_eq!(change(None, Some(EventLoops::On)), (true, true, true), "on");
+    assert_eq!(
+        change(Some(true), Some(EventLoops::Off)),
+        (false, true, true),
+        "off"
+    );
+}
+
+#[test]
+fn kept_tickets_are_the_same() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let mut editor = ledger.edit(0).unwrap();
+    for name in ["write", "disk", "all"] {
+        editor.set(name, select(name), true, 1_000_000, 10).unwrap();
+    }
+    editor
+        .set("write", select("write"), false, 1000, 1)
+        .unwrap();
+    editor.commit();
+    let (_, mask, bytes) = ledger.mask(WRITE_FILE);
+    let tickets = ledger.take(mask, bytes, 5000, 2, S).unwrap();
+    let kept = bonsai_ledger::Tickets::from_words(&tickets.to_words().unwrap());
+    assert_eq!(ledger.due_last(&kept, S), ledger.due_last(&tickets, S));
+    assert!(ledger.due(&kept, S) > S);
+    assert_eq!(format!("{kept:?}"), format!("{tickets:?}"));
+}

@@ -32,7 +32,7 @@ pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
 pub(crate) type Now = extern "C" fn() -> u64;
 
 /// As much is mapped of its file, and of what is behind that, where its data belongs.
-pub(crate) const LENGTH: usize = 16 << 20;
+pub(crate) const LENGTH: usize = 32 << 20;
 
 /// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, and says how it is

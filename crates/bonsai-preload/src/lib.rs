@@ -103,13 +103,21 @@ library! {
 #[cfg(feature = "extension")]
 #[path = "extension"]
 mod own_to_extension {
+    pub(crate) mod ahead;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
     pub(crate) mod group;
+    pub(crate) mod held;
+    pub(crate) mod hold;
+    pub(crate) mod known;
     pub(crate) mod look;
+    pub(crate) mod loops;
     pub(crate) mod paths;
     pub(crate) mod pay;
+    pub(crate) mod polls;
+    pub(crate) mod sets;
+    pub(crate) mod shorter;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;

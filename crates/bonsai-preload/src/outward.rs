@@ -130,11 +130,16 @@ fn renew_for_vectors(segment: &Segment, own: &mut Own, call: CallId, asked: usiz
 }
 
 /// Vectors passed on at a time when a vectored call is split.
-const VECTORS: usize = 32;
+pub(crate) const VECTORS: usize = 32;
 
 /// The vectors of a call from `done` bytes on, for at most `part` bytes: how many
 /// there are in `out`, and their bytes.
-fn window(all: &[IoVec], done: usize, part: usize, out: &mut [IoVec; VECTORS]) -> (usize, usize) {
+pub(crate) fn window(
+    all: &[IoVec],
+    done: usize,
+    part: usize,
+    out: &mut [IoVec; VECTORS],
+) -> (usize, usize) {
     let (mut skip, mut used, mut bytes) = (done, 0, 0);
     for v in all {
         if skip >= v.len {
@@ -219,6 +224,16 @@ fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
         Fd::File => flags >= 0 && flags & O_APPEND == 0,
         Fd::Socket => socket_type(fd) == 1,
         _ => looked.pipe && flags >= 0 && flags & O_DIRECT == 0,
+    }
+}
+
+/// Whether what is read from a descriptor may be read in parts.
+#[cfg(feature = "extension")]
+pub(crate) fn is_stream(fd: usize) -> bool {
+    let looked = kind::look(fd);
+    match looked.kind {
+        Fd::Socket => socket_type(fd) == 1,
+        _ => looked.pipe,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
-use bonsai_ledger::Ledger;
+use bonsai_ledger::{EventLoops, Ledger};
 use bonsai_supervisor::{AttachError, Engine};
 use bonsai_units::Setting;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -219,7 +219,7 @@ fn prepare(
         .filter(|limit| limit.setting != Setting::Unlimited)
         .cloned()
         .collect();
-    limits::apply(&ledger, &set, monotonic_ns())?;
+    limits::apply(&ledger, &set, Some(EventLoops::Auto), monotonic_ns())?;
     let link = |to: &Path, at: &Path| {
         symlink(to, at).with_context(|| format!("{}: cannot be made", at.display()))
     };

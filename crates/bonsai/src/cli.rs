@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bonsai_calls::{CLASSES, Class, names};
+use bonsai_ledger::EventLoops;
 use bonsai_units::parse_duration;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
 pub(crate) use group::{
@@ -137,6 +138,15 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) group: Joining,
 
+    /// Whether calls on descriptors that do not block are refused instead of delayed.
+    ///
+    /// Then an event loop goes on with its other connections: a call that is too early
+    /// ends with EAGAIN or a short count, and poll, select and epoll do not report its
+    /// descriptor before it may go. auto: as soon as there is a limit per stream, or one
+    /// for some descriptors; on: under every limit; off: such calls wait.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Loops::Auto, conflicts_with = "enforce")]
+    pub(crate) event_loops: Loops,
+
     /// Enter through exported symbols only; do not touch the code of libc.
     ///
     /// Calls that libc makes inside itself (stdio, name lookups, asynchronous
@@ -185,6 +195,38 @@ pub(crate) struct Run {
         value_name = "PROGRAM [ARGS]"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// When event loops are not made to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Loops {
+    /// As soon as there is a limit per stream, or one for some descriptors.
+    Auto,
+    /// Under every limit.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Loops {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl From<Loops> for EventLoops {
+    fn from(loops: Loops) -> Self {
+        match loops {
+            Loops::Auto => Self::Auto,
+            Loops::On => Self::On,
+            Loops::Off => Self::Off,
+        }
+    }
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -303,6 +345,7 @@ pub(crate) struct Why {
 Examples:
   bonsai set vod send=40Mbit/s
   bonsai set vod send=unlimited
+  bonsai set vod --event-loops on
   bonsai set vod read=20MB/s write=5MB/s:burst=1MB open=100/s
   bonsai set vod --guarantee send=20Mbit/s --weight 2")]
 pub(crate) struct Set {
@@ -311,11 +354,15 @@ pub(crate) struct Set {
 
     /// Limits as for `bonsai run --limit`, or NAME=unlimited.
     #[arg(value_name = "NAME=RATE[:burst=B]")]
-    #[arg(required_unless_present_any = ["guarantees", "ceilings", "weight"])]
+    #[arg(required_unless_present_any = ["guarantees", "ceilings", "weight", "event_loops"])]
     pub(crate) limits: Vec<String>,
 
     #[command(flatten)]
     pub(crate) member: Member,
+
+    /// Whether calls on descriptors that do not block are refused, as for `bonsai run`.
+    #[arg(long, value_name = "WHEN", value_enum)]
+    pub(crate) event_loops: Option<Loops>,
 
     /// As JSON.
     #[arg(long)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, ProcessReport, flags};
+use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
 use bonsai_units::Setting;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,7 @@ struct Plan {
     no_patch: bool,
     /// What cannot be covered is not run.
     strict: bool,
+    event_loops: EventLoops,
 }
 
 /// What a `bonsai run` had read and written itself before it started its program;
@@ -148,6 +149,7 @@ impl Plan {
             engine,
             no_patch: args.no_patch,
             strict: args.strict,
+            event_loops: args.event_loops.into(),
         })
     }
 
@@ -216,8 +218,8 @@ impl Plan {
             .filter(|limit| limit.setting != Setting::Unlimited)
             .cloned()
             .collect();
-        limits::apply(&ledger, &set, monotonic_ns())?;
-        if set.iter().any(Limit::is_narrow) {
+        limits::apply(&ledger, &set, Some(self.event_loops), monotonic_ns())?;
+        if set.iter().any(Limit::is_narrow) || self.event_loops == EventLoops::On {
             // A process that changes its user later could not map it any more.
             let flags = &ledger.header.flags;
             flags.fetch_or(flags::EXTENDED, Ordering::Relaxed);
@@ -314,6 +316,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         engine: None,
         no_patch: false,
         strict: false,
+        event_loops: EventLoops::Off,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;
     let tried = || -> anyhow::Result<Vec<ProcessReport>> {

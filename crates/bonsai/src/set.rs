@@ -21,6 +21,9 @@ struct Document {
     /// What changed in its group, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<String>,
+    /// When event loops are served, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_loops: Option<&'static str>,
 }
 
 /// Changes limits, all at once.
@@ -34,6 +37,12 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let service = Services::open()?.find(&args.service)?;
     if let Some(enforced) = service.enforced() {
         enforced.check(&service.name, &limits)?;
+        if args.event_loops.is_some() {
+            return Err(Refusal::input(format!(
+                "{}: event loops are not served under enforced limits",
+                service.name
+            )));
+        }
     }
     let wishes = Wishes::parse(&args.member)?;
     let ledger = service.ledger()?;
@@ -43,10 +52,11 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     } else {
         group::change(&service.name, &ledger, &wishes)?
     };
-    let changes = if limits.is_empty() {
+    let loops = args.event_loops.map(Into::into);
+    let changes = if limits.is_empty() && loops.is_none() {
         Vec::new()
     } else {
-        apply(&ledger, &limits, monotonic_ns())?
+        apply(&ledger, &limits, loops, monotonic_ns())?
     };
     if args.json {
         print_json(
@@ -58,15 +68,19 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
                     .iter()
                     .map(|line| line.trim_end().to_owned())
                     .collect(),
+                event_loops: args.event_loops.map(crate::cli::Loops::name),
             },
             false,
         )?;
         return Ok(0);
     }
-    let lines: Vec<String> = changes
+    let mut lines: Vec<String> = changes
         .iter()
         .map(|change| line(&service.name, change))
         .collect();
+    if let Some(loops) = args.event_loops {
+        lines.push(format!("{}: event loops {}\n", service.name, loops.name()));
+    }
     print(&(lines.concat() + &group.concat()))?;
     Ok(0)
 }

@@ -6,7 +6,7 @@ use crate::found::{Search, Sites};
 use crate::kind::{self, KINDS};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
-use crate::{clock, group, slow};
+use crate::{clock, group, held, slow};
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -33,6 +33,7 @@ unsafe extern "C" fn bonsai_extension(
     clock::set_now(now);
     // Now, too: later, another user's process may not be able to open it.
     group::map(segment);
+    held::begin();
     &EXTENSION
 }
 

@@ -3,12 +3,14 @@
 use crate::amount::{Args, Len, Pages, len_of};
 use crate::descriptors::{self, Known, Note};
 use crate::group::{self, Shares};
+use crate::held::Way;
+use crate::hold;
 use crate::look;
 use crate::own::Own;
 use crate::paths;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::{CallId, about};
-use bonsai_ledger::{Segment, Tickets, Unshaped};
+use bonsai_ledger::{Segment, Tickets, Unshaped, flags};
 use core::sync::atomic::Ordering;
 
 /// The most streams' buckets that one call draws on.
@@ -41,6 +43,11 @@ pub(crate) struct Claim {
     pub(crate) args: Args,
     /// What it draws on of the service's group.
     pub(crate) shares: Shares,
+    /// It is the same for every descriptor.
+    pub(crate) is_plain: bool,
+    /// The way of its descriptor that is held if the call is too early, and must not
+    /// block.
+    pub(crate) refusable: Option<Way>,
 }
 
 impl Claim {
@@ -56,6 +63,8 @@ impl Claim {
             len: 0,
             args,
             shares: Shares::NONE,
+            is_plain: true,
+            refusable: None,
         }
     }
 
@@ -77,6 +86,14 @@ impl Claim {
         (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
         (self.scoped, self.per_stream, self.len) = (0, 0, 0);
         self.shares = shares;
+        self.is_plain = narrowed == 0 && !shares.any();
+        // What a group has to give is not known in advance: such calls wait.
+        let loops = segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
+        self.refusable = if loops && !shares.any() {
+            hold::way(call)
+        } else {
+            None
+        };
         if narrowed != 0 {
             self.narrow(segment, call, (narrowed, per_stream), pages);
         }
@@ -159,7 +176,8 @@ impl Claim {
         unsafe { (own.claim as *mut Self).as_mut() }
     }
 
-    /// The descriptor that what a call has paid or owes is kept with.
+    /// The descriptor that what a call has paid or owes is kept with; none where it is the
+    /// same for every one, as then the thread keeps it.
     pub(crate) fn home(&self, call: CallId) -> Option<&'static Note> {
         let ends = about::ends(call);
         let has_one = ends
@@ -167,7 +185,8 @@ impl Claim {
                 source: about::NO_ARG,
                 target: about::NO_ARG,
             };
-        (has_one && self.counts().0).then(|| descriptors::note(self.fd(ends.one())))?
+        (!self.is_plain && has_one && self.counts().0)
+            .then(|| descriptors::note(self.fd(ends.one())))?
     }
 
     /// All limits that it is under.
@@ -284,12 +303,13 @@ impl Claim {
     }
 
     /// The length of the pieces of a large call: what its buckets give in a quantum,
-    /// whole pages; 0 where none is large enough.
+    /// whole pages; 0 where none is large enough. One that is the same for every descriptor
+    /// is for calls of every size, as it is kept.
     pub(crate) fn piece(&self, segment: &Segment, call: CallId) -> u32 {
         let small = |arg: u8| self.args.a.get(usize::from(arg)).is_none_or(|n| *n <= PAGE);
         match len_of(call) {
             Len::None => return 0,
-            Len::Arg(arg) if small(arg) => return 0,
+            Len::Arg(arg) if !self.is_plain && small(arg) => return 0,
             _ if !self.counts().0 => return 0,
             _ => {}
         }

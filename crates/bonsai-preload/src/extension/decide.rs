@@ -1,13 +1,20 @@
 //! The decision on a call for which its descriptor matters.
 
+use crate::ahead;
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::descriptors;
 use crate::facts::{Site, fact, facts};
+use crate::held;
+use crate::hold::{self, Gate};
 use crate::inward::bytes_in;
 use crate::kind;
+use crate::loops;
 use crate::outward::bytes_out;
 use crate::own::Own;
+use crate::polls;
+use crate::sets;
+use crate::shorter;
 use crate::slow::make;
 use crate::steps::{count, counted};
 use bonsai_calls::{self as calls, CallId};
@@ -26,49 +33,133 @@ pub(crate) unsafe extern "C" fn decide(
     site: &Site,
     call: CallId,
 ) -> isize {
+    held::meet(own.tid);
     gone(call, args);
+    closing(segment, call, args);
     if own.entered & LOOK_AGAIN == 0 {
         descriptors::check(args.a[0]);
     }
     let mut claim = Claim::none(*args);
     claim.fill(segment, call, &mut own.readable);
-    if claim.all() == 0 && !claim.shares.any() {
-        let result = free(segment, own, call, args, site);
-        after(segment, call, args, result);
-        return result;
-    }
-    let direction = facts(call) & (fact::IN | fact::OUT);
-    let home = claim.home(call);
-    let index = usize::from(call);
-    if let Some(entry) = own.entries.get_mut(index) {
-        entry.piece = claim.piece(segment, call);
-        entry.bytes = home.map_or(0, |note| note.kept(direction == fact::OUT));
-    }
-    // A signal handler may have interrupted another one.
-    let outer = core::mem::replace(&mut own.claim, &raw mut claim as usize);
-    let result = match direction {
-        fact::IN => bytes_in(segment, own, call, args, site),
-        fact::OUT => bytes_out(segment, own, call, args, site, None),
-        _ => counted(segment, own, call, args, site),
-    };
-    own.claim = outer;
-    if let Some(entry) = own.entries.get_mut(index) {
-        if let Some(home) = home
-            && entry.bytes != 0
+    let result =
+        if claim.all() == 0 && !claim.shares.any() && !waits(call) && !hold::concerns(args, &claim)
         {
-            home.keep(direction == fact::OUT, entry.bytes);
-        }
-        (entry.bytes, entry.calls) = (0, 0);
-    }
+            free(segment, own, call, args, site, &claim)
+        } else {
+            limited(segment, own, call, args, site, &mut claim)
+        };
     after(segment, call, args, result);
     result
 }
 
+/// A call that is under limits, or that waits for readiness, or of which the descriptor
+/// was held.
+fn limited(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &mut Args,
+    site: &Site,
+    claim: &mut Claim,
+) -> isize {
+    let out = facts(call) & (fact::IN | fact::OUT) == fact::OUT;
+    let home = claim.home(call);
+    let index = usize::from(call);
+    if let Some(entry) = own.entries.get_mut(index) {
+        if !(claim.is_plain && entry.granted_us == claim.epoch) {
+            // Of a call that is the same for every descriptor, it lasts as long as the limits.
+            entry.granted_us = claim.epoch * u32::from(claim.is_plain);
+            entry.piece = claim.piece(segment, call);
+        }
+        if !claim.is_plain {
+            entry.bytes = home.map_or(0, |note| note.kept(out));
+        }
+    }
+    let mut had_credit = false;
+    let result = match hold::gate(segment, own, call, args, claim) {
+        Gate::Refused(error) => error,
+        Gate::Open(has_credit) => {
+            had_credit = has_credit;
+            // A signal handler may have interrupted another one.
+            let outer = core::mem::replace(&mut own.claim, &raw mut *claim as usize);
+            let result = made(segment, own, call, args, site);
+            own.claim = outer;
+            if has_credit {
+                hold::return_credit(segment, own, call, claim);
+            }
+            result
+        }
+    };
+    if claim.is_plain {
+        ahead::keep(segment, own, call, claim, had_credit);
+    } else if let Some(entry) = own.entries.get_mut(index) {
+        if let Some(home) = home
+            && entry.bytes != 0
+        {
+            home.keep(out, entry.bytes);
+        }
+        (entry.bytes, entry.calls) = (0, 0);
+    }
+    result
+}
+
+/// A call that waits for readiness.
+type Polls = fn(&Segment, &mut Own, CallId, &Args, &Site) -> isize;
+
+/// How a call waits for readiness, if it does.
+fn polls(call: CallId) -> Option<Polls> {
+    match call {
+        calls::EPOLL_WAIT | calls::EPOLL_PWAIT | calls::EPOLL_PWAIT2 => Some(loops::wait),
+        calls::POLL | calls::PPOLL => Some(polls::poll),
+        calls::SELECT | calls::PSELECT6 => Some(polls::select),
+        _ => None,
+    }
+}
+
+/// Whether a call waits for readiness, or says for what others do.
+fn waits(call: CallId) -> bool {
+    call == calls::EPOLL_CTL || polls(call).is_some()
+}
+
+/// Makes a call, with the waits that belong to it.
+fn made(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &mut Args,
+    site: &Site,
+) -> isize {
+    if call == calls::EPOLL_CTL {
+        return loops::ctl(segment, own, args, site);
+    }
+    if let Some(by) = polls(call) {
+        let call_by = |own: &mut Own| by(segment, own, call, args, site);
+        return polls::counted(segment, own, call, args, call_by);
+    }
+    match facts(call) & (fact::IN | fact::OUT) {
+        fact::IN => {
+            let all = |own: &mut Own, args: &mut Args| bytes_in(segment, own, call, args, site);
+            shorter::within_piece(own, call, args, all)
+        }
+        fact::OUT => bytes_out(segment, own, call, args, site, None),
+        _ => counted(segment, own, call, args, site),
+    }
+}
+
 /// A call under no limit.
-fn free(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site) -> isize {
+fn free(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    claim: &Claim,
+) -> isize {
     let result = make(args, site);
     count(segment, own, call, args, result);
-    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+    if claim.is_plain {
+        ahead::keep(segment, own, call, claim, false);
+    } else if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         (entry.bytes, entry.calls) = (0, 0);
     }
     result
@@ -95,6 +186,20 @@ fn gone(call: CallId, args: &Args) {
     }
 }
 
+/// What is held of the descriptors that a call is about to close is not held any more.
+/// Before it alone: their numbers may be others' afterwards.
+fn closing(segment: &Segment, call: CallId, args: &Args) {
+    const CLOSE_RANGE_CLOEXEC: usize = 4;
+    let [first, last] = [args.a[0], args.a[1]].map(|fd| fd & 0xffff_ffff);
+    match call {
+        calls::CLOSE => sets::forget(segment, first, first, true),
+        calls::CLOSE_RANGE if args.a[2] & CLOSE_RANGE_CLOEXEC == 0 => {
+            sets::forget(segment, first, last, true);
+        }
+        _ => {}
+    }
+}
+
 /// The result of a call is a new descriptor.
 fn came(segment: &Segment, call: CallId, args: &Args, fd: usize) {
     let copies = matches!(call, calls::DUP | calls::DUP2 | calls::DUP3);
@@ -102,6 +207,7 @@ fn came(segment: &Segment, call: CallId, args: &Args, fd: usize) {
         return;
     }
     descriptors::forget(fd, fd);
+    sets::forget(segment, fd, fd, false);
     if copies {
         let streams = |config: &bonsai_ledger::Config| config.per_stream.load(Ordering::Relaxed);
         let (epoch, streams) = segment.with_config(streams);

@@ -1,11 +1,14 @@
-//! Paying for a call of which the descriptor matters: tickets and waits, no leases. What
-//! a thread holds belongs to one descriptor, so it keeps nothing from call to call.
+//! Paying for a call of which the descriptor matters: tickets and waits. What a thread
+//! holds belongs to one descriptor, so it keeps nothing from call to call, and has leases
+//! only where no descriptor makes a difference (`ahead.rs`).
 
 pub(crate) use crate::patience::{Patience, Timeout};
 
+use crate::ahead;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::group;
+use crate::hold;
 use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
@@ -25,6 +28,7 @@ pub(crate) fn acquire(
     let Some(claim) = Claim::current(own) else {
         return Wait::Due;
     };
+    let crowd = own.crowd;
     let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return Wait::Due;
     };
@@ -42,14 +46,18 @@ pub(crate) fn acquire(
         return Wait::Due;
     }
     let now = sys::now();
+    if claim.is_plain && !crowd && ahead::grant(segment, entry, claim, short.0, now) {
+        entry.bytes += i64::try_from(short.0).unwrap_or(0);
+        return Wait::Due;
+    }
+    // Bytes that came in have moved: they are owed, whatever becomes of the wait.
+    let owed = bytes == 0 && calls == 0;
     let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
         claim.note(segment, short, 0);
         (Wait::Due, short)
     } else {
-        wait_for(segment, own, claim, (call, patience), short, now)
+        wait_for(segment, own, claim, (call, patience), (short, owed), now)
     };
-    // What came in has moved already: it is owed, whatever becomes of the wait.
-    let owed = bytes == 0 && calls == 0;
     let (end, got) = match end {
         Wait::Due if claim.shares.any() => share(segment, own, claim, (call, patience), got, owed),
         end => (end, got),
@@ -92,14 +100,14 @@ fn wait_for(
     own: &mut Own,
     claim: &mut Claim,
     (call, patience): (CallId, Patience),
-    short: (u64, u64),
+    (short, owed): ((u64, u64), bool),
     from: u64,
 ) -> (Wait, (u64, u64)) {
     let (note, tid) = (own.note(), own.tid);
     let waiter = Waiter { note, tid, call };
     let mut now = from;
     // What is still missing, and what has been earned of it.
-    let (mut left, mut earned) = (short, 0);
+    let (mut left, mut earned, mut is_held) = (short, 0, false);
     let end = loop {
         let Some(tickets) = claim.take(segment, left.0, left.1, now) else {
             segment.count_unshaped(Unshaped::TooManyLimits);
@@ -107,6 +115,17 @@ fn wait_for(
         };
         if !segment.stale(&tickets) && segment.due(&tickets, now) <= now {
             break Wait::Due;
+        }
+        if claim.refusable.is_some() && !segment.stale(&tickets) {
+            let credit = if owed {
+                (0, 0)
+            } else {
+                credit(own, claim, call, (left.0 + earned, left.1))
+            };
+            if hold::refuse(segment, call, claim, &tickets, credit, now) {
+                is_held = true;
+                break Wait::TimedOut;
+            }
         }
         // A little longer than this call needs, so that those which follow need not
         // sleep each: what becomes available meanwhile is not lost.
@@ -136,12 +155,34 @@ fn wait_for(
     if let Some(note) = note {
         note.end();
     }
+    if is_held {
+        if let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| !owed) {
+            (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
+        }
+        ahead::look_at_all(own);
+    }
     let got = match end {
         Wait::Due => short,
+        // The next call waits for it.
+        _ if is_held && owed => short,
+        _ if is_held => (0, 0),
         _ => (earned, 0),
     };
     claim.note(segment, got, now - from);
     (end, got)
+}
+
+/// What is kept with a refused call, to be used together: what it has already, and what
+/// the tickets are for that it lacks.
+fn credit(own: &Own, claim: &Claim, call: CallId, lacks: (u64, u64)) -> (u64, u64) {
+    let (has_bytes, has_calls) = claim.counts();
+    let of = |has: bool, held: i64| u64::try_from(held).unwrap_or(0) * u64::from(has);
+    own.entries.get(usize::from(call)).map_or(lacks, |entry| {
+        (
+            lacks.0 + of(has_bytes, entry.bytes),
+            lacks.1 + of(has_calls, entry.calls),
+        )
+    })
 }
 
 /// Whether a limit in bytes is on the call under way.

@@ -1,6 +1,6 @@
 //! Putting limits into force.
 
-use bonsai_ledger::{Ledger, LedgerError, Wanted};
+use bonsai_ledger::{EventLoops, Ledger, LedgerError, Wanted};
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
@@ -18,12 +18,18 @@ pub(crate) struct Change {
     pub(crate) to: String,
 }
 
-/// Puts limits into force at `now` (monotonic clock, ns), all together.
+/// Puts limits into force at `now` (monotonic clock, ns), all together, and with them
+/// whether event loops are made to wait, if that is said.
 ///
 /// # Errors
 /// A [`Refusal`] if the service cannot hold them, with nothing changed;
 /// [`LedgerError`] if the ledger cannot be locked.
-pub(crate) fn apply(ledger: &Ledger, limits: &[Limit], now: u64) -> anyhow::Result<Vec<Change>> {
+pub(crate) fn apply(
+    ledger: &Ledger,
+    limits: &[Limit],
+    loops: Option<EventLoops>,
+    now: u64,
+) -> anyhow::Result<Vec<Change>> {
     let mut editor = ledger.edit(now)?;
     // Nobody else changes them while the editor lives.
     let before = ledger.limits(now);
@@ -53,6 +59,9 @@ pub(crate) fn apply(ledger: &Ledger, limits: &[Limit], now: u64) -> anyhow::Resu
             from,
             to: limit.setting.to_string(),
         });
+    }
+    if let Some(loops) = loops {
+        editor.event_loops(loops);
     }
     editor.commit();
     Ok(changes)

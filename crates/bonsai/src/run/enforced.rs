@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bonsai_host::proc::Processes;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, flags};
+use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_supervisor::enforce::{
     Enforcer, Reach, User, asked_about, listener_of, listening, price, probe, reach,
 };
@@ -233,7 +233,7 @@ fn start(
         .filter(|limit| limit.setting != Setting::Unlimited)
         .cloned()
         .collect();
-    limits::apply(&ledger, &set, monotonic_ns())?;
+    limits::apply(&ledger, &set, Some(EventLoops::Off), monotonic_ns())?;
     let asked = asked_about(&selections);
     let said = Enforced {
         supervisor: std::process::id(),

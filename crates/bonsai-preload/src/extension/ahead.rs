@@ -1,0 +1,103 @@
+//! Leases under limits that do not bind: as long as nothing is held, calls that no
+//! descriptor makes a difference to are paid for in advance, a quantum at a time, and
+//! those that send or only come and go take the library's fast path.
+//!
+//! # Invariants
+//! 1. A lease is of units that are due, booked like the library's own leases, and gone with
+//!    the limits it was granted under.
+//! 2. While something is held, each call of the thread that was refused is looked at.
+
+use crate::calls;
+use crate::claim::Claim;
+use crate::facts::{fact, facts};
+use crate::held;
+use crate::own::{Entry, Own, UNLIMITED};
+use bonsai_bucket::QUANTUM_NS;
+use bonsai_calls::{CLOSE, CallId};
+use bonsai_ledger::{Segment, flags};
+use core::sync::atomic::Ordering;
+
+/// A lease is at least so many times what the call needs.
+const WORTH: u64 = 8;
+
+/// Pays for `short` bytes and a quantum beyond them, if all of that is due; else nothing
+/// has changed.
+pub(crate) fn grant(
+    segment: &Segment,
+    entry: &mut Entry,
+    claim: &Claim,
+    short: u64,
+    now: u64,
+) -> bool {
+    let (mask, byte_buckets) = (claim.mask, claim.byte_buckets);
+    if claim.counts() != (true, false) || !held::nothing() {
+        return false;
+    }
+    let (most, _) = segment.quantum(mask, byte_buckets, QUANTUM_NS);
+    let lease = most.min(u64::from(u32::MAX / 2));
+    if lease / WORTH < short || segment.line(mask, now).is_some() {
+        return false;
+    }
+    let Some(tickets) = segment.take(mask, byte_buckets, short + lease, 0, now) else {
+        return false;
+    };
+    if segment.stale(&tickets) || segment.due(&tickets, now) > now {
+        segment.refund(&tickets, short + lease, 0);
+        return false;
+    }
+    segment.end_lease(mask, byte_buckets, entry.lease_bytes.into(), 0, claim.epoch);
+    let (got, _) = segment.lease(mask, byte_buckets, lease, 0, claim.epoch);
+    segment.refund(&tickets, lease - got, 0);
+    entry.bytes += i64::try_from(got).unwrap_or(0);
+    entry.lease_bytes = u32::try_from(got).unwrap_or(0);
+    true
+}
+
+/// After a call that is the same for every descriptor: what it leaves to the next one of
+/// its kind.
+pub(crate) fn keep(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    claim: &Claim,
+    had_credit: bool,
+) {
+    let crowd = own.crowd;
+    let Some(entry) = own.entries.get_mut(usize::from(call)) else {
+        return;
+    };
+    let (bytes, counted) = claim.counts();
+    if crowd || had_credit || !bytes && claim.mask != 0 {
+        (entry.bytes, entry.calls) = (0, 0);
+        return;
+    }
+    entry.bytes = if bytes { entry.bytes } else { 0 };
+    let shape = facts(call) & (fact::IN | fact::OUT);
+    let unseen = match (shape, claim.mask) {
+        // What comes in is paid for afterwards, so that each call is looked at.
+        (fact::IN, _) => false,
+        (fact::OUT, _) => !counted,
+        // What is known of a number ends when it is closed: that is looked at where there
+        // is such a thing, or where other threads may come to know something.
+        (_, 0) if calls::gives_descriptor(call) => !is_narrowed(segment),
+        (_, 0) => call == CLOSE && !is_narrowed(segment) && !held::has_threads(),
+        _ => false,
+    };
+    entry.calls = if unseen && held::nothing() {
+        UNLIMITED
+    } else {
+        0
+    };
+}
+
+/// Whether there is a limit on some descriptors: then each number is known.
+fn is_narrowed(segment: &Segment) -> bool {
+    segment.header.flags.load(Ordering::Relaxed) & flags::NARROWED != 0
+}
+
+/// Something is held: the thread's calls are looked at from now on.
+pub(crate) fn look_at_all(own: &mut Own) {
+    for entry in &mut own.entries {
+        entry.calls = entry.calls.min(0);
+    }
+}

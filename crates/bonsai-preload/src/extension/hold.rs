@@ -1,0 +1,355 @@
+//! Event loops: a call on a descriptor that does not block is refused (`EAGAIN`, or a
+//! short count) instead of delayed, and the readiness of its descriptor withheld until
+//! the call may go. So a loop goes on with its other connections.
+//!
+//! # Definitions
+//! - *Way*: what a descriptor is ready for: IN (received, accepted, read) or OUT.
+//! - *Held*: a way of a descriptor that is not ready before an instant, when the tickets
+//!   that were taken for it are due.
+//! - *Credit*: units of those tickets that no call has used yet. Outgoing calls take
+//!   theirs before the call, so the place in line is kept, and nothing is asked twice;
+//!   of incoming bytes nothing is left, as they have come already.
+//! - *Hidden*: the kernel does not report a held way to whoever waits for it: it is
+//!   taken out of the descriptor's registration with its epoll set (`loops.rs`), or out
+//!   of the sets of `poll` and `select` (`polls.rs`).
+//!
+//! ```text
+//!              call before its tickets are due: EAGAIN, or a short count
+//!   open ─────────────────────────────────────────────────────────────> held, hidden
+//!    ^ ^                                                                    │
+//!    │ └── next call uses the credit ── shown, credit <── due: a wait gives  │
+//!    │                                                    it back (MOD) ────┤
+//!    └── close: credit goes back to its buckets <───────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//! 1. A refused call is followed by an event: every held way ends at an instant that each
+//!    waiting call of the process which could see it knows, or is woken to learn.
+//! 2. Giving back makes the kernel look at the descriptor once more (`EPOLL_CTL_MOD`), so
+//!    that an edge-triggered registration gets its event, too.
+//! 3. Nothing goes before its tickets are due, but one call of incoming bytes of about a
+//!    quantum each descriptor, which the next call waits for.
+//! 4. No lock: who finds a hold being written by somebody else delays its call instead.
+//! 5. A forked child starts with nothing held: the memory that says so is wiped.
+//!
+//! # Limits
+//! Calls are delayed as ever on descriptors above 65,535, in two epoll sets at a time, or
+//! with `O_ASYNC`; under more than five limits at a time; where they move bytes between
+//! two descriptors (`splice`), connect, or block; and in processes of which not all waits
+//! are seen (`--no-patch`).
+
+use crate::amount::Args;
+use crate::claim::Claim;
+use crate::facts::{fact, facts};
+use crate::held::{self, CREDIT_SHIFT, Held, Hold, Way, high, hold, sees_waits, state};
+use crate::own::Own;
+use crate::sets;
+use crate::sys::{self, call, nr};
+use crate::wait::{self, Wait, Waiter};
+use bonsai_calls::{self as calls, CallId};
+use bonsai_ledger::{Segment, Tickets};
+use core::sync::atomic::Ordering;
+
+/// The way that a call uses its descriptor, if that is one that can be waited for.
+pub(crate) fn way(call: CallId) -> Option<Way> {
+    match call {
+        calls::ACCEPT | calls::ACCEPT4 => return Some(Way::In),
+        calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => return Some(Way::Out),
+        calls::READ_FILE | calls::READV_FILE | calls::WRITE_FILE | calls::WRITEV_FILE => {
+            return None;
+        }
+        _ => {}
+    }
+    let by_kind = matches!(
+        call,
+        calls::READ_SOCKET
+            | calls::READ_OTHER
+            | calls::READV_SOCKET
+            | calls::READV_OTHER
+            | calls::WRITE_SOCKET
+            | calls::WRITE_OTHER
+            | calls::WRITEV_SOCKET
+            | calls::WRITEV_OTHER
+    );
+    let facts = facts(call);
+    if !by_kind && facts & (fact::SENDS | fact::RECEIVES) == 0 || is_splice(call) {
+        return None;
+    }
+    match facts & (fact::IN | fact::OUT) {
+        fact::IN => Some(Way::In),
+        fact::OUT => Some(Way::Out),
+        _ => None,
+    }
+}
+
+const fn is_splice(call: CallId) -> bool {
+    matches!(
+        call,
+        calls::SPLICE_FILE | calls::SPLICE_SOCKET | calls::SPLICE_OTHER
+    )
+}
+
+const O_NONBLOCK: isize = 0o4000;
+const O_ASYNC: isize = 0o20_000;
+const MSG_DONTWAIT: usize = 0x40;
+
+/// Whether a call must not block, and will be told by an event when to come again.
+pub(crate) fn must_not_block(call: CallId, args: &Args) -> bool {
+    let flags = match call {
+        calls::SENDTO | calls::RECVFROM | calls::SENDMMSG | calls::RECVMMSG => args.a[3],
+        calls::SENDMSG | calls::RECVMSG => args.a[2],
+        _ => 0,
+    };
+    // SAFETY: F_GETFL reads the flags of a descriptor.
+    let own = unsafe { call!(nr::FCNTL, args.a[0], 3) };
+    own >= 0 && own & O_ASYNC == 0 && (own & O_NONBLOCK != 0 || flags & MSG_DONTWAIT != 0)
+}
+
+/// Where many are held, those that are due within this time are given back together.
+const TOGETHER_NS: u64 = 1 << 18;
+const MANY: usize = 256;
+
+/// Refuses a call whose tickets are not due: its descriptor is held until then. False
+/// where it has to wait instead.
+pub(crate) fn refuse(
+    segment: &Segment,
+    call: CallId,
+    claim: &Claim,
+    tickets: &Tickets,
+    (bytes, calls): (u64, u64),
+    now: u64,
+) -> bool {
+    let (fd, Some(way)) = (claim.args.a[0] & 0xffff_ffff, claim.refusable) else {
+        return false;
+    };
+    let (Some(hold), Some(words)) = (hold(fd, way), tickets.to_words()) else {
+        return false;
+    };
+    let withheld = sees_waits(segment) && sets::can_withhold(fd);
+    if !withheld || !must_not_block(call, &claim.args) {
+        return false;
+    }
+    let epoch = segment.epoch();
+    // Two pieces at a time are half as many events.
+    let mut until = segment.due(&segment.with_another(tickets), now);
+    if high() > MANY {
+        until = (until | (TOGETHER_NS - 1)).saturating_add(1);
+    }
+    let held = Held {
+        epoch,
+        until,
+        since: now,
+        bytes,
+        calls,
+        mask: claim.mask,
+        per_stream: claim.per_stream,
+        call,
+        tickets: words,
+    };
+    if !hold.write(&held) {
+        return false;
+    }
+    held::set(fd, way, bytes + calls > 0);
+    sets::hide(segment, fd, until);
+    true
+}
+
+/// When a held way is due; 0 for one that is not held.
+pub(crate) fn until(segment: &Segment, fd: usize, way: Way, now: u64) -> u64 {
+    if state(fd) & way as u8 == 0 {
+        return 0;
+    }
+    let Some(hold) = hold(fd, way) else {
+        return 0;
+    };
+    let epoch = segment.epoch();
+    if hold.epoch.load(Ordering::Relaxed) == epoch {
+        return hold.until.load(Ordering::Relaxed);
+    }
+    // The limits have changed. Somebody writes it: look again soon.
+    let Some(mut held) = hold.read() else {
+        return now + 1_000_000;
+    };
+    let tickets = Tickets::from_words(&held.tickets);
+    held.epoch = epoch;
+    held.until = if segment.stale(&tickets) {
+        now
+    } else {
+        segment.due(&tickets, now)
+    };
+    hold.write(&held);
+    held.until
+}
+
+/// When the first of the given ways of a descriptor is due; `u64::MAX` for none held.
+pub(crate) fn first_due(segment: &Segment, fd: usize, ways: u8, now: u64) -> u64 {
+    let mut first = u64::MAX;
+    for way in [Way::In, Way::Out] {
+        if ways & state(fd) & way as u8 != 0 {
+            first = first.min(until(segment, fd, way, now));
+        }
+    }
+    first
+}
+
+/// Ends what is due of a descriptor's holds at `now`, and shows it again.
+pub(crate) fn give_back(segment: &Segment, fd: usize, now: u64) {
+    for way in [Way::In, Way::Out] {
+        if state(fd) & way as u8 != 0 && until(segment, fd, way, now) <= now {
+            end(segment, fd, way, now);
+        }
+    }
+}
+
+/// Ends a hold: its way is open, and seen again. Its credit stays.
+fn end(segment: &Segment, fd: usize, way: Way, now: u64) {
+    if held::clear(fd, way as u8) == 0 {
+        return;
+    }
+    if let Some(held) = hold(fd, way).and_then(Hold::read) {
+        let waited = held.until.min(now).saturating_sub(held.since);
+        segment.record_wait(held.call, fd, waited);
+    }
+    sets::show(fd, way);
+}
+
+/// What becomes of a call on a descriptor of which something is held or paid.
+pub(crate) enum Gate {
+    /// It may be decided on; true if it has credit.
+    Open(bool),
+    /// It ends with this.
+    Refused(isize),
+}
+
+/// Times a way: its bits.
+const CREDIT_OR_HELD: u8 = 1 | 1 << CREDIT_SHIFT;
+
+/// Whether something is held or paid of the way that a call uses its descriptor.
+#[inline]
+pub(crate) fn concerns(args: &Args, claim: &Claim) -> bool {
+    let way = claim.refusable.map_or(0, |way| way as u8 * CREDIT_OR_HELD);
+    way != 0 && state(args.a[0] & 0xffff_ffff) & way != 0
+}
+
+/// Asked before a call is decided on.
+#[inline]
+pub(crate) fn gate(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    claim: &Claim,
+) -> Gate {
+    match claim.refusable {
+        Some(way) if concerns(args, claim) => pass(segment, own, call, args, claim, way),
+        _ => Gate::Open(false),
+    }
+}
+
+#[inline(never)]
+fn pass(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    claim: &Claim,
+    way: Way,
+) -> Gate {
+    let fd = args.a[0] & 0xffff_ffff;
+    let mut now = sys::now();
+    if until(segment, fd, way, now) > now {
+        if must_not_block(call, args) {
+            sets::hide_again(fd);
+            return Gate::Refused(sys::EAGAIN);
+        }
+        // It blocks after all.
+        if let Some(error) = sit_out(segment, own, call, fd, way, &mut now) {
+            return Gate::Refused(error);
+        }
+    }
+    end(segment, fd, way, now);
+    Gate::Open(use_credit(segment, own, call, claim, way))
+}
+
+/// Waits for a hold to be due; an error that ends the call.
+fn sit_out(
+    segment: &Segment,
+    own: &Own,
+    call: CallId,
+    fd: usize,
+    way: Way,
+    now: &mut u64,
+) -> Option<isize> {
+    let waiter = Waiter {
+        note: own.note(),
+        tid: own.tid,
+        call,
+    };
+    while let Some(held) = hold(fd, way).and_then(Hold::read) {
+        let tickets = Tickets::from_words(&held.tickets);
+        let (end, woken) = wait::until_due(segment, &tickets, *now, u64::MAX, waiter);
+        *now = woken;
+        match end {
+            Wait::Interrupted if facts(call) & fact::WHOLE == 0 => return Some(sys::EINTR),
+            Wait::Interrupted => {}
+            _ => break,
+        }
+    }
+    None
+}
+
+/// Takes the credit of a way, for a call that is under the same limits.
+fn use_credit(segment: &Segment, own: &mut Own, call: CallId, claim: &Claim, way: Way) -> bool {
+    let fd = claim.args.a[0] & 0xffff_ffff;
+    let Some(held) = take_credit(fd, way) else {
+        return false;
+    };
+    let tickets = Tickets::from_words(&held.tickets);
+    let same = held.mask == claim.mask && held.per_stream == claim.per_stream;
+    if segment.stale(&tickets) {
+        return false;
+    }
+    let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| same) else {
+        segment.refund(&tickets, held.bytes, held.calls);
+        return false;
+    };
+    entry.bytes += i64::try_from(held.bytes).unwrap_or(0);
+    entry.calls += i64::try_from(held.calls).unwrap_or(0);
+    claim.note(
+        segment,
+        (held.bytes, held.calls),
+        held.until.saturating_sub(held.since),
+    );
+    true
+}
+
+/// What a call has not used of its credit goes back.
+pub(crate) fn return_credit(segment: &Segment, own: &mut Own, call: CallId, claim: &Claim) {
+    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+        let left = |units: i64, has: bool| {
+            let units = u64::try_from(units).unwrap_or(0);
+            if has { units } else { 0 }
+        };
+        let (bytes, calls) = claim.counts();
+        claim.refund(segment, left(entry.bytes, bytes), left(entry.calls, calls));
+        (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
+    }
+}
+
+/// Whoever clears the bit has the credit.
+fn take_credit(fd: usize, way: Way) -> Option<Held> {
+    let bit = (way as u8) << CREDIT_SHIFT;
+    let held = hold(fd, way)?.read()?;
+    (held::clear(fd, bit) != 0).then_some(held)
+}
+
+/// These numbers are about to mean something else: what was paid for them goes back.
+pub(crate) fn forget(segment: &Segment, fd: usize) {
+    for way in [Way::In, Way::Out] {
+        if let Some(held) = take_credit(fd, way) {
+            let tickets = Tickets::from_words(&held.tickets);
+            segment.refund(&tickets, held.bytes, held.calls);
+        }
+    }
+    held::clear(fd, u8::MAX);
+}

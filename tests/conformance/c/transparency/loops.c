@@ -1,0 +1,245 @@
+/* An event loop, in each way of waiting for readiness: `loops WAY TRIGGER DIRECTION`
+ * moves BYTES over one greedy connection, while a polite one goes to and fro. What the
+ * other end does is unseen. A limit on the greedy one shows itself as readiness that
+ * comes later: never as a call that takes long, an event without anything to do, or a
+ * loop that turns for nothing. */
+#define _GNU_SOURCE
+#include "probe.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 120000, CHUNK = 65536, PING = 16 };
+
+static char block[CHUNK];
+static const char *way, *trigger;
+static int epoll = -1;
+
+static unsigned char at(long i) { return (unsigned char)(i * 31 + (i >> 8)); }
+
+/* One descriptor that is waited for. */
+struct watched {
+    int fd;
+    short asked, got;
+};
+
+static uint32_t flags_of(const struct watched *w)
+{
+    uint32_t flags = (w->asked & POLLIN ? EPOLLIN : 0) | (w->asked & POLLOUT ? EPOLLOUT : 0);
+    if (strcmp(trigger, "edge") == 0)
+        return flags | EPOLLET;
+    return strcmp(trigger, "oneshot") == 0 ? flags | EPOLLONESHOT : flags;
+}
+
+static void arm(struct watched *w, int operation)
+{
+    struct epoll_event event = {.events = flags_of(w), .data.ptr = w};
+    if (epoll >= 0 && epoll_ctl(epoll, operation, w->fd, &event) != 0)
+        say("epoll_ctl %d: %s", operation, error_name(-1));
+}
+
+/* Waits for either; returns what the call has. */
+static int wait_for(struct watched *w, int count, int ms)
+{
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+    struct timeval tv = {ms / 1000, ms % 1000 * 1000L};
+    int n;
+    for (int k = 0; k < count; k++)
+        w[k].got = 0;
+    if (epoll >= 0) {
+        struct epoll_event events[4];
+        if (strcmp(way, "epoll_wait") == 0)
+            n = epoll_wait(epoll, events, 4, ms);
+        else if (strcmp(way, "epoll_pwait") == 0)
+            n = epoll_pwait(epoll, events, 4, ms, 0);
+        else
+            n = epoll_pwait2(epoll, events, 4, &time, 0);
+        for (int k = 0; k < n; k++) {
+            struct watched *of = events[k].data.ptr;
+            of->got = (short)((events[k].events & EPOLLIN ? POLLIN : 0) |
+                              (events[k].events & EPOLLOUT ? POLLOUT : 0));
+        }
+        return n;
+    }
+    if (strstr(way, "poll")) {
+        struct pollfd fds[4];
+        for (int k = 0; k < count; k++)
+            fds[k] = (struct pollfd){.fd = w[k].fd, .events = w[k].asked};
+        n = strcmp(way, "poll") == 0 ? poll(fds, (nfds_t)count, ms)
+                                     : ppoll(fds, (nfds_t)count, &time, 0);
+        for (int k = 0; k < count; k++) {
+            w[k].got = fds[k].revents;
+            if (fds[k].fd != w[k].fd || fds[k].events != w[k].asked)
+                say("the array was changed");
+        }
+        return n;
+    }
+    fd_set in, out;
+    int high = 0;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    for (int k = 0; k < count; k++) {
+        if (w[k].asked & POLLIN)
+            FD_SET(w[k].fd, &in);
+        if (w[k].asked & POLLOUT)
+            FD_SET(w[k].fd, &out);
+        high = w[k].fd >= high ? w[k].fd + 1 : high;
+    }
+    n = strcmp(way, "select") == 0 ? select(high, &in, &out, 0, &tv)
+                                   : pselect(high, &in, &out, 0, &time, 0);
+    for (int k = 0; k < count && n > 0; k++)
+        w[k].got = (short)((FD_ISSET(w[k].fd, &in) ? POLLIN : 0) |
+                           (FD_ISSET(w[k].fd, &out) ? POLLOUT : 0));
+    return n;
+}
+
+/* The other ends: takes and checks, or gives, the greedy one's bytes. */
+static int other_end(int fd, int takes)
+{
+    static char bytes[BYTES];
+    long done = 0;
+    for (long i = 0; i < BYTES; i++)
+        bytes[i] = (char)at(i);
+    while (done < BYTES) {
+        long n = takes ? raw_read(fd, block, sizeof block)
+                       : raw_write(fd, bytes + done, BYTES - (size_t)done);
+        if (n <= 0 || (takes && memcmp(block, bytes + done, (size_t)n) != 0))
+            return 1;
+        done += n;
+    }
+    if (takes && raw_read(fd, block, 1) != 0)
+        return 2;
+    return 0;
+}
+
+static int echo(int fd)
+{
+    long n;
+    while ((n = raw_read(fd, block, PING)) > 0)
+        if (raw_write(fd, block, (size_t)n) != n)
+            return 1;
+    return 0;
+}
+
+static int in_child(int fd, int near, int other, int (*run)(int, int), int argument)
+{
+    int pid = raw_fork();
+    if (pid == 0) {
+        raw_close(near);
+        raw_close(other);
+        raw_exit(run(fd, argument));
+    }
+    raw_close(fd);
+    return pid;
+}
+
+static int echoes(int fd, int unused)
+{
+    (void)unused;
+    return echo(fd);
+}
+
+static double cpu(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e3 +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e3;
+}
+
+int main(int argc, char **argv)
+{
+    int greedy[2], polite[2], status, sends = strcmp(argv[3], "out") == 0;
+    static char bytes[BYTES];
+    (void)argc;
+    way = argv[1];
+    trigger = argv[2];
+    guard(40);
+    raw_socketpair(SOCK_STREAM, greedy);
+    raw_socketpair(SOCK_STREAM, polite);
+    for (int k = 0; k < 2; k++) {
+        int small = 1 << 16;
+        setsockopt(greedy[k], SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    }
+    int first = in_child(greedy[1], greedy[0], polite[0], other_end, sends);
+    int second = in_child(polite[1], polite[0], greedy[0], echoes, 0);
+    raw_nonblock(greedy[0]);
+    raw_nonblock(polite[0]);
+    for (long i = 0; i < BYTES; i++)
+        bytes[i] = (char)at(i);
+    struct watched w[2] = {{.fd = greedy[0], .asked = sends ? POLLOUT : POLLIN},
+                           {.fd = polite[0], .asked = POLLIN}};
+    if (strncmp(way, "epoll", 5) == 0) {
+        epoll = epoll_create1(EPOLL_CLOEXEC);
+        arm(&w[0], EPOLL_CTL_ADD);
+        arm(&w[1], EPOLL_CTL_ADD);
+    }
+    long done = 0, rounds = 0, turns = 0, in_vain = 0, events = 0, refused = 0, wrong = 0, slow = 0;
+    double cpu_before = cpu();
+    uint64_t from = raw_now();
+    raw_write(polite[0], block, PING);
+    while (done < BYTES) {
+        int n = wait_for(w, 2, 20000);
+        turns++;
+        if (n <= 0) {
+            say("the wait ended with %d after %ld bytes", n, done);
+            break;
+        }
+        if (w[1].got) {
+            char pong[PING];
+            long got = raw_read(polite[0], pong, PING);
+            if (got > 0) {
+                rounds++;
+                raw_sleep(1000000);
+                raw_write(polite[0], pong, (size_t)got);
+            }
+            if (strcmp(trigger, "oneshot") == 0)
+                arm(&w[1], EPOLL_CTL_MOD);
+        }
+        if (w[0].got == 0)
+            continue;
+        events++;
+        /* A short count means drained, or full, to a loop of edges. */
+        for (int tries = 0; done < BYTES; tries++) {
+            size_t asked = BYTES - (size_t)done < CHUNK ? BYTES - (size_t)done : CHUNK;
+            uint64_t before = raw_now();
+            long moved = sends ? send(greedy[0], bytes + done, asked, 0)
+                               : recv(greedy[0], block, asked, 0);
+            slow += milliseconds(before) > 15;
+            if (moved <= 0) {
+                if (moved == 0 || errno != EAGAIN)
+                    say("%s after %ld bytes", error_name(moved), done);
+                refused++;
+                in_vain += tries == 0;
+                break;
+            }
+            wrong += !sends && memcmp(block, bytes + done, (size_t)moved) != 0;
+            done += moved;
+            if ((size_t)moved < asked && strcmp(trigger, "edge") == 0)
+                break;
+        }
+        if (strcmp(trigger, "oneshot") == 0)
+            arm(&w[0], EPOLL_CTL_MOD);
+    }
+    long elapsed = milliseconds(from);
+    double used = cpu() - cpu_before;
+    raw_close(greedy[0]);
+    raw_close(polite[0]);
+    raw_wait(first, &status);
+    say("%ld bytes, %ld wrong, the other end: %d", done, wrong, status);
+    raw_wait(second, &status);
+    say("the polite one went on: %s", rounds * 10 >= elapsed ? "yes" : "no");
+    say("# rounds %ld", rounds);
+    say("# turns %ld", turns);
+    say("# events %ld", events);
+    say("# refused %ld", refused);
+    say("# in-vain %ld", in_vain);
+    say("# slow %ld", slow);
+    say("# cpu %ld ms", (long)used);
+    say("# elapsed %ld ms", elapsed);
+    return 0;
+}
