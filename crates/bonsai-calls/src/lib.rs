@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod class;
+pub mod ring;
 pub mod symbols;
 mod table;
 
