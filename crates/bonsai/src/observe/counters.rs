@@ -63,7 +63,7 @@ pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassVie
 }
 
 /// Why calls may have gone through without a decision: for scripts, and in words.
-const UNSHAPED: [(Unshaped, &str, &str); 4] = [
+const UNSHAPED: [(Unshaped, &str, &str); 5] = [
     (
         Unshaped::Early,
         "early",
@@ -83,6 +83,11 @@ const UNSHAPED: [(Unshaped, &str, &str); 4] = [
         Unshaped::OtherNumber,
         "other_number",
         "a call site of libc was used for another call",
+    ),
+    (
+        Unshaped::Ring,
+        "ring",
+        "made through a ring that could not be looked into, or a command to a device in one",
     ),
 ];
 
