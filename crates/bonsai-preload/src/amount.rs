@@ -102,7 +102,7 @@ pub(crate) type Pages = [usize; 2];
 
 /// Whether memory of the program may be read: its own pointers are only followed
 /// if the kernel could follow them too.
-fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
+pub(crate) fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
     use crate::sys::call;
     if at < 4096 || at.checked_add(len).is_none_or(|end| end > 0x7fff_ffff_f000) {
         return false;

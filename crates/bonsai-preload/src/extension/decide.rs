@@ -1,5 +1,6 @@
 //! The decision on a call for which its descriptor matters.
 
+use crate::aio;
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::descriptors;
@@ -7,6 +8,7 @@ use crate::facts::{Site, fact, facts};
 use crate::inward::bytes_in;
 use crate::outward::bytes_out;
 use crate::own::Own;
+use crate::rings;
 use crate::steps::counted;
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::Segment;
@@ -20,10 +22,25 @@ pub(crate) unsafe extern "C" fn decide(
     call: CallId,
 ) -> isize {
     match call {
-        calls::CLOSE => descriptors::forget(args.a[0], args.a[0]),
-        calls::CLOSE_RANGE => descriptors::forget(args.a[0], args.a[1]),
+        calls::CLOSE => {
+            descriptors::forget(args.a[0], args.a[0]);
+            rings::closed(args.a[0] & 0xffff_ffff, args.a[0] & 0xffff_ffff);
+        }
+        calls::CLOSE_RANGE => {
+            descriptors::forget(args.a[0], args.a[1]);
+            rings::closed(args.a[0] & 0xffff_ffff, args.a[1] & 0xffff_ffff);
+        }
+        calls::DUP2 | calls::DUP3 if args.a[0] != args.a[1] => {
+            rings::closed(args.a[1] & 0xffff_ffff, args.a[1] & 0xffff_ffff);
+        }
+        calls::IO_URING_ENTER => return rings::enter(segment, own, args, site),
+        calls::IO_SUBMIT => return aio::submit(segment, own, args, site),
         _ => {}
     }
+    let asked = match call {
+        calls::IO_URING_SETUP => rings::asked(segment, own, args),
+        _ => None,
+    };
     let claim = Claim::of(segment, call, args);
     let index = usize::from(call);
     if let Some(entry) = own.entries.get_mut(index) {
@@ -44,6 +61,11 @@ pub(crate) unsafe extern "C" fn decide(
         && crate::calls::gives_descriptor(call)
     {
         descriptors::forget(fd, fd);
+    }
+    if let Some(asked) = asked {
+        rings::made(segment, own, args, asked, result);
+    } else if call == calls::IO_URING_REGISTER {
+        rings::registered(segment, own, args, result);
     }
     if call == calls::CONNECT {
         descriptors::forget(args.a[0], args.a[0]);

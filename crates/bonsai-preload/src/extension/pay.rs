@@ -9,7 +9,7 @@ use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_calls::CallId;
-use bonsai_ledger::{Segment, Unshaped};
+use bonsai_ledger::{Segment, Unshaped, WaitNote};
 
 /// Makes `bytes` and `calls` available to the call under way, and pays for what came in
 /// before it was due.
@@ -38,13 +38,38 @@ pub(crate) fn acquire(
     let short_calls = missing(has_calls, entry.calls, calls);
     // Bytes that came in have moved: they are owed, whatever becomes of the wait.
     let owed = bytes == 0 && calls == 0;
+    let end = turn(
+        segment,
+        (note, tid, call),
+        &mut claim,
+        (short_bytes, short_calls),
+        owed,
+        patience,
+    );
+    if end == Wait::Due || owed {
+        entry.bytes += i64::try_from(short_bytes).unwrap_or(0);
+        entry.calls += i64::try_from(short_calls).unwrap_or(0);
+    }
+    end
+}
+
+/// Takes tickets for bytes and calls, and waits until they are due. What is not owed is
+/// given back if the wait ends early.
+pub(crate) fn turn(
+    segment: &Segment,
+    (note, tid, call): (Option<&WaitNote>, u32, CallId),
+    claim: &mut Claim,
+    (bytes, calls): (u64, u64),
+    owed: bool,
+    patience: Patience,
+) -> Wait {
+    if bytes + calls == 0 {
+        return Wait::Due;
+    }
     let from = sys::now();
     let mut now = from;
     let end = loop {
-        if short_bytes + short_calls == 0 {
-            break Wait::Due;
-        }
-        let Some(tickets) = claim.take(segment, short_bytes, short_calls, now) else {
+        let Some(tickets) = claim.take(segment, bytes, calls, now) else {
             segment.count_unshaped(Unshaped::TooManyLimits);
             break Wait::Due;
         };
@@ -68,13 +93,13 @@ pub(crate) fn acquire(
         };
         match end {
             Wait::Changed => {
-                segment.refund(&tickets, short_bytes, short_calls);
-                claim = claim.anew(segment, call);
+                segment.refund(&tickets, bytes, calls);
+                *claim = claim.anew(segment, call);
             }
             Wait::Due => break end,
             end => {
                 if !owed {
-                    segment.refund(&tickets, short_bytes, short_calls);
+                    segment.refund(&tickets, bytes, calls);
                 }
                 break end;
             }
@@ -84,9 +109,7 @@ pub(crate) fn acquire(
         note.end();
     }
     if end == Wait::Due || owed {
-        entry.bytes += i64::try_from(short_bytes).unwrap_or(0);
-        entry.calls += i64::try_from(short_calls).unwrap_or(0);
-        claim.note(segment, short_bytes, short_calls, now - from);
+        claim.note(segment, bytes, calls, now - from);
     }
     end
 }

@@ -10,7 +10,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
+use bonsai_calls::{
+    BY_NR, CLONE, FORK, IO_SUBMIT, IO_URING_ENTER, IO_URING_REGISTER, IO_URING_SETUP, NO_CALL,
+    VFORK,
+};
 use bonsai_host::libs::{
     ANY, Site, find_libc, find_library, is_left_alone, libc_sites, libraries, moved_sites,
 };
@@ -38,6 +41,15 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
     sites.iter().any(|site| is_wanted(site.nr))
 }
 
+/// Whether a number is of a call that goes to a ring or a queue. A program may have brought
+/// its own copy of liburing, or speak to its rings without any: it has nothing to hide.
+fn is_of_rings(nr: u16) -> bool {
+    let rings = [IO_URING_SETUP, IO_URING_ENTER, IO_URING_REGISTER, IO_SUBMIT];
+    BY_NR
+        .get(usize::from(nr))
+        .is_some_and(|call| rings.contains(call))
+}
+
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Found {
@@ -56,12 +68,15 @@ enum Kind {
     Libc,
     /// In any way.
     Other,
+    /// The same, and it is the program itself.
+    Program,
 }
 
 /// Stores the sites of the C library and of the loader itself, and of the libraries
 /// that `program` (a file with machine code) needs. Where they cannot be found, the
 /// processes enter by exported symbols and say so. The program's own instructions are
-/// left alone: what it makes with them it makes past every library, on purpose.
+/// left alone: what it makes with them it makes past every library, on purpose. Only where
+/// they enter rings are they found, too.
 pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runtime: &Path) {
     let Ok(libc) = find_libc(loader) else { return };
     let first = BTreeSet::from([libc.libc, libc.loader]);
@@ -74,7 +89,9 @@ pub(super) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
         !is_left_alone(name.as_encoded_bytes()) && seen.insert(path.clone())
     });
     let first = first.iter().map(|path| (path.clone(), Kind::Libc));
-    for (library, kind) in first.chain(others.map(|path| (path, Kind::Other))) {
+    let own = program.map(|path| (path.to_owned(), Kind::Program));
+    let others = others.map(|path| (path, Kind::Other));
+    for (library, kind) in first.chain(own).chain(others) {
         let Some(found) = known_or_looked_up(&library, kind, &folder) else {
             continue;
         };
@@ -126,10 +143,13 @@ fn keep(found: &Found, path: &Path) -> std::io::Result<()> {
 fn look_up(library: &Path, kind: Kind) -> Option<Found> {
     let found = match kind {
         Kind::Libc => libc_sites(library),
-        Kind::Other => moved_sites(library),
+        Kind::Other | Kind::Program => moved_sites(library),
     };
     let mut found = found.ok()?;
     let wanted = |site: &Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
+    if let Kind::Program = kind {
+        found.sites.retain(|site| is_of_rings(site.nr));
+    }
     if !is_worth_entering(&found.sites) {
         found.sites.clear();
     }

@@ -1,0 +1,226 @@
+//! Paying for what enters through rings and queues, and counting it.
+
+use crate::amount::Args;
+use crate::claim::Claim;
+use crate::facts::{fact, facts};
+use crate::own::Own;
+use crate::patience::Patience;
+use crate::pay;
+use crate::sys::{self, call, nr};
+use crate::wait::Wait;
+use bonsai_bucket::QUANTUM_NS;
+use bonsai_calls::{self as calls, CallId};
+use bonsai_ledger::sync::bump;
+use bonsai_ledger::{Process, Segment, coverage};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// No descriptor of the process: a place in a ring's table of files.
+pub(crate) const NO_FD: usize = 0xffff_ffff;
+
+/// What entries under the same limits ask for together.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    pub(crate) call: CallId,
+    pub(crate) fd: usize,
+    pub(crate) bytes: u64,
+    pub(crate) calls: u64,
+    claim: Claim,
+    most: (u64, u64),
+}
+
+impl Group {
+    pub(crate) fn new(segment: &Segment, call: CallId, fd: usize) -> Self {
+        let mut args = Args { a: [0; 6], nr: 0 };
+        args.a[0] = fd;
+        let claim = Claim::of(segment, call, &args);
+        let all = claim.all();
+        let (_, calls) = segment.quantum(all, claim.byte_buckets, QUANTUM_NS);
+        let bytes = segment.bytes_in(all, claim.byte_buckets, QUANTUM_NS);
+        Self {
+            call,
+            fd,
+            bytes: 0,
+            calls: 0,
+            claim,
+            most: (bytes, calls),
+        }
+    }
+
+    /// Whether entries are under the same limits as these.
+    pub(crate) fn takes(&self, segment: &Segment, call: CallId, fd: usize) -> bool {
+        self.call == call && (self.fd == fd || !is_narrowed(segment, call))
+    }
+
+    /// Whether another entry may enter with these: what a quantum gives goes at once.
+    pub(crate) const fn has_room(&self, bytes: u64) -> bool {
+        let (most_bytes, most_calls) = self.most;
+        self.calls == 0 || self.bytes.saturating_add(bytes) <= most_bytes && self.calls < most_calls
+    }
+
+    /// Waits until they are due, and counts them.
+    pub(crate) fn pay(&mut self, segment: &Segment, own: &Own, may_end: bool) -> Wait {
+        let who = (own.note(), own.tid, self.call);
+        loop {
+            let units = self.units(self.bytes, self.calls);
+            let patience = Patience::Endless;
+            match pay::turn(segment, who, &mut self.claim, units, false, patience) {
+                Wait::Interrupted if !may_end => {}
+                Wait::Due | Wait::Changed => break,
+                end => return end,
+            }
+        }
+        count(segment, own, self.call, self.calls, self.bytes);
+        Wait::Due
+    }
+
+    /// Waits for bytes that have come already, and counts them.
+    pub(crate) fn owe(&mut self, segment: &Segment, own: &Own) {
+        let who = (own.note(), own.tid, self.call);
+        let units = self.units(self.bytes, self.calls);
+        pay::turn(
+            segment,
+            who,
+            &mut self.claim,
+            units,
+            true,
+            Patience::Endless,
+        );
+        count(segment, own, self.call, self.calls, self.bytes);
+    }
+
+    /// As if they had never been.
+    pub(crate) fn undo(&self, segment: &Segment, own: &Own) {
+        let (bytes, calls) = self.units(self.bytes, self.calls);
+        self.claim.refund(segment, bytes, calls);
+        let minus = |n: u64| 0_u64.wrapping_sub(n);
+        count(
+            segment,
+            own,
+            self.call,
+            minus(self.calls),
+            minus(self.bytes),
+        );
+    }
+
+    fn units(&self, bytes: u64, calls: u64) -> (u64, u64) {
+        let (has_bytes, has_calls) = self.claim.counts();
+        let of = |has: bool, n: u64| if has { n } else { 0 };
+        (of(has_bytes, bytes), of(has_calls, calls))
+    }
+}
+
+/// Whether some limits on a call are for some descriptors only.
+fn is_narrowed(segment: &Segment, call: CallId) -> bool {
+    let config = &segment.configs[(segment.epoch() & 1) as usize];
+    let mask = config.narrowed.get(usize::from(call));
+    mask.is_some_and(|mask| mask.load(Ordering::Relaxed) != 0)
+}
+
+/// Gives back what an entry turned out not to need, if the limits are still those that it
+/// was charged under, and corrects what was counted.
+pub(crate) fn correct(
+    segment: &Segment,
+    own: &Own,
+    (call, fd): (CallId, usize),
+    epoch: u32,
+    (bytes, calls): (u64, u64),
+) {
+    let mut group = Group::new(segment, call, fd);
+    (group.bytes, group.calls) = (bytes, calls);
+    if segment.epoch() == epoch {
+        group.undo(segment, own);
+    } else {
+        let minus = |n: u64| 0_u64.wrapping_sub(n);
+        count(segment, own, call, minus(calls), minus(bytes));
+    }
+}
+
+/// Counts entries on the thread's page; modulo 2^64, so that it also corrects.
+pub(crate) fn count(segment: &Segment, own: &Own, call: CallId, calls: u64, bytes: u64) {
+    // SAFETY: set up with the state and never unmapped.
+    let page = unsafe { &*own.page };
+    let Some(count) = page.counts.get(usize::from(call)) else {
+        return;
+    };
+    if own.crowd {
+        count.calls.fetch_add(calls, Ordering::Relaxed);
+        count.bytes.fetch_add(bytes, Ordering::Relaxed);
+    } else {
+        bump(&count.calls, calls);
+        bump(&count.bytes, bytes);
+    }
+    // Which of these calls the kernel would have counted, made by themselves.
+    let side = match call {
+        calls::READ_FILE..=calls::PREADV2 => 0,
+        calls::WRITE_FILE..=calls::PWRITEV2 => 1,
+        _ => return,
+    };
+    if bytes == 0 {
+        return;
+    }
+    let add = |sides: &[AtomicU64; 2]| sides[side].fetch_add(bytes, Ordering::Relaxed);
+    add(&segment.header.beside);
+    if let Some(process) = process() {
+        add(&process.beside);
+    }
+}
+
+/// Whether bytes come in by a call.
+pub(crate) fn is_inward(call: CallId) -> bool {
+    facts(call) & fact::IN != 0
+}
+
+/// Whether a call moves bytes.
+pub(crate) fn moves_bytes(call: CallId) -> bool {
+    facts(call) & (fact::IN | fact::OUT) != 0
+}
+
+/// The process whose rings these are.
+static PID: AtomicU32 = AtomicU32::new(0);
+/// What the ledger says of it.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+fn process() -> Option<&'static Process> {
+    // SAFETY: in the segment, which is never unmapped.
+    unsafe { PROCESS.load(Ordering::Relaxed).as_ref() }
+}
+
+/// Says once per process that it submits this way. True in a process that was forked and
+/// has not been here: what is known of rings is its parent's.
+pub(crate) fn begin(segment: &'static Segment, own: &Own) -> bool {
+    let pid = pid_of(segment, own);
+    let before = PID.swap(pid, Ordering::Relaxed);
+    if before == pid {
+        return false;
+    }
+    // SAFETY: signal 0 only asks.
+    let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
+    let entry = segment.claim_process(pid, dead);
+    if let Some(entry) = entry {
+        if entry.beside_of.swap(u64::from(pid), Ordering::Relaxed) != u64::from(pid) {
+            for side in &entry.beside {
+                side.store(0, Ordering::Relaxed);
+            }
+        }
+        entry.coverage.fetch_or(coverage::RINGS, Ordering::Relaxed);
+    }
+    let entry = entry.map_or(core::ptr::null_mut(), |e| core::ptr::from_ref(e).cast_mut());
+    PROCESS.store(entry, Ordering::Relaxed);
+    before != 0
+}
+
+/// Says something about the process in the ledger.
+pub(crate) fn say(bit: u32) {
+    if let Some(process) = process() {
+        process.coverage.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+/// The process of the calling thread, from the ledger: that costs no call.
+fn pid_of(segment: &Segment, own: &Own) -> u32 {
+    let page = (own.page as usize).wrapping_sub((&raw const segment.threads) as usize) / 4096;
+    let owner = segment.owners.get(page).filter(|_| !own.crowd);
+    owner.map_or_else(sys::getpid, |owner| {
+        u32::try_from(owner.load(Ordering::Relaxed) >> 32).unwrap_or(0)
+    })
+}
