@@ -41,6 +41,10 @@ pub(crate) unsafe extern "C" fn decide(
         calls::IO_URING_SETUP => rings::asked(segment, own, args),
         _ => None,
     };
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.is_refused()) {
+        asked.restore(args);
+        return rings::EPERM;
+    }
     let claim = Claim::of(segment, call, args);
     let index = usize::from(call);
     if let Some(entry) = own.entries.get_mut(index) {

@@ -40,12 +40,15 @@ pub(crate) mod walk;
 pub(crate) use enter::enter;
 pub(crate) use known::closed;
 pub(crate) use register::registered;
-pub(crate) use setup::{Asked, asked, made};
+pub(crate) use setup::{EPERM, asked, made};
 
 /// `IORING_SETUP_*`.
 mod flag {
+    pub(super) const POLL_RESULTS: u32 = 1;
     pub(super) const POLL: u32 = 1 << 1;
     pub(super) const POLL_ON: u32 = 1 << 2;
+    /// `COOP_TASKRUN`, `TASKRUN_FLAG`, `DEFER_TASKRUN`.
+    pub(super) const NOT_POLLED: u32 = 1 << 8 | 1 << 9 | 1 << 13;
     pub(super) const WIDE_ENTRIES: u32 = 1 << 10;
     pub(super) const WIDE_RESULTS: u32 = 1 << 11;
     pub(super) const OWN_MEMORY: u32 = 1 << 14;

@@ -14,6 +14,10 @@ use core::sync::atomic::Ordering;
 /// poll.
 const NEED_WAKEUP: u32 = 1;
 
+/// What a program that polls for results itself (`IORING_SETUP_IOPOLL`) and lets a thread
+/// do that for it is told: as on kernels that allow it to privileged users only.
+pub(crate) const EPERM: isize = -1;
+
 /// What a program has asked for.
 pub(crate) struct Asked {
     params: [u32; params::WORDS],
@@ -24,6 +28,19 @@ pub(crate) struct Asked {
 fn words(args: &Args, own: &mut Own) -> Option<*mut u32> {
     let at = args.a[1];
     amount::readable(at, 4 * params::WORDS, &mut own.readable).then_some(at as *mut u32)
+}
+
+impl Asked {
+    /// What the program asked for it finds where it has put it.
+    pub(crate) fn restore(&self, args: &Args) {
+        // SAFETY: found readable, and what the kernel would have written.
+        unsafe { *(args.a[1] as *mut u32).add(params::FLAGS) |= self.without };
+    }
+
+    /// Whether it cannot be made to work by calls: nobody would fetch its results.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.without != 0 && self.params[params::FLAGS] & flag::POLL_RESULTS != 0
+    }
 }
 
 /// Looks at what is about to be asked for.
@@ -42,9 +59,11 @@ pub(crate) fn asked(segment: &'static Segment, own: &mut Own, args: &Args) -> Op
         || segment.header.flags.load(Ordering::Relaxed) & flags::STRICT != 0;
     // SAFETY: as above.
     unsafe {
-        if *flags & flag::POLL != 0 && limited {
+        // What the kernel refuses to poll for other flags stays refused.
+        if *flags & flag::POLL != 0 && *flags & flag::NOT_POLLED == 0 && limited {
             asked.without = *flags & (flag::POLL | flag::POLL_ON);
             *flags &= !asked.without;
+            toll::say(coverage::UNPOLLED);
         }
         asked
             .params
@@ -71,9 +90,8 @@ pub(crate) fn made(
                 .params
                 .copy_from_slice(core::slice::from_raw_parts(at, params::WORDS));
         }
-        // What the program asked for it believes to have.
-        *at.add(params::FLAGS) |= asked.without;
     }
+    asked.restore(args);
     let Ok(fd) = usize::try_from(result) else {
         return;
     };
@@ -99,7 +117,6 @@ pub(crate) fn made(
         None
     };
     if asked.without != 0 {
-        toll::say(coverage::UNPOLLED);
         ring.unpolled.store(true, Ordering::Relaxed);
         if let Some(held) = held {
             held.word(params::SQ_FLAGS)
