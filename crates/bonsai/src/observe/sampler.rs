@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
+use super::mapped::Mapped;
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
 use crate::limits::{for_people, rate_of, unit_of, written};
@@ -142,6 +143,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         processes: Vec::new(),
         uncovered: Vec::new(),
         unshaped: Vec::new(),
+        mapped: Mapped::default(),
         processes_lost: 0,
     })
 }
@@ -192,6 +194,7 @@ fn view(
         longest_wait_ns: longest,
         waiting,
         crowded: waiting::has_crowd(ledger),
+        mapped: super::mapped::of_service(processes.iter().map(|p| p.mapped), keeper),
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),
