@@ -24,6 +24,7 @@ pub(crate) unsafe extern "C" fn decide(
     match call {
         calls::CLOSE => {
             descriptors::forget(args.a[0], args.a[0]);
+            rings::last_look(segment, own, args.a[0]);
             rings::closed(args.a[0] & 0xffff_ffff, args.a[0] & 0xffff_ffff);
         }
         calls::CLOSE_RANGE => {

@@ -37,7 +37,7 @@ mod setup;
 pub(crate) mod toll;
 pub(crate) mod walk;
 
-pub(crate) use enter::enter;
+pub(crate) use enter::{enter, last_look};
 pub(crate) use known::closed;
 pub(crate) use register::registered;
 pub(crate) use setup::{EPERM, asked, made};

@@ -425,6 +425,8 @@ int main(int argc, char **argv)
     if (!strcmp(name, "places")) places(&r);
     if (!strcmp(name, "before")) before(&r);
     if (!strcmp(name, "polled-batch")) batch(&r, 100);
+    if (strcmp(name, "closes") && strcmp(name, "places"))
+        ring_end(&r);
     say("end");
     return 0;
 }

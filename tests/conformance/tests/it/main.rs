@@ -7,6 +7,7 @@ mod libraries;
 mod peers;
 mod probe;
 mod programs;
+mod rings;
 mod statics;
 mod transparency;
 mod unwind;

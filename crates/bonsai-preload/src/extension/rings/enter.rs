@@ -110,6 +110,19 @@ pub(crate) fn enter(
     }
 }
 
+/// A descriptor is about to be closed: of a ring, what was done last is counted.
+pub(crate) fn last_look(segment: &'static Segment, own: &mut Own, fd: usize) {
+    if !known::is_mapped(fd) {
+        return;
+    }
+    if toll::begin(segment, own) {
+        known::inherit();
+    }
+    if let Some(ring) = known::find(segment, fd, &mut own.readable) {
+        look(segment, own, &ring);
+    }
+}
+
 fn through(
     segment: &'static Segment,
     own: &mut Own,

@@ -379,6 +379,14 @@ pub(super) fn find(segment: &Segment, fd: usize, pages: &mut Pages) -> Option<He
     ring.hold(segment, fd, pages)
 }
 
+/// Whether the memory of a descriptor's ring is mapped here.
+pub(super) fn is_mapped(fd: usize) -> bool {
+    let fd = fd & 0xffff_ffff;
+    let is = |ring: &Ring| ring.fd.load(Ordering::Relaxed) as usize == fd;
+    let mut mapped = used().iter().filter(|ring| is(ring));
+    mapped.any(|ring| ring.rings.load(Ordering::Relaxed) != 0)
+}
+
 /// Descriptors from `first` to `last` are about to be closed.
 pub(crate) fn closed(first: usize, last: usize) {
     for ring in used() {
