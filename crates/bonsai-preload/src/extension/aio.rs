@@ -43,7 +43,7 @@ static ALL: [Queue; QUEUES] = [const {
     Queue {
         context: AtomicUsize::new(0),
         seen: AtomicU32::new(0),
-        records: Records::NONE,
+        records: Records::none(),
     }
 }; QUEUES];
 
@@ -51,7 +51,7 @@ static ALL: [Queue; QUEUES] = [const {
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// For queues that there is no room for: nothing is ever kept in it.
-static NO_RECORDS: Records = Records::NONE;
+static NO_RECORDS: Records = Records::none();
 
 /// The queue of a context; a place that was used by one before where there is no other.
 fn queue(context: usize) -> Option<&'static Queue> {
@@ -187,7 +187,7 @@ pub(crate) fn submit(
         }
         done += u32::try_from(result).unwrap_or(0);
         if last || taken < part {
-            break done as isize;
+            break isize::try_from(done).unwrap_or(0);
         }
         left -= part;
     };

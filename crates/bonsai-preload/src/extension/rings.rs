@@ -31,6 +31,7 @@
 pub(crate) mod done;
 mod enter;
 mod known;
+mod places;
 pub(crate) mod records;
 mod register;
 mod setup;

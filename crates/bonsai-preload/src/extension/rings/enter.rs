@@ -5,7 +5,7 @@ use super::known::{self, Held, params};
 use super::records::Records;
 use super::toll::{self, Group};
 use super::walk::{self, Entries};
-use super::{flag, register};
+use super::{flag, places, register};
 use crate::amount::Args;
 use crate::facts::Site;
 use crate::own::Own;
@@ -93,7 +93,7 @@ pub(crate) fn enter(
         return error;
     }
     let ring = if by_place {
-        known::at_place(segment, own.tid, args.a[0], &mut own.readable)
+        places::at_place(segment, own.tid, args.a[0], &mut own.readable)
     } else {
         known::find(segment, fd, &mut own.readable)
     };
@@ -185,7 +185,7 @@ fn through(
     look(segment, own, ring);
     // What a polled ring says: that it was told.
     if unpolled && result >= 0 {
-        return asked as isize;
+        return isize::try_from(asked).unwrap_or(0);
     }
     result
 }
@@ -194,7 +194,7 @@ fn through(
 fn some(entered: u32, otherwise: isize) -> isize {
     match entered {
         0 => otherwise,
-        n => n as isize,
+        n => isize::try_from(n).unwrap_or(0),
     }
 }
 

@@ -13,10 +13,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 /// Rings of a process at a time.
 pub(crate) const RINGS: usize = 64;
 
-/// Rings that threads have registered (`IORING_REGISTER_RING_FDS`), each with a place of
-/// its own for each thread.
-const REGISTERED: usize = 256;
-
 const FREE: u32 = 0;
 const SETTING: u32 = 1;
 const LIVE: u32 = 2;
@@ -50,7 +46,7 @@ pub(crate) struct Ring {
     /// No descriptor of it is known any more.
     closed: AtomicBool,
     /// Places of threads that it is registered at.
-    registered: AtomicU32,
+    pub(super) registered: AtomicU32,
     fd: AtomicU32,
     inode: AtomicU64,
     params: [AtomicU32; params::WORDS],
@@ -68,7 +64,7 @@ pub(crate) struct Ring {
     pub(super) files_len: AtomicUsize,
 }
 
-static ALL: [Ring; RINGS] = [const {
+pub(super) static ALL: [Ring; RINGS] = [const {
     Ring {
         state: AtomicU32::new(FREE),
         users: AtomicU32::new(0),
@@ -82,7 +78,7 @@ static ALL: [Ring; RINGS] = [const {
         unpolled: AtomicBool::new(false),
         seen: AtomicU32::new(0),
         looked: AtomicBool::new(false),
-        records: Records::NONE,
+        records: Records::none(),
         files: AtomicUsize::new(0),
         files_len: AtomicUsize::new(0),
     }
@@ -90,9 +86,6 @@ static ALL: [Ring; RINGS] = [const {
 
 /// How many were ever in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// thread << 32 | place << 16 | one more than the index of the ring; 0 for free.
-static PLACES: [AtomicU64; REGISTERED] = [const { AtomicU64::new(0) }; REGISTERED];
 
 fn used() -> &'static [Ring] {
     ALL.get(..USED.load(Ordering::Acquire)).unwrap_or_default()
@@ -169,7 +162,12 @@ impl Ring {
 
     /// Keeps its memory where it is; maps it if need be. `None` for a ring that is about
     /// to go, or cannot be looked into.
-    fn hold(&'static self, segment: &Segment, fd: usize, pages: &mut Pages) -> Option<Held> {
+    pub(super) fn hold(
+        &'static self,
+        segment: &Segment,
+        fd: usize,
+        pages: &mut Pages,
+    ) -> Option<Held> {
         self.users.fetch_add(1, Ordering::SeqCst);
         let held = Held(self);
         if self.closed.load(Ordering::SeqCst) || self.param(params::FLAGS) & !flag::KNOWN != 0 {
@@ -250,8 +248,13 @@ impl Ring {
         }
     }
 
+    /// Whether no number of the process is known that it has.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.fd.load(Ordering::Relaxed) == u32::MAX
+    }
+
     /// The program's last known descriptor of it is gone.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         self.fd.store(u32::MAX, Ordering::Relaxed);
         if self.registered.load(Ordering::Relaxed) > 0 {
             return;
@@ -403,55 +406,5 @@ pub(super) fn inherit() {
         ring.users.store(0, Ordering::SeqCst);
         ring.looked.store(false, Ordering::Relaxed);
         ring.records.clear();
-    }
-}
-
-/// The ring at a place of a thread.
-pub(super) fn at_place(
-    segment: &Segment,
-    tid: u32,
-    place: usize,
-    pages: &mut Pages,
-) -> Option<Held> {
-    let word = (u64::from(tid) << 16 | place as u64 & 0xffff) << 16;
-    let found = PLACES
-        .iter()
-        .map(|p| p.load(Ordering::Relaxed))
-        .find(|p| p & !0xffff == word)?;
-    let index = usize::try_from(found & 0xffff).unwrap_or(0);
-    ALL.get(index.wrapping_sub(1))?.hold(segment, NO_FD, pages)
-}
-
-/// Puts a ring to a place of a thread.
-pub(super) fn put_place(ring: &'static Ring, tid: u32, place: u32) {
-    let index = (core::ptr::from_ref(ring) as usize - ALL.as_ptr() as usize) / size_of::<Ring>();
-    let word = (u64::from(tid) << 16 | u64::from(place & 0xffff)) << 16;
-    let at = |p: &&AtomicU64| {
-        let seen = p.load(Ordering::Relaxed);
-        seen & !0xffff == word || seen == 0
-    };
-    remove_place(tid, place);
-    if let Some(free) = PLACES.iter().find(at) {
-        ring.registered.fetch_add(1, Ordering::Relaxed);
-        free.store(word | (index as u64 + 1), Ordering::Relaxed);
-    }
-}
-
-/// Takes the ring from a place of a thread.
-pub(super) fn remove_place(tid: u32, place: u32) {
-    let word = (u64::from(tid) << 16 | u64::from(place & 0xffff)) << 16;
-    for p in &PLACES {
-        let seen = p.load(Ordering::Relaxed);
-        if seen & !0xffff != word {
-            continue;
-        }
-        p.store(0, Ordering::Relaxed);
-        let index = usize::try_from(seen & 0xffff).unwrap_or(0);
-        if let Some(ring) = ALL.get(index.wrapping_sub(1)) {
-            ring.registered.fetch_sub(1, Ordering::Relaxed);
-            if ring.fd.load(Ordering::Relaxed) == u32::MAX {
-                ring.close();
-            }
-        }
     }
 }

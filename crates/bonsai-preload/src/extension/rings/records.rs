@@ -59,10 +59,12 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) const NONE: Self = Self {
-        at: AtomicUsize::new(0),
-        places: AtomicUsize::new(0),
-    };
+    pub(crate) const fn none() -> Self {
+        Self {
+            at: AtomicUsize::new(0),
+            places: AtomicUsize::new(0),
+        }
+    }
 
     /// Makes room for `entries` at a time.
     pub(crate) fn make(&self, entries: usize) {
@@ -112,9 +114,9 @@ impl Records {
     fn slots(&self, key: u64) -> impl Iterator<Item = &'static Slot> {
         let at = self.at.load(Ordering::Acquire);
         let places = self.places.load(Ordering::Relaxed);
-        // SAFETY: mapped with so many places, until `free`.
         let all = match at {
             0 => &[],
+            // SAFETY: mapped with so many places, until `free`.
             at => unsafe { core::slice::from_raw_parts(at as *const Slot, places) },
         };
         let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;

@@ -2,6 +2,7 @@
 //! which calls name by theirs.
 
 use super::known::{self, Held, Ring, params};
+use super::places;
 use super::toll;
 use crate::amount::Args;
 use crate::kind;
@@ -92,7 +93,7 @@ const fn low(word: u64) -> usize {
 
 fn ring(segment: &Segment, own: &mut Own, args: &Args) -> Option<Held> {
     if args.a[1] & BY_PLACE != 0 {
-        return known::at_place(segment, own.tid, args.a[0], &mut own.readable);
+        return places::at_place(segment, own.tid, args.a[0], &mut own.readable);
     }
     known::find(segment, args.a[0], &mut own.readable)
 }
@@ -103,12 +104,12 @@ fn rings(segment: &Segment, own: &mut Own, opcode: usize, at: usize, n: usize) {
     let updates = unsafe { core::slice::from_raw_parts(at as *const Update, n) };
     for update in updates {
         if opcode == NO_RINGS {
-            known::remove_place(own.tid, update.offset);
+            places::remove_place(own.tid, update.offset);
             continue;
         }
         let fd = low(update.data);
         if let Some(ring) = known::find(segment, fd, &mut own.readable) {
-            known::put_place(ring.0, own.tid, update.offset);
+            places::put_place(ring.0, own.tid, update.offset);
         }
     }
 }

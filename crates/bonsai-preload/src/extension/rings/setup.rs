@@ -3,6 +3,7 @@
 //! by a call, and that call submits.
 
 use super::known::{self, params};
+use super::places;
 use super::{flag, toll};
 use crate::amount::{self, Args};
 use crate::own::Own;
@@ -109,8 +110,8 @@ pub(crate) fn made(
         return;
     };
     let held = if alone {
-        known::put_place(ring, own.tid, u32::try_from(fd).unwrap_or(0));
-        known::at_place(segment, own.tid, fd, &mut own.readable)
+        places::put_place(ring, own.tid, u32::try_from(fd).unwrap_or(0));
+        places::at_place(segment, own.tid, fd, &mut own.readable)
     } else if asked.without != 0 {
         known::find(segment, fd, &mut own.readable)
     } else {
