@@ -85,7 +85,7 @@ impl Debts {
         if bytes + calls == 0 {
             return;
         }
-        let takes = |g: &Option<Group>| g.is_none_or(|g| g.takes(segment, call, fd));
+        let takes = |g: &Option<Group>| g.as_ref().is_none_or(|g| g.takes(segment, call, fd));
         let place = self.0.iter().position(takes).unwrap_or_else(|| {
             self.pay(segment, own);
             0

@@ -87,10 +87,14 @@ pub(crate) fn enter(
     }
     let by_place = args.a[3] & BY_PLACE != 0;
     let fd = if by_place { toll::NO_FD } else { args.a[0] };
-    let mut call = Group::new(segment, calls::IO_URING_ENTER, fd);
-    call.calls = 1;
-    if let Some(error) = denied(call.pay(segment, own, true)) {
-        return error;
+    if toll::is_limited(segment, calls::IO_URING_ENTER) {
+        let mut call = Group::new(segment, calls::IO_URING_ENTER, fd);
+        call.calls = 1;
+        if let Some(error) = denied(call.pay(segment, own, true)) {
+            return error;
+        }
+    } else {
+        toll::count(segment, own, calls::IO_URING_ENTER, 1, 0);
     }
     let ring = if by_place {
         places::at_place(segment, own.tid, args.a[0], &mut own.readable)
@@ -206,7 +210,7 @@ const fn low(word: usize) -> u32 {
 /// Looks at the results that have come since somebody looked last, whoever takes them.
 fn look(segment: &Segment, own: &Own, ring: &Held) {
     let tail = || ring.word(params::CQ_TAIL).load(Ordering::Acquire);
-    if !ring.looked.swap(true, Ordering::AcqRel) {
+    if !ring.looked.load(Ordering::Acquire) && !ring.looked.swap(true, Ordering::AcqRel) {
         ring.seen.store(tail(), Ordering::Release);
     }
     let size = ring.param(params::RESULTS);

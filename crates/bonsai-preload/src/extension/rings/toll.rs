@@ -25,24 +25,21 @@ pub(crate) struct Group {
     pub(crate) bytes: u64,
     pub(crate) calls: u64,
     claim: Claim,
-    most: (u64, u64),
+    /// Bytes and calls that a quantum gives, once that has been asked for.
+    most: Option<(u64, u64)>,
 }
 
 impl Group {
     pub(crate) fn new(segment: &Segment, call: CallId, fd: usize) -> Self {
         let mut args = Args { a: [0; 6], nr: 0 };
         args.a[0] = fd;
-        let claim = Claim::of(segment, call, &args);
-        let all = claim.all();
-        let (_, calls) = segment.quantum(all, claim.byte_buckets, QUANTUM_NS);
-        let bytes = segment.bytes_in(all, claim.byte_buckets, QUANTUM_NS);
         Self {
             call,
             fd,
             bytes: 0,
             calls: 0,
-            claim,
-            most: (bytes, calls),
+            claim: Claim::of(segment, call, &args),
+            most: None,
         }
     }
 
@@ -52,9 +49,17 @@ impl Group {
     }
 
     /// Whether another entry may enter with these: what a quantum gives goes at once.
-    pub(crate) const fn has_room(&self, bytes: u64) -> bool {
-        let (most_bytes, most_calls) = self.most;
-        self.calls == 0 || self.bytes.saturating_add(bytes) <= most_bytes && self.calls < most_calls
+    pub(crate) fn has_room(&mut self, segment: &Segment, bytes: u64) -> bool {
+        if self.calls == 0 {
+            return true;
+        }
+        let claim = &self.claim;
+        let (most_bytes, most_calls) = *self.most.get_or_insert_with(|| {
+            let (all, counted) = (claim.all(), claim.byte_buckets);
+            let (_, calls) = segment.quantum(all, counted, QUANTUM_NS);
+            (segment.bytes_in(all, counted, QUANTUM_NS), calls)
+        });
+        self.bytes.saturating_add(bytes) <= most_bytes && self.calls < most_calls
     }
 
     /// Waits until they are due, and counts them.
@@ -107,6 +112,12 @@ impl Group {
         let of = |has: bool, n: u64| if has { n } else { 0 };
         (of(has_bytes, bytes), of(has_calls, calls))
     }
+}
+
+/// Whether there is any limit on a call.
+pub(crate) fn is_limited(segment: &Segment, call: CallId) -> bool {
+    let (_, mask, _) = segment.mask(call);
+    mask != 0 || is_narrowed(segment, call)
 }
 
 /// Whether some limits on a call are for some descriptors only.

@@ -74,7 +74,7 @@ pub(crate) fn part(
         let (call, fd) = (measured.call, measured.fd);
         let known = groups
             .iter()
-            .position(|g| g.is_some_and(|g| g.takes(segment, call, fd)));
+            .position(|g| g.as_ref().is_some_and(|g| g.takes(segment, call, fd)));
         let free = groups.iter().position(Option::is_none);
         let Some(place) = known.or(free) else {
             if may_stop {
@@ -89,7 +89,7 @@ pub(crate) fn part(
             break;
         };
         let group = slot.get_or_insert_with(|| Group::new(segment, call, fd));
-        if may_stop && !group.has_room(measured.bytes) {
+        if may_stop && !group.has_room(segment, measured.bytes) {
             break;
         }
         let epoch = segment.epoch();
