@@ -63,7 +63,7 @@ pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassVie
 }
 
 /// Why calls may have gone through without a decision: for scripts, and in words.
-const UNSHAPED: [(Unshaped, &str, &str); 5] = [
+const UNSHAPED: [(Unshaped, &str, &str); 7] = [
     (
         Unshaped::Early,
         "early",
@@ -83,6 +83,16 @@ const UNSHAPED: [(Unshaped, &str, &str); 5] = [
         Unshaped::OtherNumber,
         "other_number",
         "a call site of libc was used for another call",
+    ),
+    (
+        Unshaped::NotExtended,
+        "not_extended",
+        "made where the extension could not be loaded that decides on them",
+    ),
+    (
+        Unshaped::NoStream,
+        "no_stream",
+        "on streams that there was no room for",
     ),
     (
         Unshaped::Ring,
@@ -161,6 +171,6 @@ pub(super) mod tests {
     fn every_reason_has_its_own_words() {
         let mut numbers: Vec<usize> = UNSHAPED.iter().map(|(why, _, _)| *why as usize).collect();
         numbers.dedup();
-        assert_eq!(numbers, [0, 1, 2, 3]);
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6]);
     }
 }
