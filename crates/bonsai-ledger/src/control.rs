@@ -1,11 +1,12 @@
 //! Changing the limits of a running service.
 
-use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES};
+use crate::config::CLOSING;
+use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, CallId, Class, Selection, about};
+use bonsai_calls::{self as calls, CALLS, CallId, Class, Selection, about, ring};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,6 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 /// which could take hours under the new one. After smaller changes everybody keeps
 /// their place.
 const MUCH_LESS: u64 = 2;
+
+/// Calls that the extension decides on whatever the limits are: what a ring is has to be
+/// known when a limit comes.
+pub(crate) const ALWAYS_SPECIAL: [CallId; 2] = [calls::IO_URING_SETUP, calls::IO_URING_REGISTER];
 
 /// One limit in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,7 +368,7 @@ impl Editor<'_> {
         let narrowed = |call: usize| config.narrowed[call].load(Ordering::Relaxed) != 0;
         let any = (0..CALLS.len()).any(narrowed);
         let flags = self.ledger.header.flags.load(Ordering::Relaxed);
-        let loops = flags & crate::layout::flags::EVENT_LOOPS != 0;
+        let loops = flags & flags::EVENT_LOOPS != 0;
         let mut special = [0_u64; 2];
         for (i, call) in CALLS.iter().enumerate() {
             let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
@@ -380,6 +385,14 @@ impl Editor<'_> {
         }
         for (word, value) in config.special.iter().zip(special) {
             word.store(value, Ordering::Relaxed);
+        }
+        config.mark(&ALWAYS_SPECIAL);
+        let limited = |i: usize| narrowed(i) || config.masks[i].load(Ordering::Relaxed) != 0;
+        if (0..CALLS.len()).any(|i| ring::reaches(&CALLS[i]) && limited(i)) {
+            config.mark(&[calls::IO_URING_ENTER, calls::IO_SUBMIT]);
+        }
+        if flags & flags::RINGS != 0 {
+            config.mark(&CLOSING);
         }
     }
 

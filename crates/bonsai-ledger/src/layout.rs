@@ -146,6 +146,9 @@ pub struct Header {
     pub entering: [Enter; ENTERING],
     /// The path of the extension, which ends with a zero; empty where there is none.
     pub extension: [AtomicU64; PATH],
+    /// Bytes read and written through rings and queues, which the kernel does not count
+    /// in `/proc/PID/io`.
+    pub beside: [AtomicU64; 2],
 }
 
 /// A process about to run a program without a loader; see `entering`.
@@ -178,6 +181,8 @@ pub mod flags {
     pub const EVENT_LOOPS: u32 = 8;
     /// The extension is wanted from the start.
     pub const EXTENDED: u32 = 16;
+    /// Somebody has a ring in sight: the closing of descriptors is decided on.
+    pub const RINGS: u32 = 32;
 }
 
 /// Why calls went through without a decision.
@@ -199,6 +204,9 @@ pub enum Unshaped {
     NoStream,
     /// The path of its descriptor could not be found out.
     NoPath,
+    /// It went through a ring or queue that could not be looked into, or asked for what is
+    /// not known.
+    Ring,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the
@@ -301,7 +309,11 @@ pub struct Process {
     pub program: [AtomicU64; 5],
     /// Sites of libraries other than libc that could not be patched.
     pub missed: AtomicU64,
-    pub(crate) _pad: [AtomicU64; 6],
+    /// Its part of [`Header::beside`], if `beside_of` is its process id.
+    pub beside: [AtomicU64; 2],
+    /// The process that has counted there.
+    pub beside_of: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 3],
 }
 
 /// Bits of [`Process::coverage`].
@@ -316,10 +328,13 @@ pub mod coverage {
     pub const UNCOVERED: u32 = 8;
     /// The extension is loaded.
     pub const EXTENDED: u32 = 16;
-    /// It submits calls through rings (io_uring), which are charged as they enter.
+    /// It submits through rings (io_uring) or queues (libaio), which is charged as it
+    /// enters.
     pub const RINGS: u32 = 32;
-    /// A ring that a kernel thread would have polled was refused to it.
-    pub const POLLING_REFUSED: u32 = 64;
+    /// It asked for a ring that a kernel thread polls, and enters it by calls instead.
+    pub const UNPOLLED: u32 = 64;
+    /// A kernel thread polls a ring of it: what goes through that is not seen.
+    pub const POLLED: u32 = 128;
 }
 
 /// Why a process is not, or not fully, covered.

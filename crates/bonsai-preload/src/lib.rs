@@ -103,12 +103,14 @@ library! {
 #[cfg(feature = "extension")]
 #[path = "extension"]
 mod own_to_extension {
+    pub(crate) mod aio;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
     pub(crate) mod look;
     pub(crate) mod paths;
     pub(crate) mod pay;
+    pub(crate) mod rings;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;

@@ -1,5 +1,6 @@
 //! The decision on a call for which its descriptor matters.
 
+use crate::aio;
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::descriptors;
@@ -8,6 +9,7 @@ use crate::inward::bytes_in;
 use crate::kind;
 use crate::outward::bytes_out;
 use crate::own::Own;
+use crate::rings;
 use crate::slow::make;
 use crate::steps::{count, counted};
 use bonsai_calls::{self as calls, CallId};
@@ -20,6 +22,48 @@ const LOOK_AGAIN: u32 = 63;
 
 /// See [`super::Decide`].
 pub(crate) unsafe extern "C" fn decide(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    call: CallId,
+) -> isize {
+    match call {
+        calls::IO_URING_ENTER => return rings::enter(segment, own, args, site),
+        calls::IO_SUBMIT => return aio::submit(segment, own, args, site),
+        calls::IO_URING_SETUP => return setup(segment, own, args, site, call),
+        _ => {}
+    }
+    closing(segment, own, call, args);
+    let result = decided(segment, own, args, site, call);
+    if call == calls::IO_URING_REGISTER {
+        rings::registered(segment, own, args, result);
+    }
+    result
+}
+
+/// A ring is made.
+fn setup(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    call: CallId,
+) -> isize {
+    let asked = rings::asked(segment, own, args);
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.is_refused()) {
+        asked.restore(args);
+        return rings::EPERM;
+    }
+    let result = decided(segment, own, args, site, call);
+    if let Some(asked) = asked {
+        rings::made(segment, own, args, asked, result);
+    }
+    result
+}
+
+/// Any call that is made as it is.
+fn decided(
     segment: &'static Segment,
     own: &mut Own,
     args: &mut Args,
@@ -91,6 +135,20 @@ fn gone(call: CallId, args: &Args) {
     match call {
         calls::CLOSE | calls::CONNECT | calls::BIND => descriptors::forget(args.a[0], args.a[0]),
         calls::CLOSE_RANGE => descriptors::forget(args.a[0], args.a[1]),
+        _ => {}
+    }
+}
+
+/// Of rings that a call is about to close, what was done last is counted.
+fn closing(segment: &'static Segment, own: &mut Own, call: CallId, args: &Args) {
+    let [first, second] = [args.a[0], args.a[1]].map(|fd| fd & 0xffff_ffff);
+    match call {
+        calls::CLOSE => {
+            rings::last_look(segment, own, first);
+            rings::closed(first, first);
+        }
+        calls::CLOSE_RANGE => rings::closed(first, second),
+        calls::DUP2 | calls::DUP3 if first != second => rings::closed(second, second),
         _ => {}
     }
 }

@@ -40,18 +40,30 @@ pub(crate) fn acquire(
     if short == (0, 0) {
         return Wait::Due;
     }
-    let now = sys::now();
-    let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
-        claim.note(segment, short, 0);
-        (Wait::Due, short)
-    } else {
-        wait_for(segment, own, claim, (call, patience), short, now)
-    };
+    let (end, got) = turn(segment, own, claim, (call, patience), short);
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.bytes += i64::try_from(got.0).unwrap_or(0);
         entry.calls += i64::try_from(got.1).unwrap_or(0);
     }
     end
+}
+
+/// Takes bytes and calls that a claim draws on, and waits for them if need be; returns how
+/// that ended, and what there is of them.
+#[inline]
+pub(crate) fn turn(
+    segment: &Segment,
+    own: &mut Own,
+    claim: &mut Claim,
+    what: (CallId, Patience),
+    (bytes, calls): (u64, u64),
+) -> (Wait, (u64, u64)) {
+    let now = sys::now();
+    if claim.take_due(segment, bytes, calls, now) {
+        claim.note(segment, (bytes, calls), 0);
+        return (Wait::Due, (bytes, calls));
+    }
+    wait_for(segment, own, claim, what, (bytes, calls), now)
 }
 
 /// Waits for bytes and calls; returns how that ended, and what there is of them.

@@ -15,6 +15,7 @@ mod peers;
 mod probe;
 mod programs;
 mod refusals;
+mod rings;
 mod statics;
 mod strict;
 mod transparency;
