@@ -184,7 +184,7 @@ fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
     });
     let beside = ledger.beside(None);
     let live = processes.iter().map(|process| process.mapped);
-    let mapped = mapped_by_service(live, keeper);
+    let mapped = mapped_by_service(ledger, live, keeper);
     Ok(Document {
         head: Head::now(),
         service: service.name.clone(),

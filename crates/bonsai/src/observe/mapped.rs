@@ -77,14 +77,24 @@ pub(crate) fn of(ledger: &Ledger, pid: u32) -> Mapped {
 }
 
 /// Of processes that have ended, by what their `bonsai run` was given of them.
-pub(crate) fn of_ended(keeper: u32) -> Mapped {
+pub(crate) fn of_ended(ledger: &Ledger, keeper: u32) -> Mapped {
     let given = faults(keeper).map_or(0, |faults| faults.children);
-    Mapped::of(given, 0, 0)
+    // What it has read itself is in there, too: then it is less that no call explains.
+    let (fetched, by_calls) = match io(keeper) {
+        Ok(Some(io)) => (io.read_bytes, io.rchar + ledger.beside(None).0),
+        _ => (0, 0),
+    };
+    Mapped::of(given, fetched, by_calls)
 }
 
 /// Of a service: its live processes, and those that have ended.
-pub(crate) fn of_service(live: impl Iterator<Item = Mapped>, keeper: Option<u32>) -> Mapped {
-    live.fold(keeper.map(of_ended).unwrap_or_default(), Mapped::and)
+pub(crate) fn of_service(
+    ledger: &Ledger,
+    live: impl Iterator<Item = Mapped>,
+    keeper: Option<u32>,
+) -> Mapped {
+    let ended = keeper.map(|keeper| of_ended(ledger, keeper));
+    live.fold(ended.unwrap_or_default(), Mapped::and)
 }
 
 #[cfg(test)]

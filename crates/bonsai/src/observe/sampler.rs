@@ -216,7 +216,7 @@ fn view(
         longest_wait_ns: longest,
         waiting,
         crowded: waiting::has_crowd(ledger),
-        mapped: super::mapped::of_service(processes.iter().map(|p| p.mapped), keeper),
+        mapped: super::mapped::of_service(ledger, processes.iter().map(|p| p.mapped), keeper),
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),

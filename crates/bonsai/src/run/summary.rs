@@ -43,7 +43,7 @@ pub(super) fn line(
             each.join(", ")
         ));
     }
-    parts.extend(mapped_by_ended(std::process::id()).line());
+    parts.extend(mapped_by_ended(ledger, std::process::id()).line());
     if verbose {
         parts.push(covered(ledger));
     }
