@@ -16,6 +16,7 @@
 pub mod about;
 mod class;
 pub mod pattern;
+pub mod ring;
 pub mod symbols;
 mod table;
 

@@ -15,6 +15,7 @@
 
 pub mod elf;
 mod error;
+pub mod faults;
 pub mod libs;
 mod lookup;
 pub mod pressure;

@@ -61,12 +61,20 @@ impl Segment {
                 .generation
                 .fetch_add(1, Ordering::Release);
         }
-        let mut next = self.epoch().wrapping_add(1);
-        if next == 0 {
-            // Never 0: a thread that has not looked yet has 0. Two steps keep the parity.
-            next = 2;
+        let mut seen = self.epoch();
+        loop {
+            let mut next = seen.wrapping_add(1);
+            if next == 0 {
+                // Never 0: a thread that has not looked yet has 0. Two steps keep the
+                // parity.
+                next = 2;
+            }
+            // A process may advance it at this moment; see `watch_closing`.
+            let epoch = &self.header.epoch.0;
+            match epoch.compare_exchange(seen, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return next,
+                Err(now) => seen = now,
+            }
         }
-        self.header.epoch.0.store(next, Ordering::Release);
-        next
     }
 }

@@ -1,9 +1,9 @@
 //! The limits in force, and how they change under readers that never wait.
 
-use crate::layout::{BUCKETS, GROUPS, ROWS, Segment};
+use crate::layout::{BUCKETS, GROUPS, ROWS, Segment, flags};
 use crate::sync::{AtomicU64, Ordering, fence};
 use bonsai_bucket::Curve;
-use bonsai_calls::CallId;
+use bonsai_calls::{self as calls, CallId};
 
 /// One copy of the limits.
 #[derive(Debug)]
@@ -30,6 +30,10 @@ pub struct Config {
     /// Those of `groups` that count bytes, a bit each.
     pub group_bytes: AtomicU64,
 }
+
+/// Calls that close descriptors, and with them rings: decided on once there are any.
+pub(crate) const CLOSING: [CallId; 4] =
+    [calls::CLOSE, calls::CLOSE_RANGE, calls::DUP2, calls::DUP3];
 
 /// A [`Curve`] and its lease budget, word by word.
 #[derive(Debug)]
@@ -68,6 +72,14 @@ impl CurveWords {
 }
 
 impl Config {
+    /// Marks calls that the extension decides on.
+    pub(crate) fn mark(&self, calls: &[CallId]) {
+        for call in calls {
+            let word = &self.special[usize::from(call / 64) & 1];
+            word.fetch_or(1 << (call % 64), Ordering::Relaxed);
+        }
+    }
+
     /// Buckets that are in use.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -152,6 +164,25 @@ impl Segment {
     /// Reads the configuration in force; see [`Segment::epoch`] for its number.
     pub fn with_config<T>(&self, read: impl FnMut(&Config) -> T) -> (u32, T) {
         consistent(&self.header.epoch.0, &self.configs, read)
+    }
+
+    /// Makes the closing of descriptors be decided on from here on, in every process: a
+    /// ring must not be kept beyond the program's last descriptor of it.
+    pub fn watch_closing(&self) {
+        if self.header.flags.load(Ordering::Relaxed) & flags::RINGS != 0
+            && self.is_special(calls::CLOSE)
+        {
+            return;
+        }
+        self.header.flags.fetch_or(flags::RINGS, Ordering::Relaxed);
+        for config in &self.configs {
+            config.mark(&CLOSING);
+        }
+        // The same copy stays in force; threads that hold leases for such calls give them
+        // up.
+        if self.header.epoch.0.fetch_add(2, Ordering::Release) >= u32::MAX - 1 {
+            self.header.epoch.0.fetch_add(2, Ordering::Release);
+        }
     }
 
     /// Whether a call is decided on with a look at its descriptor.

@@ -1,11 +1,12 @@
 //! Changing the limits of a running service.
 
+use crate::config::CLOSING;
 use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
 use bonsai_bucket::{Curve, Split};
-use bonsai_calls::{CALLS, Call, CallId, Class, Fd, Selection, about};
+use bonsai_calls::{self as calls, CALLS, Call, CallId, Class, Fd, Selection, about, ring};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,6 +15,10 @@ use std::os::fd::{AsFd, OwnedFd};
 /// which could take hours under the new one. After smaller changes everybody keeps
 /// their place.
 const MUCH_LESS: u64 = 2;
+
+/// Calls that the extension decides on whatever the limits are: what a ring is has to be
+/// known when a limit comes.
+pub(crate) const ALWAYS_SPECIAL: [CallId; 2] = [calls::IO_URING_SETUP, calls::IO_URING_REGISTER];
 
 /// One limit in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -445,6 +450,14 @@ impl Editor<'_> {
         }
         for (word, value) in config.special.iter().zip(special) {
             word.store(value, Ordering::Relaxed);
+        }
+        config.mark(&ALWAYS_SPECIAL);
+        let limited = |i: usize| narrowed(i) || config.masks[i].load(Ordering::Relaxed) != 0;
+        if (0..CALLS.len()).any(|i| ring::reaches(&CALLS[i]) && limited(i)) {
+            config.mark(&[calls::IO_URING_ENTER, calls::IO_SUBMIT]);
+        }
+        if said & flags::RINGS != 0 {
+            config.mark(&CLOSING);
         }
     }
 

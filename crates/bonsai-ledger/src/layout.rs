@@ -131,7 +131,7 @@ pub struct Header {
     /// Processes that found no free entry.
     pub processes_lost: AtomicU32,
     /// Calls that went through without a decision, by [`Unshaped`].
-    pub unshaped: [AtomicU64; 8],
+    pub unshaped: [AtomicU64; 16],
     /// Flags of [`flags`].
     pub flags: AtomicU32,
     pub(crate) _pad1: AtomicU32,
@@ -148,6 +148,9 @@ pub struct Header {
     pub extension: [AtomicU64; PATH],
     /// The path of its group's segment, likewise.
     pub group: [AtomicU64; PATH],
+    /// Bytes read and written through rings and queues, which the kernel does not count
+    /// in `/proc/PID/io`.
+    pub beside: [AtomicU64; 2],
 }
 
 /// A process about to run a program without a loader; see `entering`.
@@ -188,6 +191,8 @@ pub mod flags {
     pub const LOOPS_NOW: u32 = 128;
     /// There are limits on some descriptors, or on each.
     pub const NARROWED: u32 = 256;
+    /// Somebody has a ring in sight: the closing of descriptors is decided on.
+    pub const RINGS: u32 = 512;
 }
 
 /// Why calls went through without a decision.
@@ -212,6 +217,9 @@ pub enum Unshaped {
     /// The segment of the service's group could not be mapped, or its place in there went
     /// to another service.
     NoGroup,
+    /// It went through a ring or queue that could not be looked into, or asked for what is
+    /// not known.
+    Ring,
 }
 
 /// The words of a bucket that every ticket changes: two lines, so that the
@@ -314,7 +322,11 @@ pub struct Process {
     pub program: [AtomicU64; 5],
     /// Sites of libraries other than libc that could not be patched.
     pub missed: AtomicU64,
-    pub(crate) _pad: [AtomicU64; 6],
+    /// Its part of [`Header::beside`], if `beside_of` is its process id.
+    pub beside: [AtomicU64; 2],
+    /// The process that has counted there.
+    pub beside_of: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 3],
 }
 
 /// Bits of [`Process::coverage`].
@@ -329,10 +341,13 @@ pub mod coverage {
     pub const UNCOVERED: u32 = 8;
     /// The extension is loaded.
     pub const EXTENDED: u32 = 16;
-    /// It submits calls through rings (io_uring), which are charged as they enter.
+    /// It submits through rings (io_uring) or queues (libaio), which is charged as it
+    /// enters.
     pub const RINGS: u32 = 32;
-    /// A ring that a kernel thread would have polled was refused to it.
-    pub const POLLING_REFUSED: u32 = 64;
+    /// It asked for a ring that a kernel thread polls, and enters it by calls instead.
+    pub const UNPOLLED: u32 = 64;
+    /// A kernel thread polls a ring of it: what goes through that is not seen.
+    pub const POLLED: u32 = 128;
 }
 
 /// Why a process is not, or not fully, covered.
@@ -464,7 +479,7 @@ mod frozen {
         assert!(size_of::<Header>() == 4096);
         assert!(offset_of!(Header, epoch) == 128);
         assert!(offset_of!(Header, high) == 256);
-        assert!(offset_of!(Header, keeper) == 352);
+        assert!(offset_of!(Header, keeper) == 416);
         assert!(size_of::<Enter>() == 16);
         assert!(size_of::<Config>() == 8192);
         assert!(size_of::<BucketLine>() == 128);

@@ -24,8 +24,8 @@
 //!    What it can cost: one lease of its own.
 //! 3. A configuration comes into force by one store, to `epoch`; a writer killed
 //!    before it has changed nothing.
-//! 4. A page of counters has one writer. Its counters only ever grow; whoever
-//!    takes over the page of a dead process continues them.
+//! 4. A page of counters has one writer. Its counters grow, but for corrections of what
+//!    rings have done; whoever takes over the page of a dead process continues them.
 //! 5. What a thread waits for is noted in its page, and not believed of a thread that
 //!    is dead or should have looked up from its wait long ago.
 //! 6. The layout is frozen per [`VERSION`]: sizes and offsets are asserted.

@@ -220,6 +220,7 @@ impl Ledger {
             Ordering::Relaxed,
         );
         header.epoch.0.store(2, Ordering::Relaxed);
+        ledger.configs[0].mark(&crate::control::ALWAYS_SPECIAL);
         header.check.store(ledger.checksum(), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(ledger)

@@ -122,6 +122,7 @@ mod made {
         Header {
             magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
             _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension group
+            beside
         }
         Enter { pid state helper _pad }
         Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
@@ -131,7 +132,7 @@ mod made {
         StreamLine { key issued generation fd pid _pad used waited_ns waits _pad2 }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { pid coverage sites reason attached_ns attach_cost_ns program missed _pad }
+        Process { pid coverage sites reason attached_ns attach_cost_ns program missed beside beside_of _pad }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { wait counts }

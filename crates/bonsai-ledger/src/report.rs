@@ -51,6 +51,12 @@ impl crate::layout::Process {
     }
 }
 
+/// A sum with corrections in it: between a correction and what it corrects it may be
+/// below zero.
+fn settled(sum: u64) -> u64 {
+    u64::try_from(sum.cast_signed()).unwrap_or(0)
+}
+
 impl Ledger {
     /// Pages of counters in use, with their owners.
     fn pages(&self) -> impl Iterator<Item = (Option<Owner>, &crate::layout::ThreadPage)> {
@@ -88,9 +94,14 @@ impl Ledger {
         for (_, page) in self.pages() {
             for total in &mut totals {
                 let (calls, bytes) = page.counts[total.call].load();
-                total.calls = total.calls.saturating_add(calls);
-                total.bytes = total.bytes.saturating_add(bytes);
+                // A correction is counted by the thread that sees the result, which may
+                // not be the one that has counted the call.
+                total.calls = total.calls.wrapping_add(calls);
+                total.bytes = total.bytes.wrapping_add(bytes);
             }
+        }
+        for total in &mut totals {
+            (total.calls, total.bytes) = (settled(total.calls), settled(total.bytes));
         }
         totals
     }
@@ -105,12 +116,34 @@ impl Ledger {
                 for (i, sum) in counts.iter_mut().enumerate() {
                     let (calls, bytes) = page.counts[i].load();
                     let (base_calls, base_bytes) = page.counts[i].load_base();
-                    sum.0 = calls.saturating_sub(base_calls).saturating_add(sum.0);
-                    sum.1 = bytes.saturating_sub(base_bytes).saturating_add(sum.1);
+                    sum.0 = calls.wrapping_sub(base_calls).wrapping_add(sum.0);
+                    sum.1 = bytes.wrapping_sub(base_bytes).wrapping_add(sum.1);
                 }
             }
         }
+        for sum in &mut counts {
+            *sum = (settled(sum.0), settled(sum.1));
+        }
         counts
+    }
+
+    /// Bytes read and written through rings and queues, which are among those counted
+    /// and not in the kernel's numbers: of one process, or of all that ever were.
+    #[must_use]
+    pub fn beside(&self, pid: Option<u32>) -> (u64, u64) {
+        let load = |[read, written]: &[crate::sync::AtomicU64; 2]| {
+            let load = |word: &crate::sync::AtomicU64| settled(word.load(Ordering::Relaxed));
+            (load(read), load(written))
+        };
+        let Some(pid) = pid else {
+            return load(&self.header.beside);
+        };
+        let of = |p: &&crate::layout::Process| {
+            p.pid.load(Ordering::Acquire) == pid
+                && p.beside_of.load(Ordering::Relaxed) == u64::from(pid)
+        };
+        let entry = self.processes.iter().find(of);
+        entry.map_or((0, 0), |entry| load(&entry.beside))
     }
 
     /// Threads of a process that have a page of counters.

@@ -334,3 +334,47 @@ fn kept_tickets_are_the_same() {
     assert!(ledger.due(&kept, S) > S);
     assert_eq!(format!("{kept:?}"), format!("{tickets:?}"));
 }
+
+/// What decides on rings is asked for when something that goes through them is limited,
+/// and closing from the first ring on; the limits in force stay what they are.
+#[test]
+fn rings_are_decided_on_where_they_can_matter() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let special = |calls: &[bonsai_calls::CallId]| -> Vec<bool> {
+        calls.iter().map(|call| ledger.is_special(*call)).collect()
+    };
+    let entering = [bonsai_calls::IO_URING_ENTER, bonsai_calls::IO_SUBMIT];
+    let made = [
+        bonsai_calls::IO_URING_SETUP,
+        bonsai_calls::IO_URING_REGISTER,
+    ];
+    let closing = [
+        bonsai_calls::CLOSE,
+        bonsai_calls::CLOSE_RANGE,
+        bonsai_calls::DUP2,
+    ];
+    assert_eq!(special(&made), [true; 2], "what a ring is has to be known");
+    assert_eq!(special(&entering), [false; 2]);
+    let set = |name: &str, rate: u64| {
+        let selection = bonsai_calls::select(name).expect(name);
+        let mut editor = ledger.edit(1).expect("an editor");
+        editor.set(name, selection, false, rate, 10).expect(name);
+        editor.commit()
+    };
+    set("getppid", 1000);
+    assert_eq!(special(&entering), [false; 2], "no ring makes that call");
+    let before = set("fsync", 1000);
+    assert_eq!(special(&entering), [true; 2]);
+    assert_eq!(special(&closing), [false; 3]);
+    let limits = ledger.limits(1);
+    ledger.watch_closing();
+    assert_eq!(special(&closing), [true; 3]);
+    assert_eq!(ledger.epoch(), before + 2, "threads look again");
+    assert_eq!(ledger.limits(1), limits);
+    ledger.watch_closing();
+    assert_eq!(ledger.epoch(), before + 2, "once");
+    assert_eq!(set("write", 1000), before + 3);
+    assert_eq!(special(&closing), [true; 3], "from then on");
+    assert_eq!(special(&made), [true; 2]);
+}

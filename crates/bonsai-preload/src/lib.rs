@@ -104,6 +104,7 @@ library! {
 #[path = "extension"]
 mod own_to_extension {
     pub(crate) mod ahead;
+    pub(crate) mod aio;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
@@ -116,6 +117,7 @@ mod own_to_extension {
     pub(crate) mod paths;
     pub(crate) mod pay;
     pub(crate) mod polls;
+    pub(crate) mod rings;
     pub(crate) mod sets;
     pub(crate) mod shorter;
     pub(crate) mod slots;

@@ -8,6 +8,8 @@
 //!   itself is the sum of its threads, once it has waited for a child.
 //! - The ledger is read before and after the kernel's counters. *Seen* is what it
 //!   said in between, as near to the kernel's number as the two readings allow.
+//! - What goes through rings and queues is in the ledger's numbers and not in the
+//!   kernel's: here it is in neither, and said beside them.
 //! - What a program reads before the library is in it always goes unseen: the
 //!   kernel reads the program's headers, the loader those of each library.
 
@@ -21,7 +23,7 @@ use serde::Serialize;
 
 use self::kernel::Moved;
 use crate::cli::Audit;
-use crate::observe::{Head, kind};
+use crate::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
 use crate::output::{Paint, print, print_json};
 use crate::service::members::{self, Member};
 use crate::service::{Service, Services};
@@ -41,12 +43,14 @@ struct Document {
     processes: Vec<ProcessAudit>,
     /// Bytes that the ledger counted and `/proc` has no counter for.
     unknown_to_kernel: u64,
-    /// What neither side can count.
+    /// What was read through mapped memory, which neither side counts.
+    mapped: Mapped,
+    /// What one of the sides does not count.
     limits: &'static str,
 }
 
-const LIMITS: &str = "/proc counts neither send, recv and their relatives nor splice, which the \
-     ledger counts; neither counts the pages of mapped files";
+const LIMITS: &str = "/proc counts neither send, recv and their relatives nor splice nor rings and \
+     queues (io_uring, libaio), which the ledger counts";
 
 /// One process.
 #[derive(Clone, Debug, Serialize)]
@@ -60,6 +64,10 @@ struct ProcessAudit {
     /// What reading its program and libraries takes before the interposer is in
     /// it, by the number of its libraries; an estimate.
     start_estimate: u64,
+    /// Bytes that went through rings and queues; not in the comparison.
+    ring_bytes: u64,
+    /// What it read through mapped memory.
+    mapped: Mapped,
     /// Whether the kernel's side leaves out threads that have ended, because it
     /// cannot be told from that of children.
     without_ended_threads: bool,
@@ -174,13 +182,17 @@ fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
         let call = &CALLS[total.call];
         call.moves_bytes() && call.proc_io == ProcIo::None
     });
+    let beside = ledger.beside(None);
+    let live = processes.iter().map(|process| process.mapped);
+    let mapped = mapped_by_service(ledger, live, keeper);
     Ok(Document {
         head: Head::now(),
         service: service.name.clone(),
         total,
         total_includes_ended: whole.is_some(),
         processes,
-        unknown_to_kernel: unknown.map(|total| total.bytes).sum(),
+        unknown_to_kernel: unknown.map(|total| total.bytes).sum::<u64>() + beside.0 + beside.1,
+        mapped,
         limits: LIMITS,
     })
 }
@@ -205,9 +217,11 @@ fn sum(processes: &[ProcessAudit]) -> Compared {
 
 fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
     let pid = member.process.pid;
-    let before = moved_by(ledger, pid);
+    let beside = ledger.beside(Some(pid));
+    let before = without(moved_by(ledger, pid), beside);
     let own = kernel::own(pid);
     let after = ledger.process_counts(pid);
+    let beside = ledger.beside(Some(pid));
     let calls = CALLS
         .iter()
         .zip(&after)
@@ -216,7 +230,13 @@ fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
         pid,
         program: member.program(),
         covered: member.entered,
-        compared: Compared::of(before, moved(&after), own.map(|own| own.moved)),
+        compared: Compared::of(
+            before,
+            without(moved(&after), beside),
+            own.map(|own| own.moved),
+        ),
+        ring_bytes: beside.0 + beside.1,
+        mapped: mapped_by(ledger, pid),
         start_estimate: kernel::start_estimate(pid, member.process.ppid),
         without_ended_threads: own.is_some_and(|own| own.without_ended_threads),
         calls: calls
@@ -251,7 +271,15 @@ fn moved_in_all(ledger: &Ledger) -> Moved {
         .iter()
         .map(|total| (total.calls, total.bytes))
         .collect();
-    moved(&totals)
+    without(moved(&totals), ledger.beside(None))
+}
+
+/// What the ledger counted and the kernel can have counted, too.
+fn without(moved: Moved, (read, written): (u64, u64)) -> Moved {
+    Moved {
+        read: moved.read.saturating_sub(read),
+        written: moved.written.saturating_sub(written),
+    }
 }
 
 /// What `/proc` would say of calls and bytes by entry.

@@ -19,6 +19,7 @@
 
 mod counters;
 mod coverage;
+mod mapped;
 mod sampler;
 mod streams;
 mod waiting;
@@ -34,6 +35,9 @@ use crate::service::Enforced;
 
 pub(crate) use counters::{calls_of, classes_of, unshaped_of};
 pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
+pub(crate) use mapped::{
+    Mapped, of as mapped_by, of_ended as mapped_by_ended, of_service as mapped_by_service,
+};
 pub(crate) use sampler::{Sampler, applies, monotonic_ns};
 pub(crate) use streams::StreamView;
 pub(crate) use waiting::{WaitingView, has_crowd, is_believed};
@@ -109,6 +113,8 @@ pub(crate) struct ServiceView {
     pub(crate) uncovered: Vec<UncoveredView>,
     /// Calls that went through without a decision, by reason.
     pub(crate) unshaped: Vec<UnshapedView>,
+    /// Bytes that it read through mapped memory.
+    pub(crate) mapped: Mapped,
     /// Processes that found no entry in the ledger; they are shaped, but not shown.
     pub(crate) processes_lost: u32,
     /// Who enforces its limits from outside, and how; `null` if they are in its processes.

@@ -102,6 +102,9 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
             view.about
         ));
     }
+    if let Some(line) = service.mapped.line() {
+        warn(line);
+    }
     if service.crowded {
         let text = "threads beyond the pages of the ledger: their waits are counted, but not shown";
         warn(text.to_owned());
@@ -321,6 +324,12 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
         let reason = process
             .reason
             .map_or_else(String::new, |reason| format!(": {reason}"));
+        let rings = match (process.polled, process.unpolled, process.rings) {
+            (true, _, _) => ", a ring is polled by the kernel: unseen",
+            (_, true, _) => ", rings charged as they enter, instead of polled",
+            (_, _, true) => ", rings charged as they enter",
+            _ => "",
+        };
         let guarded = if process.guarded {
             ", under seccomp"
         } else {
@@ -336,7 +345,10 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             process.threads.to_string(),
             process.calls.to_string(),
             bonsai_units::Bytes(process.bytes).human(),
-            format!("{}{missed}{guarded}{reason}", process.covered.about()),
+            format!(
+                "{}{missed}{rings}{guarded}{reason}",
+                process.covered.about()
+            ),
         ]);
     }
     finish(&rows) + &more(processes.len(), "processes", paint)

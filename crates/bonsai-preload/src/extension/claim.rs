@@ -194,6 +194,11 @@ impl Claim {
         self.mask | self.per_stream
     }
 
+    /// Whether it draws on anything.
+    pub(crate) const fn is_any(&self) -> bool {
+        self.all() != 0 || self.shares.any()
+    }
+
     /// Whether one of them counts bytes, and whether one counts calls.
     pub(crate) const fn counts(&self) -> (bool, bool) {
         let all = self.all();

@@ -1,6 +1,7 @@
 //! The decision on a call for which its descriptor matters.
 
 use crate::ahead;
+use crate::aio;
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::descriptors;
@@ -13,6 +14,7 @@ use crate::loops;
 use crate::outward::bytes_out;
 use crate::own::Own;
 use crate::polls;
+use crate::rings;
 use crate::sets;
 use crate::shorter;
 use crate::slow::make;
@@ -34,6 +36,48 @@ pub(crate) unsafe extern "C" fn decide(
     call: CallId,
 ) -> isize {
     held::meet(own.tid);
+    match call {
+        calls::IO_URING_ENTER => return rings::enter(segment, own, args, site),
+        calls::IO_SUBMIT => return aio::submit(segment, own, args, site),
+        calls::IO_URING_SETUP => return setup(segment, own, args, site, call),
+        _ => {}
+    }
+    rings_closing(segment, own, call, args);
+    let result = decided(segment, own, args, site, call);
+    if call == calls::IO_URING_REGISTER {
+        rings::registered(segment, own, args, result);
+    }
+    result
+}
+
+/// A ring is made.
+fn setup(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    call: CallId,
+) -> isize {
+    let asked = rings::asked(segment, own, args);
+    if let Some(asked) = asked.as_ref().filter(|asked| asked.is_refused()) {
+        asked.restore(args);
+        return rings::EPERM;
+    }
+    let result = decided(segment, own, args, site, call);
+    if let Some(asked) = asked {
+        rings::made(segment, own, args, asked, result);
+    }
+    result
+}
+
+/// Any call that is made as it is.
+fn decided(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    call: CallId,
+) -> isize {
     gone(call, args);
     closing(segment, call, args);
     if own.entered & LOOK_AGAIN == 0 {
@@ -41,13 +85,11 @@ pub(crate) unsafe extern "C" fn decide(
     }
     let mut claim = Claim::none(*args);
     claim.fill(segment, call, &mut own.readable);
-    let result =
-        if claim.all() == 0 && !claim.shares.any() && !waits(call) && !hold::concerns(args, &claim)
-        {
-            free(segment, own, call, args, site, &claim)
-        } else {
-            limited(segment, own, call, args, site, &mut claim)
-        };
+    let result = if !claim.is_any() && !waits(call) && !hold::concerns(args, &claim) {
+        free(segment, own, call, args, site, &claim)
+    } else {
+        limited(segment, own, call, args, site, &mut claim)
+    };
     after(segment, call, args, result);
     result
 }
@@ -196,6 +238,20 @@ fn closing(segment: &Segment, call: CallId, args: &Args) {
         calls::CLOSE_RANGE if args.a[2] & CLOSE_RANGE_CLOEXEC == 0 => {
             sets::forget(segment, first, last, true);
         }
+        _ => {}
+    }
+}
+
+/// Of rings that a call is about to close, what was done last is counted.
+fn rings_closing(segment: &'static Segment, own: &mut Own, call: CallId, args: &Args) {
+    let [first, second] = [args.a[0], args.a[1]].map(|fd| fd & 0xffff_ffff);
+    match call {
+        calls::CLOSE => {
+            rings::last_look(segment, own, first);
+            rings::closed(first, first);
+        }
+        calls::CLOSE_RANGE => rings::closed(first, second),
+        calls::DUP2 | calls::DUP3 if first != second => rings::closed(second, second),
         _ => {}
     }
 }

@@ -92,6 +92,10 @@ pub(crate) fn forget(first: usize, last: usize) {
 #[inline]
 pub(crate) fn known(segment: &Segment, fd: usize, epoch: u32) -> Known {
     let Some(note) = note(fd) else {
+        if fd & 0xffff_ffff == 0xffff_ffff {
+            // None: a file that a ring knows by its place, or a mistake.
+            return Known::default();
+        }
         return look::at(segment, fd, None, false);
     };
     match note.read(epoch) {

@@ -52,16 +52,7 @@ pub(crate) fn acquire(
     }
     // Bytes that came in have moved: they are owed, whatever becomes of the wait.
     let owed = bytes == 0 && calls == 0;
-    let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
-        claim.note(segment, short, 0);
-        (Wait::Due, short)
-    } else {
-        wait_for(segment, own, claim, (call, patience), (short, owed), now)
-    };
-    let (end, got) = match end {
-        Wait::Due if claim.shares.any() => share(segment, own, claim, (call, patience), got, owed),
-        end => (end, got),
-    };
+    let (end, got) = turn(segment, own, claim, (call, patience), (short, owed));
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.bytes += i64::try_from(got.0).unwrap_or(0);
         entry.calls += i64::try_from(got.1).unwrap_or(0);
@@ -91,6 +82,29 @@ fn share(
     }
     claim.refund_own(segment, got.0, got.1);
     (end, (0, 0))
+}
+
+/// Takes bytes and calls that a claim draws on, and waits for them if need be; returns how
+/// that ended, and what there is of them.
+#[inline]
+pub(crate) fn turn(
+    segment: &Segment,
+    own: &mut Own,
+    claim: &mut Claim,
+    what: (CallId, Patience),
+    (short, owed): ((u64, u64), bool),
+) -> (Wait, (u64, u64)) {
+    let now = sys::now();
+    let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
+        claim.note(segment, short, 0);
+        (Wait::Due, short)
+    } else {
+        wait_for(segment, own, claim, what, (short, owed), now)
+    };
+    match end {
+        Wait::Due if claim.shares.any() => share(segment, own, claim, what, got, owed),
+        end => (end, got),
+    }
 }
 
 /// Waits for bytes and calls; returns how that ended, and what there is of them.

@@ -71,6 +71,13 @@ pub(super) fn text(document: &Document, paint: Paint) -> String {
     }
     let unknown = Bytes(document.unknown_to_kernel).human();
     say(format!("{} ({unknown} so far).", document.limits));
+    let mapped = &document.mapped;
+    say(format!(
+        "Neither counts what is read through mapped memory: at least {} so far, in {} page faults that \
+         waited for storage.",
+        Bytes(mapped.bytes).human(),
+        mapped.faults
+    ));
     text
 }
 

@@ -83,6 +83,8 @@ pub(crate) enum Answer {
     Named,
     /// Neither; the kernel's own counters show it.
     Audited,
+    /// Not limited; what comes in that way is told, at least.
+    Measured,
     /// There is no such thing.
     Nothing,
 }
@@ -93,6 +95,7 @@ impl Answer {
             Self::Limited => "limited",
             Self::Named => "named",
             Self::Audited => "audit",
+            Self::Measured => "measured",
             Self::Nothing => "",
         }
     }
@@ -151,7 +154,7 @@ pub(super) fn cells(capabilities: &[Capability]) -> Vec<Cell> {
 
 /// Under `bonsai run`.
 fn run(program: Program, calls: Calls, allowed: Allowed) -> Answer {
-    use Answer::{Audited, Limited, Named, Nothing};
+    use Answer::{Audited, Limited, Measured, Named, Nothing};
     let if_patched = if allowed.patching { Limited } else { Audited };
     let if_entered = if allowed.patching && allowed.tracing {
         Limited
@@ -165,9 +168,9 @@ fn run(program: Program, calls: Calls, allowed: Allowed) -> Answer {
         | (Program::StaticGlibc | Program::StaticMusl | Program::StaticGo, Calls::Library) => {
             Nothing
         }
-        (_, Calls::Mapped) => Audited,
-        (_, Calls::Ring | Calls::Aio) => Audited,
-        (Program::Glibc, Calls::Libc) | (Program::Musl, Calls::Libc) => Limited,
+        (_, Calls::Mapped) => Measured,
+        // Rings and queues are entered by `syscall`.
+        (Program::Glibc | Program::Musl, Calls::Libc | Calls::Ring | Calls::Aio) => Limited,
         (Program::Musl, Calls::Inside | Calls::Library) => Audited,
         (Program::Glibc | Program::Musl, _) => if_patched,
         (Program::GoWithLoader, Calls::Own) => if_entered,
@@ -216,7 +219,8 @@ pub(super) fn legend() -> String {
 
 const WORDS: &str = "limited: counted, and never faster than the limit. named: it runs, \
      unlimited, and `run` and `status` say so. audit: it is not seen; `bonsai audit` shows how \
-     many bytes that were.";
+     many bytes that were. measured: it is not limited; `run`, `status` and `audit` say how many \
+     bytes came in at least.";
 
 /// `docs/reference/coverage.md`: the table for a machine without restrictions.
 pub(crate) fn page() -> String {

@@ -63,7 +63,7 @@ pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassVie
 }
 
 /// Why calls may have gone through without a decision: for scripts, and in words.
-const UNSHAPED: [(Unshaped, &str, &str); 8] = [
+const UNSHAPED: [(Unshaped, &str, &str); 9] = [
     (
         Unshaped::Early,
         "early",
@@ -87,7 +87,7 @@ const UNSHAPED: [(Unshaped, &str, &str); 8] = [
     (
         Unshaped::NotExtended,
         "not_extended",
-        "under a limit on some descriptors, for which the extension could not be loaded",
+        "made where the extension could not be loaded that decides on them",
     ),
     (
         Unshaped::NoStream,
@@ -103,6 +103,11 @@ const UNSHAPED: [(Unshaped, &str, &str); 8] = [
         Unshaped::NoGroup,
         "no_group",
         "the group could not be opened, or the service's place in it went to another",
+    ),
+    (
+        Unshaped::Ring,
+        "ring",
+        "made through a ring that could not be looked into, or a command to a device in one",
     ),
 ];
 

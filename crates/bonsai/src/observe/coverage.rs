@@ -7,6 +7,7 @@ use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, Reason, coverage, flags};
 use serde::Serialize;
 
+use super::mapped::{self, Mapped};
 use crate::output::harmless;
 use crate::service::Service;
 use crate::service::members::{Member, variable};
@@ -56,6 +57,16 @@ pub(crate) struct ProcessView {
     pub(crate) reason: Option<&'static str>,
     /// Whether it runs under a seccomp filter.
     pub(crate) guarded: bool,
+    /// Whether it submits through rings or queues, which is charged as it enters.
+    pub(crate) rings: bool,
+    /// Whether it asked for a ring that a kernel thread polls, and enters it by calls.
+    pub(crate) unpolled: bool,
+    /// Whether a kernel thread polls a ring of it: what goes through that is not seen.
+    pub(crate) polled: bool,
+    /// Bytes that went through rings and queues: they are among `bytes`.
+    pub(crate) ring_bytes: u64,
+    /// What it read through mapped memory.
+    pub(crate) mapped: Mapped,
     /// System call sites patched.
     pub(crate) sites: u32,
     /// System call sites of libraries that could not be patched.
@@ -145,6 +156,7 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     let reason = entry
         .map(|entry| entry.reason)
         .filter(|reason| *reason != Reason::None);
+    let beside = ledger.beside(Some(pid));
     let (mut calls, mut bytes) = (0, 0);
     for (c, b) in ledger.process_counts(pid) {
         calls += c;
@@ -156,6 +168,11 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         covered,
         reason: reason.map(Reason::about),
         guarded: bit(coverage::GUARDED),
+        rings: bit(coverage::RINGS),
+        unpolled: bit(coverage::UNPOLLED),
+        polled: bit(coverage::POLLED),
+        ring_bytes: beside.0 + beside.1,
+        mapped: mapped::of(ledger, pid),
         sites: entry.map_or(0, |entry| entry.sites),
         sites_missed: entry.map_or(0, |entry| entry.missed),
         threads: member.process.threads,

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
+use super::mapped::Mapped;
 use super::streams;
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
@@ -166,6 +167,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         processes: Vec::new(),
         uncovered: Vec::new(),
         unshaped: Vec::new(),
+        mapped: Mapped::default(),
         processes_lost: 0,
         enforced: service.enforced(),
     })
@@ -225,6 +227,7 @@ fn view(
         longest_wait_ns: longest,
         waiting,
         crowded: waiting::has_crowd(ledger),
+        mapped: super::mapped::of_service(ledger, processes.iter().map(|p| p.mapped), keeper),
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),

@@ -7,7 +7,7 @@ use bonsai_ledger::{Ledger, Reason, coverage, flags};
 use bonsai_units::format_duration_ns;
 
 use super::program::Program;
-use crate::observe::{ended_uncovered, unshaped_of};
+use crate::observe::{ended_uncovered, mapped_by_ended, unshaped_of};
 use crate::output::{count, harmless};
 
 /// How many programs are named.
@@ -43,6 +43,7 @@ pub(super) fn line(
             each.join(", ")
         ));
     }
+    parts.extend(mapped_by_ended(ledger, std::process::id()).line());
     if verbose {
         parts.push(covered(ledger));
     }

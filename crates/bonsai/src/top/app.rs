@@ -181,6 +181,7 @@ pub(super) mod tests {
             processes: Vec::new(),
             uncovered: Vec::new(),
             unshaped: Vec::new(),
+            mapped: crate::observe::Mapped::default(),
             processes_lost: 0,
             enforced: None,
         }

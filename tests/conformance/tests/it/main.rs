@@ -19,6 +19,7 @@ mod peers;
 mod probe;
 mod programs;
 mod refusals;
+mod rings;
 mod statics;
 mod strict;
 mod transparency;
