@@ -376,7 +376,7 @@ fn what_is_read_through_mapped_memory_is_said() {
     let path = file.display().to_string();
     let (_, mut command) = bonsai().run(&["--limit", LOOSE], &python, &["-c", script, &path]);
     let done = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
-    std::fs::remove_file(&file).expect("it is there");
+    std::fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}: {done:?}"));
     let faults: u64 = done.stdout.trim().parse().expect("a number");
     if faults < 512 {
         skip(
