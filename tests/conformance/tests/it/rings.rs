@@ -123,6 +123,24 @@ fn a_batch_is_never_faster_than_its_limit() {
     limited(test, "batch", limit, "write.file", 819_200, 400_000, 20_000);
 }
 
+/// Limits on some files reach what a ring does to them, and no other.
+#[test]
+fn a_limit_on_some_files_is_for_rings_too() {
+    let test = "a_limit_on_some_files_is_for_rings_too";
+    let (bytes, rate, burst) = (819_200, 400_000, 20_000);
+    for limit in [
+        "write@/tmp/rings-*=400kB/s:burst=20kB",
+        "write/stream=400kB/s:burst=20kB",
+    ] {
+        limited(test, "batch", limit, "write.file", bytes, rate, burst);
+    }
+    let Some(probe) = case(test, "batch") else {
+        return;
+    };
+    let seen = probe.through(DOORS[0], &["write@/tmp/else-*=1B/s:burst=1B"]);
+    assert_eq!(seen.lines, probe.bare().lines, "{:?}", seen.finished);
+}
+
 #[test]
 fn a_ring_that_would_be_polled_is_never_faster_than_its_limit() {
     let test = "a_ring_that_would_be_polled_is_never_faster_than_its_limit";
@@ -358,7 +376,7 @@ fn what_is_read_through_mapped_memory_is_said() {
     let path = file.display().to_string();
     let (_, mut command) = bonsai().run(&["--limit", LOOSE], &python, &["-c", script, &path]);
     let done = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
-    std::fs::remove_file(&file).expect("it is there");
+    std::fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}: {done:?}"));
     let faults: u64 = done.stdout.trim().parse().expect("a number");
     if faults < 512 {
         skip(

@@ -2,7 +2,7 @@
 
 use super::records::{Record, is};
 use super::toll::{Group, correct, moves_bytes, on};
-use super::walk::Entries;
+use super::walk::{Entries, changes};
 use crate::descriptors;
 use crate::kind;
 use crate::own::Own;
@@ -48,8 +48,13 @@ impl Debts {
         if record.is & (is::GIVES | is::PLACE) != 0 {
             place(entries, &record, done.result);
         }
+        if changes(record.call) {
+            descriptors::forget(what.1, what.1);
+        }
         // Nothing was done: the program will come again, or not.
-        let undone = matches!(done.result, sys::EAGAIN | sys::EINTR | ECANCELED);
+        // A connection that was given up has been begun all the same.
+        let undone =
+            matches!(done.result, sys::EAGAIN | sys::EINTR | ECANCELED) && !changes(record.call);
         let sure = record.is & is::UNSURE == 0;
         let many = record.is & is::MANY != 0;
         let paid = record.is & is::PAID != 0;

@@ -9,7 +9,8 @@ use crate::pay;
 use crate::sys::{self, call, nr};
 use crate::wait::Wait;
 use bonsai_bucket::QUANTUM_NS;
-use bonsai_calls::{self as calls, CallId, about};
+use bonsai_calls::about::{self, Address};
+use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Process, Segment, coverage};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -29,15 +30,15 @@ pub(crate) struct Group {
 
 /// A call on a descriptor, of which nothing else is known.
 pub(crate) fn on(call: CallId, fd: usize) -> Args {
-    let mut args = Args {
-        a: [NO_FD; 6],
-        nr: 0,
+    let mut args = Args { a: [0; 6], nr: 0 };
+    let ends = about::ends(call);
+    let (at, other) = match ends.both() {
+        true => (ends.target, ends.source),
+        false => (0, about::NO_ARG),
     };
-    // Descriptors are the first argument of a call, or stand where it says.
-    let at = match about::ends(call) {
-        ends if ends.both() => ends.target,
-        _ => 0,
-    };
+    if let Some(arg) = args.a.get_mut(usize::from(other)) {
+        *arg = NO_FD;
+    }
     if let Some(arg) = args.a.get_mut(usize::from(at)) {
         *arg = fd;
     }
@@ -161,7 +162,9 @@ pub(crate) fn correct(
 ) {
     let mut group = Group::new(segment, own, call, &on(call, fd));
     (group.bytes, group.calls) = (bytes, calls);
-    if segment.epoch() == epoch {
+    // Which peer a message was charged for is not known any more: nothing goes back.
+    let by_peer = about::address(call) != Address::None && is_narrowed(segment, call);
+    if segment.epoch() == epoch && !by_peer {
         group.undo(segment, own);
     } else {
         let minus = |n: u64| 0_u64.wrapping_sub(n);

@@ -73,7 +73,7 @@ pub(crate) fn part(
             continue;
         };
         let measured = measure(entries, own, &entry, &op);
-        let (call, args) = (measured.call, measured.args);
+        let (call, fd, args) = (measured.call, measured.fd, measured.args);
         let known = groups
             .iter()
             .position(|g| g.as_ref().is_some_and(|g| g.takes(segment, call, &args)));
@@ -105,6 +105,9 @@ pub(crate) fn part(
         if let Some(fd) = op.closes {
             kind::forget(fd as usize);
             crate::descriptors::forget(fd as usize, fd as usize);
+        }
+        if changes(op.call) {
+            crate::descriptors::forget(fd, fd);
         }
         if let Some(Given::Place(Some(place))) = op.gives {
             entries.set_file(place, given(op.call));
@@ -194,7 +197,7 @@ fn record(
         Some(Given::Descriptor) => is::GIVES,
         Some(Given::Place(_)) => is::PLACE,
     };
-    let has_more = op.amount != Amount::None || gives != 0 || op.many;
+    let has_more = op.amount != Amount::None || gives != 0 || op.many || changes(op.call);
     // Of what succeeds in silence there is nothing to learn.
     if together.silent || !has_more {
         return false;
@@ -268,6 +271,11 @@ fn measure(entries: &impl Entries, own: &mut Own, entry: &Words, op: &Op) -> Mea
         bytes: bytes as u64,
         later: comes_late || op.amount == Amount::Open,
     }
+}
+
+/// Whether a call changes what limits see in its descriptor: its peer or port.
+pub(super) const fn changes(call: CallId) -> bool {
+    matches!(call, calls::CONNECT | calls::BIND)
 }
 
 /// The arguments of the call that an entry stands for, as far as limits look at them.
