@@ -351,7 +351,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --no-patch --enforce --user --guarded --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --event-loops --no-patch --enforce --user --guarded --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -379,6 +379,10 @@ _bonsai() {
                     ;;
                 -f)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --event-loops)
+                    COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
                     return 0
                     ;;
                 --user)

@@ -40,6 +40,9 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this 
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l event-loops -d 'Whether calls on descriptors that do not block are refused instead of delayed' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
+on\t'Under every limit'
+off\t'Never'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l enforce -d 'Enforce the limits from outside of the program, which may be hostile'
