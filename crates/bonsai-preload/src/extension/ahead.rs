@@ -79,8 +79,8 @@ pub(crate) fn keep(
         (fact::OUT, _) => !counted,
         // What is known of a number ends when it is closed: that is looked at where there
         // is such a thing, or where other threads may come to know something.
-        (_, 0) if calls::gives_descriptor(call) => !is_narrowed(segment),
-        (_, 0) => call == CLOSE && !is_narrowed(segment) && !held::has_threads(),
+        (_, 0) if calls::gives_descriptor(call) => !knows_numbers(segment),
+        (_, 0) => call == CLOSE && !knows_numbers(segment) && !held::has_threads(),
         _ => false,
     };
     entry.calls = if unseen && held::nothing() {
@@ -90,9 +90,11 @@ pub(crate) fn keep(
     };
 }
 
-/// Whether there is a limit on some descriptors: then each number is known.
-fn is_narrowed(segment: &Segment) -> bool {
-    segment.header.flags.load(Ordering::Relaxed) & flags::NARROWED != 0
+/// Whether something is known of each number: there is a limit on some descriptors, or a
+/// ring.
+fn knows_numbers(segment: &Segment) -> bool {
+    let known = flags::NARROWED | flags::RINGS;
+    segment.header.flags.load(Ordering::Relaxed) & known != 0
 }
 
 /// Something is held: the thread's calls are looked at from now on.
