@@ -10,7 +10,6 @@
 
 use super::{DONE, LEDGER, PROGRAM, dead, enter, keep, registered, store_program, until_zero};
 use crate::slots::Early;
-use crate::state;
 use crate::sys;
 use crate::{blocks, elf, patch, pay, threads};
 use bonsai_ledger::Segment;
@@ -264,8 +263,6 @@ fn attach(running: &'static Running, segment: &'static Segment) {
             patch::program(segment, reads_base)
         }
     });
-    // From now on it is known whose memory this is, also to a vforked child.
-    state::me(segment);
     let reason = super::REASON.load(Ordering::Relaxed);
     running.reason.store(reason.into(), Ordering::Relaxed);
     DONE.store(true, Ordering::Release);
