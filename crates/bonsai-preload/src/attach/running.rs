@@ -8,8 +8,9 @@
 //! complete. It finds [`RUNNING`] by its first words; the other side of this is
 //! `bonsai-supervisor/src/attach/shared.rs`.
 
-use super::{DONE, LEDGER, PROGRAM, dead, enter, keep, registered, store_program, until_zero};
+use super::{DONE, LEDGER, PROGRAM, dead, enter, keep, store_program, until_zero};
 use crate::slots::Early;
+use crate::state;
 use crate::sys;
 use crate::{blocks, elf, patch, pay, threads};
 use bonsai_ledger::Segment;
@@ -263,6 +264,8 @@ fn attach(running: &'static Running, segment: &'static Segment) {
             patch::program(segment, reads_base)
         }
     });
+    // From now on it is known whose memory this is, also to a vforked child.
+    state::me(segment);
     let reason = super::REASON.load(Ordering::Relaxed);
     running.reason.store(reason.into(), Ordering::Relaxed);
     DONE.store(true, Ordering::Release);
@@ -277,9 +280,8 @@ fn detach(segment: &'static Segment) {
             pay::release(segment, own);
         }
     });
-    if registered() == sys::getpid()
-        && let Some(entry) = segment.claim_process(registered(), dead)
-    {
+    // A vforked child may have been entered since, in this memory.
+    if let Some(entry) = segment.claim_process(sys::getpid(), dead) {
         entry.coverage.store(0, Ordering::Relaxed);
         entry.pid.store(0, Ordering::Release);
     }
