@@ -187,9 +187,16 @@ fn fifty_times_on_and_off_loses_nothing() {
 /// Whoever attaches is killed, at some instant: the process goes on, and can be put
 /// under limits and out of them again.
 #[test]
-#[ignore = "not held yet: a static program has stood still after its attacher was killed, on a busy machine"]
 fn whoever_attaches_may_be_killed_at_any_instant() {
     let test = "whoever_attaches_may_be_killed_at_any_instant";
+    // Not held yet: see docs/05-limits.md.
+    if std::env::var_os("BONSAI_KILL_ATTACHERS").is_none() {
+        skip(
+            test,
+            "a static program has stood still after it: set BONSAI_KILL_ATTACHERS to try",
+        );
+        return;
+    }
     let bonsai = bonsai();
     for (form, program) in forms(test).into_iter().take(4) {
         let busy = Busy::start(&program, "killed", "interrupt");
