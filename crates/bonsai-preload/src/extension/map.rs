@@ -10,8 +10,14 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Not asked for yet.
 const NONE: usize = 0;
-/// Being mapped, or it cannot be.
+/// It cannot be mapped.
 const GONE: usize = 1;
+/// Being mapped.
+const BUSY: usize = 2;
+
+/// How often a thread lets others go first while one of them maps it: some hundred
+/// microseconds. A signal handler may have interrupted just that.
+const PATIENCE: usize = 1000;
 
 /// The word of an ELF header that says where to begin (System V ABI, chapter 4).
 const E_ENTRY: usize = 3;
@@ -25,7 +31,7 @@ static EXTENSION: AtomicUsize = AtomicUsize::new(NONE);
 pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
     let mut at = EXTENSION.load(Ordering::Acquire);
     if at == NONE {
-        let first = EXTENSION.compare_exchange(NONE, GONE, Ordering::Acquire, Ordering::Acquire);
+        let first = EXTENSION.compare_exchange(NONE, BUSY, Ordering::Acquire, Ordering::Acquire);
         at = match first {
             Ok(_) => {
                 let at = map(segment);
@@ -35,7 +41,15 @@ pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
             Err(at) => at,
         };
     }
-    if at == GONE {
+    for _ in 0..PATIENCE {
+        if at != BUSY {
+            break;
+        }
+        // SAFETY: sched_yield only lets others run.
+        unsafe { call!(24_usize) };
+        at = EXTENSION.load(Ordering::Acquire);
+    }
+    if at == GONE || at == BUSY {
         return None;
     }
     // SAFETY: what `Begin` has answered.
