@@ -116,17 +116,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
 
 impl Plan {
     fn check(args: &Run) -> anyhow::Result<Self> {
-        let file = match &args.file {
-            Some(path) => limits::read(path)?,
-            None => limits::File::default(),
-        };
-        let given = args.limits.iter().map(|text| Limit::parse(text));
-        let given: Vec<Limit> = given.collect::<Result<_, _>>()?;
-        let limits = merged(file.limits, &given)?;
-        let name = args.name.clone().or(file.name);
-        if let Some(name) = &name {
-            service::check_name(name)?;
-        }
+        let (name, limits) = asked_for(args)?;
         let wishes = Wishes::parse(&args.group.member)?;
         if args.group.name.is_none() && !wishes.is_empty() {
             let text = "a guarantee, a ceiling or a weight is about a group: name it with --group";
@@ -345,6 +335,22 @@ fn sanitizer_options(existing: Option<OsString>) -> OsString {
         options.push(existing);
     }
     options
+}
+
+/// The name and the limits that the command line and its file ask for.
+fn asked_for(args: &Run) -> anyhow::Result<(Option<String>, Vec<Limit>)> {
+    let file = match &args.file {
+        Some(path) => limits::read(path)?,
+        None => limits::File::default(),
+    };
+    let given = args.limits.iter().map(|text| Limit::parse(text));
+    let given: Vec<Limit> = given.collect::<Result<_, _>>()?;
+    let limits = merged(file.limits, &given)?;
+    let name = args.name.clone().or(file.name);
+    if let Some(name) = &name {
+        service::check_name(name)?;
+    }
+    Ok((name, limits))
 }
 
 /// Limits of the file, and those of the command line that replace them by name.

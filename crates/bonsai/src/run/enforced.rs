@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use super::keeper::{Keeper, Ready};
 use super::program::Program;
-use super::{merged, refuse_within_service};
+use super::{asked_for, refuse_within_service};
 use crate::cli::Run;
 use crate::limits::{self, Limit};
 use crate::observe::monotonic_ns;
@@ -63,17 +63,7 @@ pub(super) fn run(args: &Run) -> anyhow::Result<u8> {
 
 impl Plan {
     fn check(args: &Run) -> anyhow::Result<Self> {
-        let file = match &args.file {
-            Some(path) => limits::read(path)?,
-            None => limits::File::default(),
-        };
-        let given = args.limits.iter().map(|text| Limit::parse(text));
-        let given: Vec<Limit> = given.collect::<Result<_, _>>()?;
-        let limits = merged(file.limits, &given)?;
-        let name = args.name.clone().or(file.name);
-        if let Some(name) = &name {
-            service::check_name(name)?;
-        }
+        let (name, limits) = asked_for(args)?;
         if limits.is_empty() {
             return Err(Refusal::input(
                 "--enforce without a limit would enforce nothing: give one, such as \
