@@ -199,8 +199,7 @@ impl Ledger {
         };
         if per_stream {
             for stream in self.stream_lines(bucket) {
-                let units = stream.used.load(Ordering::Relaxed);
-                used.units = used.units.wrapping_add(units);
+                used.units = used.units.wrapping_add(stream.used());
                 used.waited_ns += stream.waited_ns.load(Ordering::Relaxed);
                 used.waits += stream.waits.load(Ordering::Relaxed);
             }
@@ -217,7 +216,7 @@ impl Ledger {
             identity: line.identity(),
             pid: line.pid.load(Ordering::Relaxed),
             fd: line.fd.load(Ordering::Relaxed),
-            used: line.used.load(Ordering::Relaxed),
+            used: line.used(),
             waits: line.waits.load(Ordering::Relaxed),
             waited_ns: line.waited_ns.load(Ordering::Relaxed),
             level: curve.level(line.issued.load(Ordering::Relaxed), now),

@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -274,7 +274,8 @@ pub struct StreamLine {
     pub(crate) waited_ns: AtomicU64,
     /// How many.
     pub(crate) waits: AtomicU64,
-    pub(crate) _pad2: AtomicU64,
+    /// Units that are taken already and not used yet: epoch << 32 | units.
+    pub(crate) lease: AtomicU64,
 }
 
 /// Where the system call instructions of libraries are.

@@ -13,11 +13,18 @@
 //!                        └─────────────────────────────────────────────────┘
 //! ```
 //!
+//! A *lease* of a line is of units that were due when they were taken, and are in `used`
+//! already: calls use them up without a look at the clock or the curve, in whatever thread or
+//! process. It ends with the limits it was granted under.
+//!
 //! # Invariants
 //! 1. A line that has been idle until its bucket was full tells nothing any more: a new
 //!    one would be the same. Such lines are given to others; nothing else is.
 //! 2. Nobody waits for anybody. Two processes that look for the same stream at the same
 //!    instant may get two lines for it.
+//! 3. A line's lease is never larger than what its limit has for leases: half of the burst, of
+//!    which the curve is only ahead by the other half. So a stream is never further ahead than
+//!    by its burst.
 //!
 //! # Limits
 //! [`PROBES`] lines are looked at for a stream; where all of them are in use by others,
@@ -34,6 +41,12 @@ pub const PROBES: usize = 16;
 
 const FREE: u64 = 0;
 const GIVEN_OUT: u64 = 1;
+
+/// The units of a lease, of which the rest is its epoch.
+const LEFT: u64 = 0xffff_ffff;
+
+/// A lease is at least so many times what its first call needs.
+const WORTH: u64 = 4;
 
 /// The key of a stream under the limit of a bucket.
 fn key(identity: u64, bucket: u8) -> u64 {
@@ -71,7 +84,60 @@ impl StreamLine {
         (self.key.load(Ordering::Acquire) & !(1 << 63)) >> 6
     }
 
+    /// Units that went through.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        // First, because a lease is counted there before it is here.
+        let left = self.lease.load(Ordering::Acquire) & LEFT;
+        self.used.load(Ordering::Relaxed).saturating_sub(left)
+    }
+
+    /// Units that its lease has left under the limits of `epoch`.
+    fn left(&self, epoch: u32) -> u64 {
+        let lease = self.lease.load(Ordering::Relaxed);
+        if lease >> 32 == u64::from(epoch) {
+            lease & LEFT
+        } else {
+            0
+        }
+    }
+
+    /// Uses up units of its lease, if there are as many.
+    fn use_lease(&self, epoch: u32, units: u64) -> bool {
+        let mut lease = self.lease.load(Ordering::Relaxed);
+        while lease >> 32 == u64::from(epoch) && lease & LEFT >= units {
+            let next = lease - units;
+            match self.lease.compare_exchange_weak(
+                lease,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(seen) => lease = seen,
+            }
+        }
+        false
+    }
+
+    /// Adds units to its lease, which stays within `most`; what was left of an earlier epoch's,
+    /// which is over, or `None` where that cannot be.
+    fn lend(&self, epoch: u32, units: u64, most: u64) -> Option<u64> {
+        let lease = self.lease.load(Ordering::Relaxed);
+        let is_old = lease >> 32 != u64::from(epoch);
+        let left = if is_old { 0 } else { lease & LEFT };
+        if left + units > most.min(LEFT) {
+            return None;
+        }
+        let next = u64::from(epoch) << 32 | (left + units);
+        self.lease
+            .compare_exchange(lease, next, Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+            .then_some(if is_old { lease & LEFT } else { 0 })
+    }
+
     fn start_count(&self) {
+        self.lease.store(0, Ordering::Relaxed);
         for word in [&self.used, &self.waited_ns, &self.waits] {
             word.store(0, Ordering::Relaxed);
         }
@@ -114,11 +180,11 @@ impl Segment {
         if let Some((_, limit)) = self.limit_of(line, seen) {
             // What its last stream had is not forgotten.
             for (all, own) in [
-                (&limit.used, &line.used),
-                (&limit.waited[0], &line.waited_ns),
-                (&limit.waited[1], &line.waits),
+                (&limit.used, line.used()),
+                (&limit.waited[0], line.waited_ns.load(Ordering::Relaxed)),
+                (&limit.waited[1], line.waits.load(Ordering::Relaxed)),
             ] {
-                all.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+                all.fetch_add(own, Ordering::Relaxed);
             }
         }
         let (generation, floor) = self.stream_floor(usize::from(bucket), now);
@@ -235,10 +301,77 @@ impl Segment {
             && crate::take::advance_due(&line.issued, &curve, units, now)
     }
 
+    /// Units that the lease of a stream has left under the limits of `epoch`; 0 if the line is
+    /// another's.
+    #[must_use]
+    pub fn stream_lease(&self, (index, bucket): (usize, u8), identity: u64, epoch: u32) -> u64 {
+        match self.streams.get(index) {
+            Some(line) if line.key.load(Ordering::Acquire) == key(identity, bucket) => {
+                line.left(epoch)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Uses up units of the lease of a line, if there are as many under the limits of `epoch`.
+    #[must_use]
+    pub fn use_stream_lease(&self, index: usize, epoch: u32, units: u64) -> bool {
+        let line = self.streams.get(index);
+        line.is_some_and(|line| line.use_lease(epoch, units))
+    }
+
+    /// Takes `units` on the line of a stream, and a lease for those that follow, if all of
+    /// that may go at `now` under the limits of `epoch`, and counts them; nothing otherwise.
+    #[must_use]
+    pub fn take_stream_lease(
+        &self,
+        (index, bucket): (usize, u8),
+        units: u64,
+        (epoch, now): (u32, u64),
+    ) -> bool {
+        let (Some(line), Some(limit)) =
+            (self.streams.get(index), self.lines.get(usize::from(bucket)))
+        else {
+            return false;
+        };
+        let (seen, (curve, budget)) =
+            self.with_config(|config| config.curves[usize::from(bucket)].load());
+        let lease = curve
+            .units_in(bonsai_bucket::QUANTUM_NS)
+            .min(budget - budget / 4)
+            .min(LEFT);
+        let same = line.generation.load(Ordering::Relaxed) == limit.generation();
+        // Half of one is still there: somebody else has just taken it.
+        let has = line.left(epoch) > lease / 2;
+        if seen != epoch || !same || has || lease / WORTH < units {
+            return false;
+        }
+        let all = units + lease;
+        if !crate::take::advance_due(&line.issued, &curve, all, now) {
+            return false;
+        }
+        line.used.fetch_add(all, Ordering::Relaxed);
+        // What is not lent, or was and is not used up, was not used.
+        let unused = line.lend(epoch, lease, budget).unwrap_or(lease);
+        if unused > 0 {
+            line.used.fetch_sub(unused, Ordering::Relaxed);
+            line.issued.fetch_sub(unused, Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Gives back to the line of a stream what a call did not use.
     pub fn refund_stream(&self, index: usize, units: u64) {
         if let Some(line) = self.streams.get(index) {
             line.issued.fetch_sub(units, Ordering::Relaxed);
+        }
+    }
+
+    /// The same, of what was counted.
+    pub fn return_to_stream(&self, index: usize, units: u64) {
+        if let Some(line) = self.streams.get(index) {
+            line.issued.fetch_sub(units, Ordering::Relaxed);
+            line.used.fetch_sub(units, Ordering::Relaxed);
         }
     }
 

@@ -117,6 +117,7 @@ mod own_to_extension {
     pub(crate) mod paths;
     pub(crate) mod pay;
     pub(crate) mod polls;
+    pub(crate) mod quick;
     pub(crate) mod rings;
     pub(crate) mod sets;
     pub(crate) mod shorter;

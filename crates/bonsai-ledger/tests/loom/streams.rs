@@ -67,3 +67,24 @@ fn an_idle_line_that_is_given_away_belongs_to_one_stream() {
         assert!(left || mine == Some(theirs));
     });
 }
+
+#[test]
+fn a_lease_is_used_up_once() {
+    check(Some(2), || {
+        let segment = with_streams(&CURVE, &[5]);
+        segment.configs[0].curves[0].store(&CURVE, 10);
+        let epoch = segment.epoch();
+        let line = stream(&segment, 5).expect("its line");
+        // What the curve gives in a quantum is lent.
+        assert!(segment.take_stream_lease((line, 0), 1, (epoch, 1)));
+        assert_eq!(segment.stream_lease((line, 0), 5, epoch), 4);
+        let other = spawn(&segment, move |segment| {
+            segment.use_stream_lease(line, epoch, 3)
+        });
+        let mine = segment.use_stream_lease(line, epoch, 3);
+        let other = other.join().expect("no panic");
+        assert!(mine != other, "there is enough for one of them");
+        assert_eq!(segment.stream_lease((line, 0), 5, epoch), 1);
+        assert_eq!(segment.streams[line].used(), 4);
+    });
+}

@@ -218,6 +218,12 @@ impl Claim {
         })
     }
 
+    /// Its stream's line, index and bucket, if it draws on nothing else, and on bytes.
+    pub(crate) fn only_line(&self) -> Option<(usize, u8)> {
+        let alone = self.mask == 0 && self.len == 1 && self.counts() == (true, false);
+        self.lines().next().filter(|_| alone && !self.shares.any())
+    }
+
     const fn units(&self, bucket: u8, bytes: u64, calls: u64) -> u64 {
         self.units_of(bucket as usize, bytes, calls)
     }

@@ -14,6 +14,7 @@ use crate::loops;
 use crate::outward::bytes_out;
 use crate::own::Own;
 use crate::polls;
+use crate::quick;
 use crate::rings;
 use crate::sets;
 use crate::shorter;
@@ -36,6 +37,11 @@ pub(crate) unsafe extern "C" fn decide(
     call: CallId,
 ) -> isize {
     held::meet(own.tid);
+    if own.entered & LOOK_AGAIN != 0
+        && let Some(result) = quick::made(segment, own, call, args, site)
+    {
+        return result;
+    }
     match call {
         calls::IO_URING_ENTER => return rings::enter(segment, own, args, site),
         calls::IO_SUBMIT => return aio::submit(segment, own, args, site),

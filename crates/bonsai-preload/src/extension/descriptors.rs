@@ -21,7 +21,8 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 /// Streams' lines that are remembered with a descriptor.
 pub(crate) const LINES: usize = crate::claim::STREAMS;
 
-/// One descriptor.
+/// One descriptor: two cache lines that are fetched together.
+#[repr(C, align(128))]
 pub(crate) struct Note {
     /// Version << 32 | the epoch of the limits that the rest is about, 0 for nothing
     /// known, or [`WRITING`].
@@ -139,7 +140,7 @@ pub(crate) fn check(fd: usize) {
 
 impl Note {
     #[inline]
-    fn read(&self, epoch: u32) -> Option<Known> {
+    pub(crate) fn read(&self, epoch: u32) -> Option<Known> {
         let state = self.state.load(Ordering::Acquire);
         if state & 0xffff_ffff != u64::from(epoch) {
             return None;
@@ -231,6 +232,23 @@ impl Note {
         word.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Whether something is kept.
+    pub(crate) fn has_kept(&self, out: bool) -> bool {
+        let [inward, outward] = &self.kept;
+        let word = if out { outward } else { inward };
+        word.load(Ordering::Relaxed) != 0
+    }
+
+    /// The line of its stream under the limit of `bucket`, if there is one.
+    #[inline]
+    pub(crate) fn line(&self, bucket: u8) -> Option<u16> {
+        self.lines.iter().find_map(|word| {
+            let word = word.load(Ordering::Relaxed);
+            let has = word & VALID != 0 && (word >> 16) & 0x3f == u32::from(bucket);
+            has.then_some((word & 0xffff) as u16)
+        })
+    }
+
     /// Takes what was kept.
     pub(crate) fn kept(&self, out: bool) -> i64 {
         let [inward, outward] = &self.kept;
@@ -247,14 +265,9 @@ const VALID: u32 = 1 << 31;
 /// The line of a descriptor's stream under the limit of `bucket`, made if need be.
 #[inline]
 pub(crate) fn line(segment: &Segment, fd: usize, identity: u64, bucket: u8) -> Option<u16> {
-    let place = |word: &AtomicU32| {
-        let word = word.load(Ordering::Relaxed);
-        let has = word & VALID != 0 && (word >> 16) & 0x3f == u32::from(bucket);
-        has.then_some((word & 0xffff) as u16)
-    };
     let note = note(fd);
     let known = note
-        .and_then(|note| note.lines.iter().find_map(place))
+        .and_then(|note| note.line(bucket))
         .filter(|index| segment.is_stream(usize::from(*index), identity, bucket));
     known.or_else(|| new_line(segment, fd, note, identity, bucket))
 }

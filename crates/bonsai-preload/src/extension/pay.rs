@@ -94,7 +94,18 @@ pub(crate) fn turn(
     what: (CallId, Patience),
     (short, owed): ((u64, u64), bool),
 ) -> (Wait, (u64, u64)) {
+    let line = claim.only_line();
+    if let Some((index, _)) = line
+        && segment.use_stream_lease(index, claim.epoch, short.0)
+    {
+        return (Wait::Due, short);
+    }
     let now = sys::now();
+    if let Some(line) = line
+        && segment.take_stream_lease(line, short.0, (claim.epoch, now))
+    {
+        return (Wait::Due, short);
+    }
     let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
         claim.note(segment, short, 0);
         (Wait::Due, short)

@@ -1,0 +1,195 @@
+//! The short way through a decision, for what most calls of a service with limits on some
+//! descriptors, or on each, are: on a descriptor that none of those is for, or on a stream
+//! that has a lease (`bonsai_ledger::StreamLine`). A few words are looked at, and neither the
+//! clock nor the curve of a limit.
+//!
+//! # Invariants
+//! 1. Whatever is not as said is left to `decide.rs`, with nothing changed: descriptors that
+//!    are not known under the limits in force, or of which something is held, kept or owed;
+//!    calls under other limits as well; and addresses of calls that may matter.
+//! 2. Bytes that come in are paid for after the call. If somebody else has used up the lease
+//!    meanwhile, they are waited for as ever.
+
+use crate::amount::{self, Args};
+use crate::claim::Claim;
+use crate::descriptors::{self, Known, Note};
+use crate::facts::{Site, fact, facts};
+use crate::held;
+use crate::inward;
+use crate::look;
+use crate::own::Own;
+use crate::slow::make;
+use crate::steps::count;
+use bonsai_calls::{CallId, about};
+use bonsai_ledger::Segment;
+use core::sync::atomic::Ordering;
+
+/// The limits that matter to a call.
+struct Limits {
+    epoch: u32,
+    narrowed: u64,
+    byte_buckets: u64,
+    per_stream: u64,
+}
+
+/// The line of a stream that a call draws on, and nothing else.
+struct Line<'a> {
+    note: &'a Note,
+    identity: u64,
+    index: usize,
+    bucket: u8,
+}
+
+/// Makes a call, if it is such a one.
+pub(crate) fn made(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+) -> Option<isize> {
+    let way = facts(call) & (fact::IN | fact::OUT);
+    if way == 0 {
+        return None;
+    }
+    let limits = Limits::of(segment, call)?;
+    let Some(line) = limits.line(segment, call, args)? else {
+        return Some(free(segment, own, call, args, site));
+    };
+    let is_out = way == fact::OUT;
+    let asked = amount::asked(call, args, &mut own.readable) as u64;
+    let lease = segment.stream_lease((line.index, line.bucket), line.identity, limits.epoch);
+    if asked == 0 || lease < asked || line.note.has_kept(is_out) {
+        return None;
+    }
+    if is_out {
+        if !segment.use_stream_lease(line.index, limits.epoch, asked) {
+            return None;
+        }
+        let result = free(segment, own, call, args, site);
+        let moved = amount::moved(call, args, result) as u64;
+        if moved < asked {
+            segment.return_to_stream(line.index, asked - moved);
+        }
+        return Some(result);
+    }
+    let result = free(segment, own, call, args, site);
+    let moved = amount::moved(call, args, result) as u64;
+    if moved > 0 && !segment.use_stream_lease(line.index, limits.epoch, moved) {
+        late(segment, own, call, args, moved);
+    }
+    Some(result)
+}
+
+/// Makes a call and counts it; what the thread has for such calls is as it was.
+fn free(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site) -> isize {
+    let result = make(args, site);
+    let index = usize::from(call);
+    let had = own
+        .entries
+        .get(index)
+        .map(|entry| (entry.bytes, entry.calls));
+    count(segment, own, call, args, result);
+    if let (Some(had), Some(entry)) = (had, own.entries.get_mut(index)) {
+        (entry.bytes, entry.calls) = had;
+    }
+    result
+}
+
+/// Waits for bytes that came in, when the lease that they were to be paid from is gone.
+#[cold]
+#[inline(never)]
+fn late(segment: &'static Segment, own: &mut Own, call: CallId, args: &Args, moved: u64) {
+    let mut claim = Claim::none(*args);
+    claim.fill(segment, call, &mut own.readable);
+    let outer = core::mem::replace(&mut own.claim, &raw mut claim as usize);
+    let index = usize::from(call);
+    if let Some(entry) = own.entries.get_mut(index) {
+        entry.bytes -= i64::try_from(moved).unwrap_or(0);
+    }
+    inward::settle(segment, own, call, args);
+    own.claim = outer;
+    if let Some(entry) = own.entries.get_mut(index) {
+        let left = core::mem::take(&mut entry.bytes);
+        if let Some(home) = claim.home(call).filter(|_| left != 0) {
+            home.keep(false, left);
+        }
+    }
+}
+
+impl Limits {
+    /// Those in force, if they are on some descriptors only or per stream.
+    #[inline]
+    fn of(segment: &Segment, call: CallId) -> Option<Self> {
+        let index = usize::from(call);
+        let (epoch, (words, shares)) = segment.with_config(|config| {
+            let load = |word: &bonsai_ledger::sync::AtomicU64| word.load(Ordering::Relaxed);
+            let words = [
+                config.masks.get(index).map_or(0, load),
+                config.narrowed.get(index).map_or(0, load),
+                load(&config.byte_buckets),
+                load(&config.per_stream),
+            ];
+            (words, config.grouped(call))
+        });
+        let [mask, narrowed, byte_buckets, per_stream] = words;
+        // Limits of the whole service: the thread's own leases are for those.
+        (narrowed != 0 && mask == 0 && shares == 0).then_some(Self {
+            epoch,
+            narrowed,
+            byte_buckets,
+            per_stream,
+        })
+    }
+
+    /// The stream that a call draws on; nothing in there if it is under no limit.
+    #[inline]
+    fn line<'a>(&self, segment: &Segment, call: CallId, args: &Args) -> Option<Option<Line<'a>>> {
+        let ends = about::ends(call);
+        if ends.one() == about::NO_ARG {
+            return None;
+        }
+        let mut at_target = self.narrowed;
+        if ends.both() {
+            let at_source;
+            (at_source, at_target) = look::by_end(segment, self.narrowed);
+            let target = match at_target {
+                0 => None,
+                _ => Some(self.known(args, ends.target)?),
+            };
+            let under = target.map_or(0, |(_, known)| known.matches & at_target);
+            let other = at_source & !under;
+            if other != 0 && self.known(args, ends.source)?.1.matches & other != 0 {
+                return None;
+            }
+            if under == 0 {
+                return Some(None);
+            }
+        }
+        let (note, known) = self.known(args, ends.one())?;
+        let under = known.matches & at_target;
+        if under == 0 {
+            return Some(None);
+        }
+        let is_one = under.is_power_of_two() && under & self.per_stream & self.byte_buckets != 0;
+        #[expect(clippy::cast_possible_truncation, reason = "below 64")]
+        let bucket = under.trailing_zeros() as u8;
+        let index = note.line(bucket).filter(|_| is_one)?;
+        Some(Some(Line {
+            note,
+            identity: known.identity,
+            index: usize::from(index),
+            bucket,
+        }))
+    }
+
+    /// A descriptor among the arguments, if it is known, and nothing is held of it.
+    #[inline]
+    fn known(&self, args: &Args, arg: u8) -> Option<(&'static Note, Known)> {
+        let fd = args.a.get(usize::from(arg))? & 0xffff_ffff;
+        let note = descriptors::note(fd)?;
+        let known = note.read(self.epoch)?;
+        let is_plain = known.by_call & self.narrowed == 0 && held::state(fd) == 0;
+        is_plain.then_some((note, known))
+    }
+}
