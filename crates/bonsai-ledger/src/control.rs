@@ -433,12 +433,14 @@ impl Editor<'_> {
         word.store(others | found, Ordering::Relaxed);
         let mut special = [0_u64; 2];
         for (i, call) in CALLS.iter().enumerate() {
-            let comes_or_goes = [Class::Open, Class::Close, Class::Socket, Class::Accept]
+            // Files come and go unseen, but for numbers of which something is known: those who
+            // open and close find that out by themselves (`KINDS` of the interposer).
+            let comes_or_goes = [Class::Socket, Class::Accept]
                 .iter()
                 .chain(&[Class::Connect, Class::Dup, Class::Pipe])
                 .any(|class| call.classes.contains(*class))
                 // A socket's port is known from then on.
-                || call.name == "bind";
+                || matches!(call.name, "bind" | "close_range");
             let waits = call.classes.contains(Class::Poll) || call.name == "epoll_ctl";
             let moves = loops && limited(i) && can_be_withheld(call);
             let shares = config.grouped[i / 8].load(Ordering::Relaxed) >> (8 * (i % 8)) & 0xff != 0;

@@ -101,7 +101,7 @@ pub(crate) fn before(t: &mut String, body: Body, call: u8) {
              cmp edi, 65535
              ja 7f
              lea r11, [rip + BONSAI_KINDS]
-             movzx r11d, byte ptr [r11 + rdi]
+             movzx r11d, byte ptr [r11 + 2 * rdi]
              test r11d, r11d
              jz 7f
              add rcx, r11\n",
@@ -131,10 +131,15 @@ pub(crate) fn after(t: &mut String, body: Body, call: u8) {
 }
 
 /// Forgets the kind of the descriptor in `fd`, which `compare` has compared with the
-/// largest that is remembered.
-pub(crate) fn forget(scratch: &str, fd: &str, compare: &str) -> String {
+/// largest that is remembered. Goes to `noted` if the extension knows something of it.
+pub(crate) fn forget(scratch: &str, fd: &str, compare: &str, noted: &str) -> String {
     format!(
-        "{compare}ja 4f\nlea {scratch}, [rip + BONSAI_KINDS]\nmov byte ptr [{scratch} + {fd}], 0\n4:\n"
+        "{compare}ja 4f
+         lea {scratch}, [rip + BONSAI_KINDS]
+         cmp byte ptr [{scratch} + 2 * {fd} + 1], 0
+         mov byte ptr [{scratch} + 2 * {fd}], 0
+         jne {noted}
+         4:\n"
     )
 }
 

@@ -14,7 +14,7 @@ use std::fmt::Write;
 /// `_cancellable` to behind the system call.
 pub(crate) fn place(body: Body, call: Option<u8>) -> String {
     let length = match (body, call) {
-        (Body::Close, _) => 87,
+        (Body::Close, _) => 94,
         (Body::Count | Body::CountFd, _) => 66,
         (_, Some(bonsai_calls::READ_FILE | bonsai_calls::WRITE_FILE)) => 104,
         (_, Some(bonsai_calls::PREAD64)) => 81,
@@ -82,7 +82,12 @@ pub(crate) fn counted(body: Body) -> String {
          jle 7f"
     );
     if body == Body::Close {
-        t.push_str(&forget("rcx", "rdi", "mov edi, edi\ncmp edi, 65535\n"));
+        t.push_str(&forget(
+            "rcx",
+            "rdi",
+            "mov edi, edi\ncmp edi, 65535\n",
+            "7f",
+        ));
     }
     let _ = writeln!(
         t,
@@ -96,8 +101,17 @@ pub(crate) fn counted(body: Body) -> String {
          dec qword ptr [r11 + rcx + {CALLS_AT}]",
         threads::counters("add")
     );
+    let mut given = "";
     if body == Body::CountFd {
-        t.push_str(&forget("r11", "rax", "cmp rax, 65535\n"));
+        t.push_str(&forget("r11", "rax", "cmp rax, 65535\n", "8f"));
+        given = "8: push rax
+                 .cfi_def_cfa_offset 16
+                 mov rdi, rax
+                 call bonsai_given
+                 pop rax
+                 .cfi_def_cfa_offset 8
+                 ret\n";
     }
     t + "cmp rax, -4096\nja bonsai_failed\nret\n7: lea r11, [rax + 8]\njmp bonsai_first_slow\n"
+        + given
 }

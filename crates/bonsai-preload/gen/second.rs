@@ -8,7 +8,7 @@ use crate::{alone, threads, unwind};
 use bonsai_calls::{BY_NR, CALLS, CLONE, FORK, NO_CALL, VFORK};
 use std::fmt::Write;
 
-/// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`.
+/// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`. Two bytes each.
 const KINDS: u32 = 65_536;
 
 /// Below a site's stack: its record, the kind of its descriptor, the entry of the
@@ -38,7 +38,8 @@ fn leave() -> String {
 }
 
 /// To the site, with the result compared as there; then the ways out to the slow
-/// path: `7` before the call, `8` when bytes that came in by `call` are not due yet.
+/// path: `7` before the call, `8` when bytes that came in by `call` are not due yet, or
+/// the descriptor that it gave is one of which the extension knows something.
 fn finish(late: Option<u8>) -> String {
     let late = late.map_or_else(String::new, |call| {
         format!("8: {}jmp bonsai_second_leave_late\n", late_by(call))
@@ -107,7 +108,12 @@ fn counted_by(body: Body, begin: &str, place: &str) -> String {
          jle 7f"
     );
     if body == Body::Close {
-        t.push_str(&forget("r11", "rdi", "mov edi, edi\ncmp edi, 65535\n"));
+        t.push_str(&forget(
+            "r11",
+            "rdi",
+            "mov edi, edi\ncmp edi, 65535\n",
+            "7f",
+        ));
     }
     let _ = writeln!(
         t,
@@ -118,7 +124,9 @@ fn counted_by(body: Body, begin: &str, place: &str) -> String {
         threads::counters("add")
     );
     if body == Body::CountFd {
-        t.push_str(&forget("r11", "rax", "cmp rax, 65535\n"));
+        t.push_str(&forget("r11", "rax", "cmp rax, 65535\n", "8f"));
+        // The result of any of them is a new descriptor.
+        return t + &finish(Some(bonsai_calls::OPEN));
     }
     t + &finish(None)
 }
@@ -147,7 +155,7 @@ pub(crate) fn by_number() -> String {
 const BY_NUMBER: [(u16, &str, Body, u32); 3] = [
     (0, "bonsai_any_count", Body::Count, 110),
     (1, "bonsai_any_fd", Body::CountFd, 110),
-    (2, "bonsai_any_close", Body::Close, 132),
+    (2, "bonsai_any_close", Body::Close, 140),
 ];
 
 /// Places what follows, a path of the engine, as `first::place` does: the jump back to a
@@ -155,7 +163,7 @@ const BY_NUMBER: [(u16, &str, Body, u32); 3] = [
 /// longer than a line, or nearly.
 pub(crate) fn place(body: Body) -> String {
     match body {
-        Body::Close if alone() => at_the_end_of_a_line(137),
+        Body::Close if alone() => at_the_end_of_a_line(145),
         Body::Count | Body::CountFd if alone() => at_the_end_of_a_line(115),
         _ => ".balign 8\n".to_owned(),
     }
@@ -248,7 +256,7 @@ pub(crate) fn slots() -> String {
          bonsai_slot_sites: .zero {}
          .globl BONSAI_KINDS
          .hidden BONSAI_KINDS
-         BONSAI_KINDS: .zero {KINDS}
+         BONSAI_KINDS: .zero 2 * {KINDS}
          .popsection\n",
         24 * slot
     )

@@ -40,7 +40,8 @@ pub(crate) mod mode {
     /// Nothing has happened yet.
     pub(crate) const WHOLE: usize = 0;
     /// The call is made and counted, and bytes came in that are not due; its number
-    /// stands above the lowest byte (`gen/second.rs`).
+    /// stands above the lowest byte (`gen/second.rs`). Of `open`, or whatever else gives
+    /// descriptors: something is known of the one that it gave.
     pub(crate) const LATE: usize = 1;
     /// A call that returns twice, or on another stack: it is only decided on. The
     /// number goes back as it came.

@@ -10,11 +10,11 @@
 use crate::amount::Args;
 use crate::facts::Site;
 use crate::found::{Search, Sites};
-use crate::kind::KINDS;
+use crate::kind::Kinds;
 use crate::own::Own;
 use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
-use core::sync::atomic::{AtomicBool, AtomicU8};
+use core::sync::atomic::AtomicBool;
 
 #[cfg(feature = "extension")]
 mod begin;
@@ -41,7 +41,7 @@ pub(crate) const LENGTH: usize = 32 << 20;
 pub(crate) type Begin = unsafe extern "C" fn(
     at: usize,
     fd: isize,
-    kinds: *const [AtomicU8; KINDS],
+    kinds: *const Kinds,
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
@@ -52,12 +52,16 @@ pub(crate) type Begin = unsafe extern "C" fn(
 #[repr(C)]
 pub(crate) struct Extension {
     pub(crate) decide: Decide,
+    pub(crate) given: Given,
     pub(crate) search: LookThrough,
 }
 
 /// Looks for system call instructions in the text of a library.
 pub(crate) type LookThrough =
     unsafe extern "C" fn(text: *const u8, len: usize, search: Search, found: &mut Sites);
+
+/// Hears of a descriptor that was given a number of which it knows something.
+pub(crate) type Given = unsafe extern "C" fn(segment: &'static Segment, fd: usize);
 
 /// Decides on a call of the table, and makes it.
 pub(crate) type Decide = unsafe extern "C" fn(

@@ -11,27 +11,53 @@ use core::sync::atomic::{AtomicU8, Ordering};
 /// array is with the slots' records (`gen/doors.rs`).
 pub(crate) const KINDS: usize = 65_536;
 
-/// 0 for unknown, otherwise 32 (the size of a table entry) times 1 for a file,
-/// 2 for a socket, 3 for anything else.
+/// Two bytes of each descriptor. The first: 0 for unknown, otherwise 32 (the size of a table
+/// entry) times 1 for a file, 2 for a socket, 3 for anything else. The second: not 0 if the
+/// extension knows something of the number, which then neither ends nor is given out
+/// without its being told.
+pub(crate) type Kinds = [[AtomicU8; 2]; KINDS];
+
+/// The kind that is remembered of a descriptor.
+fn place(fd: usize) -> Option<&'static AtomicU8> {
+    kinds().get(fd & 0xffff_ffff).map(|[kind, _]| kind)
+}
+
+/// Whether the extension knows something of a descriptor.
+pub(crate) fn is_noted(fd: usize) -> bool {
+    let noted = kinds().get(fd & 0xffff_ffff).map(|[_, noted]| noted);
+    noted.is_some_and(|noted| noted.load(Ordering::Relaxed) != 0)
+}
+
+/// Says whether the extension knows something of a descriptor: before it looks, and
+/// after it has forgotten all of it.
+#[cfg(feature = "extension")]
+pub(crate) fn note(fd: usize, is: bool) {
+    if let Some([_, noted]) = kinds().get(fd & 0xffff_ffff)
+        && (noted.load(Ordering::Relaxed) != 0) != is
+    {
+        noted.store(u8::from(is), Ordering::SeqCst);
+    }
+}
+
 #[cfg(not(feature = "extension"))]
-fn kinds() -> &'static [AtomicU8; KINDS] {
+fn kinds() -> &'static Kinds {
     let kinds = crate::sys::place!("BONSAI_KINDS") as *const _;
     // SAFETY: so long, zero at first, and there for good.
     unsafe { &*kinds }
 }
 
 #[cfg(feature = "extension")]
-static BONSAI_KINDS: core::sync::atomic::AtomicPtr<[AtomicU8; KINDS]> =
+static BONSAI_KINDS: core::sync::atomic::AtomicPtr<Kinds> =
     core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
 
 /// Where the library has them.
 #[cfg(feature = "extension")]
-pub(crate) fn set_kinds(kinds: *const [AtomicU8; KINDS]) {
+pub(crate) fn set_kinds(kinds: *const Kinds) {
     BONSAI_KINDS.store(kinds.cast_mut(), Ordering::Relaxed);
 }
 
 #[cfg(feature = "extension")]
-fn kinds() -> &'static [AtomicU8; KINDS] {
+fn kinds() -> &'static Kinds {
     // SAFETY: set before the first call is decided on, and there for good.
     unsafe { &*BONSAI_KINDS.load(Ordering::Relaxed) }
 }
@@ -51,6 +77,12 @@ pub(crate) struct Looked {
 
 /// Asks the kernel, and remembers.
 pub(crate) fn look(fd: usize) -> Looked {
+    look_all(fd).0
+}
+
+/// The same, and the first words of what the kernel says (`struct stat`): device, number and
+/// names; zeros for nothing.
+pub(crate) fn look_all(fd: usize) -> (Looked, [u64; 3]) {
     let mut stat = [0_u64; 18];
     // SAFETY: struct stat has 144 bytes.
     let answer = unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) };
@@ -71,15 +103,17 @@ pub(crate) fn look(fd: usize) -> Looked {
     if answer == 0 {
         remember(fd, kind);
     }
-    Looked {
+    let looked = Looked {
         kind,
         pipe: mode == S_IFIFO,
-    }
+    };
+    let [device, number, names, ..] = stat;
+    (looked, [device, number, names])
 }
 
 /// What is remembered of a descriptor.
 pub(crate) fn known(fd: usize) -> Option<Fd> {
-    match kinds().get(fd & 0xffff_ffff)?.load(Ordering::Relaxed) / 32 {
+    match place(fd)?.load(Ordering::Relaxed) / 32 {
         1 => Some(Fd::File),
         2 => Some(Fd::Socket),
         3 => Some(Fd::Other),
@@ -88,14 +122,14 @@ pub(crate) fn known(fd: usize) -> Option<Fd> {
 }
 
 fn remember(fd: usize, kind: Fd) {
-    if let Some(known) = kinds().get(fd & 0xffff_ffff) {
+    if let Some(known) = place(fd) {
         known.store(32 * (1 + offset(kind)), Ordering::Relaxed);
     }
 }
 
 /// The number is about to mean something else.
 pub(crate) fn forget(fd: usize) {
-    if let Some(known) = kinds().get(fd & 0xffff_ffff) {
+    if let Some(known) = place(fd) {
         known.store(0, Ordering::Relaxed);
     }
 }
@@ -103,7 +137,7 @@ pub(crate) fn forget(fd: usize) {
 /// All numbers from `first` to `last`.
 pub(crate) fn forget_range(first: usize, last: usize) {
     let last = last.min(KINDS - 1);
-    for known in kinds().get(first..=last).unwrap_or_default() {
+    for [known, _] in kinds().get(first..=last).unwrap_or_default() {
         known.store(0, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,7 @@
 //! in are in `inward.rs`, those that go out in `outward.rs`.
 
 use crate::amount::Args;
-use crate::calls::{entry_of, first_entry};
+use crate::calls::{entry_of, first_entry, gives_descriptor};
 use crate::doors::mode;
 use crate::exec;
 use crate::extension;
@@ -54,7 +54,10 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
         let Some(call) = first_entry(number) else {
             return result;
         };
-        if how == mode::TWICE {
+        if calls::OPEN == call && how != mode::TWICE {
+            // Whichever gave it.
+            given(segment, call, result);
+        } else if how == mode::TWICE {
             pay::sync(segment, own);
             control(segment, own, call);
         } else {
@@ -109,7 +112,8 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
         _ => {}
     }
     let (call, looked) = entry_of(first, args, own.entered & LOOK_AGAIN == 0);
-    if segment.is_special(call) {
+    let ends_noted = call == calls::CLOSE && kind::is_noted(args.a[0]);
+    if ends_noted || segment.is_special(call) {
         if let Some(extension) = extension::get(segment) {
             // SAFETY: the extension's own, for such calls.
             return unsafe { (extension.decide)(segment, own, args, site, call) };
@@ -119,7 +123,32 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
     match slots::facts(call) & (fact::IN | fact::OUT) {
         fact::IN => bytes_in(segment, own, call, args, site),
         fact::OUT => bytes_out(segment, own, call, args, site, looked),
-        _ => counted(segment, own, call, args, site),
+        _ => {
+            let result = counted(segment, own, call, args, site);
+            given(segment, call, result);
+            result
+        }
+    }
+}
+
+/// The result of a call may be a new descriptor: if something is known of its number, that
+/// was another one.
+fn given(segment: &'static Segment, call: CallId, result: isize) {
+    if let (0.., Ok(fd)) = (result, usize::try_from(result))
+        && gives_descriptor(call)
+        && kind::is_noted(fd)
+        && let Some(extension) = extension::get(segment)
+    {
+        // SAFETY: the extension's own, for such numbers.
+        unsafe { (extension.given)(segment, fd) };
+    }
+}
+
+/// The same, of a function that the program has called.
+#[cfg(not(feature = "alone"))]
+pub(crate) extern "C" fn bonsai_given(fd: isize) {
+    if let Some(segment) = state::segment() {
+        given(segment, calls::OPEN, fd);
     }
 }
 

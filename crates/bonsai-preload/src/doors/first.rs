@@ -20,6 +20,7 @@ global_asm!(
     ".set bonsai_own_posix_spawn, {spawn}",
     ".set bonsai_own_posix_spawnp, {spawnp}",
     ".set BONSAI_GUARDED, {guarded}",
+    ".set bonsai_given, {given}",
     single = sym crate::resolve::BONSAI_SINGLE,
     before = sym crate::beforehand::bonsai_before,
     find = sym crate::resolve::bonsai_find_target,
@@ -33,6 +34,7 @@ global_asm!(
     spawn = sym spawn::bonsai_own_posix_spawn,
     spawnp = sym spawn::bonsai_own_posix_spawnp,
     guarded = sym crate::state::GUARDED,
+    given = sym crate::slow::bonsai_given,
 );
 
 // The first door: an ordinary function call. `r11` is the symbol's record.

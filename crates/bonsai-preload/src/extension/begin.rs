@@ -3,12 +3,12 @@
 
 use super::{Begin, Extension, Make, Now};
 use crate::found::{Search, Sites};
-use crate::kind::{self, KINDS};
+use crate::kind::{self, Kinds};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
 use crate::{clock, group, held, slow};
 use bonsai_ledger::Segment;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 const _: Begin = bonsai_extension;
 
@@ -17,7 +17,7 @@ const _: Begin = bonsai_extension;
 unsafe extern "C" fn bonsai_extension(
     at: usize,
     fd: isize,
-    kinds: *const [AtomicU8; KINDS],
+    kinds: *const Kinds,
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
@@ -39,6 +39,7 @@ unsafe extern "C" fn bonsai_extension(
 
 static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
+    given: super::decide::given,
     search,
 };
 

@@ -14,6 +14,7 @@
 
 use crate::kind::KINDS;
 use crate::look;
+use crate::sets;
 use crate::sys::{self, call, nr};
 use bonsai_ledger::{Segment, StreamLine};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -108,11 +109,14 @@ pub(crate) fn known(segment: &Segment, fd: usize, epoch: u32) -> Known {
 #[cold]
 #[inline(never)]
 fn found_out(segment: &Segment, fd: usize, note: &Note, epoch: u32) -> Known {
+    sets::note(fd & 0xffff_ffff);
     let seen = note.state.load(Ordering::Acquire);
     // A child forked in the middle of its parent's writing never sees the end of that.
     let lasts = seen & 0xffff_ffff != WRITING;
     let known = look::at(segment, fd, note.stream(), lasts);
     note.write(seen, &known, epoch);
+    // It may have been closed meanwhile, and forgotten before this was written.
+    sets::note(fd & 0xffff_ffff);
     // Another thread may have been faster: then its stream is the one.
     note.read(epoch).unwrap_or(known)
 }
@@ -121,6 +125,7 @@ fn found_out(segment: &Segment, fd: usize, note: &Note, epoch: u32) -> Known {
 pub(crate) fn duplicated(segment: &Segment, from: usize, to: usize, epoch: u32) {
     let known = known(segment, from, epoch);
     if let Some(note) = note(to) {
+        sets::note(to & 0xffff_ffff);
         let seen = note.state.load(Ordering::Acquire);
         note.write(seen, &known, epoch);
     }

@@ -149,6 +149,7 @@ pub(crate) fn refuse(
     if !hold.write(&held) {
         return false;
     }
+    sets::note(fd);
     held::set(fd, way, bytes + calls > 0);
     sets::hide(segment, fd, until);
     true

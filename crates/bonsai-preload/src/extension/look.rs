@@ -2,6 +2,7 @@
 
 use crate::amount::{Args, MsgHdr, Pages, readable};
 use crate::descriptors::Known;
+use crate::held;
 use crate::kind;
 use crate::paths::Path;
 use crate::sys::{self, call, nr};
@@ -12,19 +13,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Device and number of what a descriptor refers to; zeros for nothing.
 pub(crate) fn file(fd: usize) -> [u64; 2] {
-    let [device, number, _] = stat(fd);
+    let (_, [device, number, _]) = kind::look_all(fd);
     [device, number]
-}
-
-/// Device, number and names of what a descriptor refers to.
-fn stat(fd: usize) -> [u64; 3] {
-    let mut stat = [0_u64; 18];
-    // SAFETY: struct stat has 144 bytes.
-    if unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) } != 0 {
-        return [0; 3];
-    }
-    let [device, number, names, ..] = stat;
-    [device, number, names]
 }
 
 /// What a descriptor is, and which limits it is under; `before` is its file and stream
@@ -36,9 +26,8 @@ pub(crate) fn at(
     before: Option<([u64; 2], u64)>,
     lasts: bool,
 ) -> Known {
-    let looked = kind::look(fd);
+    let (looked, [device, number, names]) = kind::look_all(fd);
     let kind = looked.kind;
-    let [device, number, names] = stat(fd);
     let file = [device, number];
     let identity = match before {
         // The number of a socket or a pipe is its own, in all processes.
@@ -171,7 +160,7 @@ fn new_stream(fd: usize) -> u64 {
 
 /// A descriptor of this process.
 fn seed(fd: usize) -> u64 {
-    u64::from(sys::getpid()) << 32 | (fd as u64 & 0xffff_ffff)
+    u64::from(held::process()) << 32 | (fd as u64 & 0xffff_ffff)
 }
 
 /// A number of which every bit depends on every bit of another one (the end of

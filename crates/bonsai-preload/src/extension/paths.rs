@@ -6,6 +6,7 @@ use crate::sys::{call, nr};
 use bonsai_calls::pattern::{matches, normalize};
 use bonsai_calls::{CallId, about};
 use bonsai_ledger::{LIMIT_NAME, Label, Segment, Unshaped};
+use core::sync::atomic::{AtomicIsize, Ordering};
 
 /// A path, in a mapping of its own: a stack may be small.
 pub(crate) struct Path {
@@ -27,11 +28,17 @@ const READLINK: usize = 89;
 /// The current folder, as the descriptor of one.
 const AT_FDCWD: usize = (-100_i32).cast_unsigned() as usize;
 
+/// A mapping for a path that nobody uses just now: making one takes as long as the rest.
+static SPARE: AtomicIsize = AtomicIsize::new(0);
+
 impl Path {
     fn new() -> Self {
-        // SAFETY: a mapping of our own: PROT_READ | PROT_WRITE, MAP_PRIVATE |
-        // MAP_ANONYMOUS.
-        let at = unsafe { call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0) };
+        let mut at = SPARE.swap(0, Ordering::Acquire);
+        if at == 0 {
+            // SAFETY: a mapping of our own: PROT_READ | PROT_WRITE, MAP_PRIVATE |
+            // MAP_ANONYMOUS.
+            at = unsafe { call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0) };
+        }
         Self { at, len: 0 }
     }
 
@@ -117,7 +124,11 @@ impl Path {
 
 impl Drop for Path {
     fn drop(&mut self) {
-        if self.at >= 0 {
+        if self.at >= 0
+            && SPARE
+                .compare_exchange(0, self.at, Ordering::Release, Ordering::Relaxed)
+                .is_err()
+        {
             // SAFETY: its own mapping.
             unsafe { call!(nr::MUNMAP, self.at, ROOM) };
         }

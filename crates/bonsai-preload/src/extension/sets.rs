@@ -27,7 +27,7 @@
 
 use crate::held::{self, HELD, Way};
 use crate::hold;
-use crate::kind::KINDS;
+use crate::kind::{self, KINDS};
 use crate::known;
 use crate::state::GUARDED;
 use crate::sys::{self, call};
@@ -137,6 +137,12 @@ impl Registration {
         let set = self.set.load(Ordering::Relaxed) & !SEVERAL;
         (set as usize).checked_sub(1)
     }
+}
+
+/// Something is about to be known of a number.
+pub(crate) fn note(fd: usize) {
+    kind::note(fd, true);
+    note_high(fd);
 }
 
 pub(crate) fn registration(fd: usize) -> Option<(&'static Registration, usize)> {
@@ -314,7 +320,8 @@ pub(crate) fn forget(segment: &Segment, first: usize, last: usize, closes: bool)
         let (Some(r), Some(set)) = (REGISTRATIONS.get(fd), SETS.get(fd)) else {
             return;
         };
-        let known = held::state(fd) != 0
+        let known = kind::is_noted(fd)
+            || held::state(fd) != 0
             || r.set.load(Ordering::Relaxed) != 0
             || set.known_to.load(Ordering::Relaxed) != 0;
         if known && *own.get_or_insert_with(|| held::process() == sys::getpid()) {
@@ -328,6 +335,7 @@ pub(crate) fn forget(segment: &Segment, first: usize, last: usize, closes: bool)
             set.known_to.store(0, Ordering::Relaxed);
             set.waited_for.store(false, Ordering::Relaxed);
             set.earliest.store(0, Ordering::Relaxed);
+            kind::note(fd, false);
         }
     }
 }
@@ -339,7 +347,7 @@ pub(crate) fn learn(set: usize) -> Option<&'static Set> {
     if known.known_to.load(Ordering::Relaxed) == process {
         return Some(known);
     }
-    note_high(set);
+    note(set);
     match known.known_to.swap(process, Ordering::Relaxed) {
         before if before == process || GUARDED.load(Ordering::Relaxed) => {}
         0 => known::read(set, meet),
@@ -376,7 +384,7 @@ pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     let (Some(r), Ok(set)) = (REGISTRATIONS.get(fd), u32::try_from(set)) else {
         return;
     };
-    note_high(fd);
+    note(fd);
     let before = r.set.load(Ordering::Relaxed);
     let several = match before & !SEVERAL {
         0 => 0,
