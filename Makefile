@@ -31,7 +31,10 @@ PRELOAD := --package bonsai-preload --profile preload
 # The same for programs without a loader; as a library it has the same name.
 ENGINE := $(PRELOAD) --features alone --target-dir "$(TARGET)/alone"
 # And what either of them maps where a service needs it.
-EXTENSION := $(PRELOAD) --features extension --target-dir "$(TARGET)/extension"
+# Few processes map it, and each call that it decides on is slower by what its code is: for
+# speed instead of size.
+FAST := $(foreach of,opt-level package.bonsai-bucket.opt-level package.bonsai-ledger.opt-level,--config profile.preload.$(of)=3)
+EXTENSION := $(PRELOAD) --features extension --target-dir "$(TARGET)/extension" $(FAST)
 
 .PHONY: help
 help: ## say what there is
