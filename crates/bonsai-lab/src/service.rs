@@ -62,8 +62,13 @@ pub(crate) fn set_limits<S: AsRef<str>>(
     let before = monotonic_ns();
     let mut editor = ledger.edit(before)?;
     for LimitSpec { name, setting } in &specs {
-        let calls = name.strip_suffix("/stream");
-        let selection = bonsai_calls::select(calls.unwrap_or(name))
+        // Of what narrows limits down, files by their path and streams are measured.
+        let (calls, path) = match name.split_once('@') {
+            Some((calls, path)) => (calls, Some((part(calls.len() + 1)?, part(path.len())?))),
+            None => (name.as_str(), None),
+        };
+        let per_stream = calls.strip_suffix("/stream");
+        let selection = bonsai_calls::select(per_stream.unwrap_or(calls))
             .with_context(|| format!("{name}: neither a call nor a class"))?;
         match setting {
             Setting::Unlimited => {
@@ -78,14 +83,22 @@ pub(crate) fn set_limits<S: AsRef<str>>(
                     bytes,
                     rate_milli: rate.milli(),
                     burst,
-                    per_stream: calls.is_some(),
-                    scope: Scope::default(),
+                    per_stream: per_stream.is_some(),
+                    scope: Scope {
+                        path,
+                        ..Scope::default()
+                    },
                 })?;
             }
         }
     }
     editor.commit();
     Ok((before, monotonic_ns()))
+}
+
+/// A place or a length in a limit's name.
+fn part(bytes: usize) -> anyhow::Result<u8> {
+    u8::try_from(bytes).context("a limit's name is too long")
 }
 
 /// A service that lasts as long as the value.

@@ -137,13 +137,16 @@ enum Variant {
     First,
     /// Under a limit that does not bind.
     Both,
+    /// Under a limit per stream that does not bind.
+    Streams,
 }
 
-const VARIANTS: [Variant; 4] = [
+const VARIANTS: [Variant; 5] = [
     Variant::Bare,
     Variant::NoLimit,
     Variant::First,
     Variant::Both,
+    Variant::Streams,
 ];
 
 /// What is measured.
@@ -181,7 +184,7 @@ impl Benchmark for CallCost {
     }
 
     fn about(&self) -> &'static str {
-        "ns per call: bare, under no limit, under a limit that does not bind"
+        "ns per call: bare, under no limit, under limits that do not bind"
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {

@@ -42,6 +42,9 @@ const PER_STREAM: [&str; 1] = ["send/stream=1MB/s"];
 const LOOSE: [&str; 2] = ["send=20GB/s", "recv=20GB/s"];
 const LOOSE_STREAMS: [&str; 2] = ["send/stream=20GB/s", "recv/stream=20GB/s"];
 
+/// Files that nobody opens: what limits on some descriptors cost the others.
+const ELSEWHERE: [&str; 1] = ["read@/nowhere/**=1MB/s"];
+
 /// What a client got, and what that took of the server; times in ns.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 struct Got {
@@ -63,9 +66,15 @@ enum Variant {
     Bare,
     On,
     Streams,
+    Elsewhere,
 }
 
-const VARIANTS: [Variant; 3] = [Variant::Bare, Variant::On, Variant::Streams];
+const VARIANTS: [Variant; 4] = [
+    Variant::Bare,
+    Variant::On,
+    Variant::Streams,
+    Variant::Elsewhere,
+];
 
 /// One round.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -214,6 +223,7 @@ fn throughput(
             Variant::Bare => None,
             Variant::On => Some(context.service(Doors::Both, &LOOSE)?),
             Variant::Streams => Some(context.service(Doors::Both, &LOOSE_STREAMS)?),
+            Variant::Elsewhere => Some(context.service(Doors::Both, &ELSEWHERE)?),
         };
         if let (Variant::On, Some(service)) = (variant, &service) {
             service.serve_event_loops()?;
@@ -362,7 +372,11 @@ fn throughput_report(samples: &[Sample<Round>], seed: u64, section: &mut Section
     };
     let doubt = doubt_of(of.iter().map(|(sample, ..)| &sample.conditions));
     let mut table = Table::new(&["nginx under", "bare, requests/s", "of bare", "doubt"]);
-    for (variant, limits) in [(Variant::On, &LOOSE), (Variant::Streams, &LOOSE_STREAMS)] {
+    for (variant, limits) in [
+        (Variant::On, &LOOSE[..]),
+        (Variant::Streams, &LOOSE_STREAMS),
+        (Variant::Elsewhere, &ELSEWHERE),
+    ] {
         let both =
             |session: &u32| Some((speed(*session, Variant::Bare)?, speed(*session, variant)?));
         let pairs: Vec<_> = sessions.iter().filter_map(both).collect();
@@ -379,6 +393,10 @@ fn throughput_report(samples: &[Sample<Round>], seed: u64, section: &mut Section
             with_interval(&pairing.ratio, 3),
             doubt.clone().unwrap_or_default(),
         ]);
+        if variant == Variant::Elsewhere {
+            // Each file is looked up when it is opened, which nginx does for each request.
+            continue;
+        }
         section.promise(
             format!("nginx, {crowd} connections, {what}"),
             format!("at least {LEAST} of bare"),

@@ -77,10 +77,19 @@ impl Harness<'_> {
         limit: &str,
         rounds: u32,
     ) -> anyhow::Result<Generation> {
+        // The same for each stream; of calls that have none, one on others.
+        let per_stream = match limit.split_once('=') {
+            Some((class, rate)) if operation.in_bytes => format!("{class}/stream={rate}"),
+            _ => "send/stream=100GB/s".to_owned(),
+        };
         let services = [
             (Variant::NoLimit, context.service::<&str>(Doors::Both, &[])?),
             (Variant::First, context.service(Doors::First, &[limit])?),
             (Variant::Both, context.service(Doors::Both, &[limit])?),
+            (
+                Variant::Streams,
+                context.service(Doors::Both, &[&per_stream])?,
+            ),
         ];
         let mut running: BTreeMap<Variant, Vec<Running>> = BTreeMap::new();
         for variant in VARIANTS {

@@ -96,6 +96,7 @@ pub(super) fn study(samples: &[Sample<Vec<Generation>>], seed: u64) -> Section {
         "no limit",
         "first door",
         "both doors",
+        "per stream",
         "ratio",
         "wall ratio",
         "doubt",
@@ -114,6 +115,8 @@ pub(super) fn study(samples: &[Sample<Vec<Generation>>], seed: u64) -> Section {
             ) else {
                 continue;
             };
+            // Records of earlier versions have none.
+            let streams = pair(Variant::Streams);
             let wall = Pairing::of(
                 &pairs(generations, Variant::Both, Time::Wall, empty_ns),
                 seed,
@@ -135,6 +138,7 @@ pub(super) fn study(samples: &[Sample<Vec<Generation>>], seed: u64) -> Section {
                     added(&none),
                     added(&first),
                     added(&both),
+                    streams.as_ref().map_or_else(String::new, added),
                     with_interval(&both.ratio, 4),
                     wall.clone(),
                     doubt.clone().unwrap_or_default(),
