@@ -129,7 +129,7 @@ mod made {
             group_bytes }
         BucketLine { issued leased generation _pad used waited }
         Label { name scope }
-        StreamLine { key issued generation fd pid _pad used waited_ns waits _pad2 }
+        StreamLine { key issued generation fd pid _pad used waited_ns waits lease }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
         Process { pid coverage sites reason attached_ns attach_cost_ns program missed beside beside_of _pad }
