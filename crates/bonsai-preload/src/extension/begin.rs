@@ -42,7 +42,12 @@ unsafe extern "C" fn bonsai_extension(
 static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
     search,
+    leave,
 };
+
+extern "C" fn leave() {
+    crate::loops::leave();
+}
 
 unsafe extern "C" fn search(text: *const u8, len: usize, how: Search, found: &mut Sites) {
     // SAFETY: the text of a mapped library.
