@@ -87,6 +87,8 @@ library! {
     mod moved;
     mod patch;
     mod pay;
+    #[cfg(feature = "alone")]
+    mod point;
     #[cfg(not(feature = "alone"))]
     mod resolve;
     mod slots;
