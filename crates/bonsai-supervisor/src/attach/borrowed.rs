@@ -47,7 +47,7 @@ fn is_borrowed(process: &Process) -> Result<bool, AttachError> {
         .iter()
         .filter_map(|engine| engine.stack().ok())
         .filter(|top| *top != 0)
-        .map(|top| stack(top))
+        .map(stack)
         .collect();
     if stubs.is_empty() && stacks.is_empty() {
         return Ok(false);

@@ -222,6 +222,6 @@ mod tests {
         let objects = objects(&maps, &memory);
         assert!(objects.iter().any(|o| o.name.starts_with("libc.so")));
         assert!(objects.iter().any(|o| o.has_loader));
-        assert!(idle_code(&maps, &objects, 256).is_some());
+        assert!(idle_code(&maps, &objects, 256).next().is_some());
     }
 }

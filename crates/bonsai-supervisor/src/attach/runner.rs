@@ -314,3 +314,19 @@ fn set_mask(tid: Pid, mask: u64) -> Result<(), AttachError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_is_known_by_its_way_home() {
+        // SAFETY: numbers only.
+        let home: user_regs_struct = unsafe { std::mem::zeroed() };
+        let mut code = stub(SYS_GETPID, [u64::MAX; 6], &home, u64::MAX);
+        assert!(leads_home(&code));
+        code[HOME] = 0;
+        assert!(!leads_home(&code));
+        assert!(!leads_home(&[0; STUB]) && !leads_home(&[]));
+    }
+}
