@@ -346,6 +346,32 @@ fn a_stopped_process_stays_stopped() {
 }
 
 #[test]
+fn a_child_forked_after_a_detach_is_in_no_service() {
+    let bonsai = bonsai();
+    let mut shell = Command::new("/bin/sh")
+        .args(["-c", "read go; (read end; :) <&0 & wait"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let pid = shell.id().to_string();
+    let limit = ["-n", "forked", "-l", "read=6MB/s"];
+    runs(&bonsai, &[&["attach", "-k"], &limit[..], &[&pid]].concat());
+    runs(&bonsai, &["detach", &pid]);
+    let mut stdin = shell.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut stdin, b"go\n").expect("it reads");
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let began = Instant::now();
+    while std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty()) {
+        assert!(began.elapsed() < PATIENCE, "no child");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = run(&bonsai, &["stats", "forked"]);
+    assert!(status.stderr.contains("there is no service"), "{status:?}");
+    drop(stdin);
+    assert!(shell.wait().expect("it ends").success());
+}
+
+#[test]
 fn what_they_start_belongs_to_the_service() {
     let bonsai = bonsai();
     let script = "read go; head -c 3000000 /dev/zero | cat >/dev/null; read end";
