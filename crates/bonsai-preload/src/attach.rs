@@ -251,6 +251,11 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     if REGISTERED.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
+    // A child that somebody has forked who was on the way to it when the limits went.
+    #[cfg(feature = "alone")]
+    if running::is_detached() {
+        return;
+    }
     let Some(entry) = segment.claim_process(pid, dead) else {
         return;
     };

@@ -10,7 +10,7 @@ use crate::pay::{self, Patience};
 use crate::state::Own;
 use crate::sys::{self, nr};
 use crate::uncovered::{AT_FDCWD, Done, see_to};
-use crate::{attach, threads};
+use crate::{attach, extension, threads};
 use bonsai_calls as calls;
 use bonsai_ledger::Segment;
 use core::sync::atomic::Ordering;
@@ -59,6 +59,7 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
     // In a vforked child the leases are the parent's, which goes on with them.
     if getpid_is_own() {
         pay::release(segment, own);
+        extension::leave();
     }
     let result = own.suspended(|| threads::left_alone(|| made(args)));
     // Only a failed call comes back.

@@ -23,7 +23,7 @@ mod decide;
 #[cfg(not(feature = "extension"))]
 mod map;
 #[cfg(not(feature = "extension"))]
-pub(crate) use map::get;
+pub(crate) use map::{get, leave};
 
 /// Makes a call as it came.
 pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
@@ -54,7 +54,11 @@ pub(crate) struct Extension {
     pub(crate) decide: Decide,
     pub(crate) given: Given,
     pub(crate) search: LookThrough,
+    pub(crate) leave: Leave,
 }
+
+/// The process is about to run another program: what it knows of its descriptors goes.
+pub(crate) type Leave = extern "C" fn();
 
 /// Looks for system call instructions in the text of a library.
 pub(crate) type LookThrough =

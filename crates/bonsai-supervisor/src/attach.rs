@@ -1,7 +1,8 @@
 //! Putting a process that runs already under limits, and out of them again.
 //!
 //! ```text
-//!   stop all threads (ptrace)                                          held.rs
+//!   stop all threads (ptrace), and again, as long as one is on its     held.rs,
+//!   way home that somebody had borrowed who was killed                 borrowed.rs
 //!     borrow one of them: map the engine and the ledger,               runner.rs
 //!     run the engine, which finds sites and writes down what they      shared.rs
 //!     are to become
@@ -13,12 +14,14 @@
 //!
 //! # Invariants
 //! 1. This may be killed at any instant, and the process goes on: a borrowed thread
-//!    finds its own way home, no thread and no frame is left in the middle of a site when
+//!    finds its own way home, and nobody else uses that way or the engine's stack until
+//!    it is there; no thread and no frame is left in the middle of a site when
 //!    the first one is replaced, and each site is either as it was or leads to something
 //!    complete.
 //! 2. If anything fails before the first site is replaced, what was mapped is removed.
 //! 3. What was mapped stays after a detach: threads may still be in there.
 
+mod borrowed;
 mod fill;
 mod frames;
 mod held;
@@ -76,11 +79,11 @@ pub struct Attached {
 /// Why not; then it goes on as before.
 pub fn attach(pid: i32, engine: &Engine, ledger: &Path) -> Result<Attached, AttachError> {
     check(pid)?;
-    stopped(pid, |held| enter(held, engine, ledger))
+    stopped(pid, |process| enter(process, engine, ledger))
 }
 
-/// Takes the limits off a process: its instructions are as they were. False if none of
-/// them has been replaced.
+/// Takes the limits off a process: its instructions are as they were. False if it was not
+/// put under any by us.
 ///
 /// # Errors
 /// Why not.
@@ -88,16 +91,17 @@ pub fn detach(pid: i32) -> Result<bool, AttachError> {
     if !is_attached(pid) {
         return Ok(false);
     }
-    stopped(pid, leave)
+    // What is left to do may be done meanwhile, by a thread that a killed one borrowed.
+    stopped(pid, leave).map(|()| true)
 }
 
 /// Stops all threads of a process, and does something with it.
 fn stopped<T: Send>(
     pid: i32,
-    what: impl FnOnce(Held) -> Result<T, AttachError> + Send,
+    what: impl FnOnce(Process) -> Result<T, AttachError> + Send,
 ) -> Result<T, AttachError> {
     // The kernel lets go of what is traced when the thread that traces ends.
-    within_thread(|| Held::all(Pid::from_raw(pid)).and_then(what))
+    within_thread(|| borrowed::none(Pid::from_raw(pid)).and_then(what))
 }
 
 /// Whether the engine is in a process, and in use: all of its sites are patched, or some,
@@ -177,7 +181,7 @@ impl Process {
                 break;
             }
         }
-        let stub = maps::idle_code(&self.maps, &self.objects, STUB as u64);
+        let stub = maps::idle_code(&self.maps, &self.objects, STUB as u64).max();
         let stub = stub.ok_or(AttachError::NoIdleCode)?;
         Runner::new(best.ok_or(AttachError::Gone)?, &self.memory, stub)
     }
@@ -260,8 +264,7 @@ fn is_libc(object: &Object) -> bool {
         .any(|name| object.name.starts_with(name))
 }
 
-fn enter(held: Held, engine: &Engine, ledger: &Path) -> Result<Attached, AttachError> {
-    let mut process = Process::look(held)?;
+fn enter(mut process: Process, engine: &Engine, ledger: &Path) -> Result<Attached, AttachError> {
     let (memory, maps) = (&process.memory, &process.maps);
     if let Some(map) = maps.iter().find(|map| map.name() == LIBRARY) {
         return Err(AttachError::Already(map.path.clone()));
@@ -280,8 +283,8 @@ fn enter(held: Held, engine: &Engine, ledger: &Path) -> Result<Attached, AttachE
     let name = ledger.to_string_lossy();
     let same = |shared: &Shared| {
         let at = shared.segment().unwrap_or(0);
-        maps.iter()
-            .any(|map| map.at.contains(&at) && map.path == name)
+        let mapped = |map: &Mapping| map.at.contains(&at) && map.path == name;
+        maps.iter().any(mapped) && shared.has_looked().unwrap_or(false)
     };
     let before = engines(memory, maps).into_iter().find(same);
     let mut runner = process.borrow()?;
@@ -401,9 +404,11 @@ fn restore(process: &Process, patches: &[Patch]) -> Result<(), AttachError> {
     Ok(())
 }
 
-fn leave(held: Held) -> Result<bool, AttachError> {
-    let mut process = Process::look(held)?;
+fn leave(mut process: Process) -> Result<(), AttachError> {
     let left = in_use(&process.memory, &process.maps);
+    if left.is_empty() {
+        return Ok(());
+    }
     for shared in &left {
         restore(&process, &shared.patches()?)?;
         shared.set_patched(false)?;
@@ -413,5 +418,5 @@ fn leave(held: Held) -> Result<bool, AttachError> {
         .iter()
         .try_for_each(|shared| run(&runner, shared, Want::Detach));
     runner.end(&mut process.held)?;
-    done.map(|()| !left.is_empty())
+    done
 }

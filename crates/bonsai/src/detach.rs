@@ -29,7 +29,9 @@ fn one(pid: i32) -> anyhow::Result<()> {
     let name = service_of(pid);
     let is_off = bonsai_supervisor::detach(pid).map_err(|error| refuse(pid, &error))?;
     let service = name.as_deref().map(|name| Services::open()?.find(name));
-    match (is_off, name) {
+    // Another one may have taken them off meanwhile.
+    let stays = name.filter(|_| is_off || service_of(pid).is_some());
+    match (is_off, stays) {
         (true, _) => {
             if let Some(Ok(service)) = service {
                 bonsai_supervisor::wake(&service.ledger()?);

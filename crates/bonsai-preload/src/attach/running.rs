@@ -219,11 +219,16 @@ unsafe extern "C" fn start(what: usize) {
     let Some(segment) = (unsafe { (running.segment as *const Segment).as_ref() }) else {
         return;
     };
-    let active = u64::from(what != want::DETACH);
-    running.active.store(active, Ordering::Relaxed);
+    if what != want::DETACH {
+        running.active.store(1, Ordering::Release);
+    }
     match what {
         want::ATTACH => attach(running, segment),
-        want::DETACH => detach(segment),
+        want::DETACH => {
+            detach(segment);
+            // Last: who looks while this runs still finds something to be taken off.
+            running.active.store(0, Ordering::Release);
+        }
         want::AGAIN => {
             DETACHED.store(false, Ordering::Relaxed);
             super::REGISTERED.store(0, Ordering::Relaxed);

@@ -43,7 +43,12 @@ static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
     given: super::decide::given,
     search,
+    leave,
 };
+
+extern "C" fn leave() {
+    crate::loops::leave();
+}
 
 unsafe extern "C" fn search(text: *const u8, len: usize, how: Search, found: &mut Sites) {
     // SAFETY: the text of a mapped library.

@@ -123,6 +123,19 @@ pub(crate) fn next_due(segment: &Segment, set: usize, now: impl Fn() -> u64) -> 
     }
 }
 
+/// The process is about to run another program, which may have been left its epoll sets:
+/// they are as they were made. If it does not come to that, a call that is refused hides
+/// its descriptor again.
+pub(crate) fn leave() {
+    // A vforked child is in its parent's memory, and its parent goes on.
+    if held::process() != sys::getpid() {
+        return;
+    }
+    for fd in 0..sets::high() {
+        sets::show_whole(fd);
+    }
+}
+
 /// Whether a descriptor is an epoll set that is known.
 pub(crate) fn is_set(fd: usize) -> bool {
     sets::get(fd).is_some_and(|s| s.known_to.load(Ordering::Relaxed) != 0)

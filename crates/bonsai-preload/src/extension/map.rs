@@ -56,6 +56,16 @@ pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
     unsafe { (at as *const Extension).as_ref() }
 }
 
+/// Tells it, if it is mapped, that another program is about to be run.
+pub(crate) fn leave() {
+    let at = EXTENSION.load(Ordering::Acquire);
+    if at > BUSY {
+        // SAFETY: what `Begin` has answered.
+        let extension = unsafe { &*(at as *const Extension) };
+        (extension.leave)();
+    }
+}
+
 extern "C" fn make(args: &Args, site: &Site) -> isize {
     crate::slow::make(args, site)
 }

@@ -103,7 +103,7 @@ static SETS: [Set; KINDS] = [const {
 /// Of descriptors from here on, nothing has ever been known.
 static HIGH: AtomicU32 = AtomicU32::new(0);
 
-fn high() -> usize {
+pub(crate) fn high() -> usize {
     (HIGH.load(Ordering::Relaxed) as usize).min(KINDS)
 }
 
@@ -203,15 +203,33 @@ pub(crate) fn nr_of(call: CallId) -> usize {
         .map_or(0, |c| usize::from(c.nr))
 }
 
+/// Whether a set is this process's own, and not its parent's.
+fn is_ours(set: usize) -> bool {
+    let ours = |s: &Set| s.known_to.load(Ordering::Relaxed) == held::process();
+    SETS.get(set).is_some_and(ours)
+}
+
+/// Makes the kernel know a registration as the program has made it.
+pub(crate) fn show_whole(fd: usize) {
+    let Some((r, set)) = registration(fd).filter(|(_, set)| is_ours(*set)) else {
+        return;
+    };
+    let operation = match r.hidden.swap(0, Ordering::SeqCst) {
+        0 => return,
+        ABSENT => ADD,
+        _ => MOD,
+    };
+    let asked = r.events.load(Ordering::Relaxed);
+    control(set, operation, fd, asked, r.data.load(Ordering::Relaxed));
+}
+
 /// Makes the kernel know what is to be seen of a registration; `again` also if it should
 /// know that already.
 pub(crate) fn tell(fd: usize, again: bool) {
     let Some((r, set)) = registration(fd) else {
         return;
     };
-    let ours = |s: &Set| s.known_to.load(Ordering::Relaxed) == held::process();
-    if !SETS.get(set).is_some_and(ours) {
-        // Its parent's.
+    if !is_ours(set) {
         return;
     }
     let mut again = again;

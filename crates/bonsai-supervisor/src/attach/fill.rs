@@ -50,7 +50,7 @@ pub(super) fn remove(runner: &Runner, at: u64, len: u64) {
 /// Gives the memory of the engine's stack back, which is in use for an instant only.
 pub(super) fn empty(runner: &Runner, top: u64) {
     const MADV_DONTNEED: u64 = 4;
-    let at = (top & !(PAGE - 1)) + PAGE - STACK;
+    let at = super::borrowed::stack(top).start;
     // Memory that stays in use is in nobody's way.
     let _ = runner.call("madvise", nr::MADVISE, [at, STACK, MADV_DONTNEED, 0, 0, 0]);
 }

@@ -30,6 +30,13 @@ pub(crate) fn covered(
     stack: u64,
     sites: &Sites,
 ) -> Vec<(u64, u64)> {
+    let all = saved(memory, maps, stack).into_iter();
+    all.filter_map(|(place, rip)| Some((place, sites.instead_of(rip)?)))
+        .collect()
+}
+
+/// Places of saved instruction pointers, and what is there.
+pub(crate) fn saved(memory: &File, maps: &[Mapping], stack: u64) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let mut stacks = vec![stack];
     let mut looked = 0;
@@ -68,9 +75,7 @@ pub(crate) fn covered(
             if !(from..from + len).contains(&saved) && !stacks.contains(&saved) {
                 stacks.push(saved);
             }
-            if let Some(instead) = sites.instead_of(rip) {
-                found.push((from + 8 * (i as u64 + 1), instead));
-            }
+            found.push((from + 8 * (i as u64 + 1), rip));
         }
     }
     found

@@ -113,19 +113,22 @@ fn object(map: &Mapping, memory: &File) -> Option<Object> {
     })
 }
 
-/// Bytes behind the code of some object that are executable and belong to nobody: the
-/// rest of its last page.
-pub(crate) fn idle_code(maps: &[Mapping], objects: &[Object], len: u64) -> Option<u64> {
+/// Bytes behind the code of objects that are executable and belong to nobody, as many as
+/// `len` each: the rests of last pages.
+pub(crate) fn idle_code(
+    maps: &[Mapping],
+    objects: &[Object],
+    len: u64,
+) -> impl Iterator<Item = u64> {
     let ends = objects.iter().flat_map(|object| &object.code);
-    let rests = ends.filter_map(|code| {
+    ends.filter_map(move |code| {
         let at = (code.end + 15) & !15;
         let end = code.end.next_multiple_of(PAGE);
         let inside = |map: &&Mapping| {
             map.executable && !map.writable && map.at.contains(&at) && map.at.contains(&(end - 1))
         };
         (at + len <= end && maps.iter().any(|map| inside(&map))).then_some(at)
-    });
-    rests.max()
+    })
 }
 
 /// The lowest address that anybody may map (`vm.mmap_min_addr` is below).
@@ -219,6 +222,6 @@ mod tests {
         let objects = objects(&maps, &memory);
         assert!(objects.iter().any(|o| o.name.starts_with("libc.so")));
         assert!(objects.iter().any(|o| o.has_loader));
-        assert!(idle_code(&maps, &objects, 256).is_some());
+        assert!(idle_code(&maps, &objects, 256).next().is_some());
     }
 }

@@ -7,10 +7,13 @@
 //! ```text
 //!   args in rdi..r9, number in eax
 //!   syscall
-//!   home: rt_sigprocmask(its own mask); all registers; jmp to where it was
+//!   home: its own stack; rt_sigprocmask(its own mask); all registers; jmp to where it was
 //! ```
 //! No stack is used, for there may be none (Go's, for one). All signals are blocked
 //! meanwhile: a handler would run in the middle.
+//!
+//! It may take its time, where others want the CPU: who comes next must not use the same
+//! bytes before it is home ([`leads_home`]).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -38,6 +41,20 @@ const HOME: usize = 67;
 
 /// Bytes of the stub.
 pub(crate) const STUB: usize = 240;
+
+/// The instruction that the way home begins with: movabs $stack,%rsp.
+const SETS_STACK: [u8; 2] = [0x48, 0xbc];
+/// And how it goes on: mov $14,%eax (rt_sigprocmask); mov $2,%edi (SIG_SETMASK).
+const SETS_MASK: [u8; 10] = [0xb8, 14, 0, 0, 0, 0xbf, 2, 0, 0, 0];
+
+/// Whether code is a stub, by which some thread may be on its way home.
+pub(crate) fn leads_home(code: &[u8]) -> bool {
+    let home = code.get(HOME..).unwrap_or_default();
+    home.starts_with(&SETS_STACK)
+        && home
+            .get(SETS_STACK.len() + 8..)
+            .is_some_and(|code| code.starts_with(&SETS_MASK))
+}
 
 /// How long a call, or a run, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -220,7 +237,6 @@ fn stub(number: u64, args: [u64; 6], home: &user_regs_struct, mask: u64) -> [u8;
     const RAX: u8 = 0;
     const RCX: u8 = 1;
     const RDX: u8 = 2;
-    const RSP: u8 = 4;
     const RSI: u8 = 6;
     const RDI: u8 = 7;
     let mut code = Vec::with_capacity(STUB);
@@ -243,8 +259,10 @@ fn stub(number: u64, args: [u64; 6], home: &user_regs_struct, mask: u64) -> [u8;
         let distance = words + 8 * word - code.len() - 4;
         u32::try_from(distance).unwrap_or(0).to_le_bytes()
     };
-    // mov $14,%eax (rt_sigprocmask); mov $2,%edi (SIG_SETMASK)
-    code.extend([0xb8, 14, 0, 0, 0, 0xbf, 2, 0, 0, 0]);
+    // Handlers may run from the next call on: on its own stack.
+    code.extend(SETS_STACK);
+    code.extend(home.rsp.to_le_bytes());
+    code.extend(SETS_MASK);
     // lea mask(%rip),%rsi
     code.extend([0x48, 0x8d, 0x35]);
     let distance = to(&code, 0);
@@ -255,7 +273,6 @@ fn stub(number: u64, args: [u64; 6], home: &user_regs_struct, mask: u64) -> [u8;
         (RAX, home.rax),
         (RCX, home.rcx),
         (RDX, home.rdx),
-        (RSP, home.rsp),
         (RSI, home.rsi),
         (RDI, home.rdi),
         (8, home.r8),
@@ -296,4 +313,20 @@ fn set_mask(tid: Pid, mask: u64) -> Result<(), AttachError> {
         return Err(AttachError::system("the signals of a thread", error));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stub_is_known_by_its_way_home() {
+        // SAFETY: numbers only.
+        let home: user_regs_struct = unsafe { std::mem::zeroed() };
+        let mut code = stub(SYS_GETPID, [u64::MAX; 6], &home, u64::MAX);
+        assert!(leads_home(&code));
+        code[HOME] = 0;
+        assert!(!leads_home(&code));
+        assert!(!leads_home(&[0; STUB]) && !leads_home(&[]));
+    }
 }

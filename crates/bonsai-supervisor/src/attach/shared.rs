@@ -130,6 +130,11 @@ impl Shared {
         self.word(SEGMENT)
     }
 
+    /// Whether it has looked for sites: whoever mapped it may have been killed before.
+    pub(crate) fn has_looked(&self) -> Result<bool, AttachError> {
+        Ok(self.word(COUNT)? != 0)
+    }
+
     /// Whether the sites are patched, or the process is in the ledger: whoever did that
     /// may have been killed between the two.
     pub(crate) fn is_in_use(&self) -> Result<bool, AttachError> {

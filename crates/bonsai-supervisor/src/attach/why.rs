@@ -76,6 +76,11 @@ pub enum AttachError {
     /// It makes threads faster than they can be stopped, or does not come back.
     #[error("its threads do not come to rest; try again")]
     Restless,
+    /// Whoever had borrowed a thread was killed, and it is not back.
+    #[error(
+        "a thread of it, borrowed by a bonsai that was killed, is not back yet (is it stopped?); try again"
+    )]
+    Borrowed,
     /// Its code has no room for the way in.
     #[error("behind its code, and that of its libraries, there is no room for the way in")]
     NoIdleCode,

@@ -90,30 +90,21 @@ fn a_limit_holds_and_a_looser_one_does_not_bind() {
     let Some(place) = Place::new("a_limit_holds_and_a_looser_one_does_not_bind") else {
         return;
     };
-    let time = |rate: &str| {
+    let copy = |rate: &str| {
         let start = Instant::now();
         let limit = format!("write={rate}");
-        let said = place.say(&[
-            "run",
-            "-l",
-            &limit,
-            "--",
-            "dd",
-            "if=/dev/zero",
-            "of=/dev/null",
-            "bs=10k",
-            "count=100",
-        ]);
+        let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=10k", "count=100"];
+        let said = place.say(&[&["run", "-v", "-l", &limit, "--"][..], &dd].concat());
         assert_eq!(said.code, Some(0), "{said:?}");
-        start.elapsed()
+        (start.elapsed(), said)
     };
     // 1 MB at 1 MB/s, less a burst of 10 ms.
-    let (loose, tight) = (time("10GB/s"), time("1MB/s"));
-    assert!(tight >= Duration::from_millis(990), "{tight:?}");
-    assert!(
-        tight >= loose + Duration::from_millis(300),
-        "{loose:?} {tight:?}"
-    );
+    let (time, said) = copy("1MB/s");
+    assert!(time >= Duration::from_millis(990), "{time:?}");
+    assert!(!said.err.contains("; 0 waits"), "{said:?}");
+    // What takes long then, on a busy machine, is not the limit: all of it is one burst.
+    let (_, said) = copy("10GB/s");
+    assert!(said.err.contains("; 0 waits"), "{said:?}");
 }
 
 #[test]

@@ -160,8 +160,14 @@ fn a_cpu_that_others_use_is_the_reason() {
     let hog = Command::new(spin[0]).args(&spin[1..]).spawn();
     let _hog = Own(hog.expect("taskset"));
     let running = place.start("c", &[&["-l", "write=1MB/s", "--"][..], &spin].concat());
-    let value = why(&place, "c", "cpu");
-    assert!(share(&value, "cpu_running") > 0.1, "{value:#}");
+    // It always wants the CPU; how the system divides a window among those who do is up to
+    // it, and to what else runs here.
+    let value = ask(&place, "c", |value| {
+        let waiting = &row(value, "cpu_waiting")["ns"];
+        let part = || share(value, "cpu_waiting");
+        value["cause"] == "cpu" && (waiting.is_null() || part() > 0.3)
+    });
+    assert!(share(&value, "cpu_running") > 0.0, "{value:#}");
     if row(&value, "cpu_waiting")["ns"].is_null() {
         skip(test, "the kernel has no schedstat");
     } else {
@@ -170,7 +176,6 @@ fn a_cpu_that_others_use_is_the_reason() {
             text.starts_with("c is slow because of the CPU") && text.contains("a free CPU"),
             "{value:#}"
         );
-        assert!(share(&value, "cpu_waiting") > 0.2, "{value:#}");
     }
     running.signal("TERM");
     running.end();

@@ -115,6 +115,32 @@ static void fork_and(const char *what, int goes_on_itself)
         goes_on(what, epoll);
 }
 
+/* In a set that the next program is left: what it finds there. */
+static void runs(char *self, const char *what, uint32_t events)
+{
+    char numbers[2][16];
+    char *after[] = {self, "runs", numbers[0], numbers[1], (char *)what, 0};
+    char *none[] = {"/nowhere", 0};
+    int status, pid = fork();
+    if (pid == 0) {
+        epoll = epoll_create1(0);
+        pair(events);
+        event_within(epoll, 1000);
+        exhaust();
+        say("%s: no such program: %s", what, error_name(execv(none[0], none)));
+        exhaust();
+        goes_on(what, epoll);
+        exhaust();
+        for (int i = 0; i < 2; i++)
+            fcntl(greedy[i], F_SETFD, 0);
+        snprintf(numbers[0], 16, "%d", epoll);
+        snprintf(numbers[1], 16, "%d", greedy[0]);
+        execv(self, after);
+        _exit(1);
+    }
+    waitpid(pid, &status, 0);
+}
+
 /* A hold of seconds: time limits are the program's own. */
 static void timeouts(void)
 {
@@ -175,6 +201,13 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     guard(30);
+    if (strcmp(what, "runs") == 0) {
+        struct epoll_event event;
+        int n = epoll_wait(atoi(argv[2]), &event, 1, 3000);
+        say("%s: in the next program: %d of its events", argv[4],
+            n == 1 && event.events == EPOLLOUT && event.data.fd == atoi(argv[3]));
+        return 0;
+    }
     epoll = epoll_create1(EPOLL_CLOEXEC);
     pair(EPOLLOUT | EPOLLIN | EPOLLET);
     event_within(epoll, 1000);
@@ -233,6 +266,10 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "fork") == 0) {
         fork_and("a child closed it", 0);
         fork_and("a child goes on", 1);
+    } else if (strcmp(what, "exec") == 0) {
+        runs(argv[0], "level", EPOLLOUT);
+        runs(argv[0], "edge", EPOLLOUT | EPOLLIN | EPOLLET);
+        runs(argv[0], "alone", EPOLLOUT | EPOLLEXCLUSIVE);
     } else if (strcmp(what, "threads") == 0) {
         threads();
     } else if (strcmp(what, "nested") == 0) {

@@ -184,19 +184,33 @@ fn fifty_times_on_and_off_loses_nothing() {
     }
 }
 
-/// Whoever attaches is killed, at some instant: the process goes on, and can be put
-/// under limits and out of them again.
+/// `bonsai ARGS`, killed after a time.
+fn killed_after(bonsai: &Bonsai, args: &[&str], time: Duration, before: impl FnOnce()) {
+    let mut command = bonsai.command(args);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("bonsai");
+    std::thread::sleep(time);
+    before();
+    child.kill().expect("ours");
+    child.wait().expect("it ends");
+}
+
+/// Takes the limits off, if there are any; if there is nothing, that is said.
+fn takes_off(form: &str, bonsai: &Bonsai, pid: &str) {
+    let off = run(bonsai, &["detach", pid]);
+    let nothing = off.stderr.contains("is not under limits");
+    assert!(off.status.success() || nothing, "{form}: {off:?}");
+}
+
+/// Whoever attaches or detaches is killed, at some instant: the process goes on, and can
+/// be put under limits and out of them again. At every other instant it is stopped
+/// before, so that a thread that was borrowed is not back when the next one comes.
 #[test]
 fn whoever_attaches_may_be_killed_at_any_instant() {
     let test = "whoever_attaches_may_be_killed_at_any_instant";
-    // Not held yet: see docs/05-limits.md.
-    if std::env::var_os("BONSAI_KILL_ATTACHERS").is_none() {
-        skip(
-            test,
-            "a static program has stood still after it: set BONSAI_KILL_ATTACHERS to try",
-        );
-        return;
-    }
     let bonsai = bonsai();
     for (form, program) in forms(test).into_iter().take(4) {
         let busy = Busy::start(&program, "killed", "interrupt");
@@ -206,20 +220,29 @@ fn whoever_attaches_may_be_killed_at_any_instant() {
         runs(&bonsai, &["attach", "--keep", &pid]);
         let takes = began.elapsed();
         runs(&bonsai, &["detach", &pid]);
+        let attach = ["attach", &pid, "-l", "write=50MB/s"];
         for i in 0..30_u32 {
-            let mut attacher = bonsai.command(&["attach", &pid, "-l", "write=50MB/s"]);
-            let attacher = attacher.stdout(Stdio::null()).stderr(Stdio::null());
-            let mut attacher = attacher.spawn().expect("bonsai");
-            std::thread::sleep(takes * i / 28);
-            attacher.kill().expect("ours");
-            attacher.wait().expect("it ends");
+            let stops = i % 2 == 1;
+            killed_after(&bonsai, &attach, takes * i / 28, || {
+                if stops {
+                    busy.signal(Signal::STOP);
+                }
+            });
+            std::thread::scope(|scope| {
+                if stops {
+                    scope.spawn(|| {
+                        std::thread::sleep(Duration::from_millis(30));
+                        busy.signal(Signal::CONT);
+                    });
+                }
+                takes_off(form, &bonsai, &pid);
+            });
             if i % 5 == 4 {
                 busy.goes_on(form);
+                runs(&bonsai, &["attach", "--keep", &pid, "-l", "write=50MB/s"]);
+                killed_after(&bonsai, &["detach", &pid], takes * i / 40, || ());
+                takes_off(form, &bonsai, &pid);
             }
-            // Whatever is there goes; if there is nothing, that is said.
-            let off = run(&bonsai, &["detach", &pid]);
-            let nothing = off.stderr.contains("is not under limits");
-            assert!(off.status.success() || nothing, "{form}: {off:?}");
         }
         runs(&bonsai, &["attach", "--keep", &pid, "-l", "write=50MB/s"]);
         busy.goes_on(form);
@@ -320,6 +343,32 @@ fn a_stopped_process_stays_stopped() {
     }
     busy.signal(Signal::CONT);
     busy.ends_well(test);
+}
+
+#[test]
+fn a_child_forked_after_a_detach_is_in_no_service() {
+    let bonsai = bonsai();
+    let mut shell = Command::new("/bin/sh")
+        .args(["-c", "read go; (read end; :) <&0 & wait"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let pid = shell.id().to_string();
+    let limit = ["-n", "forked", "-l", "read=6MB/s"];
+    runs(&bonsai, &[&["attach", "-k"], &limit[..], &[&pid]].concat());
+    runs(&bonsai, &["detach", &pid]);
+    let mut stdin = shell.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut stdin, b"go\n").expect("it reads");
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let began = Instant::now();
+    while std::fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty()) {
+        assert!(began.elapsed() < PATIENCE, "no child");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let status = run(&bonsai, &["stats", "forked"]);
+    assert!(status.stderr.contains("there is no service"), "{status:?}");
+    drop(stdin);
+    assert!(shell.wait().expect("it ends").success());
 }
 
 #[test]

@@ -83,6 +83,11 @@ impl Busy {
             if now.sent > before.sent && now.got > before.got && now.rounds > before.rounds {
                 return;
             }
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+            assert!(
+                stat.is_ok_and(|stat| !stat.contains(") Z ")),
+                "{what}: it has ended: {now:?}"
+            );
             assert!(began.elapsed() < PATIENCE, "{what}: it hangs: {now:?}");
             std::thread::sleep(Duration::from_millis(2));
         }

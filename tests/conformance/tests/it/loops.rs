@@ -148,6 +148,18 @@ fn a_process_forks_while_something_is_withheld() {
 }
 
 #[test]
+fn the_next_program_finds_its_epoll_sets_as_they_were_made() {
+    let mut lines = Vec::new();
+    for way in ["level", "edge", "alone"] {
+        lines.push(format!("{way}: no such program: ENOENT"));
+        lines.push(format!("{way}: an event, sent"));
+        lines.push(format!("{way}: in the next program: 1 of its events"));
+    }
+    let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+    withheld("exec", &[], SLOW, &lines);
+}
+
+#[test]
 fn a_waiting_thread_hears_of_what_another_one_is_refused() {
     withheld("threads", &[], SLOW, &["another thread's call: 16 events"]);
 }

@@ -364,7 +364,7 @@ fn what_is_read_through_mapped_memory_is_said() {
     };
     let script = "import mmap, os, resource, sys\n\
         f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\n\
-        os.write(f, os.urandom(8 << 20)); os.fsync(f)\n\
+        os.write(f, os.urandom(4 << 20)); os.fsync(f)\n\
         os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)\n\
         m = mmap.mmap(f, 0, prot=mmap.PROT_READ)\n\
         m.madvise(mmap.MADV_RANDOM)\n\
@@ -377,7 +377,8 @@ fn what_is_read_through_mapped_memory_is_said() {
     let (_, mut command) = bonsai().run(&["--limit", LOOSE], &python, &["-c", script, &path]);
     let done = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
     std::fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}: {done:?}"));
-    let faults: u64 = done.stdout.trim().parse().expect("a number");
+    let faults = done.stdout.trim().parse();
+    let faults: u64 = faults.unwrap_or_else(|error| panic!("{error}: {done:?}"));
     if faults < 512 {
         skip(
             test,
