@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,9 @@ use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
 
 /// Threads that have ended are looked for when so many are known, too.
 const MANY: usize = 4096;
+
+/// Descriptors that the supervisor has whatever it does, about.
+const OURS: usize = 16;
 
 const CLONE3: u32 = 435;
 const CLONE: u32 = 56;
@@ -40,13 +44,40 @@ pub struct Enforcer {
     pub(crate) performers: Performers,
     /// As whom calls are made in the program's place, if it is another than we are.
     user: Option<(u32, u32)>,
+    /// How many descriptors may be kept for threads.
+    pub(crate) room: usize,
     /// No process of the service is left.
     ended: AtomicBool,
 }
 
+/// Threads by their numbers. They are looked up several times for a call, and the kernel
+/// chooses the numbers: spreading them is enough.
+pub(crate) type Threads = HashMap<u32, Thread, BuildHasherDefault<Spread>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The map uses the upper bits and the lower ones.
+        let spread = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = spread ^ (spread >> 32);
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) threads: HashMap<u32, Thread>,
+    pub(crate) threads: Threads,
     pub(super) alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
     pub(super) next_alarm: u64,
     /// Bytes that may come in without having been paid for.
@@ -76,6 +107,7 @@ impl Enforcer {
             alarm: Condvar::new(),
             performers: Performers::new()?,
             user,
+            room: room(),
             ended: AtomicBool::new(false),
         });
         let thread = |name: &str, run: fn(&Arc<Self>)| {
@@ -149,7 +181,7 @@ impl Enforcer {
         {
             state.shared = true;
         }
-        state.know(&self.ledger, asked.tid, now);
+        state.know(&self.ledger, asked.tid, now, self.room);
         if self.resume(state, asked, now) {
             return;
         }
@@ -200,15 +232,18 @@ impl Enforcer {
         if state.shared || !plain || (bytes && !matches!(asked.nr, 0 | 1)) {
             return Some((drawn, true));
         }
+        let keeps = state.kept < self.room;
         let thread = state.threads.get_mut(&asked.tid)?;
         let kept = thread.kept();
-        // A descriptor that is none gives an error, whatever it is charged to.
-        let kind = thread.kind(asked.args[0]).unwrap_or(Fd::File);
-        state.kept += thread.kept() - kept;
+        let wanted = others[1].mask != drawn.mask;
+        let kind = thread.kind(asked.args[0], wanted, keeps);
+        state.kept = (state.kept + thread.kept()).saturating_sub(kept);
         let found = match kind {
-            Fd::Socket => others[0],
-            Fd::Other => others[1],
-            _ => drawn,
+            Some(Fd::Socket) => others[0],
+            Some(Fd::Other) => others[1],
+            Some(_) => drawn,
+            // It may not be looked at, so it is charged to all that it might be.
+            None => Drawn::by_any(&self.ledger, first),
         };
         Some((found, false))
     }
@@ -409,9 +444,25 @@ impl Enforcer {
     }
 }
 
+/// Half of the descriptors that we may have: the others are for calls that we make.
+fn room() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let half = limit.map_or(KEPT, |most| usize::try_from(most / 2).unwrap_or(KEPT));
+    half.saturating_sub(OURS).min(KEPT)
+}
+
 impl State {
+    /// Keeps what a thread's descriptors are taken by.
+    pub(super) fn keep_process(&mut self, tid: u32, process: &Arc<OwnedFd>) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            let kept = thread.kept();
+            thread.keep_process(Arc::clone(process));
+            self.kept = (self.kept + thread.kept()).saturating_sub(kept);
+        }
+    }
+
     /// Makes a thread known.
-    fn know(&mut self, ledger: &Ledger, tid: u32, now: u64) {
+    fn know(&mut self, ledger: &Ledger, tid: u32, now: u64, room: usize) {
         if self.threads.contains_key(&tid) {
             return;
         }
@@ -419,7 +470,7 @@ impl State {
             // The next turn of the alarms' thread.
             self.swept = self.swept.min(now.saturating_sub(1_000_000_000));
         }
-        let thread = Thread::new(ledger, tid, self.kept < KEPT);
+        let thread = Thread::new(ledger, tid, self.kept < room);
         self.kept += thread.kept();
         self.threads.insert(tid, thread);
     }

@@ -12,12 +12,13 @@ use rustix::fs::{FileType, OFlags};
 use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
+use crate::enforce::look::kind_of;
 use crate::enforce::memory;
 use crate::enforce::serve::Enforcer;
-use crate::enforce::threads::{descriptor, entry_on, kind_of};
+use crate::enforce::threads::{descriptor, entry_on};
 
 /// Pieces are at least and at most so long; between, what a quarter of a second gives.
-const LEAST: u64 = 64 * 1024;
+pub(super) const LEAST: u64 = 64 * 1024;
 const MOST: u64 = 1024 * 1024;
 const PIECE_NS: u64 = 250_000_000;
 
@@ -35,6 +36,7 @@ pub(super) struct Job {
     pub(super) asked: Asked,
     pub(super) handle: Arc<Handle>,
     pub(super) pid: u32,
+    pub(super) process: Arc<OwnedFd>,
     pub(super) entry: CallId,
     pub(super) plan: Plan,
     pub(super) fd: OwnedFd,
@@ -55,6 +57,8 @@ pub(super) struct Job {
     pub(super) before: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
+    /// It may wait for a device, and is made by whoever may.
+    pub(super) slow: bool,
 }
 
 /// What a job has tickets for and has not used.
@@ -71,7 +75,7 @@ impl Job {
     pub(super) fn new(
         asked: Asked,
         handle: Arc<Handle>,
-        pid: u32,
+        (pid, process): (u32, Arc<OwnedFd>),
         first: CallId,
         now: u64,
     ) -> io::Result<Self> {
@@ -82,8 +86,8 @@ impl Job {
             275 | 326 => (a[0], Some(a[2])),
             _ => (a[0], None),
         };
-        let fd = descriptor(tid, pid, from)?;
-        let other = to.map(|to| descriptor(tid, pid, to)).transpose()?;
+        let fd = descriptor(&process, from)?;
+        let other = to.map(|to| descriptor(&process, to)).transpose()?;
         let kind = kind(&fd)?;
         let to_kind = other.as_ref().map(self::kind).transpose()?;
         let entry = match (asked.nr, to_kind) {
@@ -94,8 +98,8 @@ impl Job {
         };
         let mut plan = Plan::read(&asked)?;
         plan.shorten(tid, &fd, kind == FileType::RegularFile);
-        let waits = other.as_ref().unwrap_or(&fd);
-        let status = rustix::fs::fcntl_getfl(waits)?;
+        let own = rustix::fs::fcntl_getfl(&fd)?;
+        let status = other.as_ref().map_or(Ok(own), rustix::fs::fcntl_getfl)?;
         if asked.nr == 278
             && status & OFlags::ACCMODE == OFlags::RDONLY
             && let Plan::Write { spans, .. } = plan
@@ -107,7 +111,6 @@ impl Job {
             };
         }
         let (reads, writes) = {
-            let own = rustix::fs::fcntl_getfl(&fd)?;
             let denies = |status: OFlags, mode: OFlags| {
                 status.contains(OFlags::PATH) || status & OFlags::ACCMODE == mode
             };
@@ -139,11 +142,7 @@ impl Job {
             _ => asked.nr == 278 && a[3] & 2 != 0,
         };
         // Of a splice, either end may forbid to wait.
-        let source = if asked.nr == 275 {
-            rustix::fs::fcntl_getfl(&fd)?
-        } else {
-            status
-        };
+        let source = if asked.nr == 275 { own } else { status };
         let blocks = !(status | source).contains(OFlags::NONBLOCK)
             && flags & libc::MSG_DONTWAIT == 0
             && !now_only;
@@ -161,6 +160,7 @@ impl Job {
             asked,
             handle,
             pid,
+            process,
             entry,
             whole,
             no_signal: flags & libc::MSG_NOSIGNAL != 0,
@@ -178,6 +178,7 @@ impl Job {
             before: 0,
             paid: None,
             counted: false,
+            slow: false,
         })
     }
 
