@@ -340,7 +340,7 @@ impl Enforcer {
                 Ok(Came::Bytes(moved)) => {
                     self.use_up(job, drawn, moved, now);
                     let more = moved > 0 && moved == piece && job.done < job.plan.len();
-                    let rest = moved > 0 && !is_in && job.blocks && job.done < job.plan.len();
+                    let rest = moved > 0 && !is_in && job.done < job.plan.len() && job.blocks();
                     let cut = !job.slow && moved > 0 && moved < piece && is_file(job.kind);
                     if cut && job.done < job.plan.len() {
                         // What went without waiting; the rest waits, or there is none.
@@ -361,10 +361,10 @@ impl Enforcer {
                     let now_only = matches!(&job.plan, Plan::Receive(message)
                         if message.flags & libc::MSG_DONTWAIT != 0);
                     let partly = job.done > 0 && is_in;
-                    if any && (partly || !job.blocks || now_only) {
+                    if any && (partly || !job.blocks() || now_only) {
                         return Next::End(Self::result(job));
                     }
-                    if !job.blocks || now >= job.deadline {
+                    if !job.blocks() || now >= job.deadline {
                         return Next::End(-i64::from(libc::EAGAIN));
                     }
                     return Next::Ready(fd, events);

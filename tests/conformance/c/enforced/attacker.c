@@ -167,16 +167,19 @@ static void *one_write(void *unused) {
     return NULL;
 }
 
-static void threads(void) {
+// One thread after another, each for one call.
+static void by_threads(void *(*one)(void *)) {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 32768);
     pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
     pthread_t thread;
     while (on())
-        if (pthread_create(&thread, &small, one_write, NULL))
+        if (pthread_create(&thread, &small, one, NULL))
             usleep(1000);
 }
+
+static void threads(void) { by_threads(one_write); }
 
 // Whoever is not under a filter is not to harm others.
 static int is_confined(void) { return prctl(PR_GET_SECCOMP) == 2; }
@@ -332,6 +335,69 @@ static void descriptor_race(void) {
             finish("write", errno);
 }
 
+// The same for a call that the supervisor makes: it has the number, and takes what it
+// stands for by then.
+static void vector_descriptor_race(void) {
+    pthread_t thread;
+    dup2(1, RACED);
+    pthread_create(&thread, NULL, flip_descriptor, NULL);
+    struct iovec two[2] = {{bytes, PIECE / 2}, {bytes, PIECE / 2}};
+    while (on())
+        if (writev(RACED, two, 2) < 0)
+            finish("writev", errno);
+}
+
+// No other thread: a number that was a file as often as it takes to be believed one.
+static void number_again(void) {
+    int file = file_of_bytes();
+    for (int i = 0; on(); i++) {
+        dup2(file, RACED);
+        for (int j = 0; j < 4; j++)
+            if (write(RACED, "f", 1) < 0)
+                finish("file", errno);
+        if (i % 2)
+            close(RACED);
+        dup2(1, RACED);
+        if (write(RACED, bytes, PIECE) < 0)
+            finish("write", errno);
+    }
+}
+
+// The same number in a process that has the parent's memory, but descriptors of its own,
+// and after an exec that has closed what was there.
+static void number_of_a_child(void) {
+    int file = file_of_bytes();
+    dup2(file, RACED);
+    for (int j = 0; j < 4; j++)
+        if (write(RACED, "f", 1) < 0)
+            finish("file", errno);
+    while (on()) {
+        int pid = fork();
+        if (pid == 0) {
+            if (write(RACED, "f", 1) < 0 || write(RACED, "f", 1) < 0)
+                finish("file", errno);
+            dup2(1, RACED);
+            if (write(RACED, bytes, PIECE) < 0)
+                finish("write", errno);
+            struct iovec one = {bytes, PIECE};
+            if (writev(RACED, &one, 1) < 0)
+                finish("writev", errno);
+            _exit(0);
+        }
+        waitpid(pid, NULL, 0);
+    }
+    close(file);
+    fcntl(RACED, F_SETFD, FD_CLOEXEC);
+    end = now() + 0.2;
+    again("plain", environ);
+}
+
+// Nobody may look what its descriptors are.
+static void closed_descriptors(void) {
+    prctl(PR_SET_DUMPABLE, 0);
+    plain();
+}
+
 static void quiet(int unused) { (void)unused; }
 
 static void interruptions(void) {
@@ -480,16 +546,7 @@ static void *read_once(void *unused) {
     return NULL;
 }
 
-static void read_by_threads(void) {
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 32768);
-    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    while (on())
-        if (pthread_create(&thread, &small, read_once, NULL))
-            usleep(1000);
-}
+static void read_by_threads(void) { by_threads(read_once); }
 
 static void read_by_children(void) {
     while (on()) {
@@ -521,6 +578,8 @@ static const struct {
     {"attack-others", attack_others}, {"close-all", close_all}, {"io_uring", ring}, {"aio", aio},
     {"splice", by_splice}, {"sendfile", by_sendfile}, {"vmsplice", by_vmsplice}, {"tee", by_tee},
     {"vector-race", vector_race}, {"message-race", message_race}, {"descriptor-race", descriptor_race},
+    {"vector-descriptor-race", vector_descriptor_race}, {"number-again", number_again},
+    {"number-of-a-child", number_of_a_child}, {"closed-descriptors", closed_descriptors},
     {"interruptions", interruptions}, {"interrupted-vectors", interrupted_vectors}, {"daemon", daemon_of_its_own},
     {"filters", filters_of_its_own}, {"name-spaces", name_spaces}, {"priorities", priorities}, {"large", large},
     {"closed-memory", closed_memory}, {"set-user", set_user}, {"traced", traced}, {"forks", forks},

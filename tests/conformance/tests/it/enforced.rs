@@ -178,7 +178,7 @@ fn outward(command: &mut Command, by_socket: bool, limit: (u64, u64)) -> Result<
 }
 
 /// What moves bytes to standard output, and whether that is a socket.
-const OUTWARD: [(&str, bool); 23] = [
+const OUTWARD: [(&str, bool); 27] = [
     ("plain", false),
     ("raw", false),
     ("no-environment", false),
@@ -194,6 +194,10 @@ const OUTWARD: [(&str, bool); 23] = [
     ("vector-race", false),
     ("message-race", true),
     ("descriptor-race", true),
+    ("vector-descriptor-race", true),
+    ("number-again", true),
+    ("number-of-a-child", true),
+    ("closed-descriptors", true),
     ("interruptions", false),
     ("interrupted-vectors", false),
     ("daemon", false),
@@ -253,6 +257,9 @@ fn the_tricks_work_where_nothing_is_enforced() {
         ("vector-race", false),
         ("message-race", true),
         ("descriptor-race", true),
+        ("vector-descriptor-race", true),
+        ("number-again", true),
+        ("number-of-a-child", true),
         ("traced", false),
     ];
     let complaints = for_each(&tried, 2, |(trick, by_socket)| {

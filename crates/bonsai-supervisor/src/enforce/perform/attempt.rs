@@ -230,13 +230,30 @@ impl Ends<'_> {
         if wait {
             return Ok(Came::NotYet(fd, libc::POLLIN));
         }
-        let may_wait = self.hurries && !matches!(self.kind, FileType::Socket | FileType::Fifo);
-        let now = if may_wait { libc::RWF_NOWAIT } else { 0 };
-        // SAFETY: the buffer lives during the call.
-        let got =
-            unsafe { libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now) };
-        match checked(got) {
-            Err(error) if may_wait && is_refused(&error) => Ok(Came::Elsewhere),
+        let streams = matches!(self.kind, FileType::Socket | FileType::Fifo);
+        let get = |now: i32| {
+            // SAFETY: the buffer lives during the call.
+            checked(unsafe {
+                libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now)
+            })
+        };
+        // Somebody else may take what was ready for it.
+        let mut got = get(if streams || self.hurries {
+            libc::RWF_NOWAIT
+        } else {
+            0
+        });
+        if let Err(error) = &got
+            && (streams || self.hurries)
+            && is_refused(error)
+            && !(streams && is_later(error))
+        {
+            if self.hurries {
+                return Ok(Came::Elsewhere);
+            }
+            got = get(0);
+        }
+        match got {
             Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLIN)),
             got => got.map(Came::Bytes),
         }

@@ -42,7 +42,8 @@ pub(super) struct Job {
     pub(super) fd: OwnedFd,
     pub(super) other: Option<OwnedFd>,
     pub(super) kind: FileType,
-    pub(super) blocks: bool,
+    /// Whether it may wait; what its descriptor says, where that was not asked yet.
+    blocks: Option<bool>,
     /// A message that goes whole or not at all.
     pub(super) whole: bool,
     pub(super) no_signal: bool,
@@ -98,9 +99,17 @@ impl Job {
         };
         let mut plan = Plan::read(&asked)?;
         plan.shorten(tid, &fd, kind == FileType::RegularFile);
-        let own = rustix::fs::fcntl_getfl(&fd)?;
-        let status = other.as_ref().map_or(Ok(own), rustix::fs::fcntl_getfl)?;
+        let status = if fails_by_itself(&plan, &asked, kind) {
+            None
+        } else {
+            let own = rustix::fs::fcntl_getfl(&fd)?;
+            Some((
+                own,
+                other.as_ref().map_or(Ok(own), rustix::fs::fcntl_getfl)?,
+            ))
+        };
         if asked.nr == 278
+            && let Some((status, _)) = status
             && status & OFlags::ACCMODE == OFlags::RDONLY
             && let Plan::Write { spans, .. } = plan
         {
@@ -110,20 +119,21 @@ impl Job {
                 flags: 0,
             };
         }
-        let (reads, writes) = {
+        let (mut reads, mut writes) = (true, true);
+        if let Some((own, status)) = status {
             let denies = |status: OFlags, mode: OFlags| {
                 status.contains(OFlags::PATH) || status & OFlags::ACCMODE == mode
             };
             let is_out = matches!(plan, Plan::Write { .. });
-            match &other {
+            (reads, writes) = match &other {
                 Some(_) => (
                     !denies(own, OFlags::WRONLY),
                     !denies(status, OFlags::RDONLY),
                 ),
                 None if is_out => (true, !denies(own, OFlags::RDONLY)),
                 None => (!denies(own, OFlags::WRONLY), true),
-            }
-        };
+            };
+        }
         let messages = matches!(plan, Plan::Send(_) | Plan::Receive(_) | Plan::Nothing);
         if messages && kind != FileType::Socket {
             return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
@@ -137,15 +147,24 @@ impl Job {
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
         };
         let now_only = match &plan {
-            Plan::Transfer { flags, .. } if asked.nr == 275 => flags & libc::SPLICE_F_NONBLOCK != 0,
+            // These two say so themselves.
+            _ if matches!(asked.nr, 275 | 278) => {
+                let flags = asked.args[if asked.nr == 275 { 5 } else { 3 }];
+                flags & u64::from(libc::SPLICE_F_NONBLOCK) != 0
+            }
             Plan::Read { flags, .. } | Plan::Write { flags, .. } => flags & libc::RWF_NOWAIT != 0,
-            _ => asked.nr == 278 && a[3] & 2 != 0,
+            _ => false,
         };
-        // Of a splice, either end may forbid to wait.
-        let source = if asked.nr == 275 { own } else { status };
-        let blocks = !(status | source).contains(OFlags::NONBLOCK)
-            && flags & libc::MSG_DONTWAIT == 0
-            && !now_only;
+        let now_only = now_only || flags & libc::MSG_DONTWAIT != 0;
+        let blocks = match (asked.nr, status) {
+            _ if now_only => Some(false),
+            // It does not care whether the pipe would wait.
+            (278, _) => Some(true),
+            // Of a splice, either end may forbid to wait.
+            (275, Some((own, other))) => Some(!(own | other).contains(OFlags::NONBLOCK)),
+            (_, Some((_, status))) => Some(!status.contains(OFlags::NONBLOCK)),
+            (_, None) => None,
+        };
         let which = if plan.is_in() {
             libc::SO_RCVTIMEO
         } else {
@@ -182,6 +201,13 @@ impl Job {
         })
     }
 
+    /// Whether the call may wait.
+    pub(super) fn blocks(&self) -> bool {
+        let asked = || rustix::fs::fcntl_getfl(&self.fd);
+        self.blocks
+            .unwrap_or_else(|| asked().is_ok_and(|status| !status.contains(OFlags::NONBLOCK)))
+    }
+
     /// Whether we are the wrong one to make it: what such a descriptor gives depends on
     /// who asks (signals, terminals, files of /proc).
     pub(super) fn is_unfit(&self, first: CallId) -> bool {
@@ -203,6 +229,17 @@ impl Job {
             .ledger
             .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
         left.min(slice.clamp(LEAST, MOST))
+    }
+}
+
+/// Whether a call on a descriptor that was not opened for it is refused by the kernel when
+/// we make it, before anything else happens.
+fn fails_by_itself(plan: &Plan, asked: &Asked, kind: FileType) -> bool {
+    let is_file = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
+    match plan {
+        Plan::Write { .. } => asked.nr != 278 && !is_file,
+        Plan::Send(_) | Plan::Receive(_) => true,
+        Plan::Read { .. } | Plan::Transfer { .. } | Plan::Nothing => false,
     }
 }
 
