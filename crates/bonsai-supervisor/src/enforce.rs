@@ -30,6 +30,7 @@ mod memory;
 mod perform;
 mod price;
 mod serve;
+mod state;
 mod threads;
 mod upkeep;
 

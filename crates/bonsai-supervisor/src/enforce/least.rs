@@ -2,6 +2,7 @@
 //! nothing, and do the least by which a call could be decided.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -74,10 +75,11 @@ impl Least {
         }
         let mut bytes = [0; MOST];
         let got = copy(tid, &mut bytes, &spans[..count])?;
-        if !self.processes.contains_key(&tid) {
-            self.processes.insert(tid, process(tid, tid)?);
-        }
-        let fd = descriptor(&self.processes[&tid], asked.args[0])?;
+        let of = match self.processes.entry(tid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(process(tid, tid)?),
+        };
+        let fd = descriptor(of, asked.args[0])?;
         // SAFETY: the bytes live during the call.
         let put = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), got) };
         i64::try_from(put).map_err(io::Error::other)

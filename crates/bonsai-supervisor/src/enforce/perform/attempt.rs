@@ -45,6 +45,14 @@ fn is_later(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAGAIN)
 }
 
+fn is_there(process: &OwnedFd) -> bool {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    let process = process.as_raw_fd();
+    // SAFETY: signal 0 does nothing.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, 0, none, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// Nothing would be waited for, and something had to be; or that is not known beforehand.
 fn is_refused(error: &io::Error) -> bool {
     is_later(error) || error.raw_os_error() == Some(libc::EOPNOTSUPP)
@@ -101,8 +109,8 @@ impl Ends<'_> {
         }
     }
 
-    /// What was read by the number of a thread was its own only if that has been there all
-    /// the time. The other way round, bytes must not get to whoever has the number now.
+    /// What was read by the number of a thread was its own only if that has waited all the
+    /// time. It asks again, if a signal came.
     fn still_waits(&self) -> io::Result<()> {
         if (self.waits)() {
             Ok(())
@@ -116,7 +124,11 @@ impl Ends<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.still_waits()?;
+        // They have come, and are its own even if a signal came meanwhile; but they must not
+        // get to whoever else has its number by now.
+        if !is_there(self.process) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         match memory::write(self.tid, spans, skip, bytes)? {
             put if put == bytes.len() => Ok(()),
             _ => Err(memory::fault()),
