@@ -186,7 +186,7 @@ pub(crate) fn kind_of(kind: FileType) -> Fd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::{AsFd as _, FromRawFd as _, IntoRawFd as _};
+    use std::os::fd::AsFd as _;
 
     #[test]
     fn what_is_kept_says_what_a_number_is_now() {
@@ -194,9 +194,8 @@ mod tests {
         let (socket, _other) = UnixStream::pair().expect("sockets");
         let (pipe, _end) = std::io::pipe().expect("a pipe");
         let file = File::open("/proc/self/exe").expect("ourselves");
-        let slot = file.try_clone().expect("a number").into_raw_fd();
-        // SAFETY: open, and nobody else's.
-        let mut slot = unsafe { OwnedFd::from_raw_fd(slot) };
+        // A number that no other test gets, once it is closed.
+        let mut slot = rustix::io::fcntl_dupfd_cloexec(&file, 700).expect("a number");
         let number = slot.as_raw_fd().cast_unsigned();
         let mut looks = Looks::default();
         let others = [(file.as_fd(), Fd::File), (pipe.as_fd(), Fd::Other)];
