@@ -32,9 +32,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE = 16384, LARGE = 1 << 20 };
+#include "attacker.h"
 
-static char bytes[LARGE];
+char bytes[LARGE];
 static double end;
 static const char *self;
 
@@ -44,7 +44,7 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static int on(void) { return now() < end; }
+int on(void) { return now() < end; }
 
 static void finish(const char *what, int error) {
     char line[80];
@@ -168,7 +168,7 @@ static void *one_write(void *unused) {
 }
 
 // One thread after another, each for one call.
-static void by_threads(void *(*one)(void *)) {
+void by_threads(void *(*one)(void *)) {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 32768);
@@ -285,9 +285,9 @@ static void by_tee(void) {
             finish("tee", errno);
 }
 
-static struct iovec raced;
+struct iovec raced;
 
-static void *flip_length(void *unused) {
+void *flip_length(void *unused) {
     while (on()) {
         *(volatile size_t *)&raced.iov_len = 1;
         *(volatile size_t *)&raced.iov_len = LARGE;
@@ -295,10 +295,15 @@ static void *flip_length(void *unused) {
     return unused;
 }
 
-static void vector_race(void) {
+// Begins another thread, which changes what this one is about to name.
+void against(void *(*other)(void *)) {
     pthread_t thread;
     raced = (struct iovec){bytes, 1};
-    pthread_create(&thread, NULL, flip_length, NULL);
+    pthread_create(&thread, NULL, other, NULL);
+}
+
+static void vector_race(void) {
+    against(flip_length);
     while (on())
         if (writev(1, &raced, 1) < 0)
             finish("writev", errno);
@@ -327,9 +332,8 @@ static void *flip_descriptor(void *unused) {
 
 // The limit is on sockets: what is looked at is a file, what is written to is not.
 static void descriptor_race(void) {
-    pthread_t thread;
     dup2(1, RACED);
-    pthread_create(&thread, NULL, flip_descriptor, NULL);
+    against(flip_descriptor);
     while (on())
         if (write(RACED, bytes, PIECE) < 0)
             finish("write", errno);
@@ -338,9 +342,8 @@ static void descriptor_race(void) {
 // The same for a call that the supervisor makes: it has the number, and takes what it
 // stands for by then.
 static void vector_descriptor_race(void) {
-    pthread_t thread;
     dup2(1, RACED);
-    pthread_create(&thread, NULL, flip_descriptor, NULL);
+    against(flip_descriptor);
     struct iovec two[2] = {{bytes, PIECE / 2}, {bytes, PIECE / 2}};
     while (on())
         if (writev(RACED, two, 2) < 0)
@@ -506,67 +509,6 @@ static void traced(void) {
             ptrace(PTRACE_POKEUSER, pid, 8 * 15, SYS_write);
     }
     kill(pid, SIGKILL);
-}
-
-static void forks(void) {
-    while (on()) {
-        int pid = fork();
-        if (pid == 0) {
-            if (write(1, "f", 1) < 0)
-                _exit(1);
-            _exit(0);
-        }
-        if (pid > 0)
-            waitpid(pid, NULL, 0);
-    }
-}
-
-static void *one_byte(void *unused) {
-    if (write(1, "t", 1) < 0)
-        return unused;
-    return NULL;
-}
-
-static void thread_bomb(void) {
-    pthread_t thread;
-    while (on())
-        if (pthread_create(&thread, NULL, one_byte, NULL) == 0)
-            pthread_join(thread, NULL);
-}
-
-static void read_in(void) {
-    while (on())
-        if (read(0, bytes, 65536) <= 0)
-            break;
-}
-
-static void *read_once(void *unused) {
-    if (on() && read(0, malloc(65536), 65536) <= 0)
-        return unused;
-    return NULL;
-}
-
-static void read_by_threads(void) { by_threads(read_once); }
-
-static void read_by_children(void) {
-    while (on()) {
-        if (fork() == 0) {
-            alarm(2);
-            if (read(0, bytes, 65536) < 0)
-                _exit(1);
-            _exit(0);
-        }
-        usleep(200);
-    }
-}
-
-static void read_race(void) {
-    pthread_t thread;
-    raced = (struct iovec){bytes, 1};
-    pthread_create(&thread, NULL, flip_length, NULL);
-    while (on())
-        if (readv(0, &raced, 1) <= 0)
-            break;
 }
 
 static const struct {
