@@ -309,10 +309,14 @@ impl Enforcer {
             if let Some(since) = job.limited_since.take() {
                 job.waited += now.saturating_sub(since);
             }
+            // Bytes that go out are looked after once they are copied.
+            let is_new = job.paid.is_none() && job.done == 0 && job.messages == 0;
+            let later = is_new && matches!(job.plan, Plan::Write { .. } | Plan::Send(_));
             if job.handle.cancelled.load(Ordering::Relaxed)
-                || !self
-                    .listener
-                    .is_valid(job.handle.id.load(Ordering::Relaxed))
+                || !later
+                    && !self
+                        .listener
+                        .is_valid(job.handle.id.load(Ordering::Relaxed))
             {
                 let done = job.done.cast_signed();
                 return Next::End(if done > 0 {
