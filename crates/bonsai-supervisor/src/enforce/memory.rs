@@ -13,25 +13,48 @@ pub(crate) struct Span {
     pub(crate) len: u64,
 }
 
+/// So many parts of a list need no memory of their own.
+const FEW: usize = 8;
+
+const NONE: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
 /// Spans from `skip` bytes on, at most `len` bytes of them.
-fn window(spans: &[Span], mut skip: u64, mut len: u64) -> Vec<libc::iovec> {
-    let mut found = Vec::new();
+fn window(spans: &[Span], mut skip: u64, mut len: u64, found: &mut [libc::iovec]) -> usize {
+    let mut count = 0;
     for span in spans {
         if skip >= span.len {
             skip -= span.len;
             continue;
         }
         let part = (span.len - skip).min(len);
-        if part == 0 {
+        if part == 0 || count == found.len() {
             break;
         }
-        found.push(libc::iovec {
+        found[count] = libc::iovec {
             iov_base: (span.at.wrapping_add(skip)) as *mut libc::c_void,
             iov_len: usize::try_from(part).unwrap_or(usize::MAX),
-        });
+        };
+        count += 1;
         (skip, len) = (0, len - part);
     }
-    found
+    count
+}
+
+/// Does something with a window of spans.
+fn within<T>(spans: &[Span], skip: u64, len: usize, run: impl FnOnce(&[libc::iovec]) -> T) -> T {
+    let (mut few, mut many);
+    let found: &mut [libc::iovec] = if spans.len() <= FEW {
+        few = [NONE; FEW];
+        &mut few
+    } else {
+        many = vec![NONE; spans.len().min(MOST_SPANS)];
+        &mut many
+    };
+    let count = window(spans, skip, len as u64, found);
+    run(&found[..count])
 }
 
 /// Bytes of all spans together.
@@ -47,18 +70,17 @@ pub(crate) fn read(tid: u32, spans: &[Span], skip: u64, into: &mut [u8]) -> io::
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),
     };
-    let remote = window(spans, skip, into.len() as u64);
     // SAFETY: the local part is ours; the remote one is checked by the kernel.
-    let got = unsafe {
+    let got = within(spans, skip, into.len(), |remote| unsafe {
         libc::process_vm_readv(
             tid.cast_signed(),
             &raw const local,
             1,
             remote.as_ptr(),
-            remote.len().min(MOST_SPANS) as libc::c_ulong,
+            remote.len() as libc::c_ulong,
             0,
         )
-    };
+    });
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
@@ -68,19 +90,18 @@ pub(crate) fn write(tid: u32, spans: &[Span], skip: u64, from: &[u8]) -> io::Res
         iov_base: from.as_ptr().cast_mut().cast(),
         iov_len: from.len(),
     };
-    let remote = window(spans, skip, from.len() as u64);
     // SAFETY: the local part is ours and only read; the remote one is checked by the
     // kernel.
-    let put = unsafe {
+    let put = within(spans, skip, from.len(), |remote| unsafe {
         libc::process_vm_writev(
             tid.cast_signed(),
             &raw const local,
             1,
             remote.as_ptr(),
-            remote.len().min(MOST_SPANS) as libc::c_ulong,
+            remote.len() as libc::c_ulong,
             0,
         )
-    };
+    });
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
 
@@ -115,12 +136,19 @@ pub(crate) fn spans(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
     if count > MOST_SPANS {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let mut bytes = vec![0; count * 16];
+    let (mut few, mut many);
+    let bytes: &mut [u8] = if count <= FEW {
+        few = [0; 16 * FEW];
+        &mut few[..16 * count]
+    } else {
+        many = vec![0; 16 * count];
+        &mut many
+    };
     let list = Span {
         at,
         len: bytes.len() as u64,
     };
-    if !bytes.is_empty() && read(tid, &[list], 0, &mut bytes)? != bytes.len() {
+    if !bytes.is_empty() && read(tid, &[list], 0, bytes)? != bytes.len() {
         return Err(fault());
     }
     Ok(bytes
@@ -151,8 +179,9 @@ mod tests {
     fn windows_begin_and_end_within_spans() {
         let spans = [(100, 10), (200, 0), (300, 5)].map(|(at, len)| Span { at, len });
         let of = |skip, len| -> Vec<(usize, usize)> {
-            let found = window(&spans, skip, len);
-            found
+            let mut found = [NONE; FEW];
+            let count = window(&spans, skip, len, &mut found);
+            found[..count]
                 .iter()
                 .map(|v| (v.iov_base as usize, v.iov_len))
                 .collect()

@@ -28,12 +28,13 @@ use rustix::fs::FileType;
 
 use self::attempt::{Came, Ends};
 pub(crate) use self::job::Handle;
-use self::job::{Job, Paid};
+use self::job::{Job, LEAST, Paid};
 use self::plan::Plan;
 use super::drawn::Drawn;
 use super::filter::Refused;
 use super::listener::Asked;
 use super::serve::{Enforcer, monotonic_ns};
+use super::threads::process;
 
 /// Threads that make calls which may wait for a device.
 const WORKERS: usize = 16;
@@ -55,6 +56,8 @@ enum Next {
     At(u64),
     /// Until a descriptor is ready.
     Ready(RawFd, i16),
+    /// By a worker.
+    Elsewhere,
 }
 
 #[derive(Debug)]
@@ -113,14 +116,28 @@ impl Performers {
             id: AtomicU64::new(asked.id),
             cancelled: AtomicBool::new(false),
         });
-        let pid = match own.state().threads.get_mut(&asked.tid) {
+        let (pid, kept) = match own.state().threads.get_mut(&asked.tid) {
             Some(thread) => {
                 thread.job = Some(Arc::clone(&handle));
-                thread.pid
+                (thread.pid, thread.process())
             }
-            None => asked.tid,
+            None => (asked.tid, None),
         };
-        match Job::new(asked, Arc::clone(&handle), pid, first, now) {
+        let make = |process| Job::new(asked, Arc::clone(&handle), (pid, process), first, now);
+        let made = match kept.map(&make) {
+            Some(made) if !is_gone(&made) => made,
+            // None is kept, or of a thread that had this number before.
+            _ => process(asked.tid, pid).and_then(|process| {
+                let process = Arc::new(process);
+                let mut state = own.state();
+                if state.kept < own.room {
+                    state.keep_process(asked.tid, &process);
+                }
+                drop(state);
+                make(process)
+            }),
+        };
+        match made {
             Err(error) => own.answer_error(&asked, &handle, &error),
             Ok(job) if job.is_unfit(first) => {
                 if let Some(thread) = own.state().threads.get_mut(&asked.tid) {
@@ -132,11 +149,17 @@ impl Performers {
         }
     }
 
-    /// What may wait for a device is made by a worker, everything else here.
+    /// What waits for a device is made by a worker, everything else here: that is known
+    /// once it was tried. Long pieces of files are for workers at once.
     fn dispatch(&self, own: &Arc<Enforcer>, mut job: Job) {
-        if matches!(job.kind, FileType::Socket | FileType::Fifo) && job.other.is_none() {
+        let streams = matches!(job.kind, FileType::Socket | FileType::Fifo);
+        let short = job.plan.len() <= LEAST;
+        if job.other.is_none() && !job.slow && (streams || short) {
             let next = own.step(&mut job);
-            return self.go_on(own, job, &next);
+            if !matches!(next, Next::Elsewhere) {
+                return self.go_on(own, job, &next);
+            }
+            job.slow = true;
         }
         let mut queue = locked(&self.queue);
         queue.jobs.push_back(job);
@@ -157,6 +180,8 @@ impl Performers {
             Next::End(result) => return own.end(&job, result),
             Next::At(at) => (at, None),
             Next::Ready(fd, events) => (job.deadline, Some((fd, events))),
+            // Of a worker, who tries everything.
+            Next::Elsewhere => (0, None),
         };
         locked(&self.parked).push(Parked { job, at, fd });
         self.ring();
@@ -177,6 +202,7 @@ impl Performers {
             let job = queue.jobs.pop_front();
             drop(queue);
             if let Some(mut job) = job {
+                job.slow = true;
                 let next = own.step(&mut job);
                 self.go_on(own, job, &next);
             }
@@ -233,6 +259,16 @@ impl Performers {
     }
 }
 
+fn is_file(kind: FileType) -> bool {
+    matches!(kind, FileType::RegularFile | FileType::BlockDevice)
+}
+
+/// Whether a job could not be made because its thread is not who is kept.
+fn is_gone(made: &io::Result<Job>) -> bool {
+    let error = made.as_ref().err().and_then(io::Error::raw_os_error);
+    matches!(error, Some(libc::ESRCH | libc::EBADF))
+}
+
 fn poll_of(fd: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd {
         fd,
@@ -273,10 +309,14 @@ impl Enforcer {
             if let Some(since) = job.limited_since.take() {
                 job.waited += now.saturating_sub(since);
             }
+            // Bytes that go out are looked after once they are copied.
+            let is_new = job.paid.is_none() && job.done == 0 && job.messages == 0;
+            let later = is_new && matches!(job.plan, Plan::Write { .. } | Plan::Send(_));
             if job.handle.cancelled.load(Ordering::Relaxed)
-                || !self
-                    .listener
-                    .is_valid(job.handle.id.load(Ordering::Relaxed))
+                || !later
+                    && !self
+                        .listener
+                        .is_valid(job.handle.id.load(Ordering::Relaxed))
             {
                 let done = job.done.cast_signed();
                 return Next::End(if done > 0 {
@@ -304,7 +344,12 @@ impl Enforcer {
                 Ok(Came::Bytes(moved)) => {
                     self.use_up(job, drawn, moved, now);
                     let more = moved > 0 && moved == piece && job.done < job.plan.len();
-                    let rest = moved > 0 && !is_in && job.blocks && job.done < job.plan.len();
+                    let rest = moved > 0 && !is_in && job.done < job.plan.len() && job.blocks();
+                    let cut = !job.slow && moved > 0 && moved < piece && is_file(job.kind);
+                    if cut && job.done < job.plan.len() {
+                        // What went without waiting; the rest waits, or there is none.
+                        return Next::Elsewhere;
+                    }
                     let once =
                         job.whole || job.other.is_some() || matches!(job.plan, Plan::Receive(_));
                     if !once && (more || rest) {
@@ -314,15 +359,16 @@ impl Enforcer {
                         return Next::End(Self::result(job));
                     }
                 }
+                Ok(Came::Elsewhere) => return Next::Elsewhere,
                 Ok(Came::NotYet(fd, events)) => {
                     let any = job.done > 0 || job.messages > 0;
                     let now_only = matches!(&job.plan, Plan::Receive(message)
                         if message.flags & libc::MSG_DONTWAIT != 0);
                     let partly = job.done > 0 && is_in;
-                    if any && (partly || !job.blocks || now_only) {
+                    if any && (partly || !job.blocks() || now_only) {
                         return Next::End(Self::result(job));
                     }
-                    if !job.blocks || now >= job.deadline {
+                    if !job.blocks() || now >= job.deadline {
                         return Next::End(-i64::from(libc::EAGAIN));
                     }
                     return Next::Ready(fd, events);
@@ -460,7 +506,13 @@ impl Enforcer {
             nr: job.asked.nr,
             fd: &job.fd,
             other: job.other.as_ref(),
-            is_socket: job.kind == FileType::Socket,
+            process: &job.process,
+            kind: job.kind,
+            hurries: !job.slow,
+            waits: &|| {
+                self.listener
+                    .is_valid(job.handle.id.load(Ordering::Relaxed))
+            },
             give: &give,
         };
         ends.attempt(&job.plan, job.done, piece)

@@ -1,7 +1,6 @@
 //! The decision: every call that the filter asks about, and when it is answered.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,10 +14,8 @@ use super::drawn::Drawn;
 use super::filter::{self, Refused, entry_of};
 use super::listener::{Asked, Listener, Nothing};
 use super::perform::Performers;
-use super::threads::{AHEAD, IN, KEPT, OUT, Thread, Waiting, entry_on};
-
-/// Threads that have ended are looked for when so many are known, too.
-const MANY: usize = 4096;
+use super::state::{State, room};
+use super::threads::{AHEAD, IN, OUT, Thread, Waiting, entry_on};
 
 const CLONE3: u32 = 435;
 const CLONE: u32 = 56;
@@ -40,23 +37,10 @@ pub struct Enforcer {
     pub(crate) performers: Performers,
     /// As whom calls are made in the program's place, if it is another than we are.
     user: Option<(u32, u32)>,
+    /// How many descriptors may be kept for threads.
+    pub(crate) room: usize,
     /// No process of the service is left.
     ended: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) threads: HashMap<u32, Thread>,
-    pub(super) alarms: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    pub(super) next_alarm: u64,
-    /// Bytes that may come in without having been paid for.
-    pub(super) ahead: u64,
-    /// Whether there may be processes that share descriptors: then a look at one says
-    /// nothing of the call that follows.
-    pub(super) shared: bool,
-    pub(super) kept: usize,
-    pub(super) refused: [u64; Refused::ALL.len()],
-    pub(super) swept: u64,
 }
 
 impl Enforcer {
@@ -76,6 +60,7 @@ impl Enforcer {
             alarm: Condvar::new(),
             performers: Performers::new()?,
             user,
+            room: room(),
             ended: AtomicBool::new(false),
         });
         let thread = |name: &str, run: fn(&Arc<Self>)| {
@@ -149,7 +134,7 @@ impl Enforcer {
         {
             state.shared = true;
         }
-        state.know(&self.ledger, asked.tid, now);
+        state.know(&self.ledger, asked.tid, now, self.room);
         if self.resume(state, asked, now) {
             return;
         }
@@ -200,15 +185,18 @@ impl Enforcer {
         if state.shared || !plain || (bytes && !matches!(asked.nr, 0 | 1)) {
             return Some((drawn, true));
         }
+        let keeps = state.kept < self.room;
         let thread = state.threads.get_mut(&asked.tid)?;
         let kept = thread.kept();
-        // A descriptor that is none gives an error, whatever it is charged to.
-        let kind = thread.kind(asked.args[0]).unwrap_or(Fd::File);
-        state.kept += thread.kept() - kept;
+        let wanted = others[1].mask != drawn.mask;
+        let kind = thread.kind(asked.args[0], wanted, keeps);
+        state.kept = (state.kept + thread.kept()).saturating_sub(kept);
         let found = match kind {
-            Fd::Socket => others[0],
-            Fd::Other => others[1],
-            _ => drawn,
+            Some(Fd::Socket) => others[0],
+            Some(Fd::Other) => others[1],
+            Some(_) => drawn,
+            // It may not be looked at, so it is charged to all that it might be.
+            None => Drawn::by_any(&self.ledger, first),
         };
         Some((found, false))
     }
@@ -406,22 +394,6 @@ impl Enforcer {
 
     pub(crate) fn count_refused(&self, why: Refused) {
         self.state().refused[why as usize] += 1;
-    }
-}
-
-impl State {
-    /// Makes a thread known.
-    fn know(&mut self, ledger: &Ledger, tid: u32, now: u64) {
-        if self.threads.contains_key(&tid) {
-            return;
-        }
-        if self.threads.len() >= MANY && self.threads.len().is_power_of_two() {
-            // The next turn of the alarms' thread.
-            self.swept = self.swept.min(now.saturating_sub(1_000_000_000));
-        }
-        let thread = Thread::new(ledger, tid, self.kept < KEPT);
-        self.kept += thread.kept();
-        self.threads.insert(tid, thread);
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bonsai_calls::{CALLS, CallId, Fd};
 use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Count, Ledger, Owner, Tickets, coverage};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use super::amount::{Counted, counted};
 use super::listener::Asked;
+use super::look::Looks;
 use super::perform::Handle;
 
 /// What comes in may be ahead of its payment by so many bytes, all threads together.
@@ -85,8 +85,9 @@ pub(crate) struct Thread {
     page: Option<usize>,
     /// Its counters, as the kernel keeps them; none where they may not be read.
     io: Option<File>,
-    /// Its folder of descriptors.
-    fds: Option<OwnedFd>,
+    looks: Looks,
+    /// What its descriptors are taken by.
+    process: Option<Arc<OwnedFd>>,
     pub(crate) open: [Open; 2],
     pub(crate) wait: Option<Waiting>,
     /// The call that is made in its place.
@@ -112,7 +113,8 @@ impl Thread {
                 .flatten()
                 // Opening is allowed to more than reading is.
                 .filter(|io| counted(io).is_ok()),
-            fds: None,
+            looks: Looks::default(),
+            process: None,
             open: [Open::default(); 2],
             wait: None,
             job: None,
@@ -241,56 +243,31 @@ impl Thread {
         value.saturating_sub(open.base) >= open.asked
     }
 
-    /// What a descriptor of it is; `None` if that cannot be seen.
-    pub(crate) fn kind(&mut self, fd: u64) -> Option<Fd> {
-        let number = u32::try_from(fd & 0xffff_ffff).ok()?;
-        let mut name = [0; 12];
-        let name = decimal(number, &mut name);
-        if let Some(kind) = self.fds.as_ref().and_then(|fds| look(fds, name)) {
-            return Some(kind);
+    /// What a descriptor of it is; where it is not `wanted` for sure, it is for sockets
+    /// only. `None` if it may not be seen.
+    pub(crate) fn kind(&mut self, fd: u64, wanted: bool, keeps: bool) -> Option<Fd> {
+        #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+        let number = fd as u32;
+        if wanted {
+            // A descriptor that is none gives an error, whatever it is charged to.
+            let found = self.looks.kind(self.tid, number).ok()?;
+            return Some(found.unwrap_or(Fd::File));
         }
-        // Of the program before, or of another thread with this number.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder =
-            rustix::fs::open(format!("/proc/{}/fd", self.tid), flags, Mode::empty()).ok()?;
-        let found = look(&folder, name);
-        self.fds = Some(folder);
-        found
+        self.looks.socket_or(self.tid, number, keeps).ok()
+    }
+
+    /// What its descriptors are taken by, if that was kept.
+    pub(crate) fn process(&self) -> Option<Arc<OwnedFd>> {
+        self.process.clone()
+    }
+
+    pub(crate) fn keep_process(&mut self, process: Arc<OwnedFd>) {
+        self.process = Some(process);
     }
 
     /// Descriptors of ours that are kept for it.
     pub(crate) fn kept(&self) -> usize {
-        usize::from(self.io.is_some()) + usize::from(self.fds.is_some())
-    }
-}
-
-/// A number as a name in a folder of descriptors: with a zero at its end, so that it
-/// need not be copied.
-fn decimal(number: u32, name: &mut [u8; 12]) -> &std::ffi::CStr {
-    let mut at = name.len() - 1;
-    let mut rest = number;
-    loop {
-        at -= 1;
-        name[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    std::ffi::CStr::from_bytes_until_nul(&name[at..]).unwrap_or_default()
-}
-
-fn look(fds: &OwnedFd, name: &std::ffi::CStr) -> Option<Fd> {
-    let stat = rustix::fs::statat(fds, name, AtFlags::empty()).ok()?;
-    Some(kind_of(FileType::from_raw_mode(stat.st_mode)))
-}
-
-/// The kind of a file, as the table has it.
-pub(crate) fn kind_of(kind: FileType) -> Fd {
-    match kind {
-        FileType::RegularFile | FileType::BlockDevice => Fd::File,
-        FileType::Socket => Fd::Socket,
-        _ => Fd::Other,
+        usize::from(self.io.is_some()) + usize::from(self.process.is_some()) + self.looks.kept()
     }
 }
 
@@ -347,8 +324,8 @@ fn describe(ledger: &Ledger, pid: u32) {
         .store(coverage::ATTACHED | coverage::PATCHED, Ordering::Release);
 }
 
-/// A descriptor of a thread, as one of ours; `None` if there is none, or it may not be had.
-pub(crate) fn descriptor(tid: u32, pid: u32, fd: u64) -> std::io::Result<OwnedFd> {
+/// What the descriptors of a thread are taken by.
+pub(crate) fn process(tid: u32, pid: u32) -> std::io::Result<OwnedFd> {
     use std::os::fd::FromRawFd as _;
     /// Linux 6.9: of a thread, which may have descriptors of its own.
     const PIDFD_THREAD: i32 = libc::O_EXCL;
@@ -361,10 +338,18 @@ pub(crate) fn descriptor(tid: u32, pid: u32, fd: u64) -> std::io::Result<OwnedFd
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    let of = opened(tid, PIDFD_THREAD).or_else(|_| opened(pid, 0))?;
+    opened(tid, PIDFD_THREAD).or_else(|_| opened(pid, 0))
+}
+
+/// A descriptor of whom `process` is of, as one of ours.
+///
+/// # Errors
+/// There is none, or it may not be had.
+pub(crate) fn descriptor(process: &OwnedFd, fd: u64) -> std::io::Result<OwnedFd> {
+    use std::os::fd::FromRawFd as _;
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
     // SAFETY: plain numbers.
-    let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, of.as_raw_fd(), fd as u32, 0) };
+    let got = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd as u32, 0) };
     match i32::try_from(got) {
         // SAFETY: a new descriptor that nobody else has.
         Ok(got @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(got) }),

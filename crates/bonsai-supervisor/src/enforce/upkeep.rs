@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::serve::{Enforcer, State, monotonic_ns};
+use super::serve::{Enforcer, monotonic_ns};
+use super::state::State;
 use super::threads::IN;
 
 /// Threads that have ended, and calls that nobody waits for any more, are looked for so

@@ -32,9 +32,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE = 16384, LARGE = 1 << 20 };
+#include "attacker.h"
 
-static char bytes[LARGE];
+char bytes[LARGE];
 static double end;
 static const char *self;
 
@@ -44,7 +44,7 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-static int on(void) { return now() < end; }
+int on(void) { return now() < end; }
 
 static void finish(const char *what, int error) {
     char line[80];
@@ -167,16 +167,19 @@ static void *one_write(void *unused) {
     return NULL;
 }
 
-static void threads(void) {
+// One thread after another, each for one call.
+void by_threads(void *(*one)(void *)) {
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 32768);
     pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
     pthread_t thread;
     while (on())
-        if (pthread_create(&thread, &small, one_write, NULL))
+        if (pthread_create(&thread, &small, one, NULL))
             usleep(1000);
 }
+
+static void threads(void) { by_threads(one_write); }
 
 // Whoever is not under a filter is not to harm others.
 static int is_confined(void) { return prctl(PR_GET_SECCOMP) == 2; }
@@ -282,9 +285,9 @@ static void by_tee(void) {
             finish("tee", errno);
 }
 
-static struct iovec raced;
+struct iovec raced;
 
-static void *flip_length(void *unused) {
+void *flip_length(void *unused) {
     while (on()) {
         *(volatile size_t *)&raced.iov_len = 1;
         *(volatile size_t *)&raced.iov_len = LARGE;
@@ -292,10 +295,15 @@ static void *flip_length(void *unused) {
     return unused;
 }
 
-static void vector_race(void) {
+// Begins another thread, which changes what this one is about to name.
+void against(void *(*other)(void *)) {
     pthread_t thread;
     raced = (struct iovec){bytes, 1};
-    pthread_create(&thread, NULL, flip_length, NULL);
+    pthread_create(&thread, NULL, other, NULL);
+}
+
+static void vector_race(void) {
+    against(flip_length);
     while (on())
         if (writev(1, &raced, 1) < 0)
             finish("writev", errno);
@@ -324,12 +332,73 @@ static void *flip_descriptor(void *unused) {
 
 // The limit is on sockets: what is looked at is a file, what is written to is not.
 static void descriptor_race(void) {
-    pthread_t thread;
     dup2(1, RACED);
-    pthread_create(&thread, NULL, flip_descriptor, NULL);
+    against(flip_descriptor);
     while (on())
         if (write(RACED, bytes, PIECE) < 0)
             finish("write", errno);
+}
+
+// The same for a call that the supervisor makes: it has the number, and takes what it
+// stands for by then.
+static void vector_descriptor_race(void) {
+    dup2(1, RACED);
+    against(flip_descriptor);
+    struct iovec two[2] = {{bytes, PIECE / 2}, {bytes, PIECE / 2}};
+    while (on())
+        if (writev(RACED, two, 2) < 0)
+            finish("writev", errno);
+}
+
+// No other thread: a number that was a file as often as it takes to be believed one.
+static void number_again(void) {
+    int file = file_of_bytes();
+    for (int i = 0; on(); i++) {
+        dup2(file, RACED);
+        for (int j = 0; j < 4; j++)
+            if (write(RACED, "f", 1) < 0)
+                finish("file", errno);
+        if (i % 2)
+            close(RACED);
+        dup2(1, RACED);
+        if (write(RACED, bytes, PIECE) < 0)
+            finish("write", errno);
+    }
+}
+
+// The same number in a process that has the parent's memory, but descriptors of its own,
+// and after an exec that has closed what was there.
+static void number_of_a_child(void) {
+    int file = file_of_bytes();
+    dup2(file, RACED);
+    for (int j = 0; j < 4; j++)
+        if (write(RACED, "f", 1) < 0)
+            finish("file", errno);
+    while (on()) {
+        int pid = fork();
+        if (pid == 0) {
+            if (write(RACED, "f", 1) < 0 || write(RACED, "f", 1) < 0)
+                finish("file", errno);
+            dup2(1, RACED);
+            if (write(RACED, bytes, PIECE) < 0)
+                finish("write", errno);
+            struct iovec one = {bytes, PIECE};
+            if (writev(RACED, &one, 1) < 0)
+                finish("writev", errno);
+            _exit(0);
+        }
+        waitpid(pid, NULL, 0);
+    }
+    close(file);
+    fcntl(RACED, F_SETFD, FD_CLOEXEC);
+    end = now() + 0.2;
+    again("plain", environ);
+}
+
+// Nobody may look what its descriptors are.
+static void closed_descriptors(void) {
+    prctl(PR_SET_DUMPABLE, 0);
+    plain();
 }
 
 static void quiet(int unused) { (void)unused; }
@@ -442,76 +511,6 @@ static void traced(void) {
     kill(pid, SIGKILL);
 }
 
-static void forks(void) {
-    while (on()) {
-        int pid = fork();
-        if (pid == 0) {
-            if (write(1, "f", 1) < 0)
-                _exit(1);
-            _exit(0);
-        }
-        if (pid > 0)
-            waitpid(pid, NULL, 0);
-    }
-}
-
-static void *one_byte(void *unused) {
-    if (write(1, "t", 1) < 0)
-        return unused;
-    return NULL;
-}
-
-static void thread_bomb(void) {
-    pthread_t thread;
-    while (on())
-        if (pthread_create(&thread, NULL, one_byte, NULL) == 0)
-            pthread_join(thread, NULL);
-}
-
-static void read_in(void) {
-    while (on())
-        if (read(0, bytes, 65536) <= 0)
-            break;
-}
-
-static void *read_once(void *unused) {
-    if (on() && read(0, malloc(65536), 65536) <= 0)
-        return unused;
-    return NULL;
-}
-
-static void read_by_threads(void) {
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 32768);
-    pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
-    pthread_t thread;
-    while (on())
-        if (pthread_create(&thread, &small, read_once, NULL))
-            usleep(1000);
-}
-
-static void read_by_children(void) {
-    while (on()) {
-        if (fork() == 0) {
-            alarm(2);
-            if (read(0, bytes, 65536) < 0)
-                _exit(1);
-            _exit(0);
-        }
-        usleep(200);
-    }
-}
-
-static void read_race(void) {
-    pthread_t thread;
-    raced = (struct iovec){bytes, 1};
-    pthread_create(&thread, NULL, flip_length, NULL);
-    while (on())
-        if (readv(0, &raced, 1) <= 0)
-            break;
-}
-
 static const struct {
     const char *name;
     void (*run)(void);
@@ -521,6 +520,8 @@ static const struct {
     {"attack-others", attack_others}, {"close-all", close_all}, {"io_uring", ring}, {"aio", aio},
     {"splice", by_splice}, {"sendfile", by_sendfile}, {"vmsplice", by_vmsplice}, {"tee", by_tee},
     {"vector-race", vector_race}, {"message-race", message_race}, {"descriptor-race", descriptor_race},
+    {"vector-descriptor-race", vector_descriptor_race}, {"number-again", number_again},
+    {"number-of-a-child", number_of_a_child}, {"closed-descriptors", closed_descriptors},
     {"interruptions", interruptions}, {"interrupted-vectors", interrupted_vectors}, {"daemon", daemon_of_its_own},
     {"filters", filters_of_its_own}, {"name-spaces", name_spaces}, {"priorities", priorities}, {"large", large},
     {"closed-memory", closed_memory}, {"set-user", set_user}, {"traced", traced}, {"forks", forks},

@@ -44,7 +44,7 @@ fn tools(test: &str) -> Option<&'static Tools> {
             std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
         };
         mode(folder.path(), 0o755);
-        let source = [Path::new("enforced/attacker.c")];
+        let source = ["enforced/attacker.c", "enforced/inward.c"].map(Path::new);
         let made = |name: &str, from: &Path, bits| {
             let to = folder.path().join(name);
             std::fs::copy(from, &to).expect("copied");
@@ -53,13 +53,12 @@ fn tools(test: &str) -> Option<&'static Tools> {
         };
         let attacker = compiler.make("attacker", &source, &[]).expect("compiled");
         let fixed = compiler.make("attacker-static", &source, &["-static"]).ok();
-        let without = [Path::new("enforced/without.c")];
-        let without = compiler.make("without", &without, &[]).expect("compiled");
+        let without = compiler.make("without", &[Path::new("enforced/without.c")], &[]);
         Tools {
             attacker: made("attacker", &attacker, 0o755),
             fixed: fixed.map(|path| made("attacker-static", &path, 0o755)),
             set_user: made("attacker-set-user", &attacker, 0o4755),
-            without: made("without", &without, 0o755),
+            without: made("without", &without.expect("compiled"), 0o755),
             _folder: folder,
         }
     }))
@@ -178,7 +177,7 @@ fn outward(command: &mut Command, by_socket: bool, limit: (u64, u64)) -> Result<
 }
 
 /// What moves bytes to standard output, and whether that is a socket.
-const OUTWARD: [(&str, bool); 23] = [
+const OUTWARD: [(&str, bool); 27] = [
     ("plain", false),
     ("raw", false),
     ("no-environment", false),
@@ -194,6 +193,10 @@ const OUTWARD: [(&str, bool); 23] = [
     ("vector-race", false),
     ("message-race", true),
     ("descriptor-race", true),
+    ("vector-descriptor-race", true),
+    ("number-again", true),
+    ("number-of-a-child", true),
+    ("closed-descriptors", true),
     ("interruptions", false),
     ("interrupted-vectors", false),
     ("daemon", false),
@@ -253,6 +256,9 @@ fn the_tricks_work_where_nothing_is_enforced() {
         ("vector-race", false),
         ("message-race", true),
         ("descriptor-race", true),
+        ("vector-descriptor-race", true),
+        ("number-again", true),
+        ("number-of-a-child", true),
         ("traced", false),
     ];
     let complaints = for_each(&tried, 2, |(trick, by_socket)| {

@@ -20,14 +20,8 @@ const OPTIONS: [&str; 11] = [
     "all=unlimited",
 ];
 
-/// Refused on purpose; and bytes out of a pipe by `vmsplice`, which hangs.
-const OTHERWISE: [&str; 5] = [
-    "io_uring",
-    "io_submit",
-    "io_setup",
-    "vmsplice_in",
-    "process_vm",
-];
+/// Refused on purpose.
+const OTHERWISE: [&str; 4] = ["io_uring", "io_submit", "io_setup", "process_vm"];
 
 #[test]
 fn enforced_results_are_equal() {

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
+use rustix::fs::FileType;
+
 use super::control;
 use super::plan::{Message, Plan};
 use crate::enforce::memory::{self, write_exactly};
@@ -11,6 +13,8 @@ use crate::enforce::memory::{self, write_exactly};
 pub(super) enum Came {
     /// It moved so many bytes.
     Bytes(u64),
+    /// It may wait for a device, which is not for whoever makes the attempt.
+    Elsewhere,
     /// It would have to wait until the descriptor is ready for these events.
     NotYet(RawFd, i16),
 }
@@ -19,11 +23,16 @@ pub(super) enum Came {
 pub(super) struct Ends<'a> {
     pub(super) tid: u32,
     pub(super) pid: u32,
+    pub(super) process: &'a OwnedFd,
     pub(super) nr: u32,
     pub(super) fd: &'a OwnedFd,
     /// Where a transfer goes to.
     pub(super) other: Option<&'a OwnedFd>,
-    pub(super) is_socket: bool,
+    pub(super) kind: FileType,
+    /// Nothing may be waited for, not even a device: others would wait with us.
+    pub(super) hurries: bool,
+    /// Whether the thread still waits, and so still is who had its number.
+    pub(super) waits: &'a dyn Fn() -> bool,
     /// Gives a descriptor of ours to the thread: its number there.
     pub(super) give: &'a dyn Fn(&OwnedFd, bool) -> io::Result<i32>,
 }
@@ -34,6 +43,19 @@ fn checked(result: isize) -> io::Result<u64> {
 
 fn is_later(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAGAIN)
+}
+
+fn is_there(process: &OwnedFd) -> bool {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    let process = process.as_raw_fd();
+    // SAFETY: signal 0 does nothing.
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process, 0, none, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Nothing would be waited for, and something had to be; or that is not known beforehand.
+fn is_refused(error: &io::Error) -> bool {
+    is_later(error) || error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
 fn ready(fd: RawFd, events: i16) -> bool {
@@ -59,6 +81,7 @@ impl Ends<'_> {
                 let got = memory::read(self.tid, spans, done, &mut bytes);
                 // Nothing readable is an error only if there was something to read.
                 let got = got.or_else(|error| if len == 0 { Ok(0) } else { Err(error) })?;
+                self.still_waits()?;
                 self.write(
                     &bytes[..got],
                     offset.map(|at| at + done.cast_signed()),
@@ -75,7 +98,7 @@ impl Ends<'_> {
                     self.read(&mut bytes, offset.map(|at| at + done.cast_signed()), *flags)?;
                 if let Came::Bytes(got) = came {
                     let got = usize::try_from(got).unwrap_or(0);
-                    put(self.tid, spans, done, &bytes[..got])?;
+                    self.put(spans, done, &bytes[..got])?;
                 }
                 Ok(came)
             }
@@ -86,9 +109,35 @@ impl Ends<'_> {
         }
     }
 
+    /// What was read by the number of a thread was its own only if that has waited all the
+    /// time. It asks again, if a signal came.
+    fn still_waits(&self) -> io::Result<()> {
+        if (self.waits)() {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EINTR))
+        }
+    }
+
+    /// Bytes that have come in, to where they were wanted.
+    fn put(&self, spans: &[memory::Span], skip: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // They have come, and are its own even if a signal came meanwhile; but they must not
+        // get to whoever else has its number by now.
+        if !is_there(self.process) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        match memory::write(self.tid, spans, skip, bytes)? {
+            put if put == bytes.len() => Ok(()),
+            _ => Err(memory::fault()),
+        }
+    }
+
     fn write(&self, bytes: &[u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
-        if self.is_socket {
+        if self.kind == FileType::Socket {
             let message = Message::default();
             return self.send_bytes(&message, bytes, &mut [], 0);
         }
@@ -104,12 +153,19 @@ impl Ends<'_> {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        let now = if may_wait { 0 } else { libc::RWF_NOWAIT };
+        let now = if may_wait && !self.hurries {
+            0
+        } else {
+            libc::RWF_NOWAIT
+        };
         // SAFETY: the buffer lives during the call.
         let put =
             unsafe { libc::pwritev2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now) };
+        let is_pipe = self.kind == FileType::Fifo;
         match checked(put) {
+            Err(error) if self.hurries && may_wait && is_refused(&error) => Ok(Came::Elsewhere),
             Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLOUT)),
+            Err(error) if self.hurries && !is_pipe && is_refused(&error) => Ok(Came::Elsewhere),
             Err(error) if now != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 if ready(fd, libc::POLLOUT) {
                     // What is ready takes as much at once (PIPE_BUF).
@@ -171,13 +227,7 @@ impl Ends<'_> {
     }
 
     fn is_file(&self) -> bool {
-        use rustix::fs::FileType;
-        rustix::fs::fstat(self.fd).is_ok_and(|stat| {
-            matches!(
-                FileType::from_raw_mode(stat.st_mode),
-                FileType::RegularFile | FileType::BlockDevice
-            )
-        })
+        matches!(self.kind, FileType::RegularFile | FileType::BlockDevice)
     }
 
     fn read(&self, bytes: &mut [u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
@@ -192,9 +242,30 @@ impl Ends<'_> {
         if wait {
             return Ok(Came::NotYet(fd, libc::POLLIN));
         }
-        // SAFETY: the buffer lives during the call.
-        let got = unsafe { libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags) };
-        match checked(got) {
+        let streams = matches!(self.kind, FileType::Socket | FileType::Fifo);
+        let get = |now: i32| {
+            // SAFETY: the buffer lives during the call.
+            checked(unsafe {
+                libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now)
+            })
+        };
+        // Somebody else may take what was ready for it.
+        let mut got = get(if streams || self.hurries {
+            libc::RWF_NOWAIT
+        } else {
+            0
+        });
+        if let Err(error) = &got
+            && (streams || self.hurries)
+            && is_refused(error)
+            && !(streams && is_later(error))
+        {
+            if self.hurries {
+                return Ok(Came::Elsewhere);
+            }
+            got = get(0);
+        }
+        match got {
             Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLIN)),
             got => got.map(Came::Bytes),
         }
@@ -206,12 +277,13 @@ impl Ends<'_> {
             0 => 0,
             _ => memory::read(self.tid, &message.spans, done, &mut bytes)?,
         };
+        self.still_waits()?;
         let mut control = if done == 0 {
             message.control.clone()
         } else {
             Vec::new()
         };
-        let _held = control::to_ours(self.tid, self.pid, &mut control)?;
+        let _held = control::to_ours(self.process, &mut control)?;
         let came = self.send_bytes(message, &bytes[..got], &mut control, message.flags)?;
         if let Came::Bytes(sent) = came
             && message.len_at != 0
@@ -289,7 +361,7 @@ impl Ends<'_> {
         control.truncate(header.msg_controllen);
         let stays = message.flags & libc::MSG_CMSG_CLOEXEC == 0;
         control::to_theirs(&mut control, |ours| (self.give)(ours, !stays));
-        put(self.tid, &message.spans, 0, &bytes[..there])?;
+        self.put(&message.spans, 0, &bytes[..there])?;
         self.results(message, &header, &name, &control, got)?;
         Ok(Came::Bytes(got))
     }
@@ -354,7 +426,8 @@ impl Ends<'_> {
         if len > 0 && self.nr != 326 && waits && !ready(to, libc::POLLOUT) {
             return Ok(Came::NotYet(to, libc::POLLOUT));
         }
-        if len > 0 && self.nr == 275 && self.is_socket && !ready(from, libc::POLLIN) {
+        if len > 0 && self.nr == 275 && self.kind == FileType::Socket && !ready(from, libc::POLLIN)
+        {
             return Ok(Came::NotYet(from, libc::POLLIN));
         }
         // SAFETY: the offsets live during the calls.
@@ -416,15 +489,4 @@ fn is_socket(fd: RawFd) -> bool {
 
 fn buffer(len: u64) -> Vec<u8> {
     vec![0; usize::try_from(len).unwrap_or(0)]
-}
-
-/// Bytes that have come in, to where they were wanted.
-fn put(tid: u32, spans: &[memory::Span], skip: u64, bytes: &[u8]) -> io::Result<()> {
-    if bytes.is_empty() {
-        return Ok(());
-    }
-    match memory::write(tid, spans, skip, bytes)? {
-        put if put == bytes.len() => Ok(()),
-        _ => Err(memory::fault()),
-    }
 }

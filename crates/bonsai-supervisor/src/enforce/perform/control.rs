@@ -50,7 +50,7 @@ fn is_descriptors(item: &Item) -> bool {
 ///
 /// # Errors
 /// One of them is none; `EOPNOTSUPP` for credentials, which would be ours.
-pub(super) fn to_ours(tid: u32, pid: u32, control: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
+pub(super) fn to_ours(process: &OwnedFd, control: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let mut held = Vec::new();
     for item in items(control) {
         if (item.level, item.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) {
@@ -61,7 +61,7 @@ pub(super) fn to_ours(tid: u32, pid: u32, control: &mut [u8]) -> io::Result<Vec<
         }
         for number in control[item.data].chunks_exact_mut(4) {
             let theirs = int(number, 0);
-            let ours = descriptor(tid, pid, u64::from(theirs.cast_unsigned()))?;
+            let ours = descriptor(process, u64::from(theirs.cast_unsigned()))?;
             number.copy_from_slice(&ours.as_raw_fd().to_le_bytes());
             held.push(ours);
         }
@@ -88,6 +88,7 @@ pub(super) fn to_theirs(control: &mut [u8], mut give: impl FnMut(&OwnedFd) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enforce::threads::process;
 
     fn item(len: u64, level: i32, kind: i32, data: &[i32]) -> Vec<u8> {
         let mut bytes = len.to_le_bytes().to_vec();
@@ -119,7 +120,8 @@ mod tests {
             .as_raw_nonzero()
             .get()
             .unsigned_abs();
-        let held = to_ours(tid, pid, &mut control).expect("ours");
+        let process = process(tid, pid).expect("ourselves");
+        let held = to_ours(&process, &mut control).expect("ours");
         let number = held[0].as_raw_fd();
         assert_eq!(int(&control, HEADER), number);
         // Its number is the message's now.
@@ -130,6 +132,6 @@ mod tests {
         });
         assert_eq!(int(&control, HEADER), 77);
         let mut credentials = item(28, libc::SOL_SOCKET, libc::SCM_CREDENTIALS, &[1, 0, 0]);
-        to_ours(tid, pid, &mut credentials).expect_err("another's name");
+        to_ours(&process, &mut credentials).expect_err("another's name");
     }
 }

@@ -12,12 +12,13 @@ use rustix::fs::{FileType, OFlags};
 use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
+use crate::enforce::look::kind_of;
 use crate::enforce::memory;
 use crate::enforce::serve::Enforcer;
-use crate::enforce::threads::{descriptor, entry_on, kind_of};
+use crate::enforce::threads::{descriptor, entry_on};
 
 /// Pieces are at least and at most so long; between, what a quarter of a second gives.
-const LEAST: u64 = 64 * 1024;
+pub(super) const LEAST: u64 = 64 * 1024;
 const MOST: u64 = 1024 * 1024;
 const PIECE_NS: u64 = 250_000_000;
 
@@ -35,12 +36,14 @@ pub(super) struct Job {
     pub(super) asked: Asked,
     pub(super) handle: Arc<Handle>,
     pub(super) pid: u32,
+    pub(super) process: Arc<OwnedFd>,
     pub(super) entry: CallId,
     pub(super) plan: Plan,
     pub(super) fd: OwnedFd,
     pub(super) other: Option<OwnedFd>,
     pub(super) kind: FileType,
-    pub(super) blocks: bool,
+    /// Whether it may wait; what its descriptor says, where that was not asked yet.
+    blocks: Option<bool>,
     /// A message that goes whole or not at all.
     pub(super) whole: bool,
     pub(super) no_signal: bool,
@@ -55,6 +58,8 @@ pub(super) struct Job {
     pub(super) before: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
+    /// It may wait for a device, and is made by whoever may.
+    pub(super) slow: bool,
 }
 
 /// What a job has tickets for and has not used.
@@ -71,7 +76,7 @@ impl Job {
     pub(super) fn new(
         asked: Asked,
         handle: Arc<Handle>,
-        pid: u32,
+        (pid, process): (u32, Arc<OwnedFd>),
         first: CallId,
         now: u64,
     ) -> io::Result<Self> {
@@ -82,8 +87,8 @@ impl Job {
             275 | 326 => (a[0], Some(a[2])),
             _ => (a[0], None),
         };
-        let fd = descriptor(tid, pid, from)?;
-        let other = to.map(|to| descriptor(tid, pid, to)).transpose()?;
+        let fd = descriptor(&process, from)?;
+        let other = to.map(|to| descriptor(&process, to)).transpose()?;
         let kind = kind(&fd)?;
         let to_kind = other.as_ref().map(self::kind).transpose()?;
         let entry = match (asked.nr, to_kind) {
@@ -94,9 +99,17 @@ impl Job {
         };
         let mut plan = Plan::read(&asked)?;
         plan.shorten(tid, &fd, kind == FileType::RegularFile);
-        let waits = other.as_ref().unwrap_or(&fd);
-        let status = rustix::fs::fcntl_getfl(waits)?;
+        let status = if fails_by_itself(&plan, &asked, kind) {
+            None
+        } else {
+            let own = rustix::fs::fcntl_getfl(&fd)?;
+            Some((
+                own,
+                other.as_ref().map_or(Ok(own), rustix::fs::fcntl_getfl)?,
+            ))
+        };
         if asked.nr == 278
+            && let Some((status, _)) = status
             && status & OFlags::ACCMODE == OFlags::RDONLY
             && let Plan::Write { spans, .. } = plan
         {
@@ -106,21 +119,21 @@ impl Job {
                 flags: 0,
             };
         }
-        let (reads, writes) = {
-            let own = rustix::fs::fcntl_getfl(&fd)?;
+        let (mut reads, mut writes) = (true, true);
+        if let Some((own, status)) = status {
             let denies = |status: OFlags, mode: OFlags| {
                 status.contains(OFlags::PATH) || status & OFlags::ACCMODE == mode
             };
             let is_out = matches!(plan, Plan::Write { .. });
-            match &other {
+            (reads, writes) = match &other {
                 Some(_) => (
                     !denies(own, OFlags::WRONLY),
                     !denies(status, OFlags::RDONLY),
                 ),
                 None if is_out => (true, !denies(own, OFlags::RDONLY)),
                 None => (!denies(own, OFlags::WRONLY), true),
-            }
-        };
+            };
+        }
         let messages = matches!(plan, Plan::Send(_) | Plan::Receive(_) | Plan::Nothing);
         if messages && kind != FileType::Socket {
             return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
@@ -134,19 +147,24 @@ impl Job {
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
         };
         let now_only = match &plan {
-            Plan::Transfer { flags, .. } if asked.nr == 275 => flags & libc::SPLICE_F_NONBLOCK != 0,
+            // These two say so themselves.
+            _ if matches!(asked.nr, 275 | 278) => {
+                let flags = asked.args[if asked.nr == 275 { 5 } else { 3 }];
+                flags & u64::from(libc::SPLICE_F_NONBLOCK) != 0
+            }
             Plan::Read { flags, .. } | Plan::Write { flags, .. } => flags & libc::RWF_NOWAIT != 0,
-            _ => asked.nr == 278 && a[3] & 2 != 0,
+            _ => false,
         };
-        // Of a splice, either end may forbid to wait.
-        let source = if asked.nr == 275 {
-            rustix::fs::fcntl_getfl(&fd)?
-        } else {
-            status
+        let now_only = now_only || flags & libc::MSG_DONTWAIT != 0;
+        let blocks = match (asked.nr, status) {
+            _ if now_only => Some(false),
+            // It does not care whether the pipe would wait.
+            (278, _) => Some(true),
+            // Of a splice, either end may forbid to wait.
+            (275, Some((own, other))) => Some(!(own | other).contains(OFlags::NONBLOCK)),
+            (_, Some((_, status))) => Some(!status.contains(OFlags::NONBLOCK)),
+            (_, None) => None,
         };
-        let blocks = !(status | source).contains(OFlags::NONBLOCK)
-            && flags & libc::MSG_DONTWAIT == 0
-            && !now_only;
         let which = if plan.is_in() {
             libc::SO_RCVTIMEO
         } else {
@@ -161,6 +179,7 @@ impl Job {
             asked,
             handle,
             pid,
+            process,
             entry,
             whole,
             no_signal: flags & libc::MSG_NOSIGNAL != 0,
@@ -178,7 +197,15 @@ impl Job {
             before: 0,
             paid: None,
             counted: false,
+            slow: false,
         })
+    }
+
+    /// Whether the call may wait.
+    pub(super) fn blocks(&self) -> bool {
+        let asked = || rustix::fs::fcntl_getfl(&self.fd);
+        self.blocks
+            .unwrap_or_else(|| asked().is_ok_and(|status| !status.contains(OFlags::NONBLOCK)))
     }
 
     /// Whether we are the wrong one to make it: what such a descriptor gives depends on
@@ -202,6 +229,17 @@ impl Job {
             .ledger
             .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
         left.min(slice.clamp(LEAST, MOST))
+    }
+}
+
+/// Whether a call on a descriptor that was not opened for it is refused by the kernel when
+/// we make it, before anything else happens.
+fn fails_by_itself(plan: &Plan, asked: &Asked, kind: FileType) -> bool {
+    let is_file = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
+    match plan {
+        Plan::Write { .. } => asked.nr != 278 && !is_file,
+        Plan::Send(_) | Plan::Receive(_) => true,
+        Plan::Read { .. } | Plan::Transfer { .. } | Plan::Nothing => false,
     }
 }
 
