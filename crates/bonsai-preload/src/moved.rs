@@ -107,13 +107,12 @@ impl Area {
         let last: [u8; 13] = [
             0x4c, 0x8d, 0x1d, r[0], r[1], r[2], r[3], 0xff, 0x25, d[0], d[1], d[2], d[3],
         ];
-        let any = place!("bonsai_second_any");
         // SAFETY: within the area, which is not full and still writable; the moved
         // bytes leave room for the last ones.
         unsafe {
             (entry as *mut Entry).write(Entry {
                 record: Slot::moved(call, u32::from(number), ret),
-                decide: any,
+                decide: decision(number, call),
                 raw: [0x0f, 0x05, 0xe9, back[0], back[1], back[2], back[3], 0xcc],
                 code: [0xcc; CODE],
             });
@@ -144,6 +143,27 @@ impl Area {
             done
         }
     }
+}
+
+/// Where the decision on a site is whose call has that number.
+#[cfg(feature = "alone")]
+fn decision(number: u16, call: u8) -> usize {
+    /// As in `gen/second.rs`.
+    const KNOWN: usize = 16;
+    let returns_once = !matches!(number, 56..=58);
+    let known = BY_NR.get(usize::from(number)).is_some_and(|of| *of == call);
+    match crate::slots::POOL_OF.get(usize::from(call)) {
+        Some(pool) if known && returns_once => {
+            place!("bonsai_known") + KNOWN * usize::from(*pool)
+        }
+        _ => place!("bonsai_second_any"),
+    }
+}
+
+/// Likewise: all are looked up, as hardly any library has such sites.
+#[cfg(not(feature = "alone"))]
+fn decision(_: u16, _: u8) -> usize {
+    place!("bonsai_second_any")
 }
 
 /// The distance that a jump which ends at `from` has to go to get to `to`.
