@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::flow::Start;
+pub(super) use self::make::busybox;
 use self::make::{CASES, Case, SERVED, Way};
 use super::Benchmark;
 use crate::context::Context;

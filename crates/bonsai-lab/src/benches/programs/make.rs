@@ -186,7 +186,7 @@ impl Case {
 }
 
 /// Debian's, if it is the static one.
-fn busybox() -> Result<PathBuf, String> {
+pub(in crate::benches) fn busybox() -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH");
     let found = bonsai_host::lookup_program("busybox".as_ref(), path.as_deref());
     let program = found.map_err(|_| "busybox is not installed".to_owned())?;
