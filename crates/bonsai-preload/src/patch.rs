@@ -188,7 +188,12 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all();
     let go = cfg!(not(feature = "alone")) && object.is_go();
-    if known.is_none() && !found.iter().any(Found::is_wanted) || go {
+    // All calls of a small musl program may be made by one instruction.
+    #[cfg(feature = "alone")]
+    let worth = |site: &Found| site.is_wanted() || search == Search::Both;
+    #[cfg(not(feature = "alone"))]
+    let worth = Found::is_wanted;
+    if known.is_none() && !found.iter().any(worth) || go {
         if function.is_none() {
             return Reason::NoSites;
         }

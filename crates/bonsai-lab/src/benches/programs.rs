@@ -144,8 +144,10 @@ impl Bench {
             } else {
                 let mut flow = start.flow(context)?;
                 flow.take(context, SETTLE)?;
+                let rate = flow.take(context, Duration::from_secs(seconds))?;
+                // Buffers fill up meanwhile.
                 covered = Some(self.is_covered(context)?);
-                flow.take(context, Duration::from_secs(seconds))?
+                rate
             };
             let conditions = before.until_now();
             let program = case.name.to_owned();
