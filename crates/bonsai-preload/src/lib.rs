@@ -48,6 +48,7 @@ mod calls;
 mod extension;
 mod facts;
 mod found;
+mod headers;
 mod inward;
 mod kind;
 mod outward;
@@ -58,6 +59,8 @@ mod pieces;
 mod search;
 mod steps;
 mod sys;
+#[cfg(any(feature = "alone", feature = "extension"))]
+mod unfold;
 mod wait;
 
 // What the library and the engine have, and the extension does not.
@@ -84,6 +87,8 @@ library! {
     mod moved;
     mod patch;
     mod pay;
+    #[cfg(feature = "alone")]
+    mod point;
     #[cfg(not(feature = "alone"))]
     mod resolve;
     mod slots;
@@ -95,8 +100,6 @@ library! {
     mod symbols;
     mod threads;
     mod uncovered;
-    #[cfg(feature = "alone")]
-    mod unfold;
 }
 
 // What the extension has of its own.
