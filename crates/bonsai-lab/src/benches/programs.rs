@@ -168,10 +168,9 @@ impl Bench {
         let bonsai = context.library.with_file_name("bonsai");
         let output = Command::new(bonsai).args(["status", &self.name]).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let patched = text
-            .lines()
-            .any(|line| line.trim_end().ends_with("patched"));
-        Ok(patched && !text.contains("not covered") && !text.contains("unseen"))
+        // A few sites of glibc's are none that a program at work gets to: docs/05-limits.md.
+        let patched = text.lines().any(|line| line.contains("  patched"));
+        Ok(patched && !text.contains("not covered"))
     }
 
     /// What it loses by a limit that does not bind.
