@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -52,6 +53,20 @@ LOOP(readv_4k, got += readv(c->fd, c->vectors, 4))
 LOOP(writev_4k, got += writev(c->fd, c->vectors, 4))
 LOOP(send_1448, got += send(c->socket, c->bytes, DATAGRAM, 0))
 LOOP(sendmsg_1448, got += sendmsg(c->socket, &c->message, 0))
+LOOP(pwrite_4k, got += pwrite(c->fd, c->bytes, 4096, c->at); c->at = (c->at + 4096) & (FILE_LEN - 1))
+LOOP(pread_64k, got += pread(c->fd, c->bytes, 65536, c->at); c->at = (c->at + 65536) & (FILE_LEN - 1))
+/* Two calls: what is sent is there when it is asked for. */
+LOOP(tcp_1448, got += send(c->socket, c->bytes, DATAGRAM, 0); got += recv(c->fd, c->bytes, DATAGRAM, 0))
+/* The floor of every site that is replaced: the same call where it stands, and by a jump to
+ * another page and back that decides nothing. */
+long parent_here(void), parent_there(void);
+__asm__(".pushsection .text.floor,\"ax\",@progbits\n"
+        ".balign 64\nparent_here: mov $110, %eax\nsyscall\nret\n"
+        ".balign 64\nparent_there: mov $110, %eax\njmp 1f\n2: ret\n"
+        ".skip 4096, 0xcc\n1: syscall\njmp 2b\n"
+        ".popsection\n");
+LOOP(here, got += parent_here())
+LOOP(there, got += parent_there())
 /* 64 operations of stdio make one system call. */
 LOOP(fread_64, if (fread(c->bytes, 1, 64, c->file) != 64) rewind(c->file))
 LOOP(fwrite_64, got += (long)fwrite(c->bytes, 1, 64, c->file))
@@ -69,6 +84,11 @@ static const struct operation {
     {"write-4k", "/dev/null", O_WRONLY, write_4k},
     {"readv-4k", "/dev/zero", O_RDONLY, readv_4k},
     {"writev-4k", "/dev/null", O_WRONLY, writev_4k},
+    {"pwrite-4k", "", O_RDWR, pwrite_4k},
+    {"pread-64k", "", O_RDONLY, pread_64k},
+    {"tcp-1448", NULL, 0, tcp_1448},
+    {"here", NULL, 0, here},
+    {"there", NULL, 0, there},
     {"send-1448", NULL, 0, send_1448},
     {"sendmsg-1448", NULL, 0, sendmsg_1448},
     {"fread-64", "", O_RDONLY, fread_64},
@@ -82,12 +102,28 @@ static unsigned long count, batches;
 static pthread_barrier_t barrier;
 static uint64_t (*results)[MOST_BATCHES][2];
 
+/* Both ends of a connection are ours. */
+static void set_up_connection(struct context *c)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof to;
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&to, len) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&to, &len))
+        fail("listener");
+    c->socket = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(c->socket, (struct sockaddr *)&to, len)) fail("connect");
+    c->fd = accept(listener, NULL, NULL);
+    if (c->fd < 0 || setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one)) fail("accept");
+    close(listener);
+}
+
 static void set_up(struct context *c)
 {
     memset(c, 0, sizeof *c);
-    c->bytes = aligned_alloc(4096, 8192);
+    c->bytes = aligned_alloc(4096, 65536);
     if (!c->bytes) fail("memory");
-    memset(c->bytes, 'x', 8192);
+    memset(c->bytes, 'x', 65536);
     for (int i = 0; i < 4; i++) c->vectors[i] = (struct iovec){c->bytes + 1024 * i, 1024};
     c->message = (struct msghdr){.msg_iov = &c->vectors[0], .msg_iovlen = 1};
     c->fd = c->socket = -1;
@@ -100,6 +136,7 @@ static void set_up(struct context *c)
             if (!c->file || setvbuf(c->file, NULL, _IOFBF, 4096)) fail("stdio");
         }
     }
+    if (strncmp(operation->name, "tcp", 3) == 0) set_up_connection(c);
     if (strncmp(operation->name, "send", 4) == 0) {
         /* To a socket that nobody reads: once its queue is full, all datagrams
          * take the same way, and are dropped at its end. */

@@ -43,8 +43,27 @@ func pinTo(number string) {
 	syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, unsafe.Sizeof(set), uintptr(unsafe.Pointer(&set)))
 }
 
+// connection has both its ends here.
+func connection() (from, to int) {
+	address := &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	listener, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	fail("socket", err)
+	fail("bind", syscall.Bind(listener, address))
+	fail("listen", syscall.Listen(listener, 1))
+	bound, err := syscall.Getsockname(listener)
+	fail("getsockname", err)
+	from, err = syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	fail("socket", err)
+	fail("connect", syscall.Connect(from, bound))
+	to, _, err = syscall.Accept(listener)
+	fail("accept", err)
+	fail("TCP_NODELAY", syscall.SetsockoptInt(from, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1))
+	return from, to
+}
+
 func operation(name, file string) func() {
-	bytes := make([]byte, 4096)
+	bytes := make([]byte, 65536)
+	page := bytes[:4096]
 	switch name {
 	case "nothing":
 		return func() {}
@@ -57,10 +76,19 @@ func operation(name, file string) func() {
 		return func() { syscall.Read(fd, bytes[:1]) }
 	case "pread-4k":
 		fd := open(file, syscall.O_RDONLY)
-		return func() { syscall.Pread(fd, bytes, 0) }
+		return func() { syscall.Pread(fd, page, 0) }
 	case "write-4k":
 		fd := open("/dev/null", syscall.O_WRONLY)
-		return func() { syscall.Write(fd, bytes) }
+		return func() { syscall.Write(fd, page) }
+	case "pwrite-4k":
+		fd := open(file, syscall.O_RDWR)
+		return func() { syscall.Pwrite(fd, page, 0) }
+	case "pread-64k":
+		fd := open(file, syscall.O_RDONLY)
+		return func() { syscall.Pread(fd, bytes, 0) }
+	case "tcp-1448":
+		from, to := connection()
+		return func() { syscall.Write(from, bytes[:1448]); syscall.Read(to, bytes[:1448]) }
 	}
 	fail(name, syscall.EINVAL)
 	return nil

@@ -9,6 +9,7 @@ mod groups;
 mod injected;
 mod live_change;
 mod peers;
+mod programs;
 mod rtsp;
 mod servers;
 mod startup;
@@ -41,6 +42,7 @@ pub(crate) trait Benchmark: Sync {
 pub(crate) const ALL: &[&dyn Benchmark] = &[
     &call_cost::CallCost,
     &injected::Injected,
+    &programs::Programs,
     &enforced::EnforcedCost,
     &startup::Startup,
     &wait_cpu::WaitCpu,

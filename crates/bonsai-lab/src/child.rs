@@ -148,6 +148,15 @@ impl Running {
         Ok(n > 0)
     }
 
+    /// What it writes from now on, for somebody else to read.
+    ///
+    /// # Errors
+    /// It gives no output.
+    pub(crate) fn take_output(&mut self) -> anyhow::Result<ChildStdout> {
+        let taken = self.stdout.take();
+        taken.with_context(|| format!("{}: gives no output", self.name))
+    }
+
     /// Everything that it says until it ends.
     ///
     /// # Errors

@@ -13,10 +13,17 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 18] = sources! {
+const SOURCES: [(&str, &str); 20] = sources! {
     "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
     "crowd.c" "loop.py" "loop.js" "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
+    "pour.c" "pour.rs"
 };
+
+/// A web server and a client of Go's library, which the tests have as well.
+const GO_WEB: (&str, &str) = (
+    "web.go",
+    include_str!("../../../tests/conformance/go/http/main.go"),
+);
 
 /// The programs of a run.
 #[derive(Debug)]
@@ -31,7 +38,7 @@ impl Programs {
     /// # Errors
     /// They cannot be written.
     pub(crate) fn unpack(folder: PathBuf) -> anyhow::Result<Self> {
-        for (name, text) in SOURCES {
+        for (name, text) in SOURCES.into_iter().chain([GO_WEB]) {
             let path = folder.join(name);
             fs::write(&path, text)
                 .with_context(|| format!("{}: cannot be written", path.display()))?;

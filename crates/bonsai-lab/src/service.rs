@@ -278,7 +278,7 @@ pub(crate) fn shared_memory() -> PathBuf {
 fn store_sites(ledger: &Ledger) -> anyhow::Result<()> {
     for library in libraries()? {
         anyhow::ensure!(
-            ledger.store_sites(&library.build_id, &library.sites),
+            ledger.store_sites(&library.build_id, library.sites.iter().copied()),
             "{} system call sites do not fit into a ledger",
             library.sites.len()
         );

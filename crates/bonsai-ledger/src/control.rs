@@ -1,7 +1,7 @@
 //! Changing the limits of a running service.
 
 use crate::config::CLOSING;
-use crate::layout::{BUCKETS, LIMIT_NAME, SITE_LIBS, SITES, flags};
+use crate::layout::{BUCKETS, LIMIT_NAME, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
 use crate::sync::Ordering;
@@ -222,39 +222,6 @@ impl Ledger {
             level: curve.level(line.issued.load(Ordering::Relaxed), now),
         });
         streams.collect()
-    }
-
-    /// Stores where the system calls of a library are: its build-id, and its
-    /// sites as `offset | nr << 32 | flag << 48`. For use before any process
-    /// attaches. Returns false if there is no room.
-    pub fn store_sites(&self, build_id: &[u8], sites: &[u64]) -> bool {
-        let used = |i: usize| self.sites.libs[i].count.load(Ordering::Relaxed) as usize;
-        let Some(lib) = (0..SITE_LIBS).find(|i| used(*i) == 0) else {
-            return false;
-        };
-        let first: usize = (0..lib).map(used).sum();
-        if first + sites.len() > SITES || sites.is_empty() {
-            return false;
-        }
-        for (word, site) in self.sites.sites[first..].iter().zip(sites) {
-            word.store(*site, Ordering::Relaxed);
-        }
-        let entry = &self.sites.libs[lib];
-        let mut id = [0_u8; 24];
-        let len = build_id.len().min(24);
-        id[..len].copy_from_slice(&build_id[..len]);
-        for (word, chunk) in entry.build_id.iter().zip(id.chunks_exact(8)) {
-            let mut eight = [0_u8; 8];
-            eight.copy_from_slice(chunk);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-        }
-        entry
-            .first
-            .store(u32::try_from(first).unwrap_or(0), Ordering::Relaxed);
-        entry
-            .count
-            .store(u32::try_from(sites.len()).unwrap_or(0), Ordering::Release);
-        true
     }
 }
 

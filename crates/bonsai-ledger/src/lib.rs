@@ -7,7 +7,7 @@
 //! configs    two copies of the limits: the epoch's lowest bit says which holds
 //! lines      one hot cache line per bucket: units issued, units leased
 //! labels     the names of the limits, and what they are for
-//! sites      where libc's system call instructions are, by build-id
+//! sites      where the system call instructions of libc and others are, by build-id
 //! owners     which thread has which block of counters
 //! processes  who attached, and how much of each could be covered
 //! delays     histograms of the waits imposed, by call, in two shards
@@ -56,6 +56,8 @@ mod noted;
 #[cfg(all(feature = "std", not(loom)))]
 mod report;
 mod scope;
+#[cfg(not(loom))]
+mod sites;
 mod streams;
 pub mod sync;
 mod take;

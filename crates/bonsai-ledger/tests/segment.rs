@@ -352,11 +352,14 @@ fn no_room_is_said_and_leaves_nothing() {
 fn sites_are_stored_until_there_is_no_room() {
     let scratch = Scratch::new();
     let ledger = &scratch.ledger;
-    assert!(!ledger.store_sites(b"none", &[]), "no sites, no library");
-    let id: Vec<u8> = (1..=20).collect();
-    assert!(ledger.store_sites(&id, &[11, 12, 13]));
     assert!(
-        ledger.store_sites(&[9; 40], &[21]),
+        !ledger.store_sites(b"none", [].into_iter()),
+        "no sites, no library"
+    );
+    let id: Vec<u8> = (1..=20).collect();
+    assert!(ledger.store_sites(&id, [11, 12, 13].into_iter()));
+    assert!(
+        ledger.store_sites(&[9; 40], [21].into_iter()),
         "a longer build-id is cut"
     );
     let words = |lib: usize| {
@@ -386,19 +389,60 @@ fn sites_are_stored_until_there_is_no_room() {
 
     let rest = bonsai_ledger::SITES - 4;
     assert!(
-        !ledger.store_sites(b"big", &vec![1; rest + 1]),
+        !ledger.store_sites(b"big", vec![1; rest + 1].into_iter()),
         "one more than there is room for"
     );
-    assert!(ledger.store_sites(b"big", &vec![1; rest]));
-    assert!(!ledger.store_sites(b"one", &[1]));
+    assert!(ledger.store_sites(b"big", vec![1; rest].into_iter()));
+    assert!(!ledger.store_sites(b"one", [1].into_iter()));
     assert_eq!(words(2).1.len(), rest);
 }
 
 #[test]
 fn libraries_are_stored_until_there_is_no_room() {
     let scratch = Scratch::new();
-    let stored = (0..20)
-        .filter(|i| scratch.ledger.store_sites(b"lib", &[*i]))
+    let stored = (1..=20_u8)
+        .filter(|i| scratch.ledger.store_sites(&[*i], [7].into_iter()))
         .count();
     assert_eq!(stored, bonsai_ledger::SITE_LIBS);
+}
+
+#[test]
+fn sites_are_stored_once_and_not_beside_somebody_who_stores() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    assert!(ledger.store_sites(b"a", [1, 2].into_iter()));
+    assert!(!ledger.store_sites(b"a", [1, 2].into_iter()), "known");
+    // Somebody has begun, and was killed.
+    let begun = &ledger.sites.libs[1].count;
+    begun.store(u32::MAX, bonsai_ledger::sync::Ordering::Relaxed);
+    assert!(!ledger.store_sites(b"b", [3].into_iter()));
+    begun.store(0, bonsai_ledger::sync::Ordering::Relaxed);
+    assert!(ledger.store_sites(b"b", [3].into_iter()));
+}
+
+#[test]
+fn many_store_at_once_and_none_writes_over_another() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    std::thread::scope(|scope| {
+        for id in 1..=6_u8 {
+            scope.spawn(move || {
+                let sites = vec![u64::from(id); 100 + usize::from(id)];
+                while !ledger.store_sites(&[id], sites.iter().copied()) {
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+    let load = |w: &bonsai_ledger::sync::AtomicU32| {
+        w.load(bonsai_ledger::sync::Ordering::Relaxed) as usize
+    };
+    for lib in ledger.sites.libs.iter().take(6) {
+        let id = lib.build_id[0].load(bonsai_ledger::sync::Ordering::Relaxed);
+        let (first, count) = (load(&lib.first), load(&lib.count));
+        assert_eq!(count as u64, 100 + id);
+        for word in &ledger.sites.sites[first..first + count] {
+            assert_eq!(word.load(bonsai_ledger::sync::Ordering::Relaxed), id);
+        }
+    }
 }

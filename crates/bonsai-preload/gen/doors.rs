@@ -13,6 +13,7 @@
 
 use crate::alone;
 use crate::pools::{Body, POOLS, VECTORS_FROM};
+use crate::threads::Thread;
 use crate::{first, second, threads, unwind};
 use std::fmt::Write;
 
@@ -47,8 +48,8 @@ pub(crate) const PATHS: &str = ".text.bonsai_paths";
 
 /// `rcx` = the thread's state, if its leases belong to the limits in force. Without
 /// one it is `NOBODY`, whose epoch never is.
-pub(crate) fn load_state(text: &mut String) {
-    text.push_str(threads::state());
+pub(crate) fn load_state(text: &mut String, thread: Thread) {
+    text.push_str(threads::state(thread));
     text.push_str(
         "mov r11, qword ptr [rip + BONSAI_EPOCH]
          mov r11d, dword ptr [r11]
@@ -93,8 +94,8 @@ pub(crate) fn base_of(body: Body, call: u8) -> isize {
 
 /// Everything before a call that moves bytes. Leaves 32 * (1 + kind) in `r11`, if
 /// it depends on that: the number may come to mean another descriptor meanwhile.
-pub(crate) fn before(t: &mut String, body: Body, call: u8) {
-    load_state(t);
+pub(crate) fn before(t: &mut String, thread: Thread, body: Body, call: u8) {
+    load_state(t, thread);
     if by_kind(body) {
         t.push_str(
             "mov edi, edi
@@ -111,7 +112,7 @@ pub(crate) fn before(t: &mut String, body: Body, call: u8) {
 }
 
 /// Counts what a call has moved; goes to `5f` if that is nothing.
-pub(crate) fn after(t: &mut String, body: Body, call: u8) {
+pub(crate) fn after(t: &mut String, thread: Thread, body: Body, call: u8) {
     let base = base_of(body, call);
     let _ = writeln!(
         t,
@@ -121,7 +122,7 @@ pub(crate) fn after(t: &mut String, body: Body, call: u8) {
          jle 5f
          add qword ptr [r11 + {bytes}], rax
          sub qword ptr [r11 + rcx + {bytes}], rax",
-        counters = threads::counters(if by_kind(body) { "add" } else { "mov" }),
+        counters = threads::counters(thread, if by_kind(body) { "add" } else { "mov" }),
         calls = base + CALLS_AT,
         bytes = base + BYTES_AT,
     );
@@ -182,9 +183,9 @@ pub(crate) fn paths() -> String {
                     "mov r10, rcx\nlea r11, [rax + 8]\njmp bonsai_first_slow\n".to_owned()
                 }
                 (body, Some(call)) if door == Door::First => first::moving(body, call),
-                (body, Some(call)) => second::moving(body, call),
+                (body, Some(call)) => second::moving(body, call, &name),
                 (body, None) if door == Door::First => first::counted(body),
-                (body, None) => second::counted(body),
+                (body, None) => second::counted(body, &name),
             };
             if door == Door::First && pool.body != Body::Slow {
                 // Functions that are cancellation points come in here: at the first
@@ -197,13 +198,15 @@ pub(crate) fn paths() -> String {
                      je bonsai_find",
                     first::place(pool.body, pool.call)
                 );
-            } else if door == Door::Second {
-                text += &second::place(pool.body);
             }
-            let _ = writeln!(text, "{name}:\n{path}");
+            if door == Door::First {
+                let _ = writeln!(text, "{name}:");
+            }
+            text += &path;
         }
         if door == Door::Second && alone() {
             text += &second::paths_by_number();
+            text += &second::known();
         }
         text.push_str(".cfi_endproc\n");
     }

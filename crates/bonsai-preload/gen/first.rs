@@ -3,7 +3,7 @@
 use crate::doors::{CALLS_AT, after, before, by_kind, forget, load_state};
 use crate::pools::{Body, POOLS};
 use crate::second::late_by;
-use crate::threads;
+use crate::threads::{self, Thread};
 use bonsai_calls::CALLS;
 use std::fmt::Write;
 
@@ -52,7 +52,7 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
         return format!("mov r10, rcx\n{number}{through}jmp bonsai_through_{call}\n");
     }
     let mut t = "mov r10, rcx\n".to_owned();
-    before(&mut t, body, call);
+    before(&mut t, Thread::Own, body, call);
     if by_kind(body) {
         t.push_str("push r11\n.cfi_def_cfa_offset 16\n");
     }
@@ -61,7 +61,7 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
     if by_kind(body) {
         t.push_str("pop r11\n.cfi_def_cfa_offset 8\n");
     }
-    after(&mut t, body, call);
+    after(&mut t, Thread::Own, body, call);
     t.push_str("ret\n5: cmp rax, -4096\nja bonsai_failed\nret\n");
     let _ = writeln!(t, "7: {number}{through}jmp bonsai_second_slow");
     if matches!(body, Body::In { .. }) {
@@ -74,7 +74,7 @@ pub(crate) fn moving(body: Body, call: u8) -> String {
 /// symbol's target, with its record behind it.
 pub(crate) fn counted(body: Body) -> String {
     let mut t = "mov r10, rcx\n".to_owned();
-    load_state(&mut t);
+    load_state(&mut t, Thread::Own);
     let _ = writeln!(
         t,
         "movzx r11d, word ptr [rax + 12]
@@ -99,7 +99,7 @@ pub(crate) fn counted(body: Body) -> String {
          .cfi_def_cfa_offset 8
          {}inc qword ptr [r11 + {CALLS_AT}]
          dec qword ptr [r11 + rcx + {CALLS_AT}]",
-        threads::counters("add")
+        threads::counters(Thread::Own, "add")
     );
     let mut given = "";
     if body == Body::CountFd {

@@ -2,10 +2,10 @@
 //! them. A site may be using 128 bytes below the stack pointer, so those are skipped.
 
 use crate::doors::{CALLS_AT, Door, after, before, by_kind, forget, load_state, path_of};
-use crate::first::at_the_end_of_a_line;
 use crate::pools::{Body, POOLS, body_of};
+use crate::threads::Thread;
 use crate::{alone, threads, unwind};
-use bonsai_calls::{BY_NR, CALLS, CLONE, FORK, NO_CALL, VFORK};
+use bonsai_calls::{BY_NR, CALLS, CLONE, FORK, NO_CALL, READ_FILE, VFORK, WRITE_FILE};
 use std::fmt::Write;
 
 /// Descriptors with a remembered kind: `KINDS` in `src/kind.rs`. Two bytes each.
@@ -23,10 +23,22 @@ fn enter(entered: &str) -> String {
         ".cfi_remember_state
          cmp eax, dword ptr [r11]
          jne bonsai_second_slow
-         {entered}lea rsp, [rsp - {FRAME}]
+         {entered}"
+    ) + &down()
+}
+
+/// The frame with the record in it.
+fn down() -> String {
+    format!(
+        "lea rsp, [rsp - {FRAME}]
          .cfi_def_cfa_offset {FRAME}
          mov qword ptr [rsp], r11\n"
     ) + &unwind::on_stack(FRAME)
+}
+
+/// What an unwinder has to know where a copy of a path goes on with that frame.
+fn entered() -> String {
+    format!(".cfi_remember_state\n.cfi_def_cfa_offset {FRAME}\n") + &unwind::on_stack(FRAME)
 }
 
 /// The record back in `r11`, and the stack as it was.
@@ -73,34 +85,58 @@ pub(crate) fn ways_out() -> String {
     way("slow") + &way("late")
 }
 
+/// A path of the second door with its name: its beginning, and a copy of the rest for each
+/// kind of thread.
+fn path(name: &str, begin: &str, at: u32, rest: impl Fn(Thread) -> String) -> String {
+    let mut text = format!("{name}:\n{begin}");
+    let mut path = String::new();
+    for thread in threads::of_second() {
+        text += &rest(*thread);
+        path += &placed(&text, at);
+        text = entered();
+    }
+    path
+}
+
 /// The path of a call that moves bytes: all its sites share it.
-pub(crate) fn moving(body: Body, call: u8) -> String {
-    let mut t = enter(&format!("bonsai_through_{call}: "));
-    before(&mut t, body, call);
-    t.push_str(if by_kind(body) {
-        "mov qword ptr [rsp + 8], r11\nsyscall\nmov r11, qword ptr [rsp + 8]\n"
-    } else {
-        "syscall\n"
-    });
-    after(&mut t, body, call);
-    t + "5: " + &finish(matches!(body, Body::In { .. }).then_some(call))
+pub(crate) fn moving(body: Body, call: u8, name: &str) -> String {
+    let begin = enter(&format!("bonsai_through_{call}: "));
+    path(name, &begin, WITH_BYTES, |thread| {
+        let mut t = String::new();
+        before(&mut t, thread, body, call);
+        t.push_str(if by_kind(body) {
+            "mov qword ptr [rsp + 8], r11\nsyscall\n99: mov r11, qword ptr [rsp + 8]\n"
+        } else {
+            "syscall\n99:\n"
+        });
+        after(&mut t, thread, body, call);
+        t + "5: " + &finish(matches!(body, Body::In { .. }).then_some(call))
+    })
 }
 
 /// The fast path of all calls without bytes.
-pub(crate) fn counted(body: Body) -> String {
-    counted_by(
-        body,
-        &enter(""),
-        "mov r11, qword ptr [rsp]
-         movzx r11d, word ptr [r11 + 4]",
-    )
+pub(crate) fn counted(body: Body, name: &str) -> String {
+    let mut begin = enter(&format!("{name}_entered: "));
+    if !alone() {
+        let place = "mov r11, qword ptr [rsp]\nmovzx r11d, word ptr [r11 + 4]";
+        return path(name, &begin, WITHOUT_BYTES, |thread| {
+            counted_by(thread, body, place)
+        });
+    }
+    begin += "movzx ecx, word ptr [r11 + 4]\nmov qword ptr [rsp + 8], rcx\n";
+    path(name, &begin, WITHOUT_BYTES, |thread| {
+        counted_by(thread, body, PLACE)
+    })
 }
 
-/// `begin`: from the registers at the door to the record on the stack. `place`: to where
-/// its call stands, in `r11`.
-fn counted_by(body: Body, begin: &str, place: &str) -> String {
-    let mut t = begin.to_owned();
-    load_state(&mut t);
+/// To where the counts of a call without bytes stand: once the record is read, before the
+/// call.
+const PLACE: &str = "mov r11, qword ptr [rsp + 8]";
+
+/// `place`: to where its call stands, in `r11`.
+fn counted_by(thread: Thread, body: Body, place: &str) -> String {
+    let mut t = String::new();
+    load_state(&mut t, thread);
     let _ = writeln!(
         t,
         "{place}
@@ -118,10 +154,10 @@ fn counted_by(body: Body, begin: &str, place: &str) -> String {
     let _ = writeln!(
         t,
         "syscall
-         {place}
+         99: {place}
          {}inc qword ptr [r11 + {CALLS_AT}]
          dec qword ptr [r11 + rcx + {CALLS_AT}]",
-        threads::counters("add")
+        threads::counters(thread, "add")
     );
     if body == Body::CountFd {
         t.push_str(&forget("r11", "rax", "cmp rax, 65535\n", "8f"));
@@ -131,46 +167,80 @@ fn counted_by(body: Body, begin: &str, place: &str) -> String {
     t + &finish(None)
 }
 
+/// Where moved sites with one number come in, a stub of [`KNOWN`] bytes for each pool:
+/// what comes with another number, as code may jump to the middle of a site, is looked up.
+pub(crate) fn known() -> String {
+    let mut text = format!(
+        ".globl bonsai_known
+         .hidden bonsai_known
+         .balign {KNOWN}
+         bonsai_known:\n"
+    );
+    for pool in POOLS {
+        let path = match (pool.call, pool.body) {
+            (_, Body::Slow) => "bonsai_second_slow".to_owned(),
+            (Some(call), _) => format!("bonsai_through_{call}"),
+            (None, body) => format!("{}_entered", path_of(Door::Second, None, body)),
+        };
+        let _ = writeln!(
+            text,
+            "cmp eax, dword ptr [r11]
+             je {path}
+             jmp bonsai_second_any
+             .balign {KNOWN}, 0xcc"
+        );
+    }
+    text
+}
+
+/// The length of a stub: `moved.rs`.
+const KNOWN: usize = 16;
+
 /// For a site that may be reached with any number: from the number in `eax` to the
 /// path of its call, where it moves bytes. A static program has no other sites, if its
 /// libc is musl; a library with such sites makes few calls by them.
 pub(crate) fn by_number() -> String {
+    let to = |call: u8| {
+        let nr = CALLS[usize::from(call)].nr;
+        format!("cmp eax, {nr}\nje bonsai_through_{call}\n")
+    };
     let own = POOLS.iter().filter_map(|pool| pool.call);
-    let moving: String = own
-        .filter(|_| alone())
-        .map(|call| {
-            let nr = CALLS[usize::from(call)].nr;
-            format!("cmp eax, {nr}\nje bonsai_through_{call}\n")
-        })
-        .collect();
+    // Go makes these more often than all others.
+    let (often, rest): (Vec<u8>, Vec<u8>) =
+        own.partition(|call| [READ_FILE, WRITE_FILE].contains(call));
+    let all = |calls: Vec<u8>| calls.into_iter().map(to).collect::<String>();
     if alone() {
-        moving + &counted_by_number()
+        all(often) + &counted_by_number() + &all(rest)
     } else {
-        moving
+        String::new()
     }
 }
 
-/// Calls without bytes by number: how a path says which, their bodies, and lengths as in
-/// [`place`].
-const BY_NUMBER: [(u16, &str, Body, u32); 3] = [
-    (0, "bonsai_any_count", Body::Count, 110),
-    (1, "bonsai_any_fd", Body::CountFd, 110),
-    (2, "bonsai_any_close", Body::Close, 140),
+/// Calls without bytes by number: how a path says which, and their bodies.
+const BY_NUMBER: [(u16, &str, Body); 3] = [
+    (0, "bonsai_any_count", Body::Count),
+    (1, "bonsai_any_fd", Body::CountFd),
+    (2, "bonsai_any_close", Body::Close),
 ];
 
-/// Places what follows, a path of the engine, as `first::place` does: the jump back to a
-/// site is mispredicted like a return. Behind the call, the paths of those with bytes are
-/// longer than a line, or nearly.
-pub(crate) fn place(body: Body) -> String {
-    match body {
-        Body::Close if alone() => at_the_end_of_a_line(145),
-        Body::Count | Body::CountFd if alone() => at_the_end_of_a_line(115),
-        _ => ".balign 8\n".to_owned(),
+/// Places a copy of a path of the engine, so that its system call, at whose end the label
+/// `99` is, returns to byte `at` of a cache line. What follows is fetched from there, so
+/// the sooner the better; but a jump back to a site that stands in that line, or on its
+/// edge, is mispredicted each time, which costs 15 ns (Rocket Lake).
+fn placed(text: &str, at: u32) -> String {
+    if !alone() {
+        return format!(".balign 8\n{text}");
     }
+    format!(".balign 64\n.skip ({at} - (99f - 98f)) & 63, 0xcc\n98:\n{text}")
 }
 
-/// What [`by_number`] goes on with where the call has no bytes: by a table of its
-/// place and its body; 0 for what is decided on elsewhere.
+/// Where those with bytes return to, whose jump back is 70 bytes behind or more; and those
+/// without, with 44.
+const WITH_BYTES: u32 = 8;
+const WITHOUT_BYTES: u32 = 40;
+
+/// What [`by_number`] asks then: whether the call has no bytes, by a table of its place
+/// and its body; 0 for what is decided on elsewhere.
 fn counted_by_number() -> String {
     "mov eax, eax
      cmp eax, 511
@@ -190,18 +260,14 @@ fn counted_by_number() -> String {
 
 /// The paths that this leads to, with the place in `ecx`, and its table.
 pub(crate) fn paths_by_number() -> String {
-    let begin = format!(
-        ".cfi_remember_state
-         lea rsp, [rsp - {FRAME}]
-         .cfi_def_cfa_offset {FRAME}
-         mov qword ptr [rsp], r11
-         and ecx, -32
-         mov qword ptr [rsp + 8], rcx\n"
-    ) + &unwind::on_stack(FRAME);
+    let begin = ".cfi_remember_state\n".to_owned()
+        + &down()
+        + "and ecx, -32\nmov qword ptr [rsp + 8], rcx\n";
     let mut text = String::new();
-    for (_, name, body, length) in BY_NUMBER {
-        let path = counted_by(body, &begin, "mov r11, qword ptr [rsp + 8]");
-        let _ = writeln!(text, "{}{name}:\n{path}", at_the_end_of_a_line(length));
+    for (_, name, body) in BY_NUMBER {
+        text += &path(name, &begin, WITHOUT_BYTES, |thread| {
+            counted_by(thread, body, PLACE)
+        });
     }
     text.push_str(
         ".pushsection .rodata.bonsai_countable,\"a\",@progbits
@@ -214,7 +280,7 @@ pub(crate) fn paths_by_number() -> String {
             i if CALLS[i].moves_bytes() => 0,
             i => {
                 let body = body_of(call);
-                let of = BY_NUMBER.iter().find(|(_, _, known, _)| *known == body);
+                let of = BY_NUMBER.iter().find(|(_, _, known)| *known == body);
                 of.map_or(0, |(bits, ..)| u16::try_from(32 * i).expect("short") | bits)
             }
         };

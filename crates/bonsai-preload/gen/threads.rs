@@ -13,32 +13,58 @@ use crate::alone;
 /// Entries of the table, as a power of two.
 const BITS: u32 = 12;
 
-/// `rcx` = the thread's state. In the table, the entry is kept on the stack. Where the
-/// thread pointer is read is noted: Go has none, and is told apart by the base of `fs`. The
-/// first thread has an entry of its own, found without waiting for the pointer: 25 cycles
-/// of loads and sums that depend on each other become 5.
-pub(crate) fn state() -> &'static str {
-    if !alone() {
-        return "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-                mov rcx, qword ptr fs:[rcx]\n";
+/// Whose words a path uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thread {
+    /// The caller's, in thread storage.
+    Own,
+    /// The first thread's, in a place of their own: 25 cycles of loads and sums that
+    /// depend on each other become 5 before the call, and 10 become 5 after it. Any
+    /// other thread goes on with the path that follows.
+    First,
+    /// Those of the entry in the table, which is kept on the stack.
+    Other,
+}
+
+/// The copies that a path of the second door has.
+pub(crate) fn of_second() -> &'static [Thread] {
+    if alone() {
+        &[Thread::First, Thread::Other]
+    } else {
+        &[Thread::Own]
     }
+}
+
+/// `rcx` = the thread's state. Where the thread pointer is read is noted: Go has none, and
+/// is told apart by the base of `fs`.
+pub(crate) fn state(thread: Thread) -> &'static str {
     const _: () = assert!(BITS == 12);
-    "77: mov rcx, qword ptr fs:[0]
-     .pushsection .rodata.bonsai_keys,\"a\",@progbits
-     .long 77b - bonsai_paths
-     .popsection
-     lea r11, [rip + BONSAI_MAIN]
-     not rcx
-     cmp rcx, qword ptr [r11]
-     je 79f
-     imul r11d, ecx, 0x61c88647
-     shr r11d, 32 - 12
-     shl r11d, 5
-     add r11, qword ptr [rip + BONSAI_THREADS]
-     cmp rcx, qword ptr [r11]
-     jne 7f
-     79: mov qword ptr [rsp + 16], r11
-     mov rcx, qword ptr [r11 + 8]\n"
+    match thread {
+        Thread::Own => {
+            "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+             mov rcx, qword ptr fs:[rcx]\n"
+        }
+        Thread::First => {
+            "77: mov rcx, qword ptr fs:[0]
+             .pushsection .rodata.bonsai_keys,\"a\",@progbits
+             .long 77b - bonsai_paths
+             .popsection
+             not rcx
+             cmp rcx, qword ptr [rip + BONSAI_MAIN]
+             jne 76f
+             mov rcx, qword ptr [rip + BONSAI_MAIN + 8]\n"
+        }
+        Thread::Other => {
+            "76: imul r11d, ecx, 0x61c88647
+             shr r11d, 32 - 12
+             shl r11d, 5
+             add r11, qword ptr [rip + BONSAI_THREADS]
+             cmp rcx, qword ptr [r11]
+             jne 7f
+             mov qword ptr [rsp + 16], r11
+             mov rcx, qword ptr [r11 + 8]\n"
+        }
+    }
 }
 
 /// Around the paths: where they begin, and where thread pointers are read in them.
@@ -63,18 +89,23 @@ pub(crate) fn keys() -> [&'static str; 2] {
 }
 
 /// After the call: `r11` = the page of counters (`mov`), or that much more (`add`),
-/// `rcx` = the distance.
-pub(crate) fn counters(take: &str) -> String {
-    if alone() {
-        return format!(
+/// `rcx` = the distance. They are read now: a signal handler, or an attachment, may have
+/// changed them.
+pub(crate) fn counters(thread: Thread, take: &str) -> String {
+    match thread {
+        Thread::Own => format!(
+            "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
+             {take} r11, qword ptr fs:[rcx + 8]
+             mov rcx, qword ptr fs:[rcx + 16]\n"
+        ),
+        Thread::First => format!(
+            "{take} r11, qword ptr [rip + BONSAI_MAIN + 16]
+             mov rcx, qword ptr [rip + BONSAI_MAIN + 24]\n"
+        ),
+        Thread::Other => format!(
             "mov rcx, qword ptr [rsp + 16]
              {take} r11, qword ptr [rcx + 16]
              mov rcx, qword ptr [rcx + 24]\n"
-        );
+        ),
     }
-    format!(
-        "mov rcx, qword ptr [rip + bonsai_me@gottpoff]
-         {take} r11, qword ptr fs:[rcx + 8]
-         mov rcx, qword ptr fs:[rcx + 16]\n"
-    )
 }

@@ -124,7 +124,7 @@ impl Area {
         } else {
             let [a, b, c, d] = back;
             let raw = [0x0f, 0x05, 0xe9, a, b, c, d, 0xcc];
-            (place!("bonsai_second_any"), 0, raw)
+            (decision(number, call), 0, raw)
         };
         // SAFETY: within the area, which is not full and still writable; the moved
         // bytes leave room for the last ones.
@@ -162,6 +162,27 @@ impl Area {
             done
         }
     }
+}
+
+/// Where the decision on a site is whose call has that number.
+#[cfg(feature = "alone")]
+fn decision(number: u16, call: u8) -> usize {
+    /// As in `gen/second.rs`.
+    const KNOWN: usize = 16;
+    let returns_once = !matches!(number, 56..=58);
+    let known = BY_NR.get(usize::from(number)).is_some_and(|of| *of == call);
+    match crate::slots::POOL_OF.get(usize::from(call)) {
+        Some(pool) if known && returns_once => {
+            place!("bonsai_known") + KNOWN * usize::from(*pool)
+        }
+        _ => place!("bonsai_second_any"),
+    }
+}
+
+/// Likewise: all are looked up, as hardly any library has such sites.
+#[cfg(not(feature = "alone"))]
+fn decision(_: u16, _: u8) -> usize {
+    place!("bonsai_second_any")
 }
 
 /// The distance that a jump which ends at `from` has to go to get to `to`.

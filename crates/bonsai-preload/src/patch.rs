@@ -175,7 +175,11 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
     let mut sites = Sites::new();
     match known {
         Some(words) => from_table(object, words, &mut sites),
-        None => from_text(segment, object, search, &mut sites),
+        None => {
+            from_text(segment, object, search, &mut sites);
+            #[cfg(feature = "alone")]
+            to_table(segment, object, &mut sites);
+        }
     }
     MISSED_SITES.fetch_add(sites.lost, Ordering::Relaxed);
     #[cfg(not(feature = "alone"))]
@@ -184,7 +188,12 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all();
     let go = cfg!(not(feature = "alone")) && object.is_go();
-    if known.is_none() && !found.iter().any(Found::is_wanted) || go {
+    // All calls of a small musl program may be made by one instruction.
+    #[cfg(feature = "alone")]
+    let worth = |site: &Found| site.is_wanted() || search == Search::Both;
+    #[cfg(not(feature = "alone"))]
+    let worth = Found::is_wanted;
+    if known.is_none() && !found.iter().any(worth) || go {
         if function.is_none() {
             return Reason::NoSites;
         }
@@ -315,6 +324,25 @@ fn in_table<'a>(segment: &'a Segment, object: &Object) -> Option<&'a [AtomicU64]
         let words = segment.sites.sites.get(first..first + count);
         words.filter(|_| count > 0 && same)
     })
+}
+
+/// Keeps the sites of a program that has just begun for those that run it after this:
+/// looking for them is most of what it costs to be entered.
+#[cfg(feature = "alone")]
+fn to_table(segment: &Segment, object: &Object, sites: &mut Sites) {
+    let Some(build_id) = object.notes().find_map(bonsai_sites::build_id) else {
+        return;
+    };
+    if running::is_running() || sites.lost > 0 {
+        return;
+    }
+    let start = object.start();
+    let word = |site: &Found| {
+        let offset = site.at.wrapping_sub(start) as u64 & 0xffff_ffff;
+        let form = u64::from(site.form) << 48 | u64::from(site.back) << 50;
+        offset | u64::from(site.nr) << 32 | form
+    };
+    segment.store_sites(build_id, sites.all().iter().map(word));
 }
 
 /// Whether a table has only what is not decided on by exported symbols, and there are none:

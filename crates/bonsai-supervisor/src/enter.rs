@@ -1,5 +1,6 @@
 //! Following one process through its exec, and entering the program.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,9 @@ const O_CLOEXEC: u64 = 0o2_000_000;
 /// How long a process that has been seized may take to get to its exec.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long an exec takes, nearly always.
+const SOON: Duration = Duration::from_millis(2);
+
 /// Answers what a process has asked for in the ledger: enters the program that it
 /// runs next.
 ///
@@ -95,7 +99,8 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
 /// Waits for the stop at the end of its exec. A signal that stops it meanwhile is kept
 /// for later: it cannot be entered before it has got there.
 fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Result<Pid, EnterError> {
-    let end = Instant::now() + PATIENCE;
+    let begin = Instant::now();
+    let (soon, end) = (begin + SOON, begin + PATIENCE);
     loop {
         let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
         match status.map_err(|error| EnterError::system("the process", error))? {
@@ -118,12 +123,15 @@ fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Resul
             }
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(EnterError::Gone),
             _ => {
-                if asked.is_cancelled() || Instant::now() > end {
+                let now = Instant::now();
+                if asked.is_cancelled() || now > end {
                     leave(pid);
                     let _ = stopped.map(|signal| kill(pid, signal));
                     return Err(EnterError::Cancelled);
                 }
-                std::thread::sleep(Duration::from_micros(100));
+                // It is about to; what takes longer than that has failed.
+                let turn = if now < soon { 10 } else { 100 };
+                std::thread::sleep(Duration::from_micros(turn));
             }
         }
     }
@@ -178,9 +186,13 @@ fn enter_program(
 
 /// Whether the program names a loader, which brings the preload library.
 fn has_loader(pid: Pid) -> bool {
-    let Ok(bytes) = std::fs::read(format!("/proc/{pid}/exe")) else {
+    // All headers that a linker writes; the rest may be a hundred megabytes.
+    const HEADERS: u64 = 1 << 14;
+    let mut bytes = Vec::new();
+    let exe = std::fs::File::open(format!("/proc/{pid}/exe"));
+    if !exe.is_ok_and(|exe| exe.take(HEADERS).read_to_end(&mut bytes).is_ok()) {
         return false;
-    };
+    }
     let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes);
     let Ok((header, endian)) = header.and_then(|h| Ok((h, h.endian()?))) else {
         return false;

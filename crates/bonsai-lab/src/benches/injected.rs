@@ -73,13 +73,20 @@ impl Form {
 }
 
 /// Operations of `calls.c` and `calls.go`, and the limits that they are under.
-const OPERATIONS: [(&str, &str); 5] = [
-    ("getppid", "getppid=100000000/s"),
-    ("empty", "close=100000000/s"),
-    ("read-1", "read=100GB/s"),
-    ("pread-4k", "read=100GB/s"),
-    ("write-4k", "write=100GB/s"),
+const OPERATIONS: [(&str, &[&str]); 8] = [
+    ("getppid", &["getppid=100000000/s"]),
+    ("empty", &["close=100000000/s"]),
+    ("read-1", &["read=100GB/s"]),
+    ("pread-4k", &["read=100GB/s"]),
+    ("write-4k", &["write=100GB/s"]),
+    ("pwrite-4k", &["write=100GB/s"]),
+    ("pread-64k", &["read=100GB/s"]),
+    ("tcp-1448", &["send=100GB/s", "recv=100GB/s"]),
 ];
+
+/// The same call where it stands, and by a jump to another page and back that decides
+/// nothing: no site that is replaced can cost less. Both are bare.
+const FLOOR: (&str, [&str; 2]) = ("floor", ["here", "there"]);
 
 const BATCHES: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -110,28 +117,30 @@ impl Benchmark for Injected {
             let Some(program) = make(context, form)? else {
                 continue;
             };
-            for (operation, limit) in OPERATIONS {
-                if !context.is_wanted(&format!("{form}, {operation}")) {
-                    continue;
+            for (operation, limits) in OPERATIONS {
+                let arguments = |operation: &str| {
+                    let file = file.display().to_string();
+                    [operation, "1", "1", &file].map(str::to_owned)
+                };
+                let mut bare = Command::new(&program);
+                bare.args(arguments(operation));
+                let mut entered = Command::new(&bonsai);
+                entered.arg("run");
+                for limit in limits {
+                    entered.args(["--limit", limit]);
                 }
-                context.progress(&format!("{form}, {operation}"));
-                for _ in 0..generations {
-                    let before = Moment::now();
-                    let arguments = [operation, "1", "1"];
-                    let mut bare = Command::new(&program);
-                    bare.args(arguments).arg(&file);
-                    let mut entered = Command::new(&bonsai);
-                    entered.args(["run", "--limit", limit, "--"]);
-                    entered.arg(&program).args(arguments).arg(&file);
-                    let mut both = [Running::start(&mut bare)?, Running::start(&mut entered)?];
-                    let rounds = measure(context, &mut both, rounds)?;
-                    let generation = Generation {
-                        form,
-                        operation: operation.to_owned(),
-                        rounds,
-                    };
-                    context.sample(before.until_now(), &generation)?;
-                }
+                entered.arg("--").arg(&program).args(arguments(operation));
+                let both = [bare, entered];
+                compare(context, form, operation, both, (generations, rounds))?;
+            }
+            if form == Form::Glibc {
+                let (name, sides) = FLOOR;
+                let both = sides.map(|side| {
+                    let mut command = Command::new(&program);
+                    command.args([side, "1", "1"]).arg(&file);
+                    command
+                });
+                compare(context, form, name, both, (generations, rounds))?;
             }
         }
         Ok(())
@@ -140,6 +149,33 @@ impl Benchmark for Injected {
     fn report(&self, record: &Record) -> Section {
         report(&record.samples(self.name()), record.run.seed)
     }
+}
+
+/// So many starts of both, with so many rounds each.
+fn compare(
+    context: &mut Context,
+    form: Form,
+    operation: &str,
+    mut both: [Command; 2],
+    (generations, rounds): (usize, usize),
+) -> anyhow::Result<()> {
+    if !context.is_wanted(&format!("{form}, {operation}")) {
+        return Ok(());
+    }
+    context.progress(&format!("{form}, {operation}"));
+    for _ in 0..generations {
+        let before = Moment::now();
+        let [first, second] = &mut both;
+        let mut running = [Running::start(first)?, Running::start(second)?];
+        let generation = Generation {
+            form,
+            operation: operation.to_owned(),
+            rounds: measure(context, &mut running, rounds)?,
+        };
+        drop(running);
+        context.sample(before.until_now(), &generation)?;
+    }
+    Ok(())
 }
 
 /// The program in that form; none, which is noted, where it cannot be made.
@@ -205,7 +241,8 @@ fn report(samples: &[Sample<Generation>], seed: u64) -> Section {
     );
     let mut table = Table::new(&["program", "call", "bare", "more", "ratio", "doubt"]);
     for form in FORMS {
-        for (operation, _) in OPERATIONS {
+        let operations = OPERATIONS.map(|(operation, _)| operation);
+        for operation in operations.into_iter().chain([FLOOR.0]) {
             let of: Vec<&Sample<Generation>> = samples
                 .iter()
                 .filter(|s| s.data.form == form && s.data.operation == operation)
@@ -223,6 +260,10 @@ fn report(samples: &[Sample<Generation>], seed: u64) -> Section {
                 with_interval(&pairing.ratio, 4),
                 doubt.clone().unwrap_or_default(),
             ]);
+            // Nobody has promised anything of the floor.
+            if operation == FLOOR.0 {
+                continue;
+            }
             section.promise(
                 format!("{form}, {operation}"),
                 format!("ratio {MOST}"),
@@ -279,6 +320,9 @@ mod tests {
         for (operation, _) in OPERATIONS {
             assert!(c.contains(&format!("{{\"{operation}\"")), "{operation}");
             assert!(go.contains(&format!("case \"{operation}\"")), "{operation}");
+        }
+        for side in FLOOR.1 {
+            assert!(c.contains(&format!("{{\"{side}\"")), "{side}");
         }
     }
 }

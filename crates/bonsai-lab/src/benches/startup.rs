@@ -1,11 +1,13 @@
 //! What starting a program in a service costs, in time and memory.
 
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
+use super::programs::busybox;
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
@@ -37,6 +39,9 @@ const CHUNK: u32 = 50;
 enum Measured {
     /// Rounds of posix_spawn and wait, ns: bare, first door, both doors.
     Starts(Vec<[u64; 3]>),
+    /// The same of busybox's `true`, bare and entered in a service that knows it already: a
+    /// median of each.
+    Entered { bare: f64, entered: f64 },
     /// Memory of a program with so many threads.
     Memory {
         threads: u32,
@@ -93,6 +98,7 @@ impl Benchmark for Startup {
             first.1,
             both.1
         );
+        entered(context, chunks)?;
         for threads in [1, THREADS + 1] {
             let before = Moment::now();
             let memory = memory(context, threads)?;
@@ -108,6 +114,45 @@ impl Benchmark for Startup {
             record.run.seed,
         )
     }
+}
+
+/// Starts of a static program, in turns of a launcher that is bare and of one that
+/// `bonsai run` has started.
+fn entered(context: &mut Context, chunks: usize) -> anyhow::Result<()> {
+    let bonsai = context.library.with_file_name("bonsai");
+    let busybox = match busybox() {
+        Ok(busybox) if bonsai.is_file() => busybox,
+        Ok(_) => return context.skip("entered", "bonsai is not there"),
+        Err(why) => return context.skip("entered", why),
+    };
+    let program = context.scratch().join("true");
+    std::os::unix::fs::symlink(busybox, &program)?;
+    let launcher = context.program_path("spawn")?;
+    for _ in 0..chunks {
+        let before = Moment::now();
+        let mut sides = [0.0; 2];
+        let mut order = [0, 1];
+        context.shuffle(&mut order);
+        for side in order {
+            let mut command = Command::new(if side == 0 { &launcher } else { &bonsai });
+            if side == 1 {
+                command.args(["run", "--limit", "read=100GB/s", "--"]);
+                command.arg(&launcher);
+            }
+            command.args([CHUNK.to_string(), "1".to_owned()]);
+            command.arg(&program);
+            let text = Running::start(&mut command)?.finish(Duration::from_secs(60))?;
+            let starts: Vec<[u64; 1]> = text
+                .lines()
+                .map(serde_json::from_str)
+                .collect::<Result<_, _>>()?;
+            let us: Vec<f64> = starts.iter().map(|[ns]| *ns as f64 / 1e3).collect();
+            sides[side] = median_or_zero(&us);
+        }
+        let [bare, entered] = sides;
+        context.sample(before.until_now(), &Measured::Entered { bare, entered })?;
+    }
+    Ok(())
 }
 
 /// Bytes allocated for a service's ledger.
@@ -151,9 +196,11 @@ fn study(samples: &[Sample<Measured>], library: u64, seed: u64) -> Section {
     let mut section = Section::default();
     let mut starts: Vec<[u64; 3]> = Vec::new();
     let mut memories = Vec::new();
+    let mut entered = Vec::new();
     for sample in samples {
         match &sample.data {
             Measured::Starts(rounds) => starts.extend(rounds),
+            Measured::Entered { bare, entered: us } => entered.push((*bare, *us)),
             Measured::Memory {
                 threads,
                 bare_kib,
@@ -211,6 +258,15 @@ fn study(samples: &[Sample<Measured>], library: u64, seed: u64) -> Section {
             format!("{} us", signed_with_interval(&pairing.difference, 1)),
             Verdict::at_most(&pairing.difference, most, doubt.as_ref()),
         );
+    }
+    if let Some(pairing) = Pairing::of(&entered, seed) {
+        table.row(vec![
+            "busybox, entered".to_owned(),
+            format!("{:.1}", pairing.base.median + pairing.difference.median),
+            signed_with_interval(&pairing.difference, 1),
+            with_interval(&pairing.ratio, 3),
+            String::new(),
+        ]);
     }
     section.table(table);
     section.promise(

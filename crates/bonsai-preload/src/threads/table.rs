@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// The entry of the first thread; of no thread in Go programs.
+/// The entry of the thread that makes the first call: in most programs the first thread.
 pub(crate) static BONSAI_MAIN: Entry = Entry {
     key: AtomicU64::new(0),
     words: UnsafeCell::new([0; 3]),
@@ -224,7 +224,7 @@ pub(crate) fn words() -> *mut Words {
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is hashed")]
     let first = ((!base as u32).wrapping_mul(FACTOR) >> (32 - BITS)) as usize;
     let early = FIRST.load(Ordering::Relaxed) as u64;
-    if !is_go() && base != early && BONSAI_MAIN.is_for(!base) {
+    if base != early && BONSAI_MAIN.is_for(!base) {
         return BONSAI_MAIN.words.get();
     }
     let near = |i: u32| {

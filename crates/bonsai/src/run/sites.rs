@@ -86,7 +86,7 @@ pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
         };
         // A library without a build-id could not be told from another one.
         if !found.build_id.is_empty() {
-            ledger.store_sites(&found.build_id, &found.sites);
+            ledger.store_sites(&found.build_id, found.sites.iter().copied());
         }
     }
 }

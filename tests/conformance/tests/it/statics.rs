@@ -74,6 +74,22 @@ fn static_programs_are_shaped_with_all_their_threads() {
     }
 }
 
+/// Small ones, too: all calls of such a musl program are made by one instruction, by any
+/// number. Run twice in a service, where the second is not looked through.
+#[test]
+fn small_static_programs_are_shaped() {
+    let test = "small_static_programs_are_shaped";
+    for (form, program) in forms(test, "pour") {
+        let text = format!("'{0}'; '{0}'", program.display());
+        let probe = Probe::of(PathBuf::from("/bin/sh"), &["-c", &text]);
+        let seen = probe.through((form, &[]), &[LIMIT]);
+        let said = &seen.finished.stderr;
+        assert!(!said.contains("covered"), "{form}: {said}");
+        let (calls, bytes) = seen.counters.of("write.other");
+        assert_eq!((calls, bytes), (2 * 192, 2 * 192 * 1024), "{form}");
+    }
+}
+
 /// musl cancels a thread that is at one instruction of its own.
 #[test]
 fn threads_of_static_programs_can_be_cancelled() {
