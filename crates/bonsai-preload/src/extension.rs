@@ -23,7 +23,7 @@ mod decide;
 #[cfg(not(feature = "extension"))]
 mod map;
 #[cfg(not(feature = "extension"))]
-pub(crate) use map::get;
+pub(crate) use map::{get, there};
 
 /// Makes a call as it came.
 pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
@@ -53,11 +53,16 @@ pub(crate) type Begin = unsafe extern "C" fn(
 pub(crate) struct Extension {
     pub(crate) decide: Decide,
     pub(crate) search: LookThrough,
+    pub(crate) release: Release,
 }
 
 /// Looks for system call instructions in the text of a library.
 pub(crate) type LookThrough =
     unsafe extern "C" fn(text: *const u8, len: usize, search: Search, found: &mut Sites);
+
+/// Gives back what a thread has as a lease that the library knows nothing of: its own, or
+/// one that has ended.
+pub(crate) type Release = unsafe extern "C" fn(segment: &Segment, own: &mut Own, call: CallId);
 
 /// Decides on a call of the table, and makes it.
 pub(crate) type Decide = unsafe extern "C" fn(

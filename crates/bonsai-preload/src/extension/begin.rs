@@ -42,6 +42,7 @@ unsafe extern "C" fn bonsai_extension(
 static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
     search,
+    release: crate::ahead::release,
 };
 
 unsafe extern "C" fn search(text: *const u8, len: usize, how: Search, found: &mut Sites) {
