@@ -45,5 +45,7 @@ mod lease;
 
 pub use bucket::{Bucket, Group, Ticket};
 pub use curve::{Curve, FRACTIONS_PER_UNIT, Split};
-pub use group::{GUARANTEE_BURST_NS, MEMORY_NS, Member, Pool, ROUND_NS, Seat, Terms, Word, grain};
+pub use group::{
+    GUARANTEE_BURST_NS, MEMORY_NS, Member, Pool, ROUND_NS, Seat, Terms, Weights, Word, grain,
+};
 pub use lease::{Pace, QUANTUM_NS, Turn};

@@ -1,6 +1,8 @@
 //! The promises of groups, on a fake clock.
 
-use bonsai_bucket::{Curve, GUARANTEE_BURST_NS, Member, Pool, ROUND_NS, Seat, Terms, grain};
+use bonsai_bucket::{
+    Curve, GUARANTEE_BURST_NS, Member, Pool, ROUND_NS, Seat, Terms, Weights, grain,
+};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 
@@ -12,7 +14,7 @@ const SECONDS: u64 = if cfg!(miri) { 0 } else { 3 };
 #[derive(Default)]
 struct Words {
     pool: [Cell<u64>; 3],
-    members: Vec<[Cell<u64>; 8]>,
+    members: Vec<[Cell<u64>; 10]>,
 }
 
 /// A member, and what it does.
@@ -25,10 +27,12 @@ struct Asks {
     size: u64,
     /// When it is greedy: from, to.
     busy: Vec<(u64, u64)>,
-    /// How late its thread runs after each wait, at most; and how often it stalls, for
-    /// how long.
+    /// How late its thread runs after each wait, at most; and in one of how many rounds of
+    /// waiting it stalls, for how long.
     late: u64,
     stall: (u64, u64),
+    /// Whether its thread takes leases.
+    leases: bool,
 }
 
 impl Asks {
@@ -41,6 +45,7 @@ impl Asks {
             busy: vec![(0, u64::MAX)],
             late: 0,
             stall: (0, 0),
+            leases: false,
         }
     }
 }
@@ -54,13 +59,14 @@ struct World {
     /// Who got how much when.
     log: RefCell<Vec<(u64, usize, u64)>>,
     sleeps: Cell<u64>,
+    /// What each member's thread holds as a lease, booked and left.
+    leases: RefCell<Vec<(u64, u64)>>,
 }
 
 impl World {
     fn new(rate: u64, asks: Vec<Asks>) -> Self {
         let burst = (rate / 50).max(1);
-        let weights = asks.iter().map(|a| a.weight).sum();
-        let divisor = asks.iter().fold(0, |all, a| gcd(all, a.weight));
+        let weights = Weights::of(asks.iter().map(|a| a.weight));
         let curve = |rate: u64, burst: u64| Curve::empty(rate * 1000, burst.max(2), 0, 0);
         let terms = asks.iter().map(|a| Terms {
             pool: curve(rate, burst),
@@ -69,8 +75,9 @@ impl World {
                 curve(a.guarantee, burst)
             }),
             ceiling: (a.ceiling > 0).then(|| curve(a.ceiling, a.ceiling / 50)),
-            grain: grain(rate * 1000, a.weight, weights, divisor),
+            grain: grain(rate * 1000, a.weight, weights),
         });
+        let members = asks.len();
         Self {
             terms: terms.collect(),
             words: Words {
@@ -82,6 +89,7 @@ impl World {
             asks,
             log: RefCell::default(),
             sleeps: Cell::new(0),
+            leases: RefCell::new(vec![(0, 0); members]),
         }
     }
 
@@ -101,6 +109,8 @@ impl World {
             capped,
             looked,
             borrowed,
+            alone,
+            leased,
         ] = &self.words.members[i];
         let member = Member {
             asked,
@@ -111,6 +121,8 @@ impl World {
             capped,
             looked,
             borrowed,
+            alone,
+            leased,
         };
         Seat { pool, member }
     }
@@ -151,6 +163,10 @@ impl World {
                 continue;
             }
             let seat = self.seat(i);
+            if ticket.is_none() && self.pays_from_lease(i, now) {
+                self.log.borrow_mut().push((now, i, asks.size));
+                continue;
+            }
             let ticket = ticket.unwrap_or_else(|| seat.ask(asks.size));
             wake[i] = match seat.serve(&self.terms[i], ticket, now, || self.asking(now)) {
                 None => {
@@ -160,12 +176,36 @@ impl World {
                 Some(at) => {
                     assert!(at >= now, "a wait into the past");
                     self.sleeps.set(self.sleeps.get() + 1);
-                    let stalls = asks.stall.0 > 0 && below(asks.stall.0) == 0;
+                    let waits = at.saturating_sub(now).min(ROUND_NS);
+                    let stalls = below(asks.stall.0 * ROUND_NS) < waits && asks.stall.0 > 0;
                     let stall = if stalls { below(asks.stall.1) } else { 0 };
                     (at.max(now + 1) + below(asks.late) + stall, Some(ticket))
                 }
             };
         }
+    }
+
+    /// Whether a call goes by the lease of its thread, or by a new one out of the credit.
+    fn pays_from_lease(&self, i: usize, now: u64) -> bool {
+        let (asks, terms, seat) = (&self.asks[i], &self.terms[i], self.seat(i));
+        if !asks.leases {
+            return false;
+        }
+        let mut leases = self.leases.borrow_mut();
+        let (booked, left) = &mut leases[i];
+        if let Some(rest) = left.checked_sub(asks.size) {
+            *left = rest;
+            return true;
+        }
+        let tag = u32::try_from(now / S).expect("seconds");
+        let short = asks.size - *left;
+        seat.end_lease(std::mem::take(booked), tag);
+        let Some(lease) = seat.lease(terms, short, terms.leases(), tag) else {
+            return false;
+        };
+        assert!(lease <= terms.leases());
+        (*booked, *left) = (lease, lease);
+        true
     }
 
     fn got(&self, member: usize, from: u64, to: u64) -> u64 {
@@ -195,7 +235,17 @@ impl World {
         let guarantee = terms
             .guarantee
             .map_or(0, |g| g.burst + g.units_in(ROUND_NS / 2));
-        guarantee + asks.size + (2 * self.rate * ROUND_NS / S).max(2 * terms.grain)
+        let leases = u64::from(asks.leases) * terms.leases();
+        guarantee + leases + asks.size + (2 * self.rate * ROUND_NS / S).max(2 * terms.grain)
+    }
+
+    /// The same of one with a ceiling.
+    fn credit_below(&self, member: usize, ceiling: &Curve) -> u64 {
+        let (asks, terms) = (&self.asks[member], &self.terms[member]);
+        let turns = 2 * ceiling.units_in(ROUND_NS).max(terms.grain);
+        let place = turns.min(ceiling.burst) + turns / 1024 + 1;
+        let guarantee = terms.guarantee.map_or(0, |g| g.units_in(ROUND_NS / 2));
+        u64::from(asks.leases) * terms.leases() + asks.size + place.max(guarantee)
     }
 
     /// The bound of invariant 1.
@@ -203,10 +253,6 @@ impl World {
         let members = 0..self.asks.len();
         self.burst + members.map(|member| self.credit(member)).sum::<u64>()
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The share of the first member of what both got, in each whole second.
@@ -245,18 +291,25 @@ fn spare_is_shared_by_weight_within_2_percent() {
 
 #[test]
 fn late_threads_catch_up() {
-    // Threads of both are up to 300 us late, and one of 20 waits stalls for up to 15 ms.
+    // Threads of both are up to 300 us late, and in one of 30 rounds they stall for up to
+    // 15 ms.
     for weights in [(1, 3), (1, 1), (3, 1)] {
         let mut asks = vec![Asks::greedy(weights.0), Asks::greedy(weights.1)];
         for a in &mut asks {
-            (a.late, a.stall) = (300_000, (20, 15 * MS));
+            (a.late, a.stall) = (300_000, (30, 15 * MS));
         }
         let world = World::new(12_500_000, asks);
         world.run(SECONDS * S);
         let fair = weights.0 as f64 / (weights.0 + weights.1) as f64;
-        for share in shares(&world, SECONDS) {
+        // What they missed in one second they catch up in the next.
+        let all = shares(&world, SECONDS);
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        for (share, most) in all.iter().map(|s| (*s, 0.04)).chain([(mean, 0.02)]) {
             let error = (share / fair - 1.0).abs();
-            assert!(error < 0.02, "{weights:?}: {share} for {fair}");
+            assert!(
+                error < most || SECONDS == 0,
+                "{weights:?}: {share} for {fair}"
+            );
         }
         let total = world.got(0, 0, SECONDS * S) + world.got(1, 0, SECONDS * S);
         assert!(total >= 12_400_000 * SECONDS, "{total}");
@@ -313,7 +366,7 @@ fn guarantees_come_first_and_the_rest_goes_by_weight() {
     }
     assert!(world.most_ahead(10_000_000, None) <= world.bound());
     assert!(
-        world.sleeps.get() < 4_000 * SECONDS.max(1),
+        world.sleeps.get() < 5_000 * SECONDS.max(1),
         "{:?}",
         world.sleeps
     );
@@ -344,23 +397,31 @@ fn a_returning_member_has_its_guarantee_within_5_ms() {
 #[test]
 fn what_one_leaves_the_others_use() {
     // The second one is there half of the time: the first one has all of it otherwise.
-    let mut asks = vec![Asks::greedy(1), Asks::greedy(1)];
-    asks[1].busy = (0..20)
-        .map(|i| (i * 100 * MS, i * 100 * MS + 50 * MS))
-        .collect();
-    let world = World::new(10_000_000, asks);
-    world.run(2 * S);
-    if SECONDS == 0 {
-        return;
-    }
-    for i in 1..19 {
-        let gap = i * 100 * MS + 50 * MS;
-        // From the first instant on, a round aside in which the other one has a place.
-        let got = world.got(0, gap + ROUND_NS, gap + ROUND_NS + 20 * MS);
-        assert!(got >= 200_000 - 1500 - 44_444, "{got} in 20 ms");
-        let all =
-            world.got(0, gap - 50 * MS, gap + 50 * MS) + world.got(1, gap - 50 * MS, gap + 50 * MS);
-        assert!(all.abs_diff(1_000_000) < 50_000, "{all} in 100 ms");
+    for weights in [(1, 9), (1, 1), (9, 1)] {
+        let mut asks = vec![Asks::greedy(weights.0), Asks::greedy(weights.1)];
+        asks[1].busy = (0..20)
+            .map(|i| (i * 100 * MS, i * 100 * MS + 50 * MS))
+            .collect();
+        let world = World::new(10_000_000, asks);
+        world.run(2 * S);
+        for i in 1..if SECONDS > 0 { 19 } else { 1 } {
+            let gap = i * 100 * MS + 50 * MS;
+            let calls = world.log.borrow();
+            let mut its = calls.iter().filter(|(_, i, _)| *i == 1).map(|c| c.0);
+            let gone = its.rfind(|at| *at < gap + 20 * MS).expect("a call");
+            drop(calls);
+            // From its last call on, but for a call, a step, and a 16th.
+            for us in [500, 1_000, 2_000, 5_000, 10_000, 20_000] {
+                let got = world.got(0, gone, gone + us * 1000);
+                let want = 10 * us * 15 / 16 - 1500 - 10 * ROUND_NS / 16_000;
+                assert!(got >= want, "{weights:?}: {got} of {want} in {us} us");
+            }
+            let got = [0, 1].map(|i| world.got(i, gap - 50 * MS, gap + 50 * MS));
+            assert!(
+                (got[0] + got[1]).abs_diff(1_000_000) < 50_000,
+                "{got:?} in 100 ms"
+            );
+        }
     }
 }
 
@@ -381,7 +442,7 @@ fn a_ceiling_holds_beside_greedy_others() {
 
 #[test]
 fn a_member_that_is_stopped_holds_nobody() {
-    // One of its waits in two lasts up to 500 ms.
+    // In one of two rounds of waiting it is stopped for up to 500 ms.
     let mut asks = vec![Asks::greedy(1), Asks::greedy(1)];
     asks[0].stall = (2, 500 * MS);
     let world = World::new(10_000_000, asks);
@@ -408,23 +469,27 @@ fn many_equal_members_get_equal_parts() {
 fn member() -> impl Strategy<Value = Asks> {
     let times = prop::collection::vec((0..400_u64, 1..200_u64), 1..5);
     let part = (0..30_u64, 0..3_u64, 1..50_u64, 1..4_000_u64);
-    (part, times, 0..2_u64).prop_map(|((guarantee, ceiling, weight, size), times, late)| {
-        let mut at = 0;
-        let busy = times.into_iter().map(|(pause, time)| {
-            let from = at + pause * MS;
-            at = from + time * MS;
-            (from, at)
-        });
-        Asks {
-            guarantee: guarantee * 10_000,
-            ceiling: ceiling * 500_000,
-            weight,
-            size,
-            busy: busy.collect(),
-            late: late * 200_000,
-            stall: (late * 30, 30 * MS),
-        }
-    })
+    let how = (0..2_u64, any::<bool>());
+    (part, times, how).prop_map(
+        |((guarantee, ceiling, weight, size), times, (late, leases))| {
+            let mut at = 0;
+            let busy = times.into_iter().map(|(pause, time)| {
+                let from = at + pause * MS;
+                at = from + time * MS;
+                (from, at)
+            });
+            Asks {
+                guarantee: guarantee * 10_000,
+                ceiling: ceiling * 500_000,
+                weight,
+                size,
+                busy: busy.collect(),
+                late: late * 200_000,
+                stall: (late * 30, 30 * MS),
+                leases,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -442,7 +507,7 @@ proptest! {
         for (i, (asks, terms)) in world.asks.iter().zip(&world.terms).enumerate() {
             if let Some(ceiling) = terms.ceiling {
                 // Invariant 2.
-                let bound = ceiling.burst + world.credit(i);
+                let bound = ceiling.burst + world.credit_below(i, &ceiling);
                 let ahead = world.most_ahead(asks.ceiling, Some(i));
                 prop_assert!(ahead <= bound, "{i}: {ahead} > {bound}");
             }

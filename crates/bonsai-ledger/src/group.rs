@@ -42,7 +42,7 @@ use bonsai_bucket::{Curve, Member, Pool, QUANTUM_NS, Seat, Terms, Word};
 pub const GROUP_MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01G");
 
 /// The version of this layout.
-pub const GROUP_VERSION: u32 = 1;
+pub const GROUP_VERSION: u32 = 2;
 
 /// Services in a group at a time: a bit each in [`PoolLine`].
 pub const MEMBERS: usize = scaled(64, 3, 2);
@@ -175,6 +175,8 @@ pub struct MemberLine {
     pub(crate) capped: Shared,
     pub(crate) looked: Shared,
     pub(crate) borrowed: Shared,
+    pub(crate) alone: Shared,
+    pub(crate) leased: Shared,
     /// Waits for this, and their sum, ns.
     pub(crate) waits: Shared,
     pub(crate) waited_ns: Shared,
@@ -308,6 +310,8 @@ impl GroupSegment {
                 capped: &line.capped,
                 looked: &line.looked,
                 borrowed: &line.borrowed,
+                alone: &line.alone,
+                leased: &line.leased,
             },
         })
     }
@@ -325,6 +329,25 @@ impl GroupSegment {
             pool.asking.fetch_or(1 << member, Ordering::Relaxed);
         }
         seat.serve(&terms, ticket, now, || self.asking(thing, now))
+    }
+
+    /// Takes `short` units of what a member has been granted, and a lease of at most so many
+    /// beyond them for one of its threads; see [`Seat::lease`].
+    #[must_use]
+    pub fn lease(
+        &self,
+        member: usize,
+        thing: usize,
+        (short, most): (u64, u64),
+        tag: u32,
+    ) -> Option<u64> {
+        let seat = self.seat(member, thing)?;
+        if !seat.is_ready(seat.member.asked.get().wrapping_add(short)) {
+            return None;
+        }
+        let terms = self.terms_of(member, thing)?;
+        // Not all of it to one thread.
+        seat.lease(&terms, short, most.min(terms.leases() / 2), tag)
     }
 
     /// The grains of those who ask, one each.

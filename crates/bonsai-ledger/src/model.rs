@@ -144,7 +144,7 @@ mod made {
         MemberTerms { guarantee ceiling grain weight _pad }
         PoolLine { issued guaranteed served asking }
         MemberLine {
-            asked granted place served guaranteed capped looked borrowed waits waited_ns
+            asked granted place served guaranteed capped looked borrowed alone leased waits waited_ns
         }
         GroupMember { generation pid started uid _pad name }
         GroupSegment { head terms pools lines members }

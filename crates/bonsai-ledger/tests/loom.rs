@@ -11,33 +11,18 @@
 //! something is the first thread, and those who only look are spawned.
 #![cfg(loom)]
 
+#[path = "loom/common.rs"]
+mod common;
 #[path = "loom/streams.rs"]
 mod streams;
 
 use bonsai_bucket::Curve;
 use bonsai_ledger::sync::{AtomicU32, Ordering};
 use bonsai_ledger::{Owner, Segment, model};
+use common::{CURVE, S, SHUT, check};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use std::sync::Arc;
-
-const S: u64 = 1_000_000_000;
-
-/// A thousand units per second, 10 of them at once.
-const CURVE: Curve = Curve {
-    rate_milli: 1_000_000,
-    burst: 10,
-    anchor_units: 0,
-    anchor_fraction: 0,
-    anchor_ns: 0,
-};
-
-/// Lets nothing through, ever.
-const SHUT: Curve = Curve {
-    rate_milli: 0,
-    burst: 0,
-    ..CURVE
-};
 
 /// A segment with a limit on the one call, in bucket 0.
 fn limited(curve: &Curve, leases: u64) -> Arc<Segment> {
@@ -46,15 +31,6 @@ fn limited(curve: &Curve, leases: u64) -> Arc<Segment> {
     config.masks[0].store(1, Ordering::Relaxed);
     config.curves[0].store(curve, leases);
     Arc::from(segment)
-}
-
-/// Every order in which threads are switched at most `preemptions` times while
-/// they could go on; `None` for every order.
-fn check(preemptions: Option<usize>, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.max_branches = 5_000;
-    builder.check(body);
 }
 
 fn spawn<T: 'static>(

@@ -1,38 +1,15 @@
 //! Groups under every order of memory accesses, by the model checker; see `loom.rs`.
 #![cfg(loom)]
 
+#[path = "loom/common.rs"]
+mod common;
+
 use bonsai_bucket::{Curve, Terms};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{GroupSegment, model};
+use common::{CURVE, S, SHUT, check};
 use loom::thread;
 use std::sync::Arc;
-
-const S: u64 = 1_000_000_000;
-
-/// A thousand units per second, 10 of them at once.
-const CURVE: Curve = Curve {
-    rate_milli: 1_000_000,
-    burst: 10,
-    anchor_units: 0,
-    anchor_fraction: 0,
-    anchor_ns: 0,
-};
-
-/// Lets nothing through, ever.
-const SHUT: Curve = Curve {
-    rate_milli: 0,
-    burst: 0,
-    ..CURVE
-};
-
-/// Every order in which threads are switched at most `preemptions` times while they
-/// could go on.
-fn check(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 5_000;
-    builder.check(body);
-}
 
 /// A group whose pool and whose first member have these terms.
 fn group(pool: &Curve, guarantee: Option<&Curve>, grain: u64) -> Arc<GroupSegment> {
@@ -52,7 +29,7 @@ fn group(pool: &Curve, guarantee: Option<&Curve>, grain: u64) -> Arc<GroupSegmen
 /// them twice: what is granted is what was counted in the pool.
 #[test]
 fn what_a_group_grants_is_what_it_counts() {
-    check(1, || {
+    check(Some(1), || {
         // The terms do not change here: without their words there is less to look at.
         let group = group(&SHUT, None, 2);
         let now = S / 100;
@@ -99,7 +76,7 @@ fn what_a_group_grants_is_what_it_counts() {
 /// Members that use their guarantees at the same instant have both of them counted.
 #[test]
 fn guarantees_are_counted_once_each() {
-    check(2, || {
+    check(Some(2), || {
         let group = group(&SHUT, Some(&CURVE), 1);
         let now = S / 100;
         let asks = move |group: &GroupSegment, member: usize| {
@@ -120,5 +97,44 @@ fn guarantees_are_counted_once_each() {
             .sum();
         assert_eq!(seat.pool.guaranteed.0.load(Ordering::Relaxed), granted);
         assert_eq!(granted, 6);
+    });
+}
+
+/// Two threads of a member that take leases of one credit never hold more than there was,
+/// nor more than is booked.
+#[test]
+fn leases_are_part_of_the_credit() {
+    check(Some(2), || {
+        let group = group(&SHUT, None, 1);
+        let terms = Terms {
+            pool: Curve {
+                rate_milli: 2_000_000,
+                ..CURVE
+            },
+            guarantee: None,
+            ceiling: None,
+            grain: 1,
+        };
+        let seat = group.seat(0, 0).expect("a seat");
+        seat.member.granted.0.store(7, Ordering::Relaxed);
+        let leases = move |group: &GroupSegment| {
+            let seat = group.seat(0, 0).expect("a seat");
+            let lease = seat.lease(&terms, 2, 3, 1);
+            lease.map_or((0, 0), |lease| (2, lease))
+        };
+        let other = {
+            let group = Arc::clone(&group);
+            thread::spawn(move || leases(&group))
+        };
+        let mine = leases(&group);
+        let its = other.join().expect("no panic");
+        let seat = group.seat(0, 0).expect("a seat");
+        let [asked, leased] =
+            [seat.member.asked, seat.member.leased].map(|word| word.0.load(Ordering::Relaxed));
+        assert_eq!(asked, mine.0 + mine.1 + its.0 + its.1);
+        assert!(asked <= 7, "more than there was: {asked}");
+        assert_eq!(leased & 0xffff_ffff, mine.1 + its.1);
+        assert!(mine.1 + its.1 <= terms.leases());
+        assert!(mine.0 + its.0 > 0, "one of them gets what it needs");
     });
 }

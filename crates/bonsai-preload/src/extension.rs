@@ -23,7 +23,7 @@ mod decide;
 #[cfg(not(feature = "extension"))]
 mod map;
 #[cfg(not(feature = "extension"))]
-pub(crate) use map::{get, leave};
+pub(crate) use map::{get, leave, there};
 
 /// Makes a call as it came.
 pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
@@ -55,6 +55,7 @@ pub(crate) struct Extension {
     pub(crate) given: Given,
     pub(crate) search: LookThrough,
     pub(crate) leave: Leave,
+    pub(crate) release: Release,
 }
 
 /// The process is about to run another program: what it knows of its descriptors goes.
@@ -66,6 +67,10 @@ pub(crate) type LookThrough =
 
 /// Hears of a descriptor that was given a number of which it knows something.
 pub(crate) type Given = unsafe extern "C" fn(segment: &'static Segment, fd: usize);
+
+/// Gives back what a thread has as a lease that the library knows nothing of: its own, or
+/// one that has ended.
+pub(crate) type Release = unsafe extern "C" fn(segment: &Segment, own: &mut Own, call: CallId);
 
 /// Decides on a call of the table, and makes it.
 pub(crate) type Decide = unsafe extern "C" fn(

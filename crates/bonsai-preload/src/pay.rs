@@ -1,5 +1,6 @@
 //! Paying for a call: tickets, waits and leases of one thread.
 
+use crate::extension;
 use crate::own::{Entry, Own, UNLIMITED};
 pub(crate) use crate::patience::{Patience, Timeout};
 
@@ -321,7 +322,10 @@ pub(crate) fn release(segment: &Segment, own: &mut Own) {
         return;
     }
     own.epoch.store(0, Ordering::Relaxed);
-    for (call, entry) in (0_u8..).zip(own.entries.iter_mut().take(CALLS.len())) {
+    for call in (0_u8..).take(CALLS.len()) {
+        let Some(entry) = own.entries.get_mut(usize::from(call)) else {
+            return;
+        };
         let lease = (u64::from(entry.lease_bytes), u64::from(entry.lease_calls));
         let left = |held: i64| match u64::try_from(held) {
             Ok(held) if held < UNLIMITED.unsigned_abs() / 2 => held,
@@ -334,6 +338,16 @@ pub(crate) fn release(segment: &Segment, own: &mut Own) {
         let (epoch, mask, byte_buckets) = segment.mask(call);
         segment.end_lease(mask, byte_buckets, lease.0, lease.1, epoch);
         segment.refund_mask(mask, byte_buckets, bytes, calls);
+        if lease.0 != 0
+            && segment.is_special(call)
+            && let Some(extension) = extension::there()
+        {
+            // SAFETY: the extension's own, for such calls.
+            unsafe { (extension.release)(segment, own, call) };
+        }
+        let Some(entry) = own.entries.get_mut(usize::from(call)) else {
+            return;
+        };
         (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
         (entry.lease_bytes, entry.lease_calls) = (0, 0);
     }

@@ -48,8 +48,13 @@ enum Measured {
     },
     /// How far a returning member is behind its guarantee at most, ns, by return.
     Returns { lag_ns: Vec<u64> },
-    /// How far the other one is behind the whole rate at most, ns, when one goes.
-    Leaves { lag_ns: Vec<u64> },
+    /// When one goes: how long until the other one's rate in a millisecond is the whole one,
+    /// and how far it is behind that at most, ns.
+    Leaves {
+        weights: [u64; 2],
+        full_ns: Vec<u64>,
+        lag_ns: Vec<u64>,
+    },
     /// CPU time of a call, ns: bare, under a limit and under a group that do not bind.
     Cost { bare: f64, limit: f64, group: f64 },
 }
@@ -72,7 +77,10 @@ impl Benchmark for Groups {
                 sampled(context, &what, |c| weights_of(c, weights, ms))?;
             }
             sampled(context, "returns", |c| returns(c, ms))?;
-            sampled(context, "leaves", |c| leaves(c, ms))?;
+            for weights in [[9, 1], [1, 9]] {
+                let what = format!("leaves {} and {}", weights[0], weights[1]);
+                sampled(context, &what, |c| leaves(c, weights, ms))?;
+            }
             sampled(context, "cost", cost)?;
         }
         Ok(())
@@ -219,11 +227,29 @@ fn returns(context: &mut Context, ms: u64) -> anyhow::Result<Measured> {
     })
 }
 
-fn leaves(context: &mut Context, ms: u64) -> anyhow::Result<Measured> {
-    let [a, b] = pair(context, [plain(9), plain(1)], [&comes_and_goes(), &[]], ms)?;
-    let lags = pauses(&a).into_iter().map(|(gone, _)| lag(&b, gone, RATE));
+/// How long after an instant a millisecond begins that has nine tenths of the rate: a call
+/// more or less is not seen.
+fn until_full(notes: &Notes, from: u64, rate: u64) -> u64 {
+    let first = notes.partition_point(|(at, _)| *at <= from);
+    let starts = notes[first..].iter().map(|(at, _)| at - 1);
+    let full = std::iter::once(from).chain(starts).find(|start| {
+        let got = at(notes, start + MS) - at(notes, *start);
+        got * S * 10 >= rate * MS * 9
+    });
+    full.map_or(LOOK, |start| start - from)
+}
+
+fn leaves(context: &mut Context, weights: [u64; 2], ms: u64) -> anyhow::Result<Measured> {
+    let [a, b] = pair(context, weights.map(plain), [&comes_and_goes(), &[]], ms)?;
+    let gone: Vec<u64> = pauses(&a).into_iter().map(|(gone, _)| gone).collect();
+    let each = |look: fn(&Notes, u64, u64) -> u64| {
+        let looks = gone.iter().map(|gone| look(&b, *gone, RATE));
+        looks.collect()
+    };
     Ok(Measured::Leaves {
-        lag_ns: lags.collect(),
+        weights,
+        full_ns: each(until_full),
+        lag_ns: each(lag),
     })
 }
 
@@ -274,8 +300,9 @@ fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
     section.text(
         "Services in a group of 100 Mbit/s, in calls of 1448 bytes. Weights: the error of the \
          first one's share in windows of 1 s. Returns: how far a member is behind its guarantee, \
-         a quarter of the rate, in the 30 ms after a pause; leaves: how far the other one is \
-         behind the whole rate after one with nine tenths has gone.",
+         a quarter of the rate, in the 30 ms after a pause. When one goes: how long after its last \
+         call a millisecond begins in which the other one has the whole rate, and how far it is \
+         behind that at most in the 30 ms after that call.",
     );
     let mut table = Table::new(&["what", "n", "median", "p99", "most", "doubt"]);
     let doubt = doubt_of(samples.iter().map(|s| &s.conditions));
@@ -344,11 +371,40 @@ fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
         "ms",
         Some(5.0),
     );
-    let gone = of(&|data| match data {
-        Measured::Leaves { lag_ns } => Some(ms(lag_ns)),
-        _ => None,
-    });
-    row(&mut section, "rate of one that has gone", &gone, "ms", None);
+    for pair in [[9, 1], [1, 9]] {
+        let gone = |look: fn(&Measured) -> &[u64]| {
+            of(&|data| match data {
+                Measured::Leaves { weights, .. } if *weights == pair => Some(ms(look(data))),
+                _ => None,
+            })
+        };
+        let full = gone(|data| match data {
+            Measured::Leaves { full_ns, .. } => full_ns,
+            _ => &[],
+        });
+        let lag = gone(|data| match data {
+            Measured::Leaves { lag_ns, .. } => lag_ns,
+            _ => &[],
+        });
+        let who = format!(
+            "one of weight {} has gone: the other, of {}, ",
+            pair[0], pair[1]
+        );
+        row(
+            &mut section,
+            &format!("{who}has its rate after"),
+            &full,
+            "ms",
+            None,
+        );
+        row(
+            &mut section,
+            &format!("{who}is behind by"),
+            &lag,
+            "ms",
+            None,
+        );
+    }
     let more = |group: bool| {
         of(&|data| match data {
             Measured::Cost { bare, limit, .. } if !group => Some(vec![limit - bare]),
@@ -377,6 +433,16 @@ mod tests {
         assert_eq!(lag(&notes, 0, 1_000_000), 3 * MS);
         assert_eq!(lag(&notes, 5 * MS, 1_000_000), MS);
         assert_eq!(at(&notes, 4 * MS + 1), 4000);
+    }
+
+    #[test]
+    fn a_rate_is_full_where_a_millisecond_shows_it() {
+        // A tenth of 1000 bytes/ms, and from 5 ms on all of it.
+        let bytes = |tenth: u64| tenth * 10 + tenth.saturating_sub(50) * 90;
+        let notes: Notes = (0..300).map(|i| (i * MS / 10, bytes(i))).collect();
+        let full = until_full(&notes, 0, 1_000_000);
+        assert!((4_900_000..5_100_000).contains(&full), "{full}");
+        assert_eq!(until_full(&notes, 10 * MS, 1_000_000), 0);
     }
 
     #[test]

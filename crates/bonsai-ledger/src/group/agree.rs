@@ -8,7 +8,7 @@ use crate::config::CurveWords;
 use crate::layout::GROUPS;
 use crate::mapping::{LedgerError, load_text, store_text};
 use crate::sync::{AtomicU64, Ordering, fence};
-use bonsai_bucket::{Curve, GUARANTEE_BURST_NS, Seat, Word, grain};
+use bonsai_bucket::{Curve, GUARANTEE_BURST_NS, Seat, Weights, Word, grain};
 use rustix::fs::FlockOperation;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -397,10 +397,7 @@ impl GroupEditor<'_> {
             }
             return;
         };
-        let weights = self.parts(thing).map(|(_, part)| part.weight).sum();
-        let divisor = self
-            .parts(thing)
-            .fold(0, |all, (_, part)| gcd(all, part.weight));
+        let weights = Weights::of(self.parts(thing).map(|(_, part)| part.weight));
         for (i, member) in self.members.iter().enumerate() {
             let (from, to) = (&old.members[i][thing], &next.members[i][thing]);
             let part = member.as_ref().and_then(|(_, parts)| parts[thing]);
@@ -408,7 +405,7 @@ impl GroupEditor<'_> {
                 clear_terms(to);
                 continue;
             };
-            let grain = grain(wanted.rate_milli, part.weight, weights, divisor);
+            let grain = grain(wanted.rate_milli, part.weight, weights);
             let before = from.grain.load(Ordering::Relaxed);
             if before != grain {
                 seat.leave_line(before);
@@ -483,10 +480,14 @@ fn clear(line: &MemberLine) {
         capped,
         looked,
         borrowed,
+        alone,
+        leased,
         waits,
         waited_ns,
     } = line;
-    let counters = [guaranteed, capped, looked, borrowed, waits, waited_ns];
+    let counters = [
+        guaranteed, capped, looked, borrowed, alone, leased, waits, waited_ns,
+    ];
     for word in [place, granted, asked, served].into_iter().chain(counters) {
         word.0.store(0, Ordering::Relaxed);
     }
@@ -520,8 +521,4 @@ fn part_in(terms: &MemberTerms) -> Option<Part> {
         ceiling_milli: rate(&terms.ceiling),
         weight: terms.weight.load(Ordering::Relaxed),
     })
-}
-
-const fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

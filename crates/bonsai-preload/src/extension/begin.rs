@@ -44,6 +44,7 @@ static EXTENSION: Extension = Extension {
     given: super::decide::given,
     search,
     leave,
+    release: crate::ahead::release,
 };
 
 extern "C" fn leave() {

@@ -86,7 +86,7 @@ impl Claim {
         (self.epoch, self.mask, self.byte_buckets) = (epoch, mask, byte_buckets);
         (self.scoped, self.per_stream, self.len) = (0, 0, 0);
         self.shares = shares;
-        self.is_plain = narrowed == 0 && !shares.any();
+        self.is_plain = narrowed == 0;
         // What a group has to give is not known in advance: such calls wait.
         let loops = segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
         self.refusable = if loops && !shares.any() {

@@ -114,9 +114,11 @@ fn limited(
     let home = claim.home(call);
     let index = usize::from(call);
     if let Some(entry) = own.entries.get_mut(index) {
-        if !(claim.is_plain && entry.granted_us == claim.epoch) {
-            // Of a call that is the same for every descriptor, it lasts as long as the limits.
-            entry.granted_us = claim.epoch * u32::from(claim.is_plain);
+        // Of a call that is the same for every descriptor, it lasts as long as the limits; the
+        // terms of a group may change without those.
+        let lasts = claim.is_plain && !claim.shares.any();
+        if !(lasts && entry.granted_us == claim.epoch) {
+            entry.granted_us = claim.epoch * u32::from(lasts);
             entry.piece = claim.piece(segment, call);
         }
         if !claim.is_plain {

@@ -8,8 +8,8 @@ use crate::wait::{self, SPIN_NS, Wait, Waiter};
 use bonsai_bucket::{ROUND_NS, Seat};
 use bonsai_calls::CallId;
 use bonsai_ledger::{
-    Config, GROUP_BUCKET, GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GroupSegment, LOOK_AGAIN_NS,
-    Membership, Segment, Shared, Unshaped,
+    Config, GROUP_BUCKET, GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GROUPS, GroupSegment,
+    LOOK_AGAIN_NS, Membership, Segment, Shared, Unshaped,
 };
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ static GROUP: AtomicUsize = AtomicUsize::new(0);
 
 /// A wait that others have put off lasts at least so long: what has become available
 /// meanwhile is not lost.
-const AGAIN_NS: u64 = ROUND_NS / 8;
+const AGAIN_NS: u64 = ROUND_NS / 64;
 
 /// What a call draws on.
 #[derive(Clone, Copy)]
@@ -136,7 +136,7 @@ pub(crate) fn map(segment: &Segment) {
 
 /// Gives units back that were asked for and not used.
 pub(crate) fn give_back(segment: &Segment, shares: Shares, bytes: u64, calls: u64) {
-    if shares.things == 0 {
+    if shares.things == 0 || bytes | calls == 0 {
         return;
     }
     let Some((group, member)) = shares.group(segment) else {
@@ -148,6 +148,53 @@ pub(crate) fn give_back(segment: &Segment, shares: Shares, bytes: u64, calls: u6
         }
         true
     });
+}
+
+/// Takes `short` bytes of what the service has been granted, and a lease of at most `most`
+/// beyond them, which it returns; `None`, with nothing taken, if that is not there.
+pub(crate) fn lease(
+    segment: &Segment,
+    shares: Shares,
+    short: u64,
+    most: u64,
+    epoch: u32,
+) -> Option<u64> {
+    let (group, member) = shares.group(segment)?;
+    let mut got = [0_u64; GROUPS];
+    let (mut least, mut all) = (most, true);
+    shares.each(1, 0, |thing, _| {
+        let lease = group.lease(member, thing, (short, least), epoch);
+        if let (Some(lease), Some(place)) = (lease, got.get_mut(thing)) {
+            (least, *place) = (least.min(lease), short + lease);
+        }
+        all = lease.is_some();
+        all
+    });
+    let keeps = if all { short + least } else { 0 };
+    shares.each(1, 0, |thing, _| {
+        let taken = got.get(thing).copied().unwrap_or(0);
+        if let Some(seat) = group.seat(member, thing).filter(|_| taken > keeps) {
+            seat.end_lease(taken - keeps.max(short), epoch);
+            seat.give_back(taken - keeps);
+        }
+        true
+    });
+    all.then_some(least)
+}
+
+/// A lease of so many bytes is over.
+pub(crate) fn end_lease(segment: &Segment, shares: Shares, bytes: u64, epoch: u32) {
+    if bytes == 0 || shares.things == 0 {
+        return;
+    }
+    if let Some((group, member)) = shares.group(segment) {
+        shares.each(bytes, 0, |thing, bytes| {
+            if let Some(seat) = group.seat(member, thing) {
+                seat.end_lease(bytes, epoch);
+            }
+            true
+        });
+    }
 }
 
 /// Bytes that the group gives in a quantum, at most.

@@ -25,6 +25,13 @@ const E_ENTRY: usize = 3;
 #[unsafe(link_section = ".bss.bonsai_early")]
 static EXTENSION: AtomicUsize = AtomicUsize::new(NONE);
 
+/// The extension, if it is mapped.
+pub(crate) fn there() -> Option<&'static Extension> {
+    let at = EXTENSION.load(Ordering::Acquire);
+    // SAFETY: what `Begin` has answered; the first addresses are no extension's.
+    (at > BUSY).then(|| unsafe { &*(at as *const Extension) })
+}
+
 /// The extension, mapped if need be.
 #[cold]
 #[inline(never)]
@@ -58,10 +65,7 @@ pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
 
 /// Tells it, if it is mapped, that another program is about to be run.
 pub(crate) fn leave() {
-    let at = EXTENSION.load(Ordering::Acquire);
-    if at > BUSY {
-        // SAFETY: what `Begin` has answered.
-        let extension = unsafe { &*(at as *const Extension) };
+    if let Some(extension) = there() {
         (extension.leave)();
     }
 }
