@@ -32,7 +32,7 @@ mod threads;
 mod upkeep;
 
 pub use confine::{ConfineError, User, become_program, inherited, user};
-pub use domain::{Reach, reach};
+pub use domain::{Reach, confinable, reach};
 pub use filter::{Refused, asked_about};
 pub use listener::probe;
 pub use price::{let_all_go, price};
