@@ -117,6 +117,25 @@ fn moved(text: &[u8]) -> impl Iterator<Item = (usize, Site)> {
     .flatten()
 }
 
+/// Finds the instruction of the C library's function `syscall`, whose number is whatever the caller
+/// wants: its last argument, the seventh, comes from the stack. It is a moved one.
+///
+/// # Errors
+///
+/// As [`libc_sites`].
+pub fn open_sites(path: &Path) -> Result<LibSites, Error> {
+    // mov 8(%rsp),%r9
+    const LAST_ARGUMENT: [u8; 5] = [0x4c, 0x8b, 0x4c, 0x24, 8];
+    sites_by(path, |text| {
+        let is_it = |(at, site): &(usize, Site)| {
+            let before = text.get(..*at).unwrap_or_default();
+            site.nr == ANY && before.ends_with(&LAST_ARGUMENT)
+        };
+        let found = moved(text).filter(is_it);
+        found.map(|(_, site)| Some(site)).collect()
+    })
+}
+
 /// Finds all system call instructions in a library that is not the C library, and what can be moved
 /// before them ([`bonsai_sites::moved_at`]); none in what Go has made.
 ///

@@ -4,6 +4,7 @@ mod cgroup;
 mod kernel;
 mod memory;
 mod places;
+mod tracing;
 
 pub use kernel::{KernelRelease, kernel_release};
 
@@ -50,7 +51,10 @@ pub fn capabilities() -> Vec<Capability> {
         memory::populate_write(),
         memory::wipe_on_fork(),
         memory::text_write(),
-        kernel::ptrace_scope(),
+        tracing::ptrace(),
+        tracing::attach(),
+        tracing::other_users(),
+        tracing::unfiltered(),
         cgroup::controllers(),
         places::shared_memory(),
         places::runtime_dir(),

@@ -285,7 +285,8 @@ pub struct SiteTable {
     /// The libraries, free ones with a count of 0.
     pub libs: [SiteLib; SITE_LIBS],
     /// Offset from the load base | number << 32 | (1 if the comparison is with
-    /// -4095 instead of -4096, 2 if there is none) << 48 | bytes to be moved << 50;
+    /// -4095 instead of -4096, 2 if there is none, 3 for libc's function `syscall`, which
+    /// is entered in processes that run already) << 48 | bytes to be moved << 50;
     /// the number 65535 if it is not known.
     pub sites: [AtomicU64; SITES],
 }

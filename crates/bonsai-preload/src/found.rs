@@ -25,6 +25,10 @@ pub(crate) struct Found {
 
 pub(crate) const MOVED: u8 = 2;
 
+/// As in the table: that of libc's function `syscall`, moved where it is entered at all.
+#[cfg(feature = "alone")]
+pub(crate) const OPEN: u8 = 3;
+
 impl Found {
     /// Where the jump is.
     pub(crate) fn first(&self) -> usize {

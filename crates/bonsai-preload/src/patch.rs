@@ -16,6 +16,8 @@ use crate::attach::running;
 use crate::elf::{self, Object};
 #[cfg(not(feature = "alone"))]
 use crate::extension;
+#[cfg(feature = "alone")]
+use crate::found;
 #[cfg(not(feature = "alone"))]
 use crate::found::next_call;
 use crate::found::{Found, MOVED, Search, Sites};
@@ -363,7 +365,7 @@ fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {
             to: 0,
             nr: (word >> 32) as u16,
             back: (word >> 50) as u8 & 15,
-            form: (word >> 48) as u8 & 3,
+            form: form((word >> 48) as u8 & 3),
         };
         let within = |text: &Range<usize>| text.contains(&site.first()) && site.at + 8 <= text.end;
         // Nearly all libraries have one text.
@@ -378,6 +380,16 @@ fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {
             sites.add(site);
         }
     }
+}
+
+/// The form of a site of the segment. That of libc's function `syscall` is for processes
+/// that run already, whose calls of it are bound to it.
+fn form(of: u8) -> u8 {
+    #[cfg(feature = "alone")]
+    if of == found::OPEN && running::is_running() {
+        return found::MOVED;
+    }
+    of
 }
 
 /// Looks for the sites of a library of an unknown build.

@@ -45,7 +45,7 @@ use self::runner::{Runner, STUB};
 use self::shared::{Patch, Shared, Want};
 use self::sites::{Sites, TWIN};
 use self::why::refused;
-pub use self::why::{AttachError, check};
+pub use self::why::{AttachError, check, may_trace};
 use crate::engine::Engine;
 
 const PAGE: u64 = 4096;

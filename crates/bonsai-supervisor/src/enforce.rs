@@ -35,7 +35,7 @@ mod threads;
 mod upkeep;
 
 pub use confine::{ConfineError, User, become_program, inherited, user};
-pub use domain::{Reach, reach};
+pub use domain::{Reach, confinable, reach};
 pub use filter::{Refused, asked_about};
 pub use least::do_the_least;
 pub use listener::probe;

@@ -30,6 +30,6 @@ mod enter;
 mod tracee;
 
 pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
-pub use attach::{AttachError, Attached, attach, check, detach, is_attached};
+pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};

@@ -406,8 +406,11 @@ pub(crate) struct Audit {
 /// Say what can and cannot be shaped on this machine, or of a program, and why.
 ///
 /// Without a program: what the kernel allows, and whether the library works here,
-/// which is tried out on /bin/true. With one: how it is linked, and which of its
-/// calls can be shaped. The exit code is 1 when the answer is that nothing can.
+/// which is tried out on /bin/true; and a table of what becomes of each kind of call
+/// in each kind of program, for each way to put it under limits, for you on this
+/// machine (in JSON: machine.coverage, a cell each, with the mode as the words behind
+/// `bonsai`). With one: how it is linked, and which of its calls can be shaped. The
+/// exit code is 1 when the answer is that nothing can.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -5,10 +5,11 @@ mod program;
 
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
-use bonsai_supervisor::enforce::{Reach, price, reach};
+use bonsai_supervisor::enforce::{Reach, confinable, price, reach};
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
+use self::coverage::{Allowed, Need};
 use self::program::ProgramView;
 use crate::cli::Doctor;
 use crate::library;
@@ -55,6 +56,9 @@ struct Trial {
     sites: u32,
     /// What entering it took, ns.
     attach_cost_ns: u64,
+    /// Whether it could be run at all.
+    #[serde(skip)]
+    has_run: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,25 +117,57 @@ fn look_at_machine() -> Machine {
         Ok(path) => (Some(path.display().to_string()), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    let found = capabilities();
+    let trial = try_out();
+    let mut found: Vec<CapabilityView> = capabilities().into_iter().map(capability).collect();
+    if let Err(error) = bonsai_supervisor::may_trace() {
+        for capability in found
+            .iter_mut()
+            .filter(|found| TRACING.contains(&found.name))
+        {
+            capability.state = "no";
+            capability.detail = format!("ptrace is refused: {error}");
+        }
+    }
+    found.push(enforced_mode());
+    let coverage = coverage::cells(&allowed(&trial, &found));
     Machine {
-        trial: try_out(),
         library,
         library_error,
-        coverage: coverage::cells(&found),
-        capabilities: found
-            .into_iter()
-            .map(capability)
-            .chain([enforced_mode()])
-            .collect(),
+        trial,
+        capabilities: found,
+        coverage,
     }
+}
+
+/// The capabilities that need `ptrace(2)`.
+const TRACING: [&str; 3] = ["ptrace", "attach", "attach_other_users"];
+
+const ENFORCED: &str = "enforced mode";
+
+/// What of the table's needs is there.
+fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
+    let has = |name: &str| {
+        let mut named = found.iter().filter(|found| found.name == name);
+        named.any(|found| matches!(found.state, "yes" | "unknown"))
+    };
+    Allowed::new([
+        (Need::Services, trial.has_run),
+        (Need::Library, trial.covered.is_some()),
+        (Need::Patching, trial.covered == Some(Covered::Patched)),
+        (Need::Unfiltered, has("unfiltered")),
+        (Need::Tracing, has("ptrace")),
+        (Need::Attaching, has("attach") && has("text_write")),
+        (Need::OtherUsers, has("attach_other_users")),
+        (Need::Enforcing, has(ENFORCED)),
+    ])
 }
 
 /// What `bonsai run --enforce` can do here, and what it costs.
 fn enforced_mode() -> CapabilityView {
-    let (state, detail) = match price() {
-        Err(error) => ("no", format!("no seccomp listener: {error}")),
-        Ok(price) => {
+    let (state, detail) = match (price(), confinable()) {
+        (Err(error), _) => ("no", format!("no seccomp listener: {error}")),
+        (_, Err(error)) => ("no", format!("no Landlock domain can be entered: {error}")),
+        (Ok(price), _) => {
             let price = u64::try_from(price.as_nanos()).unwrap_or(u64::MAX);
             let cost = format!("+{} for each call asked about", format_duration_ns(price));
             match reach() {
@@ -151,7 +187,7 @@ fn enforced_mode() -> CapabilityView {
         }
     };
     CapabilityView {
-        name: "enforced mode",
+        name: ENFORCED,
         state,
         detail,
     }
@@ -184,7 +220,11 @@ fn try_out() -> Trial {
         .into_iter()
         .find(|entry| entry.coverage & bits::ATTACHED != 0);
     let Some(entry) = attached else {
-        return nothing("the library was not loaded, or could not open the ledger".to_owned());
+        let reason = "the library was not loaded, or could not open the ledger";
+        return Trial {
+            has_run: true,
+            ..nothing(reason.to_owned())
+        };
     };
     let patched = entry.coverage & bits::PATCHED != 0;
     Trial {
@@ -197,6 +237,7 @@ fn try_out() -> Trial {
         reason: (entry.reason != Reason::None).then(|| entry.reason.about().to_owned()),
         sites: entry.sites,
         attach_cost_ns: entry.attach_cost_ns,
+        has_run: true,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Programs under `bonsai run`, in a runtime directory of their own.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +41,10 @@ pub struct Bonsai {
     binary: PathBuf,
     runtime: tempfile::TempDir,
     started: AtomicU32,
+    /// Who runs it, if not we.
+    user: Option<u32>,
+    /// What runs it in an environment of its own.
+    within: Vec<OsString>,
 }
 
 impl Bonsai {
@@ -56,22 +61,99 @@ impl Bonsai {
                 return Err(ServiceError::NotBuilt(path));
             }
         }
-        let runtime = tempfile::tempdir().map_err(ServiceError::Folder)?;
-        std::fs::set_permissions(runtime.path(), std::fs::Permissions::from_mode(0o700))
-            .map_err(ServiceError::Folder)?;
+        let runtime = private()?;
         Ok(Self {
             binary: folder.join("bonsai"),
             runtime,
             started: AtomicU32::new(0),
+            user: None,
+            within: Vec::new(),
         })
+    }
+
+    /// The same, run by another user: a copy where everybody may look. Only root can.
+    ///
+    /// # Errors
+    /// It cannot be copied, or given away.
+    pub fn of_user(&self, uid: u32) -> Result<Self, ServiceError> {
+        let runtime = tempfile::tempdir().map_err(ServiceError::Folder)?;
+        let all = |path: &Path| {
+            let mode = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(path, mode).map_err(ServiceError::Folder)
+        };
+        all(runtime.path())?;
+        let from = self.binary.parent().unwrap_or(Path::new("."));
+        for file in [
+            "bonsai",
+            "libbonsai_preload.so",
+            "libbonsai_engine.so",
+            "libbonsai_extension.so",
+        ] {
+            let (from, to) = (from.join(file), runtime.path().join(file));
+            std::fs::copy(&from, &to).map_err(|_| ServiceError::NotBuilt(from))?;
+            all(&to)?;
+        }
+        let own = runtime.path().join("run");
+        std::fs::create_dir(&own)
+            .and_then(|()| std::os::unix::fs::chown(&own, Some(uid), Some(uid)))
+            .and_then(|()| std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o700)))
+            .map_err(ServiceError::Folder)?;
+        Ok(Self {
+            binary: runtime.path().join("bonsai"),
+            runtime,
+            started: AtomicU32::new(0),
+            user: Some(uid),
+            within: Vec::new(),
+        })
+    }
+
+    /// The same, and all that is started beside it, started by a program that makes an
+    /// environment first.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub fn within<S: AsRef<OsStr>>(&self, by: &[S]) -> Result<Self, ServiceError> {
+        Ok(Self {
+            binary: self.binary.clone(),
+            runtime: private()?,
+            started: AtomicU32::new(0),
+            user: None,
+            within: by.iter().map(|word| word.as_ref().to_owned()).collect(),
+        })
+    }
+
+    /// A program as the same user, and in the same environment, but without Bonsai.
+    #[must_use]
+    pub fn bare(&self, program: &Path) -> Command {
+        let mut command = match self.within.split_first() {
+            Some((first, more)) => {
+                let mut command = Command::new(first);
+                command.args(more).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        if let Some(uid) = self.user {
+            command.uid(uid).gid(uid);
+        }
+        command
+    }
+
+    /// The runtime directory.
+    #[must_use]
+    pub fn services(&self) -> PathBuf {
+        match self.user {
+            Some(_) => self.runtime.path().join("run"),
+            None => self.runtime.path().to_owned(),
+        }
     }
 
     /// `bonsai ARGS` in this runtime directory.
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = self.bare(&self.binary);
         command
-            .env("BONSAI_RUNTIME_DIR", self.runtime.path())
+            .env("BONSAI_RUNTIME_DIR", self.services())
             .env_remove("LD_PRELOAD")
             .args(args);
         command
@@ -114,6 +196,14 @@ impl Bonsai {
             .map_err(|error| format!("no counters ({error}) in {:?}", finished.stderr))?;
         Ok((finished, counters))
     }
+}
+
+/// A folder that nobody else may look into.
+fn private() -> Result<tempfile::TempDir, ServiceError> {
+    let folder = tempfile::tempdir().map_err(ServiceError::Folder)?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))
+        .map_err(ServiceError::Folder)?;
+    Ok(folder)
 }
 
 /// What `bonsai stats --json` says, as far as it is compared.

@@ -6,23 +6,34 @@ use super::tree::Tree;
 const README: &str = "README.md";
 const TABLE: &str = "docs/reference/coverage.md";
 
-/// Rows of the tables of programs that the README lacks. A tree without either page has
-/// no findings.
+/// Tables of programs that the README lacks, whole or in part. A tree without either page
+/// has no findings.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let (Some(readme), Some(table)) = (tree.text(README), tree.text(TABLE)) else {
+    let (Some(readme), Some(page)) = (tree.text(README), tree.text(TABLE)) else {
         return Vec::new();
     };
-    let stands = |row: &str| readme.lines().any(|line| line == row);
+    let said = tables(readme);
     // The last table says what the columns are.
-    let rows = table
-        .lines()
-        .take_while(|line| !line.starts_with("| column"))
-        .filter(|line| line.starts_with('|'));
-    rows.filter(|row| !stands(row))
-        .map(|row| {
-            let what = format!("the table of what is covered lacks {row:?}");
-            Finding::new(README, 1, what, format!("copy the tables of {TABLE}"))
+    let claimed = tables(page);
+    let claimed = claimed
+        .iter()
+        .take_while(|table| !table[0].starts_with("| column"));
+    claimed
+        .filter(|table| !said.contains(table))
+        .map(|table| {
+            let what = format!("the table {:?} of what is covered is not there", table[0]);
+            Finding::new(README, 1, what, format!("copy it from {TABLE}"))
         })
+        .collect()
+}
+
+/// The tables of a page: their rows, whose neighbours they are.
+fn tables(page: &str) -> Vec<Vec<&str>> {
+    let lines: Vec<&str> = page.lines().collect();
+    let parts = lines.split(|line| !line.starts_with('|'));
+    parts
+        .filter(|rows| !rows.is_empty())
+        .map(<[&str]>::to_vec)
         .collect()
 }
 
@@ -31,12 +42,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_to_stand_in_the_readme() {
-        let table =
-            "# C\n\n| run | a |\n|---|---|\n| x | limited |\n\n| column | by |\n|---|---|\n";
-        let check = |readme: &str| check(&Tree::of(&[(README, readme), (TABLE, table)]));
-        assert_eq!(check("| run | a |\n|---|---|\n| x | limited |\n"), []);
-        let found = check("| run | a |\n|---|---|\n| x | named |\n");
-        assert_eq!(found.len(), 1, "{found:?}");
+    fn every_table_has_to_stand_in_the_readme() {
+        let run = "| run | a |\n|---|---|\n| x | limited |\n";
+        let attach = "| attach | a |\n|---|---|\n| x | limited |\n";
+        let columns = "| column | by |\n|---|---|\n";
+        let page = format!("# C\n\n{run}\n{attach}\n{columns}");
+        let check = |readme: &str| check(&Tree::of(&[(README, readme), (TABLE, &page)]));
+        assert_eq!(check(&format!("{run}\n{attach}\nText\n")), []);
+        for (readme, missing) in [
+            (run.to_owned(), 1),
+            (format!("{run}\n{}", attach.replace("limited", "named")), 1),
+            // Its row stands in another table.
+            (format!("{run}\n| attach | a |\n|---|---|\n"), 1),
+            (format!("{run}| y | named |\n"), 2),
+        ] {
+            assert_eq!(check(&readme).len(), missing, "{readme}");
+        }
     }
 }

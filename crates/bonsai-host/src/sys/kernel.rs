@@ -1,5 +1,3 @@
-use std::fs;
-
 use rustix::io::Errno;
 use rustix::thread::ClockId;
 use rustix::thread::futex::{WaitvFlags, waitv};
@@ -77,19 +75,6 @@ pub(super) fn futex_waitv() -> Capability {
         Err(errno) => (State::Unknown, errno.to_string()),
     };
     Capability::new("futex_waitv", state, detail)
-}
-
-pub(super) fn ptrace_scope() -> Capability {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    let (state, detail) = match scope.as_deref().map(str::trim) {
-        Err(_) => (State::Yes, "no restriction (Yama is off)"),
-        Ok("0") => (State::Yes, "scope 0: any process of the same user"),
-        Ok("1") => (State::Yes, "scope 1: own children, which is enough"),
-        Ok("2") => (State::No, "scope 2: only root may trace"),
-        Ok("3") => (State::No, "scope 3: nobody may trace until the next boot"),
-        Ok(_) => (State::Unknown, "the scope is not one of 0 to 3"),
-    };
-    Capability::new("ptrace", state, detail)
 }
 
 #[cfg(test)]

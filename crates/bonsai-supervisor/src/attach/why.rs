@@ -153,6 +153,19 @@ impl Status {
     }
 }
 
+/// Whether the kernel lets this process trace at all: the filter of a container may not.
+///
+/// # Errors
+/// What it says.
+pub fn may_trace() -> std::io::Result<()> {
+    // No process has this number, which is the last thing that is wrong with it.
+    let nobody = Pid::from_raw(i32::MAX);
+    match nix::sys::ptrace::seize(nobody, nix::sys::ptrace::Options::empty()) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// What can be said against a process before it is touched.
 ///
 /// # Errors

@@ -69,6 +69,20 @@ fn version() -> i32 {
     i32::try_from(version).unwrap_or(-1)
 }
 
+/// Tries to put a thread of ours into a domain, as a program is: a container may refuse it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn confinable() -> io::Result<()> {
+    let within = || {
+        rustix::thread::set_no_new_privs(true)?;
+        enter()
+    };
+    let thread = std::thread::Builder::new().spawn(within)?;
+    let tried = thread.join();
+    tried.unwrap_or_else(|_| Err(io::Error::other("not tried")))
+}
+
 /// Puts the calling thread into a domain of its own, as far as the kernel can. It must
 /// have given up new privileges.
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::serve::{Enforcer, monotonic_ns};
 use super::state::State;
-use super::threads::IN;
+use super::threads::{IN, OUT};
 
 /// Threads that have ended, and calls that nobody waits for any more, are looked for so
 /// often.
@@ -82,6 +82,11 @@ impl Enforcer {
         }
     }
 
+    /// Counts what was moved last, of threads that have ended, too.
+    pub fn settle(&self) {
+        self.sweep(&mut self.state(), monotonic_ns());
+    }
+
     /// Forgets threads that have ended and calls that nobody waits for.
     pub(super) fn sweep(&self, state: &mut State, now: u64) {
         state.swept = now;
@@ -109,10 +114,15 @@ impl Enforcer {
             }
             let counted = if gone { None } else { thread.counted() };
             // Of a dead thread nobody can say how much it was: all that was asked for.
-            let through =
-                |direction| gone || counted.is_some_and(|it| thread.is_through(direction, it));
-            if through(IN) {
+            let through = [IN, OUT].map(|direction| {
+                gone || counted.is_some_and(|it| thread.is_through(direction, it))
+            });
+            if through[IN] {
                 *ahead -= thread.settle(&self.ledger, IN, counted, now);
+            }
+            // Paid for already: it is to be counted, too.
+            if through[OUT] {
+                thread.settle(&self.ledger, OUT, counted, now);
             }
             if gone {
                 *kept -= thread.kept();

@@ -1,11 +1,17 @@
 //! What of which program is limited, and how: the claim that the README makes, for a
 //! machine without restrictions and for this one. Every cell is tried out by
 //! `tests/conformance/tests/it/covered.rs`.
+//!
+//! A way to get under limits is a [`Column`] in `modes.rs`, and nothing else: the test does
+//! what the column's name says.
 
-use bonsai_host::sys::{Capability, State};
 use serde::Serialize;
 
+use self::modes::MODES;
+
 use crate::output::{finish, table};
+
+mod modes;
 
 /// How a program is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -63,16 +69,6 @@ const CALLS: [(Calls, &str, &str); 7] = [
     (Calls::Mapped, "mmap", "bytes that move by page faults"),
 ];
 
-/// How the program gets under limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Mode {
-    /// `bonsai run`.
-    Run,
-}
-
-const MODES: [(Mode, &str); 1] = [(Mode::Run, "bonsai run")];
-
 /// What becomes of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -85,6 +81,10 @@ pub(crate) enum Answer {
     Audited,
     /// Not limited; what comes in that way is told, at least.
     Measured,
+    /// The call fails.
+    Denied,
+    /// `bonsai` does not do it, and says why.
+    Refused,
     /// There is no such thing.
     Nothing,
 }
@@ -96,111 +96,121 @@ impl Answer {
             Self::Named => "named",
             Self::Audited => "audit",
             Self::Measured => "measured",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
             Self::Nothing => "",
         }
     }
 }
 
+/// What is needed for more than nothing, and a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Services can be made; nothing else is asked where they cannot.
+    Services,
+    /// The library gets into programs.
+    Library,
+    /// libc's instructions may be replaced.
+    Patching,
+    /// No seccomp filter is on it, which may not expect new code in a program that runs.
+    Unfiltered,
+    /// Programs may be entered from outside, at their start.
+    Tracing,
+    /// So may those that run already.
+    Attaching,
+    /// Those of other users, too.
+    OtherUsers,
+    /// A supervisor may be asked about calls, out of reach of who makes them.
+    Enforcing,
+}
+
+/// What a machine has of it.
+#[derive(Clone, Debug)]
+pub(super) struct Allowed(Vec<Need>);
+
+impl Allowed {
+    pub(super) fn new(found: impl IntoIterator<Item = (Need, bool)>) -> Self {
+        let there = found.into_iter().filter(|(_, is_there)| *is_there);
+        Self(there.map(|(need, _)| need).collect())
+    }
+
+    /// An ordinary user's, on a machine that restricts nothing.
+    fn ordinary() -> Self {
+        use Need::{Attaching, Enforcing, Library, Patching, Services, Tracing, Unfiltered};
+        Self(vec![
+            Services, Library, Patching, Unfiltered, Tracing, Attaching, Enforcing,
+        ])
+    }
+}
+
+/// What becomes of a cell, and what instead where something is lacking: the first of these
+/// that is decides.
+#[derive(Clone, Copy, Debug)]
+struct Rule(Answer, &'static [(Need, Answer)]);
+
+impl Rule {
+    fn answer(self, allowed: &Allowed) -> Answer {
+        if self.0 != Answer::Nothing && !allowed.0.contains(&Need::Services) {
+            return Answer::Refused;
+        }
+        let mut lacking = self.1.iter().filter(|(need, _)| !allowed.0.contains(need));
+        lacking.next().map_or(self.0, |(_, answer)| *answer)
+    }
+}
+
+/// A way to get under limits.
+#[derive(Debug)]
+struct Column {
+    /// The words behind `bonsai`.
+    mode: &'static str,
+    /// Its cells, in the order of [`PROGRAMS`] and [`CALLS`].
+    rows: [[Rule; CALLS.len()]; PROGRAMS.len()],
+}
+
 /// One cell of the table.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Cell {
-    mode: Mode,
+    mode: &'static str,
     program: Program,
     calls: Calls,
     answer: Answer,
 }
 
-/// What this machine allows of what is needed.
-#[derive(Clone, Copy, Debug)]
-struct Allowed {
-    /// libc's instructions may be replaced.
-    patching: bool,
-    /// Programs may be entered from outside.
-    tracing: bool,
-}
-
-impl Allowed {
-    fn of(capabilities: &[Capability]) -> Self {
-        let has = |name| {
-            let mut named = capabilities.iter().filter(|found| found.name == name);
-            named.all(|found| found.state != State::No)
-        };
-        Self {
-            patching: has("text_write"),
-            tracing: has("ptrace"),
-        }
-    }
-}
-
-/// The table for a machine with these capabilities.
-pub(super) fn cells(capabilities: &[Capability]) -> Vec<Cell> {
-    let allowed = Allowed::of(capabilities);
+/// The table for a machine that allows so much.
+pub(super) fn cells(allowed: &Allowed) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (mode, _) in MODES {
-        for (program, _) in PROGRAMS {
-            for (calls, ..) in CALLS {
-                let answer = run(program, calls, allowed);
-                cells.push(Cell {
-                    mode,
-                    program,
-                    calls,
-                    answer,
-                });
-            }
+    for Column { mode, rows } in &MODES {
+        for ((program, _), row) in PROGRAMS.iter().zip(rows) {
+            cells.extend(CALLS.iter().zip(row).map(|((calls, ..), rule)| Cell {
+                mode,
+                program: *program,
+                calls: *calls,
+                answer: rule.answer(allowed),
+            }));
         }
     }
     cells
 }
 
-/// Under `bonsai run`.
-fn run(program: Program, calls: Calls, allowed: Allowed) -> Answer {
-    use Answer::{Audited, Limited, Measured, Named, Nothing};
-    let if_patched = if allowed.patching { Limited } else { Audited };
-    let if_entered = if allowed.patching && allowed.tracing {
-        Limited
-    } else {
-        Named
-    };
-    match (program, calls) {
-        (Program::SetUserId | Program::Foreign, Calls::Library) => Nothing,
-        (Program::SetUserId | Program::Foreign, _) => Named,
-        (Program::StaticGo, Calls::Libc | Calls::Inside)
-        | (Program::StaticGlibc | Program::StaticMusl | Program::StaticGo, Calls::Library) => {
-            Nothing
-        }
-        (_, Calls::Mapped) => Measured,
-        // Rings and queues are entered by `syscall`.
-        (Program::Glibc | Program::Musl, Calls::Libc | Calls::Ring | Calls::Aio) => Limited,
-        (Program::Musl, Calls::Library) => Audited,
-        (Program::Glibc | Program::Musl, _) => if_patched,
-        (Program::GoWithLoader, Calls::Own) => if_entered,
-        (Program::GoWithLoader, _) => if_patched,
-        (Program::StaticGlibc | Program::StaticMusl | Program::StaticGo, _) => if_entered,
-    }
-}
-
-fn word(cells: &[Cell], mode: Mode, program: Program, calls: Calls) -> &'static str {
-    let wanted = (mode, program, calls);
-    let mut found = cells
+/// The words of one row.
+fn words(cells: &[Cell], mode: &str, program: Program) -> Vec<&'static str> {
+    let row = cells
         .iter()
-        .filter(|cell| (cell.mode, cell.program, cell.calls) == wanted);
-    found.next().map_or("", |cell| cell.answer.word())
+        .filter(|cell| cell.mode == mode && cell.program == program);
+    row.map(|cell| cell.answer.word()).collect()
 }
 
 /// The table for people: a row for each kind of program.
 pub(super) fn text(cells: &[Cell]) -> String {
     let mut text = String::new();
-    for (mode, title) in MODES {
-        let mut head = vec![title];
+    for Column { mode, .. } in &MODES {
+        let title = format!("bonsai {mode}");
+        let mut head = vec![&*title];
         head.extend(CALLS.iter().map(|(_, name, _)| *name));
         let mut rows = table(&head, &[]);
         for (program, name) in PROGRAMS {
-            let mut row = vec![name.to_owned()];
-            let words = CALLS
-                .iter()
-                .map(|(calls, ..)| word(cells, mode, program, *calls));
-            row.extend(words.map(str::to_owned));
-            rows.add_row(row);
+            let words = words(cells, mode, program);
+            rows.add_row([name].into_iter().chain(words));
         }
         text += &finish(&rows);
         text.push('\n');
@@ -217,27 +227,43 @@ pub(super) fn legend() -> String {
     format!("{WORDS} Columns are {}.\n", calls.join("; "))
 }
 
-const WORDS: &str = "limited: counted, and never faster than the limit. named: it runs, \
-     unlimited, and `run` and `status` say so. audit: it is not seen; `bonsai audit` shows how \
-     many bytes that were. measured: it is not limited; `run`, `status` and `audit` say how many \
-     bytes came in at least.";
+const WORDS: &str = "limited: counted, and never faster than the limit. named: it is \
+     unlimited; `status` says so, and `bonsai run` at its end. audit: it is not seen; `audit` shows \
+     how many bytes that were. measured: it is not limited; `status` and `audit` say how many bytes \
+     came in at least. denied: the call fails with `ENOSYS`. refused: `bonsai` says in a sentence \
+     why not, and ends with exit code 2. `bonsai attach` finds the libraries and rings that are \
+     there: one that comes by `dlopen` later is not seen, a ring that is made later is limited.";
+
+/// Programs with the same row in one: the rows of a mode, names first.
+fn merged(cells: &[Cell], mode: &str) -> Vec<(String, Vec<&'static str>)> {
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for (program, name) in PROGRAMS {
+        let words = words(cells, mode, program);
+        match rows.iter_mut().find(|(_, same)| *same == words) {
+            Some((names, _)) => {
+                names.push_str("; ");
+                names.push_str(name);
+            }
+            None => rows.push((name.to_owned(), words)),
+        }
+    }
+    rows
+}
 
 /// `docs/reference/coverage.md`: the table for a machine without restrictions.
 pub(crate) fn page() -> String {
     let mut text = String::from(
         "# Coverage\n\nWritten by `cargo xtask gen` from the table that `bonsai doctor` prints, \
-         for a machine that restricts nothing; `bonsai doctor` has it for yours.\n\n",
+         for an ordinary user on a machine that restricts nothing; `bonsai doctor` has it for \
+         yours. Root may also attach to set-user-ID programs, with the answers of the others.\n\n",
     );
-    let cells = cells(&[]);
-    for (mode, title) in MODES {
+    let cells = cells(&Allowed::ordinary());
+    for Column { mode, .. } in &MODES {
         let names: Vec<&str> = CALLS.iter().map(|(_, name, _)| *name).collect();
-        text += &format!("| `{title}` | {} |\n", names.join(" | "));
+        text += &format!("| `bonsai {mode}` | {} |\n", names.join(" | "));
         text += &format!("|---|{}\n", "---|".repeat(names.len()));
-        for (program, name) in PROGRAMS {
-            let words = CALLS
-                .iter()
-                .map(|(calls, ..)| word(&cells, mode, program, *calls));
-            text += &format!("| {name} | {} |\n", words.collect::<Vec<_>>().join(" | "));
+        for (names, words) in merged(&cells, mode) {
+            text += &format!("| {names} | {} |\n", words.join(" | "));
         }
         text.push('\n');
     }
@@ -247,4 +273,37 @@ pub(crate) fn page() -> String {
         text += &format!("| {name} | {what} |\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_need_that_is_lacking_decides() {
+        use Answer::{Audited, Limited, Named};
+        let rule = Rule(
+            Limited,
+            &[(Need::Patching, Audited), (Need::Tracing, Named)],
+        );
+        let answer = |needs: &[Need]| rule.answer(&Allowed(needs.to_vec()));
+        let services = Need::Services;
+        assert_eq!(answer(&[services, Need::Patching, Need::Tracing]), Limited);
+        assert_eq!(answer(&[services, Need::Patching]), Named);
+        assert_eq!(answer(&[services]), Audited);
+        assert_eq!(answer(&[Need::Patching, Need::Tracing]), Answer::Refused);
+    }
+
+    /// What nothing is lacking for is what the page says.
+    #[test]
+    fn every_mode_has_a_row_for_every_program() {
+        for Column { mode, .. } in &MODES {
+            let cells = cells(&Allowed::ordinary());
+            for (program, name) in PROGRAMS {
+                let words = words(&cells, mode, program);
+                assert_eq!(words.len(), CALLS.len(), "{mode} {name}");
+                assert!(words.iter().any(|word| !word.is_empty()), "{mode} {name}");
+            }
+        }
+    }
 }

@@ -180,7 +180,7 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
     }
     let service = plan.make().map_err(before_start)?;
     let started = start(plan, &service);
-    let (keeper, ledger, _enforcer) = match started {
+    let (keeper, ledger, enforcer) = match started {
         Ok(started) => started,
         Err(error) => {
             service.remove()?;
@@ -198,6 +198,9 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
         while !matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
     }
     if args.json {
+        if let Some(enforcer) = enforcer {
+            enforcer.settle();
+        }
         eprintln!(
             "{}",
             serde_json::to_string(&stats::document(&service.name, &ledger))?

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
 use bonsai_host::libs::{
     ANY, Site, find_libc, find_library, is_left_alone, libc_sites, libraries, moved_sites,
+    open_sites,
 };
 use bonsai_ledger::Ledger;
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
 }
 
 /// Who has looked; the number grows whenever the search finds something else.
-const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-2");
+const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-3");
 
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -135,21 +136,33 @@ fn look_up(library: &Path, kind: Kind) -> Option<Found> {
         Kind::Other | Kind::Program => moved_sites(library),
     };
     let mut found = found.ok()?;
-    let wanted = |site: &Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
     if matches!(kind, Kind::Other) && !is_worth_entering(&found.sites) {
         found.sites.clear();
     }
-    let packed = found.sites.iter().filter(|site| wanted(site)).map(|site| {
-        let (form, back) = match site.cmp {
-            -4096 => (0, 0),
-            -4095 => (1, 0),
-            _ => (2, u64::from(site.back)),
-        };
-        u64::from(site.offset) | u64::from(site.nr) << 32 | form << 48 | back << 50
-    });
+    let wanted = |site: &&Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
+    let word = |site: &Site, (form, back): (u64, u8)| {
+        let number = u64::from(site.nr) << 32 | form << 48;
+        u64::from(site.offset) | number | u64::from(back) << 50
+    };
+    let packed = found
+        .sites
+        .iter()
+        .filter(wanted)
+        .map(|site| match site.cmp {
+            -4096 => word(site, (0, 0)),
+            -4095 => word(site, (1, 0)),
+            _ => word(site, (2, site.back)),
+        });
+    let mut sites: Vec<u64> = packed.collect();
+    // musl's function has no comparison, and is found where it is needed.
+    if matches!(kind, Kind::Libc) && !found.sites.iter().any(Site::is_moved) {
+        let open = open_sites(library).ok()?.sites.into_iter();
+        let movable = open.filter(|site| site.back > 0);
+        sites.extend(movable.map(|site| word(&site, (3, site.back))));
+    }
     Some(Found {
         bonsai: LOOKS.to_owned(),
-        sites: packed.collect(),
+        sites,
         build_id: found.build_id,
     })
 }
@@ -184,6 +197,17 @@ mod tests {
         store(&ledger, Path::new(STANDARD_LOADER), None, folder.path());
         let count = |i: usize| ledger.sites.libs[i].count.load(Ordering::Relaxed);
         assert!(count(0) + count(1) > 40, "{} {}", count(0), count(1));
+    }
+
+    /// It is entered where there is no symbol that could be.
+    #[test]
+    fn the_function_of_any_number_is_one_of_them() {
+        let libc = find_libc(Path::new(STANDARD_LOADER)).expect("a libc").libc;
+        let found = look_up(&libc, Kind::Libc).expect("sites");
+        let form = |word: &&u64| **word >> 48 & 3 == 3;
+        let open: Vec<&u64> = found.sites.iter().filter(form).collect();
+        assert_eq!(open.len(), 1, "{open:x?}");
+        assert_eq!(*open[0] >> 32 & 0xffff, u64::from(ANY));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-/* Moves a megabyte into a file, in pieces, by one kind of call, and says how long that
- * took: covered CALLS FILE [LIBRARY]. */
+/* Moves a megabyte into a file, in pieces, by one kind of call: covered CALLS FILE LIBRARY
+ * [wait]; by memory, also out of a file in the place of LIBRARY. Told to wait, it says when everything is ready, goes on when it gets a byte, says
+ * that it is done, and ends with its input; told to be "late", it makes it ready then. A refused call ends it: "denied ERRNO". */
 #include "../raw.h"
 
+#include <errno.h>
 #include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <stdio.h>
@@ -20,14 +22,21 @@ static char piece[PIECE];
 
 static void fail(const char *what)
 {
-    perror(what);
+    printf("%s: denied %d\n", what, errno);
     exit(3);
 }
 
-static void by_ring(int fd)
+/* What is there before the first byte moves. */
+static int ring;
+static struct io_uring_params p;
+static unsigned *tail, *array, *head, mask;
+static struct io_uring_sqe *sqes;
+static aio_context_t context;
+static long (*of_library)(int, const char *, long);
+
+static void prepare_ring(void)
 {
-    struct io_uring_params p = {0};
-    int ring = (int)syscall(SYS_io_uring_setup, 4, &p);
+    ring = (int)syscall(SYS_io_uring_setup, 4, &p);
     if (ring < 0)
         fail("io_uring_setup");
     size_t sq_len = p.sq_off.array + p.sq_entries * sizeof(unsigned);
@@ -35,11 +44,14 @@ static void by_ring(int fd)
     int flags = MAP_SHARED | MAP_POPULATE, prot = PROT_READ | PROT_WRITE;
     char *sq = mmap(NULL, sq_len, prot, flags, ring, IORING_OFF_SQ_RING);
     char *cq = mmap(NULL, cq_len, prot, flags, ring, IORING_OFF_CQ_RING);
-    struct io_uring_sqe *sqes =
-        mmap(NULL, p.sq_entries * sizeof *sqes, prot, flags, ring, IORING_OFF_SQES);
-    unsigned *tail = (unsigned *)(sq + p.sq_off.tail), *array = (unsigned *)(sq + p.sq_off.array);
-    unsigned mask = *(unsigned *)(sq + p.sq_off.ring_mask);
-    unsigned *head = (unsigned *)(cq + p.cq_off.head);
+    sqes = mmap(NULL, p.sq_entries * sizeof *sqes, prot, flags, ring, IORING_OFF_SQES);
+    tail = (unsigned *)(sq + p.sq_off.tail), array = (unsigned *)(sq + p.sq_off.array);
+    mask = *(unsigned *)(sq + p.sq_off.ring_mask);
+    head = (unsigned *)(cq + p.cq_off.head);
+}
+
+static void by_ring(int fd)
+{
     for (int i = 0; i < PIECES; i++) {
         unsigned at = *tail & mask;
         memset(&sqes[at], 0, sizeof sqes[at]);
@@ -58,9 +70,6 @@ static void by_ring(int fd)
 
 static void by_aio(int fd)
 {
-    aio_context_t context = 0;
-    if (syscall(SYS_io_setup, 4, &context) != 0)
-        fail("io_setup");
     for (int i = 0; i < PIECES; i++) {
         struct iocb one = {.aio_lio_opcode = IOCB_CMD_PWRITE,
                            .aio_fildes = (unsigned)fd,
@@ -76,8 +85,17 @@ static void by_aio(int fd)
     }
 }
 
+/* What came in by faults, so that it is looked at. */
+static volatile char fetched;
+static int cold;
+
 static void by_memory(int fd)
 {
+    char *from = mmap(NULL, PIECE * PIECES, PROT_READ, MAP_SHARED, cold, 0);
+    if (from == MAP_FAILED)
+        fail("mmap");
+    for (int i = 0; i < PIECES; i++)
+        fetched += from[(long)i * PIECE];
     if (ftruncate(fd, PIECE * PIECES) != 0)
         fail("ftruncate");
     char *at = mmap(NULL, PIECE * PIECES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -85,62 +103,84 @@ static void by_memory(int fd)
         memcpy(at + (long)i * PIECE, piece, PIECE);
 }
 
-static long by_library(const char *path, int fd)
+static void load(const char *path)
 {
 #ifdef DLOPEN
     void *library = dlopen(path, RTLD_NOW);
-    long (*call)(int, const char *, long) = NULL;
     if (library)
-        call = (long (*)(int, const char *, long))dlsym(library, "inside_write");
-    if (!call)
-        fail(path);
-    for (int i = 0; i < PIECES; i++)
-        if (call(fd, piece, PIECE) != PIECE)
-            fail("inside_write");
-    return 0;
-#else
-    (void)fd;
-    fail(path);
-    return 1;
+        of_library = (long (*)(int, const char *, long))dlsym(library, "inside_write");
 #endif
+    if (!of_library)
+        fail(path);
+}
+
+static void by_library(int fd)
+{
+    for (int i = 0; i < PIECES; i++)
+        if (of_library(fd, piece, PIECE) != PIECE)
+            fail("inside_write");
+}
+
+static void by_libc(int fd)
+{
+    for (int i = 0; i < PIECES; i++)
+        if (write(fd, piece, PIECE) != PIECE)
+            fail("write");
+}
+
+static void inside(int fd)
+{
+    FILE *file = fdopen(fd, "w");
+    for (int i = 0; i < PIECES; i++)
+        if (fwrite(piece, 1, PIECE, file) != PIECE)
+            fail("fwrite");
+    fflush(file);
+}
+
+static void by_own(int fd)
+{
+    for (int i = 0; i < PIECES; i++)
+        if (RAW3(SYS_write, fd, piece, PIECE) != PIECE)
+            fail("own write");
+}
+
+static void prepare(const char *calls, const char *library)
+{
+    if (strcmp(calls, "ring") == 0)
+        prepare_ring();
+    else if (strcmp(calls, "aio") == 0 && syscall(SYS_io_setup, 4, &context) != 0)
+        fail("io_setup");
+    else if (strcmp(calls, "library") == 0)
+        load(library);
+    else if (strcmp(calls, "mapped") == 0 && (cold = open(library, O_RDONLY)) < 0)
+        fail(library);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 3)
+    static const struct {
+        const char *calls;
+        void (*move)(int);
+    } kinds[] = {{"libc", by_libc}, {"inside", inside}, {"library", by_library}, {"own", by_own},
+                 {"ring", by_ring}, {"aio", by_aio},    {"mapped", by_memory}};
+    if (argc < 4)
         return 2;
     memset(piece, 'x', sizeof piece);
-    const char *calls = argv[1];
-    int fd = open(argv[2], O_RDWR | O_CREAT | O_TRUNC, 0666);
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    if (fd < 0)
+    int late = argc > 4 && strcmp(argv[4], "late") == 0, fd;
+    int waits = late || (argc > 4 && strcmp(argv[4], "wait") == 0);
+    if ((fd = open(argv[2], O_RDWR | O_CREAT | O_TRUNC, 0666)) < 0)
         fail(argv[2]);
-    if (strcmp(calls, "libc") == 0) {
-        for (int i = 0; i < PIECES; i++)
-            if (write(fd, piece, PIECE) != PIECE)
-                fail("write");
-    } else if (strcmp(calls, "inside") == 0) {
-        FILE *file = fdopen(fd, "w");
-        for (int i = 0; i < PIECES; i++)
-            if (fwrite(piece, 1, PIECE, file) != PIECE)
-                fail("fwrite");
-        fflush(file);
-    } else if (strcmp(calls, "own") == 0) {
-        for (int i = 0; i < PIECES; i++)
-            if (RAW3(SYS_write, fd, piece, PIECE) != PIECE)
-                fail("own write");
-    } else if (strcmp(calls, "ring") == 0) {
-        by_ring(fd);
-    } else if (strcmp(calls, "aio") == 0) {
-        by_aio(fd);
-    } else if (strcmp(calls, "mapped") == 0) {
-        by_memory(fd);
-    } else if (argc > 3) {
-        by_library(argv[3], fd);
-    }
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    printf("%.3f s\n",
-           (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
-    return 0;
+    if (!late)
+        prepare(argv[1], argv[3]);
+    char byte;
+    if (waits && (puts("ready"), fflush(stdout), read(0, &byte, 1)) != 1)
+        return 4;
+    if (late)
+        prepare(argv[1], argv[3]);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(argv[1], kinds[i].calls) == 0)
+            kinds[i].move(fd);
+    puts("done");
+    fflush(stdout);
+    return waits && read(0, &byte, 1) != 0 ? 4 : 0;
 }

@@ -2,7 +2,8 @@
  * moves BYTES over one greedy connection, while a polite one goes to and fro. What the
  * other end does is unseen. A limit on the greedy one shows itself as readiness that
  * comes later: never as a call that takes long, an event without anything to do, or a
- * loop that turns for nothing. */
+ * loop that turns for nothing. `loops WAY TRIGGER DIRECTION before` stops before it makes
+ * its epoll set, `after` behind that. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -151,11 +152,21 @@ static double cpu(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e3;
 }
 
+/* If told so, says that it is there, and waits until it may go on: for whoever attaches. */
+static void stop(int argc, char **argv, const char *where)
+{
+    char byte;
+    if (argc > 4 && strcmp(argv[4], where) == 0) {
+        say("%s", where);
+        fflush(stdout);
+        RAW3(SYS_read, 0, &byte, 1);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int greedy[2], polite[2], status, sends = strcmp(argv[3], "out") == 0;
     static char bytes[BYTES];
-    (void)argc;
     way = argv[1];
     trigger = argv[2];
     guard(40);
@@ -173,11 +184,13 @@ int main(int argc, char **argv)
         bytes[i] = (char)at(i);
     struct watched w[2] = {{.fd = greedy[0], .asked = sends ? POLLOUT : POLLIN},
                            {.fd = polite[0], .asked = POLLIN}};
+    stop(argc, argv, "before");
     if (strncmp(way, "epoll", 5) == 0) {
         epoll = epoll_create1(EPOLL_CLOEXEC);
         arm(&w[0], EPOLL_CTL_ADD);
         arm(&w[1], EPOLL_CTL_ADD);
     }
+    stop(argc, argv, "after");
     long done = 0, rounds = 0, turns = 0, in_vain = 0, events = 0, refused = 0, wrong = 0, slow = 0;
     double cpu_before = cpu();
     uint64_t from = raw_now();

@@ -1,19 +1,21 @@
 //! The table of `bonsai doctor`, cell by cell: a program of each kind moves a megabyte
-//! by each kind of call, and what becomes of it is what the table says.
+//! by each kind of call, under limits in each of the ways, and what becomes of it is what
+//! the table says. `covered/kinds.rs` makes the programs, `covered/tried.rs` runs them.
 
-use std::os::unix::fs::{PermissionsExt as _, chown};
+mod kinds;
+mod restricted;
+mod tried;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use conformance::{finish, skip};
+use conformance::{Bonsai, finish, for_each, skip};
 use serde_json::Value;
 
-use crate::fixture::{bonsai, compiler, scratch};
-use crate::probe::{PATIENCE, Probe, Seen};
-
-const TEST: &str = "every_cell_of_the_table_is_true";
+use self::tried::{Tried, tried};
+use crate::fixture::{assert_none, bonsai, compiler};
+use crate::probe::PATIENCE;
 
 const BYTES: u64 = 1 << 20;
 const RATE: u64 = 4_000_000;
@@ -23,17 +25,27 @@ const LIMIT: &str = "write=4MB/s:burst=40kB";
 /// How many are tried at a time: most of them wait for their limit.
 const AT_A_TIME: usize = 6;
 
+/// `ENOSYS`, as the programs say it.
+const DENIED: &str = "denied 38";
+
+/// How a 32-bit program ends that is denied its calls, and with them any other way to say
+/// so: by an invalid instruction.
+const SPEECHLESS: i32 = 128 + 4;
+
 /// One cell, in the words of `bonsai doctor --json`.
+#[derive(Clone, Debug)]
 struct Cell {
     mode: String,
     program: String,
     calls: String,
     answer: String,
+    /// What its program is told: to "wait" when it is ready, or before ("late").
+    told: &'static str,
 }
 
-fn cells() -> Vec<Cell> {
-    let doctor = finish(&mut bonsai().command(&["doctor", "--json"]), PATIENCE).expect("doctor");
-    let document: Value = serde_json::from_str(&doctor.stdout).expect("JSON");
+/// The cells of a `bonsai doctor --json`.
+fn cells(doctor: &str) -> Vec<Cell> {
+    let document: Value = serde_json::from_str(doctor).expect("JSON");
     let word = |cell: &Value, name: &str| cell[name].as_str().expect(name).to_owned();
     let table = document["machine"]["coverage"].as_array().expect("a table");
     let cell = |cell| Cell {
@@ -41,198 +53,132 @@ fn cells() -> Vec<Cell> {
         program: word(cell, "program"),
         calls: word(cell, "calls"),
         answer: word(cell, "answer"),
+        told: "wait",
     };
     table.iter().map(cell).collect()
 }
 
-/// The program of a kind; what is missing if it cannot be made here.
-fn build(kind: &str) -> Result<PathBuf, String> {
-    let gcc = compiler(TEST).ok_or("no compiler")?;
-    let name = format!("covered-{kind}");
-    let make = |by: &str, options: &[&str]| {
-        let by = gcc.by(by).ok_or_else(|| format!("no {by}"))?;
-        // musl's compiler does not look for the kernel's headers.
-        let headers = ["/usr/include", "/usr/include/x86_64-linux-gnu"];
-        let headers = headers.iter().flat_map(|folder| ["-idirafter", folder]);
-        let all: Vec<&str> = ["-Wl,--build-id=sha1"].into_iter().chain(headers).collect();
-        by.make(
-            &name,
-            &["covered/covered.c"],
-            &[all.as_slice(), options].concat(),
-        )
-        .map_err(|error| error.to_string())
-    };
-    match kind {
-        "glibc" => make("gcc", &["-DDLOPEN"]),
-        "musl" => make("musl-gcc", &["-DDLOPEN"]),
-        "static_glibc" => make("gcc", &["-static"]),
-        "static_musl" => make("musl-gcc", &["-static"]),
-        "static_go" => go(&name, "0"),
-        "go_with_loader" => go(&name, "1"),
-        "set_user_id" => set_user_id(&make("gcc", &["-DDLOPEN"])?),
-        "foreign" => foreign(&name),
-        _ => Err(format!("{kind}: no such program")),
-    }
+fn doctor(bonsai: &Bonsai) -> Vec<Cell> {
+    let mut command = bonsai.command(&["doctor", "--json"]);
+    cells(&finish(&mut command, PATIENCE).expect("doctor").stdout)
 }
 
-fn built(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| error.to_string())?;
-    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-    output.status.success().then_some(()).ok_or_else(said)
-}
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-fn go(name: &str, cgo: &str) -> Result<PathBuf, String> {
-    let program = scratch().join(name);
-    let mut build = Command::new("go");
-    build
-        .args(["build", "-o"])
-        .arg(&program)
-        .envs([
-            ("CGO_ENABLED", cgo),
-            ("GOFLAGS", ""),
-            ("GO111MODULE", "off"),
-        ])
-        .env("GOCACHE", scratch().join("go-cache"))
-        .current_dir(source("go/covered"));
-    built(&mut build).map(|()| program)
-}
-
-fn set_user_id(program: &Path) -> Result<PathBuf, String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("only root can make a program of another user".to_owned());
-    }
-    // The folder of the build may not be open to others, or mounted nosuid.
-    let folder = tempfile::tempdir()
-        .map_err(|error| error.to_string())?
-        .keep();
-    let copy = folder.join("setuid");
-    let mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
-    };
-    mode(&folder, 0o755);
-    std::fs::copy(program, &copy).expect("a copy");
-    // nobody
-    chown(&copy, Some(65534), None).expect("root may");
-    mode(&copy, 0o4755);
-    Ok(copy)
-}
-
-fn foreign(name: &str) -> Result<PathBuf, String> {
-    let (object, program) = (scratch().join(format!("{name}.o")), scratch().join(name));
-    let mut assembler = Command::new("as");
-    built(
-        assembler
-            .args(["--32", "-o"])
-            .args([&object, &source("c/covered/foreign.s")]),
-    )?;
-    let mut linker = Command::new("ld");
-    built(
-        linker
-            .args(["-m", "elf_i386", "-o"])
-            .args([&program, &object]),
-    )?;
-    match Command::new(&program).args(["libc", "/dev/null"]).status() {
-        Ok(_) => Ok(program),
-        Err(error) => Err(format!("no 32-bit programs here: {error}")),
-    }
-}
-
-/// The library with instructions of its own.
-fn library() -> PathBuf {
+/// The library with instructions of its own, where everybody may read it.
+fn library(test: &str, folder: &Path) -> PathBuf {
     let options = ["-shared", "-fPIC"];
-    let made = compiler(TEST)
+    let made = compiler(test)
         .map(|gcc| gcc.make("libinside-covered.so", &["transparency/inside.c"], &options));
-    made.expect("found before")
-        .unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Runs the program of a cell in its mode. How long it took, and what was seen.
-fn tried(cell: &Cell, program: &Path, library: &Path) -> (Duration, Seen, u64) {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Another user writes it, too.
-    let folder = tempfile::tempdir().expect("a folder");
-    let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(folder.path(), open).expect("ours");
-    let file = folder.path().join(format!("moved-{number}"));
-    let words = [
-        cell.calls.clone(),
-        file.display().to_string(),
-        library.display().to_string(),
-    ];
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let probe = Probe::of(program.to_owned(), &words);
-    let began = Instant::now();
-    let seen = match cell.mode.as_str() {
-        "run" => probe.through(("run", &[]), &[LIMIT]),
-        mode => panic!("{mode}: no such mode"),
-    };
-    let moved = std::fs::metadata(&file).map_or(0, |file| file.len());
-    (began.elapsed(), seen, moved)
+    let made = made
+        .expect("found before")
+        .unwrap_or_else(|error| panic!("{error}"));
+    let library = folder.join("libinside-covered.so");
+    std::fs::copy(made, &library).expect("a copy");
+    library
 }
 
 /// Whether a cell is true; why not.
-fn judge(cell: &Cell, took: Duration, seen: &Seen, moved: u64) -> Result<(), String> {
-    let counted: u64 = seen.counters.of("write.file").1
-        + seen.counters.of("writev.file").1
-        + seen.counters.of("pwrite64").1;
+fn judge(cell: &Cell, seen: &Tried) -> Result<(), String> {
     let least = Duration::from_secs_f64((BYTES - BURST) as f64 / RATE as f64 * 0.98);
-    let error = &seen.finished.stderr;
-    let is_named = error.contains("not covered") || error.contains("nothing of it is shaped");
+    let is_whole = seen.code == Some(0) && seen.moved == BYTES;
+    let is_denied = seen.said.contains(DENIED)
+        || cell.program == "foreign" && seen.code == Some(SPEECHLESS) && seen.said.is_empty();
     let problem = match cell.answer.as_str() {
-        _ if moved != BYTES => format!("{moved} bytes moved"),
-        _ if !seen.finished.status.success() => "it failed".to_owned(),
-        "limited" if counted < BYTES => format!("{counted} bytes counted"),
-        "limited" if took < least => format!("in {took:?}, {least:?} is the least"),
-        "limited" if is_named => "named as not covered".to_owned(),
-        "named" if !is_named => "not named".to_owned(),
-        "audited" | "measured" if counted >= BYTES => "limited after all".to_owned(),
+        "denied" if seen.moved != 0 => "it moved something",
+        "denied" if !is_denied => "it is told otherwise",
+        "denied" => return Ok(()),
+        "refused"
+            if seen
+                .refused
+                .as_ref()
+                .is_none_or(|text| text.lines().count() != 1) =>
+        {
+            "it is not refused in one sentence"
+        }
+        // What ran already goes on as if nothing had been.
+        "refused" if cell.mode == "attach" && !is_whole => "it did not go on",
+        "refused" if cell.mode != "attach" && seen.moved != 0 => "it ran all the same",
+        "refused" => return Ok(()),
+        _ if !is_whole => "it failed",
+        "limited" if seen.counted < BYTES => "too little is counted",
+        "limited" if seen.took < least => "faster than its limit",
+        "limited" if seen.is_named => "named as not covered",
+        "named" if !seen.is_named => "not named",
+        "named" | "audited" | "measured" if seen.counted >= BYTES => "limited after all",
+        "audited" if seen.unseen < BYTES => "the audit does not show it",
+        "measured" if seen.fetched.is_some_and(|bytes| bytes == 0) => "what came in is not told",
         "limited" | "named" | "audited" | "measured" => return Ok(()),
-        other => format!("{other}: no such answer"),
+        _ => "no such answer",
     };
-    Err(format!(
-        "{} {} {}, said to be {}: {problem}: {:?}",
-        cell.mode, cell.program, cell.calls, cell.answer, seen.finished
-    ))
+    Err(format!("{cell:?}: {problem}: {seen:?}"))
+}
+
+/// Tries cells, as the user and in the environment of `bonsai`.
+fn try_all(test: &str, bonsai: &Bonsai, mut all: Vec<Cell>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    kinds::open_to_all(folder.path());
+    let library = library(test, folder.path());
+    all.retain(|cell| cell.answer != "nothing");
+    let mut programs = BTreeMap::new();
+    for cell in &all {
+        let kind = cell.program.as_str();
+        programs.entry(kind.to_owned()).or_insert_with(|| {
+            kinds::build(test, kind, folder.path())
+                .inspect_err(|why| skip(test, &format!("{kind}: {why}")))
+                .ok()
+        });
+    }
+    let foreign = kinds::foreign_library(folder.path());
+    let complaints = for_each(&all, AT_A_TIME, |cell| {
+        let Some(program) = programs.get(&cell.program).and_then(Option::as_ref) else {
+            return Ok(());
+        };
+        let library = match (cell.program.as_str(), &foreign) {
+            ("foreign", Ok(foreign)) => foreign,
+            ("foreign", Err(error)) => return Err(error.clone()),
+            _ => &library,
+        };
+        judge(cell, &tried(bonsai, cell, program, library)?)
+    });
+    assert_none(&complaints);
 }
 
 #[test]
 fn every_cell_of_the_table_is_true() {
-    if compiler(TEST).is_none() {
+    let test = "every_cell_of_the_table_is_true";
+    if compiler(test).is_some() {
+        let bonsai = bonsai();
+        try_all(test, &bonsai, doctor(&bonsai));
+    }
+}
+
+/// What the table cannot say: a ring that is made after somebody has attached.
+#[test]
+fn a_ring_that_is_made_after_attaching_is_limited() {
+    let test = "a_ring_that_is_made_after_attaching_is_limited";
+    if compiler(test).is_none() {
         return;
     }
-    let library = library();
-    let mut all = cells();
-    all.retain(|cell| cell.answer != "nothing");
-    let mut programs = std::collections::BTreeMap::new();
-    for cell in &all {
-        let kind = cell.program.as_str();
-        programs.entry(kind).or_insert_with(|| {
-            build(kind)
-                .inspect_err(|why| skip(TEST, &format!("{kind}: {why}")))
-                .ok()
-        });
+    let cell = |program: &str| Cell {
+        mode: "attach".to_owned(),
+        program: program.to_owned(),
+        calls: "ring".to_owned(),
+        answer: "limited".to_owned(),
+        told: "late",
+    };
+    let kinds = ["glibc", "musl", "static_glibc", "static_musl"];
+    try_all(test, &bonsai(), kinds.map(cell).into());
+}
+
+/// Root may attach to what others may not.
+#[test]
+fn every_cell_is_true_for_an_ordinary_user() {
+    let test = "every_cell_is_true_for_an_ordinary_user";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root can be two users");
     }
-    let next = AtomicUsize::new(0);
-    let complaints = std::sync::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some(cell) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let Some(Some(program)) = programs.get(cell.program.as_str()) else {
-                        continue;
-                    };
-                    let (took, seen, moved) = tried(cell, program, &library);
-                    if let Err(problem) = judge(cell, took, &seen, moved) {
-                        complaints.lock().expect("no panic").push(problem);
-                    }
-                }
-            });
-        }
-    });
-    crate::fixture::assert_none(&complaints.into_inner().expect("no panic"));
+    if compiler(test).is_some() {
+        let theirs = bonsai().of_user(kinds::OTHER);
+        let theirs = theirs.unwrap_or_else(|error| panic!("{error}"));
+        try_all(test, &theirs, doctor(&theirs));
+    }
 }

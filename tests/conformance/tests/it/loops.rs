@@ -2,11 +2,13 @@
 //! followed by an event when it may go.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use conformance::for_each;
+use conformance::{Counters, Finished, for_each, skip};
 
+use crate::busy::runs;
 use crate::fixture::{bonsai, compiler};
 use crate::probe::{Probe, Seen};
 
@@ -21,6 +23,11 @@ const WAYS: [(&str, &[&str]); 7] = [
     ("epoll_wait", &["level", "edge", "oneshot"]),
     ("epoll_pwait", &["level", "edge"]),
     ("epoll_pwait2", &["level", "edge"]),
+];
+
+const PER_STREAM: [&str; 2] = [
+    "send/stream=200kB/s:burst=4kB",
+    "recv/stream=200kB/s:burst=4kB",
 ];
 
 /// What the greedy connection of `loops.c` moves.
@@ -57,14 +64,23 @@ fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
     );
 }
 
-fn every_way(test: &str, options: &[&str], limits: &[&str]) {
-    let Some(compiler) = compiler(test) else {
+/// The program, linked in a way.
+fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
+    let source = Path::new("transparency").join("loops.c");
+    let made = compiler(test)?.make(&format!("loops-{test}"), &[source], link);
+    if let Err(error) = &made
+        && link.contains(&"-static")
+    {
+        skip(test, &error.to_string());
+        return None;
+    }
+    Some(made.unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn every_way(test: &str, link: &[&str], options: &[&str], limits: &[&str]) {
+    let Some(program) = loops(test, link) else {
         return;
     };
-    let source = Path::new("transparency").join("loops.c");
-    let program = compiler
-        .make(&format!("loops-{test}"), &[source], &[])
-        .unwrap_or_else(|error| panic!("{error}"));
     let mut cases = Vec::new();
     for (way, triggers) in WAYS {
         for trigger in triggers {
@@ -81,17 +97,76 @@ fn every_way(test: &str, options: &[&str], limits: &[&str]) {
 
 #[test]
 fn every_way_of_waiting_goes_on_under_a_limit_per_stream() {
-    let limits = [
-        "send/stream=200kB/s:burst=4kB",
-        "recv/stream=200kB/s:burst=4kB",
-    ];
-    every_way("loops-stream", &[], &limits);
+    every_way("loops-stream", &[], &[], &PER_STREAM);
+}
+
+#[test]
+fn every_way_of_waiting_goes_on_in_a_static_program() {
+    every_way("loops-static", &["-static"], &[], &PER_STREAM);
+}
+
+/// Stopped at `stop`, put under limits, and let go on.
+fn attached(program: &Path, case: [&str; 3], stop: &str) -> Seen {
+    let bonsai = bonsai();
+    let mut child = Command::new(program)
+        .args(case)
+        .arg(stop)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("text");
+    assert_eq!(line.trim(), stop, "{case:?}");
+    let name = format!("loop-{}", child.id());
+    let pid = child.id().to_string();
+    let limits = PER_STREAM.map(|limit| ["--limit", limit]).concat();
+    let args = [&["attach", "--keep", "--name", &name], &limits[..], &[&pid]].concat();
+    runs(&bonsai, &args);
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(b"x").expect("it reads");
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("text");
+    let finished = Finished {
+        status: child.wait().expect("it ends"),
+        stdout: rest,
+        stderr: String::new(),
+        elapsed: Duration::ZERO,
+    };
+    Seen::new("attached", finished, Counters::default())
+}
+
+/// Also where the epoll set was there before: who is in it is asked of the kernel.
+#[test]
+fn event_loops_go_on_in_processes_that_ran_already() {
+    let test = "loops-attached";
+    let mut cases = Vec::new();
+    for (name, link) in [("", &[] as &[&str]), ("-static", &["-static"])] {
+        let Some(program) = loops(&format!("{test}{name}"), link) else {
+            continue;
+        };
+        for way in ["epoll_wait", "poll"] {
+            for (direction, stop) in [("out", "before"), ("in", "after"), ("out", "after")] {
+                cases.push((program.clone(), [way, "level", direction], stop));
+            }
+        }
+    }
+    let complaints = for_each(&cases, 4, |(program, case, stop)| {
+        let what = format!("{} {} {stop}", program.display(), case.join(" "));
+        let tried = || {
+            let seen = attached(program, *case, stop);
+            assert_goes_on(&what, &seen, 200_000, 4000);
+        };
+        std::panic::catch_unwind(tried).map_err(|_| what.clone())
+    });
+    assert!(complaints.is_empty(), "{complaints:?}");
 }
 
 #[test]
 fn every_way_of_waiting_goes_on_under_a_limit_of_the_service() {
     let limits = ["send=200kB/s:burst=4kB", "recv=200kB/s:burst=4kB"];
-    every_way("loops-service", &["--event-loops", "on"], &limits);
+    every_way("loops-service", &[], &["--event-loops", "on"], &limits);
 }
 
 /// One case of `withheld.c`.

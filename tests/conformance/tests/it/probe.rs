@@ -40,7 +40,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    fn new(door: &'static str, finished: Finished, counters: Counters) -> Self {
+    pub(crate) fn new(door: &'static str, finished: Finished, counters: Counters) -> Self {
         let (notes, lines) = finished
             .stdout
             .lines()
