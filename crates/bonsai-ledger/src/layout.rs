@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -193,6 +193,8 @@ pub mod flags {
     pub const NARROWED: u32 = 256;
     /// Somebody has a ring in sight: the closing of descriptors is decided on.
     pub const RINGS: u32 = 512;
+    /// Calls of code that cannot be patched are trapped, in the processes that have such.
+    pub const TRAP: u32 = 1024;
 }
 
 /// Why calls went through without a decision.
@@ -326,7 +328,9 @@ pub struct Process {
     pub beside: [AtomicU64; 2],
     /// The process that has counted there.
     pub beside_of: AtomicU64,
-    pub(crate) _pad: [AtomicU64; 3],
+    /// Calls that came by a trap.
+    pub trapped: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 2],
 }
 
 /// Bits of [`Process::coverage`].
@@ -348,6 +352,10 @@ pub mod coverage {
     pub const UNPOLLED: u32 = 64;
     /// A kernel thread polls a ring of it: what goes through that is not seen.
     pub const POLLED: u32 = 128;
+    /// Calls of its code that cannot be patched are trapped.
+    pub const TRAPPED: u32 = 256;
+    /// It has code that could be neither patched nor put under the trap.
+    pub const UNTRAPPED: u32 = 512;
 }
 
 /// Why a process is not, or not fully, covered.

@@ -12,8 +12,11 @@ use crate::facts::Site;
 use crate::found::{Search, Sites};
 use crate::kind::KINDS;
 use crate::own::Own;
+use crate::signal::{Context, Handler, Info};
+use crate::sys::place;
 use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
 #[cfg(feature = "extension")]
@@ -53,6 +56,27 @@ pub(crate) type Begin = unsafe extern "C" fn(
 pub(crate) struct Extension {
     pub(crate) decide: Decide,
     pub(crate) search: LookThrough,
+    pub(crate) install: extern "C" fn(&Filter<'_>, Handler) -> bool,
+    pub(crate) signal: unsafe extern "C" fn(i32, &Info, &mut Context, bool),
+}
+
+/// Where our own code is.
+pub(crate) fn own_text() -> Range<usize> {
+    place!("__ehdr_start")..place!("etext")
+}
+
+/// How a filter says that a signal is ours (`SECCOMP_RET_DATA`).
+pub(crate) const OURS: u32 = 0xb05;
+
+/// Where calls are trapped (`trap`).
+#[repr(C)]
+pub(crate) struct Filter<'a> {
+    /// Never here, nor in the extension, if anywhere else near by.
+    pub(crate) ours: Range<usize>,
+    /// Calls of the table.
+    pub(crate) ranges: &'a [Range<usize>],
+    /// What could take the signal from us.
+    pub(crate) signals: &'a [Range<usize>],
 }
 
 /// Looks for system call instructions in the text of a library.

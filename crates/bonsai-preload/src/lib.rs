@@ -54,6 +54,7 @@ mod outward;
 mod own;
 mod patience;
 mod pieces;
+mod signal;
 #[cfg(any(feature = "alone", feature = "extension"))]
 mod search;
 mod steps;
@@ -94,6 +95,7 @@ library! {
     #[cfg(not(feature = "alone"))]
     mod symbols;
     mod threads;
+    mod trap;
     mod uncovered;
     #[cfg(feature = "alone")]
     mod unfold;
@@ -108,6 +110,7 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod filter;
     pub(crate) mod group;
     pub(crate) mod held;
     pub(crate) mod hold;
@@ -120,6 +123,7 @@ mod own_to_extension {
     pub(crate) mod rings;
     pub(crate) mod sets;
     pub(crate) mod shorter;
+    pub(crate) mod signals;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;

@@ -25,6 +25,7 @@ use crate::moved::{Area, distance};
 use crate::slots;
 use crate::state::{GUARDED, PATCHED};
 use crate::sys::{call, nr};
+use crate::trap;
 #[cfg(feature = "alone")]
 use crate::threads;
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
@@ -85,6 +86,12 @@ const LATE_TEXT: usize = 512 << 10;
 #[cfg(not(feature = "alone"))]
 pub(crate) fn libraries(segment: &'static Segment) -> Reason {
     let mut reason = Reason::NoSites;
+    // Then every site counts, known or not.
+    let other = if trap::is_wanted(segment) {
+        Search::Moved
+    } else {
+        Search::No
+    };
     for object in elf::objects() {
         let file = object.file();
         let glibc = file.starts_with(b"ld-linux")
@@ -96,8 +103,8 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
             library(segment, object, Search::Compared);
         } else if file.starts_with(b"liburing") || file.starts_with(b"libaio") {
             library(segment, object, Search::Moved);
-        } else {
-            library(segment, object, Search::No);
+        } else if !file.starts_with(b"linux-vdso") {
+            library(segment, object, other);
         }
     }
     reason
@@ -164,11 +171,47 @@ pub(crate) fn late(segment: &'static Segment, object: &Object) {
     }
 }
 
+/// Patches what can be patched, and puts what cannot under the trap, where that is wanted.
+fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason {
+    if !trap::is_wanted(segment) {
+        return patch_all(segment, object, search, &mut 0);
+    }
+    let alone = bonsai_sites::is_left_alone(object.file()) || trap::is_here(object);
+    let search = if alone { Search::No } else { search };
+    let (before, mut unsure) = (count().1, 0);
+    let reason = patch_all(segment, object, search, &mut unsure);
+    if (unsure > 0 || count().1 > before) && !object.is_go() {
+        trap::cover(object);
+    }
+    #[cfg(not(feature = "alone"))]
+    if elf::is_libc(object) {
+        watch_code(object);
+    }
+    reason
+}
+
+/// Lets libc tell of memory that becomes executable.
+#[cfg(not(feature = "alone"))]
+fn watch_code(libc: &Object) {
+    trap::watch(libc, &mut |at, bytes| {
+        let way = Way::open(at, at + 8);
+        way.write(at, bytes);
+        way.close(at, at + 8);
+    });
+}
+
 // Not a part of start-up's frame: its array is several pages, and each page of a
 // frame is touched.
 #[inline(never)]
-fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason {
-    let known = in_table(segment, object);
+fn patch_all(
+    segment: &'static Segment,
+    object: &Object,
+    search: Search,
+    unsure: &mut u32,
+) -> Reason {
+    // Where every site counts, those that were looked for beforehand are too few.
+    let all = search == Search::Moved && trap::is_wanted(segment);
+    let known = in_table(segment, object).filter(|_| !all);
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
@@ -178,13 +221,15 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
         None => from_text(segment, object, search, &mut sites),
     }
     MISSED_SITES.fetch_add(sites.lost, Ordering::Relaxed);
+    *unsure = sites.unsure;
     #[cfg(not(feature = "alone"))]
     let function = loaded::function_in(object);
     #[cfg(feature = "alone")]
     let function: Option<(usize, [u8; 8])> = None;
     let mut found = sites.all();
     let go = cfg!(not(feature = "alone")) && object.is_go();
-    if known.is_none() && !found.iter().any(Found::is_wanted) || go {
+    let wanted = known.is_some() || found.iter().any(Found::is_wanted) || all && !found.is_empty();
+    if !wanted || go {
         if function.is_none() {
             return Reason::NoSites;
         }

@@ -154,6 +154,17 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_patch: bool,
 
+    /// What becomes of system calls of code that cannot be patched.
+    ///
+    /// Such code is a program's or a library's own, where a jump does not fit in, or made as
+    /// the program runs. leave: it runs without limits and is named; trap: the process gets a
+    /// seccomp filter that turns these calls into a signal (2 us each, 0.05 us on every
+    /// other call, no new privileges); notify: a program that cannot be patched throughout is
+    /// run as with --enforce (3 us and more). The price here is printed at the start.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Unpatched::Leave)]
+    #[arg(conflicts_with_all = ["no_patch", "enforce"])]
+    pub(crate) unpatched: Unpatched,
+
     /// Enforce the limits from outside of the program, which may be hostile.
     ///
     /// Each call that a limit named here is on (`open=unlimited` names one for later)
@@ -195,6 +206,17 @@ pub(crate) struct Run {
         value_name = "PROGRAM [ARGS]"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// What becomes of calls that cannot be patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unpatched {
+    /// They run without limits and are named.
+    Leave,
+    /// A signal brings them to the library, in the processes that have such.
+    Trap,
+    /// A supervisor is asked, where the program cannot be patched throughout.
+    Notify,
 }
 
 /// When event loops are not made to wait.

@@ -6,6 +6,7 @@ mod program;
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
 use bonsai_supervisor::enforce::{Reach, price, reach};
+use bonsai_supervisor::trap_price;
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
@@ -15,6 +16,7 @@ use crate::library;
 use crate::observe::{Covered, Head};
 use crate::output::{Ink, Paint, finish, print, print_json, table};
 use crate::run::trial;
+use crate::run::unpatched::price_of;
 
 /// The program that is tried out.
 const TRIED: &str = "/bin/true";
@@ -122,8 +124,21 @@ fn look_at_machine() -> Machine {
         capabilities: found
             .into_iter()
             .map(capability)
-            .chain([enforced_mode()])
+            .chain([trap(), enforced_mode()])
             .collect(),
+    }
+}
+
+/// What `bonsai run --unpatched trap` costs here.
+fn trap() -> CapabilityView {
+    let (state, detail) = match trap_price() {
+        Ok(price) => ("yes", price_of(&price)),
+        Err(error) => ("no", format!("no seccomp filters: {error}")),
+    };
+    CapabilityView {
+        name: "trap (--unpatched)",
+        state,
+        detail,
     }
 }
 

@@ -6,6 +6,7 @@ mod keeper;
 mod program;
 mod sites;
 mod summary;
+pub(crate) mod unpatched;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -23,7 +24,7 @@ use self::keeper::{Keeper, Ready};
 use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
-use crate::cli::Run;
+use crate::cli::{Run, Unpatched};
 use crate::group::{self, Wishes};
 use crate::library::{self, LEDGER_VARIABLE};
 use crate::limits::{self, Limit};
@@ -47,6 +48,7 @@ struct Plan {
     no_patch: bool,
     /// What cannot be covered is not run.
     strict: bool,
+    unpatched: Unpatched,
     event_loops: EventLoops,
 }
 
@@ -77,6 +79,9 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             return Err(Refusal::input(format!("{warning}; --strict refuses that")));
         }
         eprintln!("bonsai: {warning}");
+    }
+    if plan.unpatched == Unpatched::Trap {
+        unpatched::say_price()?;
     }
     let service = plan.make().map_err(before_start)?;
     let (keeper, ledger) = match plan.start(&service) {
@@ -139,6 +144,7 @@ impl Plan {
             engine,
             no_patch: args.no_patch,
             strict: args.strict,
+            unpatched: args.unpatched,
             event_loops: args.event_loops.into(),
         })
     }
@@ -188,6 +194,13 @@ impl Plan {
                 .header
                 .flags
                 .fetch_or(flags::STRICT, Ordering::Relaxed);
+        }
+        if self.unpatched == Unpatched::Trap {
+            // A process that changes its user later could not map the extension any more.
+            ledger
+                .header
+                .flags
+                .fetch_or(flags::TRAP | flags::EXTENDED, Ordering::Relaxed);
         }
         if self.no_patch {
             ledger
@@ -306,6 +319,7 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         engine: None,
         no_patch: false,
         strict: false,
+        unpatched: Unpatched::Leave,
         event_loops: EventLoops::Off,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;

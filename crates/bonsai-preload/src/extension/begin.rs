@@ -39,6 +39,8 @@ unsafe extern "C" fn bonsai_extension(
 
 static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
+    install: crate::filter::install,
+    signal: crate::signals::other,
     search,
 };
 
