@@ -23,4 +23,5 @@ mod rings;
 mod statics;
 mod strict;
 mod transparency;
+mod trapped;
 mod unwind;
