@@ -195,6 +195,8 @@ pub mod flags {
     pub const RINGS: u32 = 512;
     /// Calls of code that cannot be patched are trapped, in the processes that have such.
     pub const TRAP: u32 = 1024;
+    /// The service ends with its supervisor, and a program with whoever enters it.
+    pub const ENDS: u32 = 2048;
 }
 
 /// Why calls went through without a decision.

@@ -54,9 +54,9 @@ mod outward;
 mod own;
 mod patience;
 mod pieces;
-mod signal;
 #[cfg(any(feature = "alone", feature = "extension"))]
 mod search;
+mod signal;
 mod steps;
 mod sys;
 mod wait;

@@ -33,4 +33,3 @@ pub(crate) struct Context {
 
 const _: () = assert!(core::mem::offset_of!(Context, rax) == 40 + 13 * 8);
 const _: () = assert!(core::mem::offset_of!(Context, mask) == 40 + 256);
-

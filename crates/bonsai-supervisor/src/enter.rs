@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use object::elf::PT_INTERP;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-use crate::asking::{Until, is_strict};
+use crate::asking::{Until, ends_with_us, is_strict};
 use crate::engine::Engine;
 use crate::tracee::Tracee;
 
@@ -78,7 +78,7 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
     // Who does not want a program that is not covered wants it to end with its helper.
     let strict = is_strict(segment);
     let mut options = Options::PTRACE_O_TRACEEXEC;
-    options.set(Options::PTRACE_O_EXITKILL, strict);
+    options.set(Options::PTRACE_O_EXITKILL, strict || ends_with_us(segment));
     let seized = ptrace::seize(pid, options);
     let told = asked.seized(seized.is_ok(), &mut futex);
     seized.map_err(|error| EnterError::system("the process", error))?;

@@ -162,8 +162,17 @@ pub(crate) struct Run {
     /// other call, no new privileges); notify: a program that cannot be patched throughout is
     /// run as with --enforce (3 us and more). The price here is printed at the start.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Unpatched::Leave)]
-    #[arg(conflicts_with_all = ["no_patch", "enforce"])]
+    #[arg(conflicts_with = "no_patch")]
     pub(crate) unpatched: Unpatched,
+
+    /// What becomes of the service if `bonsai run` is killed.
+    ///
+    /// through: it goes on under the limits that are in force; static programs that it starts
+    /// from then on run without limits and are named. end: a guard above ends it, with exit
+    /// code 137. With --enforce it is always ended, as nobody could decide any more.
+    /// [default: through, with --enforce end]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) when_supervisor_dies: Option<WhenDead>,
 
     /// Enforce the limits from outside of the program, which may be hostile.
     ///
@@ -180,7 +189,7 @@ pub(crate) struct Run {
     pub(crate) user: Option<String>,
 
     /// The supervisor below its guard.
-    #[arg(long, hide = true, requires = "enforce")]
+    #[arg(long, hide = true)]
     pub(crate) guarded: bool,
 
     /// Refuse programs that cannot be shaped, instead of warning.
@@ -206,6 +215,15 @@ pub(crate) struct Run {
         value_name = "PROGRAM [ARGS]"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// What becomes of a service whose supervisor dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenDead {
+    /// It goes on.
+    Through,
+    /// It is ended.
+    End,
 }
 
 /// What becomes of calls that cannot be patched.

@@ -41,7 +41,13 @@ pub(crate) extern "C" fn take(handler: Handler) {
     let mask = MASK;
     // SAFETY: as the kernel has `struct sigaction`, and a set of one word.
     unsafe {
-        let result = call!(nr::RT_SIGACTION, SIGSYS, ours.as_ptr(), before.as_mut_ptr(), 8);
+        let result = call!(
+            nr::RT_SIGACTION,
+            SIGSYS,
+            ours.as_ptr(),
+            before.as_mut_ptr(),
+            8
+        );
         if result == 0 && before[0] != ours[0] {
             keep(&before);
         }
@@ -58,7 +64,12 @@ fn keep(action: &[usize; 4]) {
 
 /// Whatever the signal brings but calls to be decided on. `is_own`: memory is the process's
 /// own, which is not so in a vforked child.
-pub(crate) unsafe extern "C" fn other(signal: i32, info: &Info, context: &mut Context, is_own: bool) {
+pub(crate) unsafe extern "C" fn other(
+    signal: i32,
+    info: &Info,
+    context: &mut Context,
+    is_own: bool,
+) {
     if info.code != SECCOMP || info.errno != OURS {
         others(signal, info, context);
         return;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::{Compiler, skip};
 
+use crate::enforced::can_enforce;
 use crate::fixture::{compiler, scratch};
 use crate::probe::{Probe, Seen};
 
@@ -31,8 +32,19 @@ fn program(test: &str, options: &[&str]) -> Option<PathBuf> {
 
 fn assert_all_counted(seen: &Seen, calls: u64) {
     let counted = seen.counters.of("pwrite64");
-    assert_eq!(counted, (calls, calls * 1024), "{}: {:?}", seen.door, seen.finished.stderr);
-    assert_eq!(seen.counters.unshaped.values().sum::<u64>(), 0, "{:?}", seen.counters.unshaped);
+    assert_eq!(
+        counted,
+        (calls, calls * 1024),
+        "{}: {:?}",
+        seen.door,
+        seen.finished.stderr
+    );
+    assert_eq!(
+        seen.counters.unshaped.values().sum::<u64>(),
+        0,
+        "{:?}",
+        seen.counters.unshaped
+    );
 }
 
 /// The same as bare; all calls counted, and no faster than their limit.
@@ -84,7 +96,11 @@ fn a_library_with_calls_of_its_own_is_counted_and_limited_under_the_trap() {
     let Some(compiler) = compiler(test) else {
         return;
     };
-    let library = made(compiler, "libtrapped.so", &["-DLIBRARY", "-shared", "-fPIC"]);
+    let library = made(
+        compiler,
+        "libtrapped.so",
+        &["-DLIBRARY", "-shared", "-fPIC"],
+    );
     let library = library.display().to_string();
     let options = ["-DPLACE_LIBRARY", &library];
     let program = made(compiler, &format!("trapped-{test}"), &options);
@@ -102,7 +118,11 @@ fn static_programs_are_counted_and_limited_under_the_trap() {
     let count = COUNT.to_string();
     let forms = [
         ("glibc", Some(gcc.clone()), "-static"),
-        ("glibc, position-independent", Some(gcc.clone()), "-static-pie"),
+        (
+            "glibc, position-independent",
+            Some(gcc.clone()),
+            "-static-pie",
+        ),
         ("musl", gcc.by("musl-gcc"), "-static"),
     ];
     for (i, (form, compiler, option)) in forms.into_iter().enumerate() {
@@ -201,8 +221,12 @@ fn a_program_that_would_stand_where_calls_are_trapped_is_refused() {
     let done = scratch().join(format!("{test}.done"));
     let _ = std::fs::remove_file(&done);
     // Nobody is there who could enter it.
-    let script = format!("kill -KILL $PPID; sleep 0.3; NEXT='{}' INLINE=1 '{}' children 4 >'{done}.new' 2>&1; mv '{done}.new' '{done}'",
-        whole.display(), fixed.display(), done = done.display());
+    let script = format!(
+        "kill -KILL $PPID; sleep 0.3; NEXT='{}' INLINE=1 '{}' children 4 >'{done}.new' 2>&1; mv '{done}.new' '{done}'",
+        whole.display(),
+        fixed.display(),
+        done = done.display()
+    );
     let bonsai = crate::fixture::bonsai();
     let (_, mut command) = bonsai.run(TRAP.1, Path::new("/bin/sh"), &["-c", &script]);
     let mut guard = command.args(&[] as &[&str]).spawn().expect("bonsai");
@@ -213,6 +237,69 @@ fn a_program_that_would_stand_where_calls_are_trapped_is_refused() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let text = std::fs::read_to_string(&done).expect("read");
-    assert!(text.contains("would stand where calls are trapped"), "{text}");
-    assert!(text.contains("by itself: 9") && text.contains("children done"), "{text}");
+    assert!(
+        text.contains("would stand where calls are trapped"),
+        "{text}"
+    );
+    assert!(
+        text.contains("by itself: 9") && text.contains("children done"),
+        "{text}"
+    );
+}
+
+/// `status` names the process, and says how many calls came that way.
+#[test]
+fn status_names_trapped_processes_and_counts_their_calls() {
+    let test = "status_names_trapped_processes_and_counts_their_calls";
+    let Some(program) = program(test, &[]) else {
+        return;
+    };
+    let bonsai = crate::fixture::bonsai();
+    let options = [TRAP.1, &["--limit", "pwrite64=10kB/s:burst=1kB"]].concat();
+    let (name, mut command) = bonsai.run(&options, &program, &["made", "60"]);
+    let mut running = command.spawn().expect("bonsai");
+    let start = std::time::Instant::now();
+    loop {
+        let mut command = bonsai.command(&["status", &name, "--json"]);
+        let text = conformance::finish(&mut command, crate::probe::PATIENCE)
+            .expect("status")
+            .stdout
+            .replace(" ", "");
+        let calls = text.split("\"trapped\":").nth(1).and_then(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u64>().ok()
+        });
+        if text.contains("\"trapping\":true") && calls.is_some_and(|calls| calls >= 5) {
+            break;
+        }
+        assert!(
+            start.elapsed() < std::time::Duration::from_secs(20),
+            "{text}"
+        );
+    }
+    running.kill().expect("ours");
+    running.wait().expect("ours");
+}
+
+/// What a supervisor decides is limited too, and what the library can patch is left to it.
+#[test]
+fn programs_that_cannot_be_patched_are_decided_on_by_notification() {
+    let test = "programs_that_cannot_be_patched_are_decided_on_by_notification";
+    let Some(program) = program(test, &[]).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let count = COUNT.to_string();
+    let probe = Probe::of(program, &["made", &count]).with("INLINE", "1");
+    let bare = probe.bare();
+    let seen = probe.through(("notify", &["--unpatched", "notify"]), &[LIMIT]);
+    assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+    // What the last call has moved, the supervisor would hear of at the next.
+    assert_eq!(seen.counters.of("pwrite64").0, COUNT);
+    seen.assert_shaped(COUNT * 1024, 96_000, 1000);
+    let said = &seen.finished.stderr;
+    assert!(said.contains("runs as with --enforce, +"), "{said}");
+    let patched = Probe::of(PathBuf::from("/bin/true"), &[]);
+    let seen = patched.through(("notify", &["--unpatched", "notify"]), &[LIMIT]);
+    let said = &seen.finished.stderr;
+    assert!(!said.contains("--enforce"), "{said}");
 }
