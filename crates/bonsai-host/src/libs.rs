@@ -7,7 +7,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 pub use bonsai_sites::{ANY, Site, is_left_alone};
-use bonsai_sites::{build_id, find_syscall, is_go, moved_at, reject_branch_targets, scan};
+use bonsai_sites::{
+    build_id, find_syscall, is_cancellation_point, is_go, moved_at, reject_branch_targets, scan,
+};
 pub use needed::{find_library, libraries};
 use object::elf::{self, FileHeader64};
 use object::read::ReadCache;
@@ -62,14 +64,57 @@ pub struct Libc {
 
 /// Finds the system call sites in the 64-bit x86 library `path` that a jump may replace.
 ///
-/// Only those of the form that is a C library's own. Takes a few milliseconds for glibc.
+/// Of glibc, those of the form that is its own. Of musl, those that libc calls by itself and that no
+/// function makes which is decided on by its name; its cancellation point is among them, and cannot
+/// be moved. Takes a few milliseconds for glibc.
 ///
 /// # Errors
 ///
 /// [`Error::Read`] if the file cannot be read, [`Error::Damaged`] if it is not an ELF file for
 /// 64-bit x86 or is cut off.
 pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
-    sites_by(path, |text| scan(text).map(Some).collect())
+    let found = sites_by(path, |text| scan(text).map(Some).collect())?;
+    if found.sites.is_empty() {
+        return sites_by(path, musl_sites);
+    }
+    Ok(found)
+}
+
+/// Calls by which musl reads, writes, opens and looks things up by itself (stdio, the resolver, ...):
+/// `read`, `write`, `open`, `close`, `lseek`, `pread64`, `pwrite64`, `readv`, `writev`, `access`,
+/// `socket`, `bind`, `rename`, `mkdir`, `unlink`, `readlink`, `getdents64`, `openat`, `unlinkat`,
+/// `preadv`, `pwritev`. The functions of these names, where they have such a site of their own, are
+/// not entered after the decision on their symbol: no call is seen twice.
+const MUSL_ITSELF: [u16; 21] = [
+    0, 1, 2, 3, 8, 17, 18, 19, 20, 21, 41, 49, 82, 83, 87, 89, 217, 257, 263, 295, 296,
+];
+
+fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
+    let mut point = None;
+    let mut sites = Vec::new();
+    for (at, site) in moved(text) {
+        if is_cancellation_point(text, at) {
+            point = Some(Site { back: 0, ..site });
+        } else if MUSL_ITSELF.contains(&site.nr) {
+            sites.push(Some(site));
+        }
+    }
+    if point.is_none() {
+        return Vec::new();
+    }
+    sites.push(point);
+    sites
+}
+
+/// Every system call instruction, with its offset.
+fn moved(text: &[u8]) -> impl Iterator<Item = (usize, Site)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let found = find_syscall(text, at)?;
+        at = found + 2;
+        Some(moved_at(text, found).map(|site| (found, site)))
+    })
+    .flatten()
 }
 
 /// Finds all system call instructions in a library that is not the C library, and what can be moved
@@ -80,13 +125,7 @@ pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
 /// As [`libc_sites`].
 pub fn moved_sites(path: &Path) -> Result<LibSites, Error> {
     sites_by(path, |text| {
-        let mut at = 0;
-        let next = std::iter::from_fn(|| {
-            let found = find_syscall(text, at)?;
-            at = found + 2;
-            Some(moved_at(text, found))
-        });
-        next.filter(Option::is_some).collect()
+        moved(text).map(|(_, site)| Some(site)).collect()
     })
 }
 

@@ -12,6 +12,7 @@ mod peers;
 mod rtsp;
 mod servers;
 mod startup;
+mod trapped;
 mod wait_cpu;
 mod web;
 
@@ -42,6 +43,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &call_cost::CallCost,
     &injected::Injected,
     &enforced::EnforcedCost,
+    &trapped::TrappedCost,
     &startup::Startup,
     &wait_cpu::WaitCpu,
     &exactness::Exactness,

@@ -71,6 +71,10 @@ global_asm!(
     "cmp dword ptr [r11 + 16], 0",
     "jne bonsai_second_all_count",
     "jmp bonsai_second_slow",
+    // What is to be made where it stood, whatever its number: no fast path does.
+    ".globl bonsai_second_in_place",
+    ".hidden bonsai_second_in_place",
+    "bonsai_second_in_place:",
     "5:",
     "cmp eax, 511",
     "ja 6f",

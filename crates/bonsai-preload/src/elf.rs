@@ -1,27 +1,13 @@
 //! The objects that the loader has mapped, and symbols in them, without the
 //! loader's functions: those take locks.
 
+use crate::headers::{PT_DYNAMIC, PT_LOAD, Phdr};
 use crate::slots::Early;
 use core::arch::asm;
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// `Elf64_Phdr`.
-#[repr(C)]
-pub(crate) struct Phdr {
-    pub(crate) kind: u32,
-    pub(crate) flags: u32,
-    pub(crate) offset: u64,
-    pub(crate) address: usize,
-    _physical: u64,
-    pub(crate) file_len: u64,
-    pub(crate) len: usize,
-    _align: u64,
-}
-
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
 pub(crate) const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 

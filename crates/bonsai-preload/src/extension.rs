@@ -38,18 +38,18 @@ pub(crate) type Now = extern "C" fn() -> u64;
 pub(crate) const LENGTH: usize = 32 << 20;
 
 /// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
-/// is, and only to be read and run: it puts its data where it belongs, and says how it is
-/// asked. It is told what is here: the kinds of descriptors, whether there is a seccomp
+/// is, and only to be read and run: it puts its data where it belongs, closes the file, and
+/// says how it is asked, unless it could not be had. It is told what is here: the kinds of descriptors, whether there is a seccomp
 /// filter, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
     at: usize,
-    fd: isize,
+    fd: usize,
     kinds: *const [AtomicU8; KINDS],
     guarded: *const AtomicBool,
     make: Make,
     now: Now,
     segment: &'static Segment,
-) -> &'static Extension;
+) -> Option<&'static Extension>;
 
 /// How the extension is asked.
 #[repr(C)]

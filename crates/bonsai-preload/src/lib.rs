@@ -48,6 +48,7 @@ mod calls;
 mod extension;
 mod facts;
 mod found;
+mod headers;
 mod inward;
 mod kind;
 mod outward;
@@ -59,6 +60,8 @@ mod search;
 mod signal;
 mod steps;
 mod sys;
+#[cfg(any(feature = "alone", feature = "extension"))]
+mod unfold;
 mod wait;
 
 // What the library and the engine have, and the extension does not.
@@ -85,6 +88,8 @@ library! {
     mod moved;
     mod patch;
     mod pay;
+    #[cfg(feature = "alone")]
+    mod point;
     #[cfg(not(feature = "alone"))]
     mod resolve;
     mod slots;
@@ -97,8 +102,6 @@ library! {
     mod threads;
     mod trap;
     mod uncovered;
-    #[cfg(feature = "alone")]
-    mod unfold;
 }
 
 // What the extension has of its own.

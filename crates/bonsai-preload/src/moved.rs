@@ -11,8 +11,11 @@
 //! The entries lie in pages of their own near the library (a jump reaches 2 GiB),
 //! which are writable only until they are complete. A moved site may be reached
 //! with any number, so it is compared at each call.
+//!
+//! The call of musl's cancellation point is made where it stands (`in_place`): the jump
+//! to the entry takes the place of the instruction before it only.
 
-use crate::slots::{Early, Slot};
+use crate::slots::{Early, Slot, flag};
 use crate::sys::{call, nr, place};
 use bonsai_calls::BY_NR;
 use core::mem::offset_of;
@@ -88,7 +91,13 @@ impl Area {
 
     /// Makes the entry of the `syscall` at address `at`, before which `moved` is
     /// moved: how far a jump there has to go, if it reaches it.
-    pub(crate) fn add(&mut self, at: usize, number: u16, moved: &[u8]) -> Option<i32> {
+    pub(crate) fn add(
+        &mut self,
+        at: usize,
+        number: u16,
+        moved: &[u8],
+        in_place: bool,
+    ) -> Option<i32> {
         let entry = self.at + self.used * LEN;
         let code = entry + offset_of!(Entry, code);
         let ret = at + 2;
@@ -107,14 +116,23 @@ impl Area {
         let last: [u8; 13] = [
             0x4c, 0x8d, 0x1d, r[0], r[1], r[2], r[3], 0xff, 0x25, d[0], d[1], d[2], d[3],
         ];
-        let any = place!("bonsai_second_any");
+        let there = distance(raw + 5, at)?.to_le_bytes();
+        let (decide, flags, raw) = if in_place {
+            let [a, b, c, d] = there;
+            let raw = [0xe9, a, b, c, d, 0xcc, 0xcc, 0xcc];
+            (place!("bonsai_second_in_place"), flag::CANCELLABLE, raw)
+        } else {
+            let [a, b, c, d] = back;
+            let raw = [0x0f, 0x05, 0xe9, a, b, c, d, 0xcc];
+            (place!("bonsai_second_any"), 0, raw)
+        };
         // SAFETY: within the area, which is not full and still writable; the moved
         // bytes leave room for the last ones.
         unsafe {
             (entry as *mut Entry).write(Entry {
-                record: Slot::moved(call, u32::from(number), ret),
-                decide: any,
-                raw: [0x0f, 0x05, 0xe9, back[0], back[1], back[2], back[3], 0xcc],
+                record: Slot::moved(call, u32::from(number), flags, ret),
+                decide,
+                raw,
                 code: [0xcc; CODE],
             });
             let code = code as *mut u8;

@@ -18,7 +18,7 @@ use crate::elf::{self, Object};
 use crate::extension;
 #[cfg(not(feature = "alone"))]
 use crate::found::next_call;
-use crate::found::{Found, Search, Sites};
+use crate::found::{Found, MOVED, Search, Sites};
 #[cfg(not(feature = "alone"))]
 use crate::loaded;
 use crate::moved::{Area, distance};
@@ -211,7 +211,7 @@ fn patch_all(
 ) -> Reason {
     // Where every site counts, those that were looked for beforehand are too few.
     let all = search == Search::Moved && trap::is_wanted(segment);
-    let known = in_table(segment, object).filter(|_| !all);
+    let known = in_table(segment, object).filter(|words| !all && !is_in_part(object, words));
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
@@ -285,11 +285,28 @@ fn move_instructions(object: &Object, found: &mut [Found]) {
             continue;
         };
         // Whoever has found it has seen to it that they mean the same elsewhere.
-        site.to = area.add(site.at, site.nr, moved).unwrap_or(0);
+        let in_place = cfg!(feature = "alone") && is_cancellation_point(object, site);
+        site.to = area
+            .add(site.at, site.nr, moved, in_place)
+            .unwrap_or(0);
     }
     if !area.finish(object.start()) {
         found.iter_mut().for_each(|site| site.to = 0);
     }
+}
+
+/// Whether it is musl's. Only the engine meets it: where there is a loader, those who call
+/// it are decided on by their names.
+fn is_cancellation_point(object: &Object, site: &Found) -> bool {
+    let text = object
+        .texts()
+        .find(|t| t.as_ptr_range().contains(&(site.at as *const u8)));
+    // Of a Go program, the call is made on another stack.
+    !object.is_go()
+        && text.is_some_and(|text| {
+            let at = site.at - text.as_ptr() as usize;
+            bonsai_sites::is_cancellation_point(text, at)
+        })
 }
 
 fn patch(site: &Found, way: &Way) -> bool {
@@ -343,6 +360,13 @@ fn in_table<'a>(segment: &'a Segment, object: &Object) -> Option<&'a [AtomicU64]
         let words = segment.sites.sites.get(first..first + count);
         words.filter(|_| count > 0 && same)
     })
+}
+
+/// Whether a table has only what is not decided on by exported symbols, and there are none:
+/// musl's, of which no site is compared, in a process that runs already.
+fn is_in_part(object: &Object, words: &[AtomicU64]) -> bool {
+    let moved = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 48 & 3 == u64::from(MOVED);
+    cfg!(feature = "alone") && elf::is_libc(object) && words.iter().any(moved)
 }
 
 fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {

@@ -37,11 +37,27 @@ impl Slot {
     }
 
     /// The record of a moved site, whose call may have another number than `nr`.
-    pub(crate) fn moved(call: u8, nr: u32, ret: usize) -> Self {
+    pub(crate) fn moved(call: u8, nr: u32, flags: u8, ret: usize) -> Self {
         let pool = POOL_OF.get(usize::from(call));
         // Nothing is compared there: whether the shared fast path does.
         let counted = usize::from(pool == Some(&COUNT_POOL));
-        Self::new(call, nr, 0, ret, counted)
+        Self::new(call, nr, flags, ret, counted)
+    }
+
+    /// The slot of a record in one.
+    ///
+    /// # Safety
+    /// The record is a slot's.
+    #[cfg(feature = "alone")]
+    pub(crate) unsafe fn of(site: &Site) -> &Self {
+        // SAFETY: its first part, by contract.
+        unsafe { &*(&raw const *site).cast() }
+    }
+
+    /// Where the site's `syscall` is.
+    #[cfg(feature = "alone")]
+    pub(crate) const fn at(&self) -> usize {
+        self.ret - 2
     }
 }
 

@@ -10,6 +10,8 @@ use crate::inward::{bytes_in, settle};
 use crate::kind;
 use crate::outward::bytes_out;
 use crate::pay::{self, Patience};
+#[cfg(feature = "alone")]
+use crate::point;
 #[cfg(not(feature = "alone"))]
 use crate::resolve;
 use crate::slots::{self, Site, fact, flag};
@@ -36,6 +38,8 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     let Some(segment) = state::segment() else {
         return undecided(args);
     };
+    #[cfg(feature = "alone")]
+    point::note(args, site);
     let own = state::me(segment);
     // SAFETY: this thread's own state; null without memory for it.
     let Some(own) = (unsafe { own.as_mut() }) else {
@@ -66,10 +70,6 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
 
 /// Makes the call as it came: through libc's own function where that is a
 /// cancellation point and the program may cancel threads, directly elsewhere.
-#[cfg_attr(
-    feature = "alone",
-    expect(unused_variables, reason = "no libc to go through")
-)]
 pub(crate) fn make(args: &Args, site: &Site) -> isize {
     #[cfg(not(feature = "alone"))]
     if site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE
@@ -77,6 +77,11 @@ pub(crate) fn make(args: &Args, site: &Site) -> isize {
         && let Some(result) = resolve::forward(args, site)
     {
         return result;
+    }
+    #[cfg(feature = "alone")]
+    if site.flags & flag::CANCELLABLE != 0 {
+        // SAFETY: only a slot of such a site has that flag here.
+        return unsafe { point::call(args, site) };
     }
     if matches!(args.nr, nr::EXECVE | nr::EXECVEAT) {
         return exec::made(args);

@@ -21,11 +21,12 @@ use crate::amount::Args;
 use crate::attach;
 use crate::calls::first_entry;
 use crate::doors::mode;
-use crate::elf::{self, Object, Phdr};
+use crate::elf::{self, Object};
 use crate::extension::{self, Filter, OURS, own_text};
 use crate::slots::Site;
 use crate::slow::bonsai_slow;
 use crate::state;
+use crate::headers::{PT_LOAD, Phdr};
 use crate::signal::{Context, Info, SECCOMP};
 use crate::sys::{self, nr};
 use bonsai_calls as calls;
@@ -153,7 +154,6 @@ pub(crate) fn has_failed() -> bool {
 /// Whether a program of these segments would stand where calls are trapped, and be killed
 /// for the first of them, as nobody handles the signal there.
 pub(crate) fn overlaps(headers: &[Phdr]) -> bool {
-    const PT_LOAD: u32 = 1;
     const PF_X: u32 = 1;
     headers
         .iter()

@@ -1,9 +1,10 @@
 //! Programs that cannot be entered: they are run, and named in the ledger.
 
 use crate::attach::{self, preload_path};
-use crate::elf::{PT_INTERP, Phdr};
+use crate::elf::PT_INTERP;
 use crate::entering;
 use crate::environment::text;
+use crate::headers::Phdr;
 use crate::state::{self, GUARDED};
 use crate::sys::{self, call, nr};
 use crate::trap;

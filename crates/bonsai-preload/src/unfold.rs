@@ -1,13 +1,12 @@
-//! The engine beside the preload library: only its file has been mapped, as it is, with
-//! room behind it. Its data is put in place here, before anything in it is used.
+//! The extension, and the engine beside the preload library: only its file has been mapped,
+//! as it is, with room behind it. Its data is put in place here, before anything in it is
+//! used.
 
-use crate::elf::Phdr;
+use crate::headers::{PT_DYNAMIC, PT_LOAD, Phdr};
 use crate::sys::{call, nr, place};
 use core::arch::asm;
 use core::slice::from_raw_parts;
 
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
 const PF_W: u32 = 2;
 const PAGE: usize = 4096;
 
@@ -18,26 +17,33 @@ const PROT_RW: usize = 3;
 const PRIVATE_FIXED: usize = 0x12;
 const ANONYMOUS: usize = 0x20;
 
-/// Maps what is written, and relocates it. Closes the file.
+/// Maps what is written, and relocates it. Closes the file. Returns where the file's last
+/// part ends, if memory could be had.
 ///
 /// # Safety
 /// Once, in the file's first mapping, which has room for all of it.
 #[inline(never)]
-pub(crate) unsafe fn unfold(fd: usize) -> bool {
+pub(crate) unsafe fn unfold(fd: usize) -> Option<usize> {
     let at = place!("__ehdr_start");
     // SAFETY: our own header, as the linker has made it.
     unsafe {
         let headers = (at + *((at + 32) as *const usize)) as *const Phdr;
         let headers = from_raw_parts(headers, usize::from(*((at + 56) as *const u16)));
-        let mut parts = headers
-            .iter()
-            .filter(|h| h.kind == PT_LOAD && h.flags & PF_W != 0);
-        let mapped = parts.all(|part| map(at, part, fd));
+        let parts = headers.iter().filter(|h| h.kind == PT_LOAD);
+        let mut end = at;
+        let mut mapped = true;
+        for part in parts {
+            mapped &= part.flags & PF_W == 0 || map(at, part, fd);
+            end = (at + part.address + part.len).next_multiple_of(PAGE);
+        }
         call!(nr::CLOSE, fd);
-        if mapped && let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
+        if !mapped {
+            return None;
+        }
+        if let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
             relocate(at, at + dynamic.address);
         }
-        mapped
+        Some(end)
     }
 }
 

@@ -50,6 +50,7 @@ extern crate std;
 mod branch;
 mod insn;
 mod moved;
+mod musl;
 mod notes;
 mod quick;
 mod scan;
@@ -57,6 +58,7 @@ mod start;
 
 pub use branch::{branch_into, reject_branch_targets};
 pub use moved::{MOVED_MOST, guess_moved, may_be_call, movable, moved_at};
+pub use musl::is_cancellation_point;
 pub use notes::{build_id, is_go};
 pub use quick::guess_at;
 pub use scan::{Scan, find_syscall, scan};

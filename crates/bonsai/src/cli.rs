@@ -122,7 +122,7 @@ pub(crate) struct Run {
     ///
     /// The rate is in bytes (10MB/s, 10MiB/s, 80Mbit/s) or in calls (100/s). The
     /// burst says how far ahead of its rate the service may be: a time, an
-    /// amount of bytes, or calls; 10ms where nothing is said. A call under
+    /// amount of bytes, or calls; 20ms where nothing is said. A call under
     /// several limits waits for the latest.
     ///
     /// A limit may be for each connection or open file (send/stream=2Mbit/s), and for

@@ -54,7 +54,7 @@ unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) 
     let from = sys::now_early();
     // SAFETY: our own file, and the kernel's environment.
     unsafe {
-        if unfold::unfold(fd)
+        if unfold::unfold(fd).is_some()
             && elf::survey_alone(auxiliary_vector(environment))
             && threads::make_table()
         {

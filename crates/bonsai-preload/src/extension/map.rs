@@ -76,14 +76,13 @@ fn map(segment: &'static Segment) -> usize {
         let begin = core::mem::transmute::<usize, Begin>(at.cast_unsigned() + entry);
         let extension = begin(
             at.cast_unsigned(),
-            fd,
+            fd.cast_unsigned(),
             kinds,
             &raw const GUARDED,
             make,
             sys::now,
             segment,
         );
-        call!(nr::CLOSE, fd);
-        core::ptr::from_ref(extension) as usize
+        extension.map_or(GONE, |at| core::ptr::from_ref(at) as usize)
     }
 }

@@ -171,7 +171,7 @@ fn run(program: Program, calls: Calls, allowed: Allowed) -> Answer {
         (_, Calls::Mapped) => Measured,
         // Rings and queues are entered by `syscall`.
         (Program::Glibc | Program::Musl, Calls::Libc | Calls::Ring | Calls::Aio) => Limited,
-        (Program::Musl, Calls::Inside | Calls::Library) => Audited,
+        (Program::Musl, Calls::Library) => Audited,
         (Program::Glibc | Program::Musl, _) => if_patched,
         (Program::GoWithLoader, Calls::Own) => if_entered,
         (Program::GoWithLoader, _) => if_patched,

@@ -118,7 +118,7 @@ fn elf_notes(elf: &elf::Elf) -> Vec<String> {
         .is_some_and(|i| i.flavour == LibcFlavour::Musl)
     {
         notes.push(
-            "its C library is musl: entered through exported symbols; calls inside libc go unseen"
+            "its C library is musl: entered through exported symbols; inside libc, what waits for the network (the resolver) goes unseen"
                 .to_owned(),
         );
     }

@@ -74,6 +74,31 @@ fn static_programs_are_shaped_with_all_their_threads() {
     }
 }
 
+/// musl cancels a thread that is at one instruction of its own.
+#[test]
+fn threads_of_static_programs_can_be_cancelled() {
+    let test = "threads_of_static_programs_can_be_cancelled";
+    let blocked: &[&str] = &["read", "recv", "poll", "write", "send"];
+    let limited: &[&str] = &["limited write", "limited send"];
+    for (calls, args, limit) in [
+        (blocked, &[] as &[&str], "1GB/s"),
+        (limited, &["limited"], "10kB/s:burst=1kB"),
+    ] {
+        let limits = ["read", "recv", "write", "send"].map(|name| format!("{name}={limit}"));
+        let limits = limits.each_ref().map(String::as_str);
+        let lines: Vec<String> = calls
+            .iter()
+            .map(|call| format!("{call}: cancelled, cleanup ran"))
+            .collect();
+        for (form, program) in forms(test, "cancel") {
+            let seen = Probe::of(program, args).through((form, &[]), &limits);
+            assert_eq!(seen.lines, lines, "{form}: {:?}", seen.finished);
+            let ended = seen.finished.status.success();
+            assert!(ended, "{form}: {:?}", seen.finished);
+        }
+    }
+}
+
 /// A shell that is shaped runs one that is static, which runs another.
 #[test]
 fn static_programs_run_by_others_are_shaped() {
