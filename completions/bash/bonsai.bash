@@ -643,7 +643,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --event-loops --no-patch --enforce --user --guarded --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --event-loops --no-patch --unpatched --when-supervisor-dies --enforce --user --guarded --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -691,6 +691,14 @@ _bonsai() {
                     ;;
                 --event-loops)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --unpatched)
+                    COMPREPLY=($(compgen -W "leave trap notify" -- "${cur}"))
+                    return 0
+                    ;;
+                --when-supervisor-dies)
+                    COMPREPLY=($(compgen -W "through end" -- "${cur}"))
                     return 0
                     ;;
                 --user)

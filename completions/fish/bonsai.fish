@@ -48,6 +48,11 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l weight -d 'Its par
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l event-loops -d 'Whether calls on descriptors that do not block are refused instead of delayed' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
 on\t'Under every limit'
 off\t'Never'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l unpatched -d 'What becomes of system calls of code that cannot be patched' -r -f -a "leave\t'They run without limits and are named'
+trap\t'A signal brings them to the library, in the processes that have such'
+notify\t'A supervisor is asked, where the program cannot be patched throughout'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l when-supervisor-dies -d 'What becomes of the service if `bonsai run` is killed' -r -f -a "through\t'It goes on'
+end\t'It is ended'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l user -d 'With --enforce, as root: run the program as this user' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l no-patch -d 'Enter through exported symbols only; do not touch the code of libc'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l enforce -d 'Enforce the limits from outside of the program, which may be hostile'

@@ -13,6 +13,7 @@ mod programs;
 mod rtsp;
 mod servers;
 mod startup;
+mod trapped;
 mod wait_cpu;
 mod web;
 
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &injected::Injected,
     &programs::Programs,
     &enforced::EnforcedCost,
+    &trapped::TrappedCost,
     &startup::Startup,
     &wait_cpu::WaitCpu,
     &exactness::Exactness,

@@ -193,6 +193,10 @@ pub mod flags {
     pub const NARROWED: u32 = 256;
     /// Somebody has a ring in sight: the closing of descriptors is decided on.
     pub const RINGS: u32 = 512;
+    /// Calls of code that cannot be patched are trapped, in the processes that have such.
+    pub const TRAP: u32 = 1024;
+    /// The service ends with its supervisor, and a program with whoever enters it.
+    pub const ENDS: u32 = 2048;
 }
 
 /// Why calls went through without a decision.
@@ -328,7 +332,9 @@ pub struct Process {
     pub beside: [AtomicU64; 2],
     /// The process that has counted there.
     pub beside_of: AtomicU64,
-    pub(crate) _pad: [AtomicU64; 3],
+    /// Calls that came by a trap.
+    pub trapped: AtomicU64,
+    pub(crate) _pad: [AtomicU64; 2],
 }
 
 /// Bits of [`Process::coverage`].
@@ -350,6 +356,10 @@ pub mod coverage {
     pub const UNPOLLED: u32 = 64;
     /// A kernel thread polls a ring of it: what goes through that is not seen.
     pub const POLLED: u32 = 128;
+    /// Calls of its code that cannot be patched are trapped.
+    pub const TRAPPED: u32 = 256;
+    /// It has code that could be neither patched nor put under the trap.
+    pub const UNTRAPPED: u32 = 512;
 }
 
 /// Why a process is not, or not fully, covered.

@@ -33,6 +33,8 @@ pub struct ProcessReport {
     pub sites: u32,
     /// Sites of libraries other than libc that could not be patched.
     pub missed: u64,
+    /// Calls that came by a trap.
+    pub trapped: u64,
     /// Why it is not fully covered.
     pub reason: Reason,
     /// The file name of its program.
@@ -167,6 +169,7 @@ impl Ledger {
                     coverage: p.coverage.load(Ordering::Relaxed),
                     sites: p.sites.load(Ordering::Relaxed),
                     missed: p.missed.load(Ordering::Relaxed),
+                    trapped: p.trapped.load(Ordering::Relaxed),
                     reason: Reason::from_u32(p.reason.load(Ordering::Relaxed)),
                     program: load_text(&p.program),
                     attached_ns: p.attached_ns.load(Ordering::Relaxed),

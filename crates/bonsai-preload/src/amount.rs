@@ -1,5 +1,6 @@
 //! How many bytes a call asks for, and how many it moved.
 
+use crate::signal::Context;
 use bonsai_calls as calls;
 use bonsai_calls::CallId;
 
@@ -9,6 +10,23 @@ use bonsai_calls::CallId;
 pub(crate) struct Args {
     pub(crate) a: [usize; 6],
     pub(crate) nr: usize,
+}
+
+impl Args {
+    /// The call at which a signal came.
+    pub(crate) const fn of(context: &Context) -> Self {
+        Self {
+            a: [
+                context.rdi,
+                context.rsi,
+                context.rdx,
+                context.r10,
+                context.r8,
+                context.r9,
+            ],
+            nr: context.rax,
+        }
+    }
 }
 
 /// Where the number of bytes asked for stands.

@@ -10,7 +10,7 @@ pub(crate) mod running;
 use crate::slots::Early;
 use crate::state::{self, GUARDED, PATCHED};
 use crate::sys::{self, call, nr};
-use crate::{elf, extension, patch};
+use crate::{elf, extension, patch, trap};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
@@ -116,6 +116,9 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     if segment.header.flags.load(Ordering::Relaxed) & flags::EXTENDED != 0 {
         // Later, another user's process may not be able to open it.
         extension::get(segment);
+    }
+    if trap::is_wanted(segment) {
+        trap::begin(segment);
     }
     state::set_segment(segment);
     let now = sys::now_early();
@@ -237,6 +240,20 @@ pub(crate) fn recount(segment: &Segment) {
         && let Some(entry) = segment.claim_process(registered(), dead)
     {
         enter_counts(entry);
+        entry.coverage.fetch_or(trap_bits(), Ordering::Relaxed);
+    }
+}
+
+/// What is to be said of the trap.
+fn trap_bits() -> u32 {
+    let bit = |is, bit| if is { bit } else { 0 };
+    bit(trap::is_active(), coverage::TRAPPED) | bit(trap::has_failed(), coverage::UNTRAPPED)
+}
+
+/// Counts a call that came by the trap.
+pub(crate) fn count_trapped(segment: &Segment) {
+    if let Some(entry) = segment.claim_process(registered(), dead) {
+        entry.trapped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -266,6 +283,8 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     if GUARDED.load(Ordering::Relaxed) {
         bits |= coverage::GUARDED;
     }
+    bits |= trap_bits();
+    entry.trapped.store(0, Ordering::Relaxed);
     for (to, from) in entry.program.iter().zip(&PROGRAM) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -148,7 +148,7 @@ impl Object {
     }
 
     /// The address of a symbol that it defines in its default version.
-    fn find(&self, name: &[u8]) -> Option<usize> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         let symbol = self.lookup(gnu_hash(name), Some(name))?;
         Some(self.base.wrapping_add(symbol.value))
     }

@@ -12,8 +12,11 @@ use crate::facts::Site;
 use crate::found::{Search, Sites};
 use crate::kind::Kinds;
 use crate::own::Own;
+use crate::signal::{Context, Handler, Info};
+use crate::sys::place;
 use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
+use core::ops::Range;
 use core::sync::atomic::AtomicBool;
 
 #[cfg(feature = "extension")]
@@ -36,8 +39,8 @@ pub(crate) const LENGTH: usize = 32 << 20;
 
 /// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, closes the file, and
-/// says how it is asked, unless it could not be had. It is told what is here: the kinds of descriptors, whether there is a seccomp
-/// filter, and the ledger.
+/// says how it is asked, unless memory could not be had. It is told what is here: the kinds
+/// of descriptors, whether there is a seccomp filter, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
     at: usize,
     fd: usize,
@@ -56,6 +59,27 @@ pub(crate) struct Extension {
     pub(crate) search: LookThrough,
     pub(crate) leave: Leave,
     pub(crate) release: Release,
+    pub(crate) install: extern "C" fn(&Filter<'_>, Handler) -> bool,
+    pub(crate) signal: unsafe extern "C" fn(i32, &Info, &mut Context, bool),
+}
+
+/// Where our own code is.
+pub(crate) fn own_text() -> Range<usize> {
+    place!("__ehdr_start")..place!("etext")
+}
+
+/// How a filter says that a signal is ours (`SECCOMP_RET_DATA`).
+pub(crate) const OURS: u32 = 0xb05;
+
+/// Where calls are trapped (`trap`).
+#[repr(C)]
+pub(crate) struct Filter<'a> {
+    /// Never here, nor in the extension, if anywhere else near by.
+    pub(crate) ours: Range<usize>,
+    /// Calls of the table.
+    pub(crate) ranges: &'a [Range<usize>],
+    /// What could take the signal from us.
+    pub(crate) signals: &'a [Range<usize>],
 }
 
 /// The process is about to run another program: what it knows of its descriptors goes.

@@ -65,6 +65,8 @@ pub(crate) struct Sites {
     count: usize,
     /// For which there was no room.
     pub(crate) lost: u32,
+    /// Of which it is not known whether they are any.
+    pub(crate) unsure: u32,
 }
 
 impl Sites {
@@ -80,6 +82,7 @@ impl Sites {
             all: [none; SITES],
             count: 0,
             lost: 0,
+            unsure: 0,
         }
     }
 

@@ -57,6 +57,7 @@ mod patience;
 mod pieces;
 #[cfg(any(feature = "alone", feature = "extension"))]
 mod search;
+mod signal;
 mod steps;
 mod sys;
 #[cfg(any(feature = "alone", feature = "extension"))]
@@ -99,6 +100,7 @@ library! {
     #[cfg(not(feature = "alone"))]
     mod symbols;
     mod threads;
+    mod trap;
     mod uncovered;
 }
 
@@ -111,6 +113,7 @@ mod own_to_extension {
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;
+    pub(crate) mod filter;
     pub(crate) mod group;
     pub(crate) mod held;
     pub(crate) mod hold;
@@ -124,6 +127,7 @@ mod own_to_extension {
     pub(crate) mod rings;
     pub(crate) mod sets;
     pub(crate) mod shorter;
+    pub(crate) mod signals;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;

@@ -27,6 +27,7 @@ use crate::moved::{Area, distance};
 use crate::slots;
 use crate::state::{GUARDED, PATCHED};
 use crate::sys::{call, nr};
+use crate::trap;
 #[cfg(feature = "alone")]
 use crate::threads;
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
@@ -87,6 +88,12 @@ const LATE_TEXT: usize = 512 << 10;
 #[cfg(not(feature = "alone"))]
 pub(crate) fn libraries(segment: &'static Segment) -> Reason {
     let mut reason = Reason::NoSites;
+    // Then every site counts, known or not.
+    let other = if trap::is_wanted(segment) {
+        Search::Moved
+    } else {
+        Search::No
+    };
     for object in elf::objects() {
         let file = object.file();
         let glibc = file.starts_with(b"ld-linux")
@@ -98,8 +105,8 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
             library(segment, object, Search::Compared);
         } else if file.starts_with(b"liburing") || file.starts_with(b"libaio") {
             library(segment, object, Search::Moved);
-        } else {
-            library(segment, object, Search::No);
+        } else if !file.starts_with(b"linux-vdso") {
+            library(segment, object, other);
         }
     }
     reason
@@ -166,11 +173,47 @@ pub(crate) fn late(segment: &'static Segment, object: &Object) {
     }
 }
 
+/// Patches what can be patched, and puts what cannot under the trap, where that is wanted.
+fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason {
+    if !trap::is_wanted(segment) {
+        return patch_all(segment, object, search, &mut 0);
+    }
+    let alone = bonsai_sites::is_left_alone(object.file()) || trap::is_here(object);
+    let search = if alone { Search::No } else { search };
+    let (before, mut unsure) = (count().1, 0);
+    let reason = patch_all(segment, object, search, &mut unsure);
+    if (unsure > 0 || count().1 > before) && !object.is_go() {
+        trap::cover(object);
+    }
+    #[cfg(not(feature = "alone"))]
+    if elf::is_libc(object) {
+        watch_code(object);
+    }
+    reason
+}
+
+/// Lets libc tell of memory that becomes executable.
+#[cfg(not(feature = "alone"))]
+fn watch_code(libc: &Object) {
+    trap::watch(libc, &mut |at, bytes| {
+        let way = Way::open(at, at + 8);
+        way.write(at, bytes);
+        way.close(at, at + 8);
+    });
+}
+
 // Not a part of start-up's frame: its array is several pages, and each page of a
 // frame is touched.
 #[inline(never)]
-fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason {
-    let known = in_table(segment, object).filter(|words| !is_in_part(object, words));
+fn patch_all(
+    segment: &'static Segment,
+    object: &Object,
+    search: Search,
+    unsure: &mut u32,
+) -> Reason {
+    // Where every site counts, those that were looked for beforehand are too few.
+    let all = search == Search::Moved && trap::is_wanted(segment);
+    let known = in_table(segment, object).filter(|words| !all && !is_in_part(object, words));
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
@@ -184,6 +227,7 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
         }
     }
     MISSED_SITES.fetch_add(sites.lost, Ordering::Relaxed);
+    *unsure = sites.unsure;
     #[cfg(not(feature = "alone"))]
     let function = loaded::function_in(object);
     #[cfg(feature = "alone")]
@@ -195,7 +239,8 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
     let worth = |site: &Found| site.is_wanted() || search == Search::Both;
     #[cfg(not(feature = "alone"))]
     let worth = Found::is_wanted;
-    if known.is_none() && !found.iter().any(worth) || go {
+    let wanted = known.is_some() || found.iter().any(worth) || all && !found.is_empty();
+    if !wanted || go {
         if function.is_none() {
             return Reason::NoSites;
         }

@@ -26,6 +26,9 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
             }
             Search::Moved | Search::No => moved(),
         };
+        if site.is_none() && search != Search::Compared && bonsai_sites::may_be_call(text, next) {
+            found.unsure += 1;
+        }
         if let Some(site) = site.filter(wanted)
             && let Some(slot) = slots.next()
         {

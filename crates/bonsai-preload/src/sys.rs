@@ -168,6 +168,7 @@ pub(crate) mod nr {
     pub(crate) const MPROTECT: usize = 10;
     pub(crate) const MUNMAP: usize = 11;
     pub(crate) const RT_SIGACTION: usize = 13;
+    pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const PREAD64: usize = 17;
     pub(crate) const PWRITE64: usize = 18;
     pub(crate) const WRITEV: usize = 20;
@@ -186,6 +187,8 @@ pub(crate) mod nr {
     pub(crate) const CLOCK_NANOSLEEP: usize = 230;
     pub(crate) const TGKILL: usize = 234;
     pub(crate) const FACCESSAT: usize = 269;
+    #[cfg(feature = "extension")]
+    pub(crate) const SECCOMP: usize = 317;
     pub(crate) const EXECVEAT: usize = 322;
     #[cfg(feature = "alone")]
     pub(crate) const EXIT_GROUP: usize = 231;

@@ -7,6 +7,7 @@ use crate::environment::text;
 use crate::headers::Phdr;
 use crate::state::{self, GUARDED};
 use crate::sys::{self, call, nr};
+use crate::trap;
 use bonsai_ledger::{Process, Reason, Segment, coverage, flags};
 use core::sync::atomic::Ordering;
 
@@ -24,30 +25,35 @@ pub(crate) enum Done {
 
 /// Whether a program of which nothing would be shaped is to be refused. Says so where
 /// the program that wanted to run it complains, too.
-pub(crate) fn refuses(segment: &Segment, path: *const u8) -> bool {
+/// It would be `killed` where it stands at addresses whose calls are trapped.
+pub(crate) fn refuses(segment: &Segment, path: *const u8, killed: bool) -> bool {
     let strict = segment.header.flags.load(Ordering::Relaxed) & flags::STRICT != 0;
-    if strict {
+    if strict || killed {
         // SAFETY: the program's own string.
         let path = unsafe { text(path) };
-        let said = b": nothing of it can be shaped, and --strict refuses that\n";
+        let said: &[u8] = if killed {
+            b": cannot be entered, and would stand where calls are trapped\n"
+        } else {
+            b": nothing of it can be shaped, and --strict refuses that\n"
+        };
         let parts: [&[u8]; 3] = [b"bonsai: ", path, said];
         // SAFETY: three slices, which are laid out as `struct iovec` is.
         unsafe { call!(nr::WRITEV, 2, parts.as_ptr(), parts.len()) };
     }
-    strict
+    strict || killed
 }
 
 /// Looks at a program about to be run. If it has no loader, it is entered from
 /// outside; if it cannot be covered, the ledger says so.
 pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> Option<Done> {
-    let reason = reason_against(path, dir)?;
+    let (reason, killed) = reason_against(path, dir)?;
     if reason == Reason::Static
         && segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0
         && let Some(number) = entering::ask(segment)
     {
         return Some(Done::Held(number));
     }
-    if refuses(segment, path) {
+    if refuses(segment, path, killed) {
         return Some(Done::Refused);
     }
     // SAFETY: signal 0 only asks.
@@ -82,10 +88,11 @@ pub(crate) fn library_opens() -> bool {
 }
 
 /// Why the program at `path` cannot be entered; `None` if it can, or if nothing
-/// is known against it.
-fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
-    if !library_opens() {
-        return Some(Reason::NoAccess);
+/// is known against it. And whether it would be killed for being there.
+fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
+    let opens = library_opens();
+    if !opens && !trap::is_active() {
+        return Some((Reason::NoAccess, false));
     }
     // Nothing of this is worth a segmentation fault: the kernel refuses bad paths.
     let mut head = [0_u64; 128];
@@ -107,7 +114,20 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
     }
     // EM_X86_64 is 62, ELFCLASS64 is 2.
     if head[2] >> 16 & 0xffff != 62 || bytes[4] != 2 {
-        return Some(Reason::ForeignArch);
+        return Some((Reason::ForeignArch, false));
+    }
+    let (at, count) = (usize::try_from(head[4]).ok()?, (head[7] & 0xffff) as usize);
+    let end = at.checked_add(count.checked_mul(size_of::<Phdr>())?)?;
+    if at % 8 != 0 || end > bytes.len() {
+        return None;
+    }
+    // SAFETY: within the buffer, aligned; any bits are valid.
+    let headers =
+        unsafe { core::slice::from_raw_parts(bytes.as_ptr().add(at).cast::<Phdr>(), count) };
+    // ET_EXEC is 2: it says where it stands.
+    let killed = head[2] & 0xffff == 2 && trap::overlaps(headers);
+    if !opens {
+        return Some((Reason::NoAccess, killed));
     }
     // The loader minds a user that is not the one who started the program, be it by
     // the set-user-ID bit or from before.
@@ -120,30 +140,22 @@ fn reason_against(path: *const u8, dir: usize) -> Option<Reason> {
         owner
     };
     if becomes != real {
-        return Some(Reason::SetId);
+        return Some((Reason::SetId, killed));
     }
-    let (at, count) = (usize::try_from(head[4]).ok()?, (head[7] & 0xffff) as usize);
-    let end = at.checked_add(count.checked_mul(size_of::<Phdr>())?)?;
-    if at % 8 != 0 || end > bytes.len() {
-        return None;
-    }
-    // SAFETY: within the buffer, aligned; any bits are valid.
-    let headers =
-        unsafe { core::slice::from_raw_parts(bytes.as_ptr().add(at).cast::<Phdr>(), count) };
     let enters = headers.iter().any(|h| h.kind == PT_INTERP);
-    (!enters).then_some(Reason::Static)
+    (!enters).then_some((Reason::Static, killed))
 }
 
 /// Whether the program of a child is refused before there is one.
 pub(crate) fn refuses_child(path: *const u8) -> bool {
     state::segment().is_some_and(|segment| {
-        reason_against(path, AT_FDCWD).is_some() && refuses(segment, path)
+        reason_against(path, AT_FDCWD).is_some_and(|(_, killed)| refuses(segment, path, killed))
     })
 }
 
 /// Names a child whose program cannot be entered.
 pub(crate) fn note_child(pid: u32, path: *const u8) {
-    let Some(reason) = reason_against(path, AT_FDCWD) else {
+    let Some((reason, _)) = reason_against(path, AT_FDCWD) else {
         return;
     };
     // SAFETY: signal 0 only asks.

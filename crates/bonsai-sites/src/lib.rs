@@ -57,7 +57,7 @@ mod scan;
 mod start;
 
 pub use branch::{branch_into, reject_branch_targets};
-pub use moved::{MOVED_MOST, guess_moved, movable, moved_at};
+pub use moved::{MOVED_MOST, guess_moved, may_be_call, movable, moved_at};
 pub use musl::is_cancellation_point;
 pub use notes::{build_id, is_go};
 pub use quick::guess_at;

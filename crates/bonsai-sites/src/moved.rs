@@ -41,6 +41,13 @@ pub fn guess_moved(text: &[u8], at: usize) -> Option<Site> {
     })
 }
 
+/// Whether the bytes of a system call at offset `at` may be one: there is code that reads `0f 05`
+/// within other instructions.
+#[must_use]
+pub fn may_be_call(text: &[u8], at: usize) -> bool {
+    start(text, at) != Start::Never
+}
+
 #[inline]
 fn site(text: &[u8], at: usize, number: impl Fn(&[u8], usize) -> Option<u16>) -> Option<Site> {
     if !text.get(at..)?.starts_with(&[0x0f, 0x05]) || start(text, at) != Start::Always {

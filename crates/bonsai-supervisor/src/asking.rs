@@ -84,6 +84,11 @@ pub(crate) fn is_strict(segment: &Segment) -> bool {
     segment.header.flags.load(Ordering::Relaxed) & flags::STRICT != 0
 }
 
+/// Whether a program ends with whoever enters it.
+pub(crate) fn ends_with_us(segment: &Segment) -> bool {
+    segment.header.flags.load(Ordering::Relaxed) & flags::ENDS != 0
+}
+
 /// Says in the ledger that what a process runs is not covered.
 pub fn not_covered(ledger: &Ledger, pid: u32) {
     let is_dead = |pid| Until::within(PATIENCE).is_dead(pid);

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use object::elf::PT_INTERP;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-use crate::asking::{Until, is_strict};
+use crate::asking::{Until, ends_with_us, is_strict};
 use crate::engine::Engine;
 use crate::tracee::Tracee;
 
@@ -58,6 +58,7 @@ const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 const SYS_OPEN: u64 = 2;
 const SYS_CLOSE: u64 = 3;
 const SYS_MMAP: u64 = 9;
+const SYS_MUNMAP: u64 = 11;
 const O_CLOEXEC: u64 = 0o2_000_000;
 
 /// How long a process that has been seized may take to get to its exec.
@@ -81,7 +82,7 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
     // Who does not want a program that is not covered wants it to end with its helper.
     let strict = is_strict(segment);
     let mut options = Options::PTRACE_O_TRACEEXEC;
-    options.set(Options::PTRACE_O_EXITKILL, strict);
+    options.set(Options::PTRACE_O_EXITKILL, strict || ends_with_us(segment));
     let seized = ptrace::seize(pid, options);
     let told = asked.seized(seized.is_ok(), &mut futex);
     seized.map_err(|error| EnterError::system("the process", error))?;
@@ -203,17 +204,24 @@ fn has_loader(pid: Pid) -> bool {
 
 /// Maps the engine: where it is.
 fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
-    let at = place(tracee, engine.len)?;
+    let filtered = tracee.is_filtered();
+    // Then there is a page behind it, at which calls are made.
+    let own = if filtered { PAGE } else { 0 };
+    let len = engine.len.next_multiple_of(PAGE);
+    let at = place(tracee, len + own)?;
     let reserve = [
         at,
-        engine.len,
-        PROT_NONE,
+        len + own,
+        if filtered { PROT_RX } else { PROT_NONE },
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
         u64::MAX,
         0,
     ];
     if tracee.call(SYS_MMAP, reserve)? != at {
         return Err(EnterError::NoRoom);
+    }
+    if filtered {
+        tracee.call_at(Some(at + len))?;
     }
     let name = path_bytes(&engine.path);
     // Below the stack, whose pages are there: the kernel has just written above.
@@ -255,6 +263,10 @@ fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
         }
     }
     tracee.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+    if filtered {
+        tracee.call_at(None)?;
+        tracee.call(SYS_MUNMAP, [at + len, PAGE, 0, 0, 0, 0])?;
+    }
     tracee.write(text, &vec![0; name.len()])?;
     for (word, value) in &engine.relocations {
         tracee.write(at + word, &(at + value).to_le_bytes())?;

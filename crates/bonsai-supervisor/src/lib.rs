@@ -19,7 +19,7 @@
 //! 2. If this dies, the kernel lets its tracee go on, as it stands: the engine is
 //!    entered by the last change made, so that it is there completely or not at all.
 //! 3. Nothing is traced after the program has begun.
-// The only unsafe block is a hook between fork and exec.
+// A hook between fork and exec, filters, and what their price is measured with.
 #![allow(unsafe_code)]
 
 mod asking;
@@ -28,8 +28,10 @@ pub mod enforce;
 mod engine;
 mod enter;
 mod tracee;
+mod trap;
 
 pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};
+pub use trap::{TrapPrice, trap_price};

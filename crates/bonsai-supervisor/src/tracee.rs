@@ -1,5 +1,6 @@
 //! A stopped process, and system calls made in its place.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
@@ -23,6 +24,8 @@ pub(crate) struct Tracee {
     pub(crate) start: user_regs_struct,
     /// What stands where the program begins.
     first: [u8; CALL.len()],
+    /// Where calls are made.
+    place: Cell<u64>,
 }
 
 impl Tracee {
@@ -37,6 +40,7 @@ impl Tracee {
             memory,
             start,
             first,
+            place: Cell::new(start.rip),
         };
         tracee.read(start.rip, &mut first)?;
         // From here on the place is borrowed.
@@ -79,6 +83,7 @@ impl Tracee {
             r10,
             r8,
             r9,
+            rip: self.place.get(),
             ..self.start
         };
         set_registers(self.pid, wanted)?;
@@ -91,6 +96,22 @@ impl Tracee {
             return Err(EnterError::system("a system call made in it", error));
         }
         Ok(result)
+    }
+
+    /// Whether it is under a seccomp filter.
+    pub(crate) fn is_filtered(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
+        status.is_ok_and(|text| text.lines().any(|line| line == "Seccomp:\t2"))
+    }
+
+    /// From here on calls are made at `at`, or where the program begins again. A filter of
+    /// whatever ran here before may trap calls where that stood.
+    pub(crate) fn call_at(&self, at: Option<u64>) -> Result<(), EnterError> {
+        if let Some(at) = at {
+            self.write(at, &CALL)?;
+        }
+        self.place.set(at.unwrap_or(self.start.rip));
+        Ok(())
     }
 
     fn run_to_trap(&self) -> Result<(), EnterError> {

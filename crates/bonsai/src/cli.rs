@@ -154,6 +154,26 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) no_patch: bool,
 
+    /// What becomes of system calls of code that cannot be patched.
+    ///
+    /// Such code is a program's or a library's own, where a jump does not fit in, or made as
+    /// the program runs. leave: it runs without limits and is named; trap: the process gets a
+    /// seccomp filter that turns these calls into a signal (2 us each, 0.05 us on every
+    /// other call, no new privileges); notify: a program that cannot be patched throughout is
+    /// run as with --enforce (3 us and more). The price here is printed at the start.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Unpatched::Leave)]
+    #[arg(conflicts_with = "no_patch")]
+    pub(crate) unpatched: Unpatched,
+
+    /// What becomes of the service if `bonsai run` is killed.
+    ///
+    /// through: it goes on under the limits that are in force; static programs that it starts
+    /// from then on run without limits and are named. end: a guard above ends it, with exit
+    /// code 137. With --enforce it is always ended, as nobody could decide any more.
+    /// [default: through, with --enforce end]
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub(crate) when_supervisor_dies: Option<WhenDead>,
+
     /// Enforce the limits from outside of the program, which may be hostile.
     ///
     /// Each call that a limit named here is on (`open=unlimited` names one for later)
@@ -169,7 +189,7 @@ pub(crate) struct Run {
     pub(crate) user: Option<String>,
 
     /// The supervisor below its guard.
-    #[arg(long, hide = true, requires = "enforce")]
+    #[arg(long, hide = true)]
     pub(crate) guarded: bool,
 
     /// Refuse programs that cannot be shaped, instead of warning.
@@ -195,6 +215,26 @@ pub(crate) struct Run {
         value_name = "PROGRAM [ARGS]"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// What becomes of a service whose supervisor dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WhenDead {
+    /// It goes on.
+    Through,
+    /// It is ended.
+    End,
+}
+
+/// What becomes of calls that cannot be patched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unpatched {
+    /// They run without limits and are named.
+    Leave,
+    /// A signal brings them to the library, in the processes that have such.
+    Trap,
+    /// A supervisor is asked, where the program cannot be patched throughout.
+    Notify,
 }
 
 /// When event loops are not made to wait.

@@ -6,6 +6,7 @@ mod program;
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
 use bonsai_supervisor::enforce::{Reach, confinable, price, reach};
+use bonsai_supervisor::trap_price;
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
@@ -16,6 +17,7 @@ use crate::library;
 use crate::observe::{Covered, Head};
 use crate::output::{Ink, Paint, finish, print, print_json, table};
 use crate::run::trial;
+use crate::run::unpatched::price_of;
 
 /// The program that is tried out.
 const TRIED: &str = "/bin/true";
@@ -128,7 +130,7 @@ fn look_at_machine() -> Machine {
             capability.detail = format!("ptrace is refused: {error}");
         }
     }
-    found.push(enforced_mode());
+    found.extend([trap(), enforced_mode()]);
     let coverage = coverage::cells(&allowed(&trial, &found));
     Machine {
         library,
@@ -160,6 +162,19 @@ fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
         (Need::OtherUsers, has("attach_other_users")),
         (Need::Enforcing, has(ENFORCED)),
     ])
+}
+
+/// What `bonsai run --unpatched trap` costs here.
+fn trap() -> CapabilityView {
+    let (state, detail) = match trap_price() {
+        Ok(price) => ("yes", price_of(&price)),
+        Err(error) => ("no", format!("no seccomp filters: {error}")),
+    };
+    CapabilityView {
+        name: "trap (--unpatched)",
+        state,
+        detail,
+    }
 }
 
 /// What `bonsai run --enforce` can do here, and what it costs.

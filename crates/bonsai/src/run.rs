@@ -6,6 +6,7 @@ mod keeper;
 mod program;
 mod sites;
 mod summary;
+pub(crate) mod unpatched;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -17,13 +18,14 @@ use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
 use bonsai_units::Setting;
+use rustix::process::{WaitOptions, wait};
 use serde::{Deserialize, Serialize};
 
 use self::keeper::{Keeper, Ready};
 use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
-use crate::cli::Run;
+use crate::cli::{Run, Unpatched, WhenDead};
 use crate::group::{self, Wishes};
 use crate::library::{self, LEDGER_VARIABLE};
 use crate::limits::{self, Limit};
@@ -47,6 +49,9 @@ struct Plan {
     no_patch: bool,
     /// What cannot be covered is not run.
     strict: bool,
+    unpatched: Unpatched,
+    /// It ends with its supervisor.
+    ends: bool,
     event_loops: EventLoops,
 }
 
@@ -68,7 +73,21 @@ pub(crate) struct Start {
 /// Whatever keeps the program from being started.
 pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
     if args.enforce {
+        if args.unpatched != Unpatched::Leave && !args.guarded {
+            let text = "--enforce decides on every call, patched or not: --unpatched says nothing \
+                        more";
+            return Err(Refusal::input(text));
+        }
         return enforced::run(args);
+    }
+    if args.unpatched == Unpatched::Notify && unpatched::needs_supervisor(args)? {
+        return enforced::run(args);
+    }
+    let ends = args.when_supervisor_dies == Some(WhenDead::End);
+    if ends && !args.guarded {
+        refuse_within_service()?;
+        let program = Program::find(&args.program, true).map_err(before_start)?;
+        return enforced::guard(&program, &[]);
     }
     let plan = Plan::check(args).map_err(before_start)?;
     refuse_within_service()?;
@@ -77,6 +96,9 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             return Err(Refusal::input(format!("{warning}; --strict refuses that")));
         }
         eprintln!("bonsai: {warning}");
+    }
+    if plan.unpatched == Unpatched::Trap {
+        unpatched::say_price()?;
     }
     let service = plan.make().map_err(before_start)?;
     let (keeper, ledger) = match plan.start(&service) {
@@ -107,6 +129,10 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             plan.program.shown(),
             name = service.name,
         );
+        if ends {
+            // As long as this is here, its guard is.
+            while !matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
+        }
     } else {
         group::leave(&ledger);
         service.remove()?;
@@ -139,6 +165,8 @@ impl Plan {
             engine,
             no_patch: args.no_patch,
             strict: args.strict,
+            unpatched: args.unpatched,
+            ends: args.when_supervisor_dies == Some(WhenDead::End),
             event_loops: args.event_loops.into(),
         })
     }
@@ -188,6 +216,17 @@ impl Plan {
                 .header
                 .flags
                 .fetch_or(flags::STRICT, Ordering::Relaxed);
+        }
+        if self.ends {
+            let flags = &ledger.header.flags;
+            flags.fetch_or(flags::ENDS, Ordering::Relaxed);
+        }
+        if self.unpatched == Unpatched::Trap {
+            // A process that changes its user later could not map the extension any more.
+            ledger
+                .header
+                .flags
+                .fetch_or(flags::TRAP | flags::EXTENDED, Ordering::Relaxed);
         }
         if self.no_patch {
             ledger
@@ -306,6 +345,8 @@ pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
         engine: None,
         no_patch: false,
         strict: false,
+        unpatched: Unpatched::Leave,
+        ends: false,
         event_loops: EventLoops::Off,
     };
     let service = Services::open()?.make(&Wanted::Like("doctor"))?;

@@ -335,9 +335,18 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
         } else {
             ""
         };
-        let missed = match process.sites_missed {
-            0 => String::new(),
-            n => format!(", {n} calls of libraries unseen"),
+        let missed = match (process.sites_missed, process.trapping) {
+            (_, true) => format!(
+                ", what cannot be patched is trapped: {} so far",
+                count(process.trapped, "call", "calls")
+            ),
+            (0, _) => String::new(),
+            (n, _) => format!(", {n} calls of libraries unseen"),
+        };
+        let untrapped = if process.untrapped {
+            ", code that could not be trapped: unseen"
+        } else {
+            ""
         };
         rows.add_row([
             process.pid.to_string(),
@@ -346,7 +355,7 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             process.calls.to_string(),
             bonsai_units::Bytes(process.bytes).human(),
             format!(
-                "{}{missed}{rings}{guarded}{reason}",
+                "{}{missed}{untrapped}{rings}{guarded}{reason}",
                 process.covered.about()
             ),
         ]);

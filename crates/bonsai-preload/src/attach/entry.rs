@@ -90,7 +90,7 @@ unsafe fn enter(environment: *const *const u8, from: u64) {
         begin(environment, from, |segment| {
             keep_preload();
             let reason = patch::program(segment, bits & HWCAP2_FSGSBASE != 0);
-            if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast()) {
+            if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast(), false) {
                 call!(nr::EXIT_GROUP, NOT_EXECUTABLE);
             }
             reason

@@ -42,6 +42,8 @@ unsafe extern "C" fn bonsai_extension(
 static EXTENSION: Extension = Extension {
     decide: super::decide::decide,
     given: super::decide::given,
+    install: crate::filter::install,
+    signal: crate::signals::other,
     search,
     leave,
     release: crate::ahead::release,

@@ -71,6 +71,12 @@ pub(crate) struct ProcessView {
     pub(crate) sites: u32,
     /// System call sites of libraries that could not be patched.
     pub(crate) sites_missed: u64,
+    /// Whether calls of code that cannot be patched are trapped.
+    pub(crate) trapping: bool,
+    /// Whether there is code that could be neither patched nor put under the trap.
+    pub(crate) untrapped: bool,
+    /// Calls that came by a trap.
+    pub(crate) trapped: u64,
     /// Threads.
     pub(crate) threads: u32,
     /// Threads that have counters of their own.
@@ -175,6 +181,9 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         mapped: mapped::of(ledger, pid),
         sites: entry.map_or(0, |entry| entry.sites),
         sites_missed: entry.map_or(0, |entry| entry.missed),
+        trapping: bit(coverage::TRAPPED),
+        untrapped: bit(coverage::UNTRAPPED),
+        trapped: entry.map_or(0, |entry| entry.trapped),
         threads: member.process.threads,
         threads_counted: ledger.threads_of(pid),
         attach_cost_ns: entry.map_or(0, |entry| entry.attach_cost_ns),

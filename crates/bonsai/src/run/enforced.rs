@@ -27,7 +27,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use super::keeper::{Keeper, Ready};
 use super::program::Program;
 use super::{asked_for, refuse_within_service};
-use crate::cli::Run;
+use crate::cli::{Run, WhenDead};
 use crate::limits::{self, Limit};
 use crate::observe::monotonic_ns;
 use crate::refusal::{Refusal, before_start};
@@ -52,12 +52,23 @@ struct Plan {
 /// # Errors
 /// Whatever keeps the program from being started.
 pub(super) fn run(args: &Run) -> anyhow::Result<u8> {
+    if args.when_supervisor_dies == Some(WhenDead::Through) {
+        let text = "a service whose calls a supervisor decides cannot go on without it: with \
+                    --enforce, --when-supervisor-dies is end";
+        return Err(Refusal::input(text));
+    }
     let plan = Plan::check(args).map_err(before_start)?;
     refuse_within_service()?;
     if args.guarded {
         supervise(&plan, args)
     } else {
-        guard(&plan)
+        // Whatever has led here, it is enforced below.
+        let as_asked = if args.enforce {
+            &[] as &[&str]
+        } else {
+            &["--enforce"]
+        };
+        guard(&plan.program, as_asked)
     }
 }
 
@@ -122,14 +133,15 @@ fn user(name: &str, is_root: bool) -> anyhow::Result<(String, User)> {
     Ok((name.to_owned(), found))
 }
 
-/// Stays above the supervisor.
-fn guard(plan: &Plan) -> anyhow::Result<u8> {
+/// Stays above the supervisor, which is started as we were, with `more`.
+pub(super) fn guard(program: &Program, more: &[&str]) -> anyhow::Result<u8> {
     let own = std::env::current_exe().context("cannot tell where bonsai itself is")?;
     let mut command = Command::new(own);
     command
         .args(["run", "--guarded"])
+        .args(more)
         .args(std::env::args_os().skip(2));
-    let end = Ready::new()?.start(&mut command, &plan.program)?.wait()?;
+    let end = Ready::new()?.start(&mut command, program)?.wait()?;
     if end.by_signal {
         let ended = end_the_rest()?;
         let processes = if ended == 1 { "process" } else { "processes" };

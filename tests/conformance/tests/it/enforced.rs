@@ -69,7 +69,7 @@ fn is_root() -> bool {
 }
 
 /// Whether limits can be enforced here; otherwise a skip.
-fn can_enforce(test: &str) -> bool {
+pub(crate) fn can_enforce(test: &str) -> bool {
     let bonsai = bonsai();
     let mut command = bonsai.command(&["run", "--enforce", "-l", WRITE, "--", "/bin/true"]);
     let output = command.output().expect("bonsai");

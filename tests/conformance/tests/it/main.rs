@@ -22,5 +22,7 @@ mod refusals;
 mod rings;
 mod statics;
 mod strict;
+mod supervised;
 mod transparency;
+mod trapped;
 mod unwind;
