@@ -95,8 +95,14 @@ fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
     for (at, site) in moved(text) {
         if is_cancellation_point(text, at) {
             point = Some(Site { back: 0, ..site });
-        } else if MUSL_ITSELF.contains(&site.nr) {
-            sites.push(Some(site));
+            continue;
+        }
+        let nr = match site.nr {
+            ANY => number_kept(text, at).unwrap_or(ANY),
+            nr => nr,
+        };
+        if MUSL_ITSELF.contains(&nr) {
+            sites.push(Some(Site { nr, ..site }));
         }
     }
     if point.is_none() {
@@ -104,6 +110,38 @@ fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
     }
     sites.push(point);
     sites
+}
+
+/// The number of a call in a loop, which a register keeps (`__stdio_write`): it is set before
+/// (`mov $nr,%r12d`) and copied just before the `syscall` at `at` (`mov %r12,%rax`). A guess, which is
+/// compared when the site is reached.
+fn number_kept(text: &[u8], at: usize) -> Option<u16> {
+    /// The copy, and the instruction that sets the lower half, for `rbx`, `rbp`, `r8` to `r15`.
+    const KEPT: [([u8; 3], &[u8]); 10] = [
+        ([0x48, 0x89, 0xd8], &[0xbb]),
+        ([0x48, 0x89, 0xe8], &[0xbd]),
+        ([0x4c, 0x89, 0xc0], &[0x41, 0xb8]),
+        ([0x4c, 0x89, 0xc8], &[0x41, 0xb9]),
+        ([0x4c, 0x89, 0xd0], &[0x41, 0xba]),
+        ([0x4c, 0x89, 0xd8], &[0x41, 0xbb]),
+        ([0x4c, 0x89, 0xe0], &[0x41, 0xbc]),
+        ([0x4c, 0x89, 0xe8], &[0x41, 0xbd]),
+        ([0x4c, 0x89, 0xf0], &[0x41, 0xbe]),
+        ([0x4c, 0x89, 0xf8], &[0x41, 0xbf]),
+    ];
+    /// How far before it is looked for; and the copy.
+    const FAR: usize = 256;
+    const NEAR: usize = 16;
+    let before = text.get(at.saturating_sub(FAR)..at)?;
+    let near = before.len().saturating_sub(NEAR);
+    KEPT.iter().find_map(|(copy, set)| {
+        before.get(near..)?.windows(3).find(|code| code == copy)?;
+        let found = before.windows(set.len() + 4).rev().find_map(|code| {
+            let nr = code.strip_prefix(*set)?.first_chunk().copied()?;
+            u16::try_from(u32::from_le_bytes(nr)).ok()
+        })?;
+        (found < bonsai_sites::NR_END).then_some(found)
+    })
 }
 
 /// Every system call instruction, with its offset.

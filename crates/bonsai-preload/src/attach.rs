@@ -29,6 +29,10 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.bonsai_early")]
 static PROGRAM: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
+/// As much is mapped of the engine's file, and of what is behind that, by the library beside
+/// which it works; what is left of it is given back.
+const BESIDE: usize = 1 << 20;
+
 /// The longest path that is passed on.
 const PATH: usize = 512;
 

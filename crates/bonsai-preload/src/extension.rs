@@ -37,12 +37,11 @@ pub(crate) type Now = extern "C" fn() -> u64;
 /// As much is mapped of its file, and of what is behind that, where its data belongs.
 pub(crate) const LENGTH: usize = 32 << 20;
 
-/// Where the extension begins. All of it stands at `at` as it is in the file, which `fd`
+/// Where the extension begins. All of it stands in memory as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, closes the file, and
 /// says how it is asked, unless memory could not be had. It is told what is here: the kinds
 /// of descriptors, whether there is a seccomp filter, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
-    at: usize,
     fd: usize,
     kinds: *const Kinds,
     guarded: *const AtomicBool,

@@ -17,33 +17,33 @@ const PROT_RW: usize = 3;
 const PRIVATE_FIXED: usize = 0x12;
 const ANONYMOUS: usize = 0x20;
 
-/// Maps what is written, and relocates it. Closes the file. Returns where the file's last
-/// part ends, if memory could be had.
+/// Maps what is written, relocates it, and gives back what is left of the `room` that was
+/// mapped. Closes the file. False if it does not fit, or memory could not be had.
 ///
 /// # Safety
-/// Once, in the file's first mapping, which has room for all of it.
+/// Once, in the file's first mapping.
 #[inline(never)]
-pub(crate) unsafe fn unfold(fd: usize) -> Option<usize> {
+pub(crate) unsafe fn unfold(fd: usize, room: usize) -> bool {
     let at = place!("__ehdr_start");
     // SAFETY: our own header, as the linker has made it.
     unsafe {
         let headers = (at + *((at + 32) as *const usize)) as *const Phdr;
         let headers = from_raw_parts(headers, usize::from(*((at + 56) as *const u16)));
-        let parts = headers.iter().filter(|h| h.kind == PT_LOAD);
-        let mut end = at;
-        let mut mapped = true;
-        for part in parts {
-            mapped &= part.flags & PF_W == 0 || map(at, part, fd);
-            end = (at + part.address + part.len).next_multiple_of(PAGE);
-        }
+        let mut parts = headers.iter().filter(|h| h.kind == PT_LOAD);
+        let mut end = 0;
+        let mapped = parts.all(|part| {
+            end = (part.address + part.len).next_multiple_of(PAGE);
+            end <= room && (part.flags & PF_W == 0 || map(at, part, fd))
+        });
         call!(nr::CLOSE, fd);
         if !mapped {
-            return None;
+            return false;
         }
+        call!(nr::MUNMAP, at + end, room - end);
         if let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
             relocate(at, at + dynamic.address);
         }
-        Some(end)
+        true
     }
 }
 

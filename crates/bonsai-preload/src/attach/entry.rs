@@ -2,7 +2,7 @@
 //! loader: it has mapped us near the program, and hands over where that begins. Or the
 //! preload library does, where Go code makes system calls of its own beside libc's.
 
-use super::{DONE, PRELOAD, auxiliary_vector, begin, beside_ledger, keep};
+use super::{BESIDE, DONE, PRELOAD, auxiliary_vector, begin, beside_ledger, keep};
 use crate::sys::{self, call, nr};
 use crate::{elf, patch, threads, uncovered, unfold};
 use bonsai_ledger::Reason;
@@ -54,7 +54,7 @@ unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) 
     let from = sys::now_early();
     // SAFETY: our own file, and the kernel's environment.
     unsafe {
-        if unfold::unfold(fd).is_some()
+        if unfold::unfold(fd, BESIDE)
             && elf::survey_alone(auxiliary_vector(environment))
             && threads::make_table()
         {

@@ -1,6 +1,6 @@
 //! The loader starts us, as the first of a program's libraries.
 
-use super::{DONE, PRELOAD, begin, beside_ledger, keep};
+use super::{BESIDE, DONE, PRELOAD, begin, beside_ledger, keep};
 use crate::sys::{self, call, nr};
 use crate::{elf, environment, loaded, patch, resolve, slots, state};
 use bonsai_ledger::Reason;
@@ -17,9 +17,6 @@ static END: unsafe extern "C" fn() = end;
 /// The engine's way in for us, which the engine's file names as its entry.
 type Beside = unsafe extern "C" fn(usize, *const *const u8, usize) -> u64;
 
-/// Room for the engine in memory (`unfold.rs`).
-const ENGINE: usize = 0x4_0000;
-
 /// Leaves the program's own system calls to the engine, where Go has made it: its stacks
 /// are too small for us, and its threads may have no storage of ours. How many sites are
 /// patched then, and in the upper half how many could not be: one without an engine. Not
@@ -31,7 +28,7 @@ fn beside(environment: *const *const u8) -> u64 {
     unsafe {
         // O_RDONLY | O_CLOEXEC
         let fd = call!(nr::OPEN, path.as_ptr(), 0o2_000_000, 0);
-        let at = call!(nr::MMAP, 0, ENGINE, 5, 2, fd, 0);
+        let at = call!(nr::MMAP, 0, BESIDE, 5, 2, fd, 0);
         if (-4095..0).contains(&at) {
             return 1 << 32;
         }

@@ -15,7 +15,6 @@ const _: Begin = bonsai_extension;
 /// Named as the file's entry.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bonsai_extension(
-    at: usize,
     fd: usize,
     kinds: *const Kinds,
     guarded: *const AtomicBool,
@@ -25,9 +24,9 @@ unsafe extern "C" fn bonsai_extension(
 ) -> Option<&'static Extension> {
     // SAFETY: by contract; nothing that is written is touched before.
     unsafe {
-        let end = unfold::unfold(fd)?;
-        // The rest of what was mapped.
-        call!(nr::MUNMAP, end, at + super::LENGTH - end);
+        if !unfold::unfold(fd, super::LENGTH) {
+            return None;
+        }
         GUARDED.store((*guarded).load(Ordering::Relaxed), Ordering::Relaxed);
     }
     kind::set_kinds(kinds);

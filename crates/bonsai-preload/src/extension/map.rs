@@ -89,7 +89,6 @@ fn map(segment: &'static Segment) -> usize {
         let entry = *(at as *const usize).add(E_ENTRY);
         let begin = core::mem::transmute::<usize, Begin>(at.cast_unsigned() + entry);
         let extension = begin(
-            at.cast_unsigned(),
             fd.cast_unsigned(),
             kinds,
             &raw const GUARDED,

@@ -34,7 +34,7 @@ const RUN: Column = Column {
         let [u, m, f] = [UNSEEN, MAPPED, FAULTS];
         [
             [s, p, l, p, s, s, m],
-            [s, u, u, p, s, s, m],
+            [s, p, u, p, s, s, m],
             [e, e, NONE, e, e, e, f],
             [e, e, NONE, e, e, e, f],
             [NONE, NONE, NONE, e, e, e, f],
