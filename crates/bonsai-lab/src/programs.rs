@@ -13,10 +13,10 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 20] = sources! {
+const SOURCES: [(&str, &str); 21] = sources! {
     "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
     "crowd.c" "loop.py" "loop.js" "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
-    "pour.c" "pour.rs"
+    "pour.c" "pour.rs" "trapped.c"
 };
 
 /// A web server and a client of Go's library, which the tests have as well.
