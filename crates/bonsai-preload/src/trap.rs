@@ -49,9 +49,11 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// There is code that could not be put under the trap.
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the service wants it.
+/// Whether the service wants it, in this process: not where Go's runtime sets the handlers
+/// of all signals, by instructions of its own.
 pub(crate) fn is_wanted(segment: &Segment) -> bool {
     segment.header.flags.load(Ordering::Relaxed) & flags::TRAP != 0
+        && !elf::objects().next().is_some_and(Object::is_go)
 }
 
 /// Whether an object is our own.

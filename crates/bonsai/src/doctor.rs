@@ -145,6 +145,7 @@ fn look_at_machine() -> Machine {
 const TRACING: [&str; 3] = ["ptrace", "attach", "attach_other_users"];
 
 const ENFORCED: &str = "enforced mode";
+const TRAPPED: &str = "trap (--unpatched)";
 
 /// What of the table's needs is there.
 fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
@@ -161,6 +162,7 @@ fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
         (Need::Attaching, has("attach") && has("text_write")),
         (Need::OtherUsers, has("attach_other_users")),
         (Need::Enforcing, has(ENFORCED)),
+        (Need::Trapping, has(TRAPPED)),
     ])
 }
 
@@ -171,7 +173,7 @@ fn trap() -> CapabilityView {
         Err(error) => ("no", format!("no seccomp filters: {error}")),
     };
     CapabilityView {
-        name: "trap (--unpatched)",
+        name: TRAPPED,
         state,
         detail,
     }

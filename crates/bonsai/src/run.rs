@@ -91,14 +91,14 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
     }
     let plan = Plan::check(args).map_err(before_start)?;
     refuse_within_service()?;
+    if plan.unpatched == Unpatched::Trap {
+        unpatched::say_price()?;
+    }
     if let Some(warning) = &plan.program.warning {
         if args.strict {
             return Err(Refusal::input(format!("{warning}; --strict refuses that")));
         }
         eprintln!("bonsai: {warning}");
-    }
-    if plan.unpatched == Unpatched::Trap {
-        unpatched::say_price()?;
     }
     let service = plan.make().map_err(before_start)?;
     let (keeper, ledger) = match plan.start(&service) {

@@ -46,12 +46,13 @@ pub(crate) enum Calls {
     Inside,
     Library,
     Own,
+    Made,
     Ring,
     Aio,
     Mapped,
 }
 
-const CALLS: [(Calls, &str, &str); 7] = [
+const CALLS: [(Calls, &str, &str); 8] = [
     (Calls::Libc, "libc", "functions of libc: read, send, ..."),
     (
         Calls::Inside,
@@ -64,6 +65,7 @@ const CALLS: [(Calls, &str, &str); 7] = [
         "instructions of a library: liburing, ...",
     ),
     (Calls::Own, "own", "instructions of the program itself"),
+    (Calls::Made, "made", "code that it makes as it runs (JIT)"),
     (Calls::Ring, "io_uring", "bytes that are queued in a ring"),
     (Calls::Aio, "aio", "bytes that io_submit queues"),
     (Calls::Mapped, "mmap", "bytes that move by page faults"),
@@ -122,6 +124,8 @@ pub(crate) enum Need {
     OtherUsers,
     /// A supervisor may be asked about calls, out of reach of who makes them.
     Enforcing,
+    /// A process may have its own calls trapped.
+    Trapping,
 }
 
 /// What a machine has of it.
@@ -136,9 +140,11 @@ impl Allowed {
 
     /// An ordinary user's, on a machine that restricts nothing.
     fn ordinary() -> Self {
-        use Need::{Attaching, Enforcing, Library, Patching, Services, Tracing, Unfiltered};
+        use Need::{
+            Attaching, Enforcing, Library, Patching, Services, Tracing, Trapping, Unfiltered,
+        };
         Self(vec![
-            Services, Library, Patching, Unfiltered, Tracing, Attaching, Enforcing,
+            Services, Library, Patching, Unfiltered, Tracing, Attaching, Enforcing, Trapping,
         ])
     }
 }
@@ -149,8 +155,9 @@ impl Allowed {
 struct Rule(Answer, &'static [(Need, Answer)]);
 
 impl Rule {
-    fn answer(self, allowed: &Allowed) -> Answer {
-        if self.0 != Answer::Nothing && !allowed.0.contains(&Need::Services) {
+    fn answer(self, needs: Need, allowed: &Allowed) -> Answer {
+        let is_there = |need| allowed.0.contains(&need);
+        if self.0 != Answer::Nothing && !(is_there(Need::Services) && is_there(needs)) {
             return Answer::Refused;
         }
         let mut lacking = self.1.iter().filter(|(need, _)| !allowed.0.contains(need));
@@ -163,6 +170,8 @@ impl Rule {
 struct Column {
     /// The words behind `bonsai`.
     mode: &'static str,
+    /// Without which it is refused as a whole.
+    needs: Need,
     /// Its cells, in the order of [`PROGRAMS`] and [`CALLS`].
     rows: [[Rule; CALLS.len()]; PROGRAMS.len()],
 }
@@ -179,13 +188,13 @@ pub(super) struct Cell {
 /// The table for a machine that allows so much.
 pub(super) fn cells(allowed: &Allowed) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for Column { mode, rows } in &MODES {
+    for Column { mode, needs, rows } in &MODES {
         for ((program, _), row) in PROGRAMS.iter().zip(rows) {
             cells.extend(CALLS.iter().zip(row).map(|((calls, ..), rule)| Cell {
                 mode,
                 program: *program,
                 calls: *calls,
-                answer: rule.answer(allowed),
+                answer: rule.answer(*needs, allowed),
             }));
         }
     }
@@ -286,7 +295,7 @@ mod tests {
             Limited,
             &[(Need::Patching, Audited), (Need::Tracing, Named)],
         );
-        let answer = |needs: &[Need]| rule.answer(&Allowed(needs.to_vec()));
+        let answer = |needs: &[Need]| rule.answer(Need::Services, &Allowed(needs.to_vec()));
         let services = Need::Services;
         assert_eq!(answer(&[services, Need::Patching, Need::Tracing]), Limited);
         assert_eq!(answer(&[services, Need::Patching]), Named);

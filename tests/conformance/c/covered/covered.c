@@ -144,6 +144,32 @@ static void by_own(int fd)
             fail("own write");
 }
 
+/* Code that is made as it runs: write(2), and back. */
+static long (*of_made)(int, const char *, long);
+
+static void make(void)
+{
+    static const unsigned char code[] = {0xb8, SYS_write, 0, 0, 0, 0x0f, 0x05, 0xc3};
+    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        fail("mmap");
+    memcpy(at, code, sizeof code);
+    if (mprotect(at, 4096, PROT_READ | PROT_EXEC) != 0)
+        fail("mprotect");
+    memcpy(&of_made, &at, sizeof at);
+}
+
+static void by_made(int fd)
+{
+    for (int i = 0; i < PIECES; i++) {
+        long n = of_made(fd, piece, PIECE);
+        if (n < 0)
+            errno = (int)-n, fail("made write");
+        if (n != PIECE)
+            fail("made write");
+    }
+}
+
 static void prepare(const char *calls, const char *library)
 {
     if (strcmp(calls, "ring") == 0)
@@ -152,6 +178,8 @@ static void prepare(const char *calls, const char *library)
         fail("io_setup");
     else if (strcmp(calls, "library") == 0)
         load(library);
+    else if (strcmp(calls, "made") == 0)
+        make();
     else if (strcmp(calls, "mapped") == 0 && (cold = open(library, O_RDONLY)) < 0)
         fail(library);
 }
@@ -161,7 +189,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *calls;
         void (*move)(int);
-    } kinds[] = {{"libc", by_libc}, {"inside", inside}, {"library", by_library}, {"own", by_own},
+    } kinds[] = {{"libc", by_libc}, {"inside", inside}, {"library", by_library}, {"own", by_own}, {"made", by_made},
                  {"ring", by_ring}, {"aio", by_aio},    {"mapped", by_memory}};
     if (argc < 4)
         return 2;

@@ -8,7 +8,7 @@ enum { PIECE = 16 << 10, PIECES = 64 };
 enum { EXIT = 1, READ = 3, WRITE = 4, OPEN = 5, MMAP = 90, FTRUNCATE = 93 };
 enum { IO_SETUP = 245, IO_GETEVENTS = 247, IO_SUBMIT = 248, RING_SETUP = 425, RING_ENTER = 426 };
 enum { NO_SUCH_CALL = -38, SYSINFO = 32, TO_READ = 1, TO_WRITE = 2, TO_EXECUTE = 4 };
-enum { SHARED = 1, PRIVATE = 2, CREATED_EMPTY = 01102 };
+enum { SHARED = 1, PRIVATE = 2, ANONYMOUS = 32, CREATED_EMPTY = 01102 };
 
 static char piece[PIECE];
 /* Where the kernel wants to be entered (AT_SYSINFO). */
@@ -114,6 +114,16 @@ static void by_aio(long fd, int i)
     all((long)event.res);
 }
 
+/* push %ebx; its arguments; int $0x80; pop %ebx; ret */
+static void make(void)
+{
+    static const char code[] = "\x53\x8b\x5c\x24\x08\x8b\x4c\x24\x0c\x8b\x54\x24\x10\xb8\x04\0\0\0\xcd\x80\x5b\xc3";
+    char *at = map(4096, TO_READ | TO_WRITE | TO_EXECUTE, PRIVATE | ANONYMOUS, -1, 0);
+    for (unsigned i = 0; i < sizeof code; i++)
+        at[i] = code[i];
+    of_library = (long (*)(int, const char *, long))at;
+}
+
 static void prepare(char kind, const char *library, long fd)
 {
     if (kind == 'r')
@@ -123,6 +133,8 @@ static void prepare(char kind, const char *library, long fd)
     else if (kind == 'y')
         of_library = (long (*)(int, const char *, long))map(
             4096, TO_READ | TO_EXECUTE, PRIVATE, need(raw(OPEN, (long)library, 0, 0, 0, 0)), 0);
+    else if (kind == 'j')
+        make();
     else if (kind == 'm')
         need(raw(FTRUNCATE, fd, PIECE * PIECES, 0, 0, 0));
 }
@@ -134,6 +146,7 @@ static void move(char kind, long fd)
         switch (kind) {
         case 'c': all(as_libc(WRITE, fd, (long)piece, PIECE)); break;
         case 'o': all(raw(WRITE, fd, (long)piece, PIECE, 0, 0)); break;
+        case 'j':
         case 'y': all(checked(of_library(fd, piece, PIECE))); break;
         case 'r': by_ring(fd, i); break;
         case 'a': by_aio(fd, i); break;
@@ -148,6 +161,8 @@ static char kind_of(const char *calls)
 {
     if (calls[0] == 'l' && calls[3] == 'r')
         return 'y';
+    if (calls[0] == 'm' && calls[2] == 'd')
+        return 'j';
     return calls[0] == 'l' || calls[0] == 'i' ? 'c' : calls[0];
 }
 

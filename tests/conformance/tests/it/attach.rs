@@ -349,7 +349,8 @@ fn a_stopped_process_stays_stopped() {
 fn a_child_forked_after_a_detach_is_in_no_service() {
     let bonsai = bonsai();
     let mut shell = Command::new("/bin/sh")
-        .args(["-c", "read go; (read end; :) <&0 & wait"])
+        // What runs in the background has an empty input of its own.
+        .args(["-c", "exec 3<&0; read go; (read end <&3; :) & wait"])
         .stdin(Stdio::piped())
         .spawn()
         .expect("a shell");

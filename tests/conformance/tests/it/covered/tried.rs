@@ -242,7 +242,10 @@ fn ask(bonsai: &Bonsai, name: &str, tried: &mut Tried) {
 /// has only then, and whether it is named there, too.
 fn told_at_the_end(tried: &mut Tried) {
     if tried.code == Some(2) && tried.said.is_empty() {
-        let sentence = |line: &&str| !line.contains("runs as root") && !line.starts_with('{');
+        // Said before it is tried: what it costs, and what it cannot do.
+        let before = ["runs as root", "what cannot be patched is trapped"];
+        let sentence =
+            |line: &&str| !before.iter().any(|said| line.contains(said)) && !line.starts_with('{');
         let kept: Vec<&str> = tried.complaints.lines().filter(sentence).collect();
         tried.refused = Some(kept.join("\n"));
         return;
