@@ -132,7 +132,7 @@ mod made {
         StreamLine { key issued generation fd pid _pad used waited_ns waits lease }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { pid coverage sites reason attached_ns attach_cost_ns program missed beside beside_of _pad }
+        Process { pid coverage sites reason attached_ns attach_cost_ns program missed beside beside_of trapped _pad }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { wait counts }
