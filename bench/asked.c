@@ -16,10 +16,10 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { GROUPS = 31, CALLS = 40, MOST = 16 };
+enum { CALLS = 40, MOST = 16 };
+#include "median.h"
 
 static char bytes[4096];
 static int file, null;
@@ -40,29 +40,6 @@ static void vector(void) {
     struct iovec two[2] = {{bytes, 1}, {bytes, 1}};
     if (writev(null, two, 2) != 2)
         _exit(3);
-}
-
-static double ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(void (*call)(void)) {
-    double groups[GROUPS];
-    for (int i = 0; i < GROUPS; i++) {
-        double start = ns();
-        for (int j = 0; j < CALLS; j++)
-            call();
-        groups[i] = (ns() - start) / CALLS;
-    }
-    qsort(groups, GROUPS, sizeof *groups, ascending);
-    return groups[GROUPS / 2];
 }
 
 static void confine(char *numbers) {

@@ -16,15 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { GROUPS = 31, CALLS = 100 };
+enum { CALLS = 100 };
+#include "median.h"
 
 __asm__(".text\n.balign 64\ninline_call:\n"
         "mov %rdi, %rax\n mov %rsi, %rdi\n mov %rdx, %rsi\n mov %rcx, %rdx\n mov %r8, %r10\n"
@@ -49,29 +48,6 @@ static void byte(void) {
 
 // Not in the table of calls, so that nothing is decided.
 static void other(void) { syscall(SYS_getpid); }
-
-static double ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e9 + t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(void (*call)(void)) {
-    double groups[GROUPS];
-    for (int i = 0; i < GROUPS; i++) {
-        double start = ns();
-        for (int j = 0; j < CALLS; j++)
-            call();
-        groups[i] = (ns() - start) / CALLS;
-    }
-    qsort(groups, GROUPS, sizeof *groups, ascending);
-    return groups[GROUPS / 2];
-}
 
 static void trapped(int signal, siginfo_t *info, void *context) {
     (void)signal;

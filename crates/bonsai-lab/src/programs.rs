@@ -13,8 +13,8 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 21] = sources! {
-    "raw.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
+const SOURCES: [(&str, &str); 22] = sources! {
+    "raw.h" "median.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
     "crowd.c" "loop.py" "loop.js" "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
     "pour.c" "pour.rs" "trapped.c"
 };
