@@ -51,12 +51,12 @@ const RUN: Column = Column {
     },
 };
 
-/// As [`RUN`], but for what glibc's `mmap` and `mprotect` make executable, and what `dlopen`
-/// brings under a filter.
+/// As [`RUN`], but that in programs of glibc what `dlopen` brings under a filter, and what
+/// `mmap` and `mprotect` make executable, is seen like the program's own instructions.
 const TRAP: Column = {
     let mut rows = RUN.rows;
-    let seen = Rule(Limited, &[(Library, Named), (Patching, Audited)]);
-    (rows[0][2], rows[0][4]) = (seen, seen);
+    let own = rows[0][3];
+    (rows[0][2], rows[0][4]) = (own, own);
     Column {
         mode: "run --unpatched trap",
         needs: Trapping,
