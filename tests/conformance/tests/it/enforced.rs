@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use conformance::{Bonsai, for_each, skip};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::{bonsai, compiler};
+use crate::fixture::{assert_none, bonsai, compiler};
 
 const RATE: u64 = 400_000;
 const BURST: u64 = 4_000;
@@ -238,7 +238,7 @@ fn a_hostile_program_moves_no_more_than_its_limit() {
         }
         Ok(())
     });
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_none(&complaints);
 }
 
 /// Each trick works where nobody enforces anything: otherwise the test above shows nothing.
@@ -269,7 +269,7 @@ fn the_tricks_work_where_nothing_is_enforced() {
             Ok(seen) => Err(format!("{trick} moved {} bytes only", seen.moved)),
         }
     });
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_none(&complaints);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_hostile_reader_gets_no_more_than_its_limit() {
             _ => Ok(()),
         }
     });
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_none(&complaints);
 }
 
 /// The process below another: of the guard its supervisor.
@@ -483,7 +483,7 @@ fn without_its_supervisor_a_service_ends_and_nothing_hangs() {
             "{name} after {after:?}: code {code}, {moved} bytes"
         ))
     });
-    assert!(complaints.is_empty(), "{complaints:#?}");
+    assert_none(&complaints);
 }
 
 #[test]

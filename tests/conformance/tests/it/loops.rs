@@ -9,7 +9,7 @@ use std::time::Duration;
 use conformance::{Counters, Finished, for_each, skip};
 
 use crate::busy::runs;
-use crate::fixture::{bonsai, compiler};
+use crate::fixture::{assert_none, bonsai, compiler};
 use crate::probe::{Probe, Seen};
 
 const DOOR: &str = "patched";
@@ -92,7 +92,7 @@ fn every_way(test: &str, link: &[&str], options: &[&str], limits: &[&str]) {
         let what = case.join(" ");
         std::panic::catch_unwind(|| assert_goes_on(&what, &seen, 200_000, 4000)).map_err(|_| what)
     });
-    assert!(complaints.is_empty(), "{complaints:?}");
+    assert_none(&complaints);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn event_loops_go_on_in_processes_that_ran_already() {
         };
         std::panic::catch_unwind(tried).map_err(|_| what.clone())
     });
-    assert!(complaints.is_empty(), "{complaints:?}");
+    assert_none(&complaints);
 }
 
 #[test]
