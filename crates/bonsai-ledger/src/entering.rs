@@ -2,11 +2,14 @@
 //! asks here, and waits until somebody holds it.
 //!
 //! ```text
-//!            asker                      helper
-//!   free ── ask ──> ASKED ── name ──> NAMED ── allow ──> ALLOWED ─┬─ seize ──> READY ── done ──> free
-//!                                                                 └─ refused ─> REFUSED ───────> free
-//!   asker gives up:  ASKED ──> free;  anything before READY, or a failed exec ──> CANCELLED ──> free (helper)
+//!          asker         keeper           helper
+//!   free ── ask ──> ASKED ─────> STARTED ── name ──> NAMED ── allow ──> ALLOWED ─┬─ seize ──> READY ── done ──> free
+//!                                   └───────────────────────────────── refused ──┴─> REFUSED ─────────────────> free
+//!   asker gives up:  ASKED, STARTED ──> free
+//!                    anything after that before READY, or a failed exec ──> CANCELLED ──> free (helper)
 //! ```
+//! A helper that comes late may answer the next question of its entry, whose own helper
+//! then finds nothing to do. Where all entries are in use, an asker waits for one.
 //! Either may be killed in any of these: whoever needs an entry takes one whose asker
 //! is dead, or whose helper is.
 
@@ -20,6 +23,7 @@ const ALLOWED: u32 = 3;
 const READY: u32 = 4;
 const REFUSED: u32 = 5;
 const CANCELLED: u32 = 6;
+const STARTED: u32 = 7;
 
 /// What the two sides need of their systems.
 pub trait Futex {
@@ -39,10 +43,12 @@ impl Enter {
             .is_ok()
     }
 
-    fn free(&self) {
-        self.state.store(FREE, Ordering::Relaxed);
+    /// Gives back the entry of that asker.
+    fn leave(&self, pid: u32) {
         self.helper.store(0, Ordering::Relaxed);
-        self.pid.store(0, Ordering::Release);
+        let _ = self
+            .pid
+            .compare_exchange(pid, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -63,6 +69,7 @@ impl Segment {
         }
         let number = self.claim_question(pid, futex)?;
         let entry = &self.header.entering[number];
+        entry.helper.store(0, Ordering::Relaxed);
         entry.state.store(ASKED, Ordering::Release);
         self.header.bell.fetch_add(1, Ordering::Release);
         futex.wake(&self.header.bell);
@@ -78,22 +85,15 @@ impl Segment {
                     futex.wake(&entry.state);
                 }
                 READY => return Some(number),
-                REFUSED => {
-                    entry.free();
-                    return None;
-                }
-                _ if futex.wait(&entry.state, seen) => {
+                _ if seen != REFUSED && futex.wait(&entry.state, seen) => {
                     let helper = entry.helper.load(Ordering::Relaxed);
-                    if helper != 0
-                        && futex.is_dead(helper)
-                        && entry.state.load(Ordering::Acquire) == seen
-                    {
-                        entry.free();
+                    if helper != 0 && futex.is_dead(helper) && entry.step(seen, FREE) {
+                        entry.leave(pid);
                         return None;
                     }
                 }
-                ASKED if entry.step(ASKED, FREE) => {
-                    entry.free();
+                ASKED | STARTED | REFUSED if entry.step(seen, FREE) => {
+                    entry.leave(pid);
                     return None;
                 }
                 // The helper sees to it.
@@ -103,20 +103,31 @@ impl Segment {
         }
     }
 
+    /// An entry for a question; waits for one.
     fn claim_question(&self, pid: u32, futex: &mut impl Futex) -> Option<usize> {
-        (0..ENTERING).find(|number| {
-            let entry = &self.header.entering[*number];
-            let owner = entry.pid.load(Ordering::Acquire);
-            let helper = entry.helper.load(Ordering::Relaxed);
-            let left = owner == 0
-                || owner == pid
-                || futex.is_dead(owner)
-                || (helper != 0 && futex.is_dead(helper));
-            left && entry
-                .pid
-                .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        })
+        loop {
+            let last = &self.header.entering[ENTERING - 1].state;
+            let seen = last.load(Ordering::Relaxed);
+            let claimed = (0..ENTERING).find(|number| {
+                let entry = &self.header.entering[*number];
+                let owner = entry.pid.load(Ordering::Acquire);
+                let helper = entry.helper.load(Ordering::Relaxed);
+                // Also a living owner may be about to ask again, while the helper of its
+                // last question has not yet given that back.
+                let state = entry.state.load(Ordering::Relaxed);
+                let is_over = matches!(state, READY | CANCELLED);
+                let left = owner == 0
+                    || futex.is_dead(owner)
+                    || (is_over && helper != 0 && futex.is_dead(helper));
+                left && entry
+                    .pid
+                    .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            });
+            if claimed.is_some() || !futex.wait(last, seen) {
+                return claimed;
+            }
+        }
     }
 
     /// The exec failed.
@@ -126,16 +137,20 @@ impl Segment {
         }
     }
 
-    /// What was asked under that number; `None` if nothing is.
+    /// What was asked under that number, and is to be answered by a helper that was
+    /// started for it; `None` if nothing is.
     #[must_use]
     pub fn asked(&self, number: usize) -> Option<AskedFor<'_>> {
         let entry = self.header.entering.get(number)?;
-        (entry.state.load(Ordering::Acquire) == ASKED).then_some(AskedFor { entry })
+        let is_started = entry.state.load(Ordering::Acquire) == STARTED;
+        let pid = entry.pid.load(Ordering::Relaxed);
+        is_started.then_some(AskedFor { entry, pid })
     }
 
-    /// The numbers under which something is asked that nobody answers yet.
-    pub fn asking(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..ENTERING).filter(|number| self.asked(*number).is_some())
+    /// The numbers under which something is asked: to start a helper for each, or to
+    /// refuse it. Each question is found once.
+    pub fn take_questions(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..ENTERING).filter(|number| self.header.entering[*number].step(ASKED, STARTED))
     }
 }
 
@@ -143,29 +158,39 @@ impl Segment {
 #[derive(Debug)]
 pub struct AskedFor<'a> {
     entry: &'a Enter,
+    pid: u32,
 }
 
 impl AskedFor<'_> {
     /// The process, or thread, that asks.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.entry.pid.load(Ordering::Relaxed)
+        self.pid
+    }
+
+    /// Says that nobody answers.
+    pub fn refuse(&self, futex: &mut impl Futex) {
+        self.entry.step(STARTED, REFUSED);
+        futex.wake(&self.entry.state);
     }
 
     /// Says who answers, and waits until that may trace the asker. False if the asker
     /// does not want it any more.
     pub fn wait_until_allowed(&self, helper: u32, futex: &mut impl Futex) -> bool {
         self.entry.helper.store(helper, Ordering::Relaxed);
-        if !self.entry.step(ASKED, NAMED) {
+        if !self.entry.step(STARTED, NAMED) {
             return false;
         }
         futex.wake(&self.entry.state);
         loop {
             match self.entry.state.load(Ordering::Acquire) {
                 ALLOWED => return true,
-                seen @ NAMED if futex.wait(&self.entry.state, seen) => {}
+                NAMED if futex.wait(&self.entry.state, NAMED) => {}
+                // The asker sees to it, if there still is one.
+                NAMED if self.entry.step(NAMED, REFUSED) => return false,
+                NAMED => {}
                 _ => {
-                    self.entry.free();
+                    self.done();
                     return false;
                 }
             }
@@ -177,7 +202,7 @@ impl AskedFor<'_> {
         let told = self.entry.step(ALLOWED, if held { READY } else { REFUSED });
         futex.wake(&self.entry.state);
         if !told {
-            self.entry.free();
+            self.done();
         }
         told
     }
@@ -188,8 +213,10 @@ impl AskedFor<'_> {
         self.entry.state.load(Ordering::Acquire) == CANCELLED
     }
 
-    /// It is over.
+    /// It is over. Where the asker has died, its entry may be another one's by now.
     pub fn done(&self) {
-        self.entry.free();
+        if self.entry.step(READY, FREE) || self.entry.step(CANCELLED, FREE) {
+            self.entry.leave(self.pid);
+        }
     }
 }

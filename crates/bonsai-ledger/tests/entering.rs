@@ -6,12 +6,15 @@ mod common;
 use std::time::{Duration, Instant};
 
 use bonsai_ledger::sync::{AtomicU32, Ordering};
-use bonsai_ledger::{ENTERING, Futex, Ledger};
+use bonsai_ledger::{AskedFor, ENTERING, Futex, Ledger};
 use common::Scratch;
 
 const KEEPER: u32 = 1;
 const HELPER: u32 = 2;
 const ASKER: u32 = 3;
+
+/// The state of a question whose asker is held.
+const READY: u32 = 4;
 
 /// Sleeps that look again at once, until an instant.
 struct Test<'a> {
@@ -48,15 +51,19 @@ fn kept() -> Scratch {
     scratch
 }
 
-/// Waits for a question, answers it, and says whether the asker was told.
-fn answer(ledger: &Ledger, held: bool) -> bool {
-    let number = loop {
-        if let Some(number) = ledger.asking().next() {
-            break number;
+/// Waits for a question.
+fn question(ledger: &Ledger) -> AskedFor<'_> {
+    loop {
+        if let Some(number) = ledger.take_questions().next() {
+            return ledger.asked(number).expect("a question");
         }
         std::thread::yield_now();
-    };
-    let asked = ledger.asked(number).expect("a question");
+    }
+}
+
+/// Waits for a question, answers it, and says whether the asker was told.
+fn answer(ledger: &Ledger, held: bool) -> bool {
+    let asked = question(ledger);
     assert_eq!(asked.pid(), ASKER);
     let mut futex = Test::new(5000, &[]);
     asked.wait_until_allowed(HELPER, &mut futex) && asked.seized(held, &mut futex)
@@ -84,7 +91,7 @@ fn a_question_is_answered() {
         assert_eq!(number.is_some(), held);
         assert_eq!(allowed, Some(HELPER), "before it is seized");
         if let Some(number) = number {
-            // Its exec failed; the helper finds out, and gives the entry back.
+            // Its exec failed; until the helper finds out, the entry is in use.
             ledger.cancel_entering(number);
             assert!(!all_free(ledger));
             ledger.header.entering[number]
@@ -122,6 +129,7 @@ fn what_the_dead_have_left_is_taken() {
     for (i, entry) in (10..).zip(&ledger.header.entering) {
         entry.pid.store(i, Ordering::Relaxed);
         entry.helper.store(100, Ordering::Relaxed);
+        entry.state.store(READY, Ordering::Relaxed);
     }
     let ask = |dead: &[u32]| ledger.ask_to_enter(ASKER, &mut Test::new(20, dead), |_| ());
     assert_eq!(ask(&[]), None, "all {ENTERING} are in use");
@@ -137,5 +145,28 @@ fn what_the_dead_have_left_is_taken() {
     assert_eq!(ask(&[11]), None);
     assert!(used(10) && !used(11));
     assert_eq!(ask(&[100]), None);
-    assert!(ledger.asking().next().is_none());
+    assert!(ledger.take_questions().next().is_none());
+}
+
+/// The same process may ask again, while the helper of its last question is still busy.
+#[test]
+fn one_that_asks_again_is_answered_again() {
+    let scratch = kept();
+    let ledger = &scratch.ledger;
+    let ask = || ledger.ask_to_enter(ASKER, &mut Test::new(5000, &[]), |_| ());
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| {
+            let mut futex = Test::new(5000, &[]);
+            let first = question(ledger);
+            assert!(first.wait_until_allowed(HELPER, &mut futex));
+            assert!(first.seized(true, &mut futex));
+            assert!(answer(ledger, true), "the second");
+            first.done();
+        });
+        let first = ask().expect("held");
+        let second = ask().expect("held again");
+        helper.join().expect("no panic");
+        assert_ne!(first, second);
+        assert!(ledger.take_questions().next().is_none());
+    });
 }

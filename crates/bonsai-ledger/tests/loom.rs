@@ -360,7 +360,7 @@ fn who_asks_and_who_answers_agree() {
         let segment = Arc::<Segment>::from(model::segment());
         segment.header.keeper.store(1, Ordering::Relaxed);
         let helper = spawn(&segment, |s| {
-            let Some(asked) = s.asked(0) else {
+            let Some(asked) = s.take_questions().next().and_then(|number| s.asked(number)) else {
                 return false;
             };
             let mut futex = Impatient(3);

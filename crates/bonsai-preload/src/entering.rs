@@ -7,11 +7,11 @@ use core::sync::atomic::AtomicU32;
 
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 
-/// How long a helper is waited for, in sleeps of a tenth of a second.
-const PATIENCE: u32 = 50;
+/// How long a helper is waited for, ns. By the clock: signals end sleeps.
+const PATIENCE: u64 = 5_000_000_000;
 
 struct Kernel {
-    slept: u32,
+    end: u64,
 }
 
 impl Futex for Kernel {
@@ -19,8 +19,7 @@ impl Futex for Kernel {
         let time = [0_u64, 100_000_000];
         // SAFETY: FUTEX_WAIT on a word that stays, with a relative time.
         unsafe { call!(nr::FUTEX, core::ptr::from_ref(word), 0, seen, time.as_ptr()) };
-        self.slept += 1;
-        self.slept <= PATIENCE
+        sys::now_early() < self.end
     }
 
     fn wake(&mut self, word: &AtomicU32) {
@@ -41,5 +40,6 @@ pub(crate) fn ask(segment: &Segment) -> Option<usize> {
         // SAFETY: lets that process trace this one; refused without Yama.
         unsafe { call!(nr::PRCTL, PR_SET_PTRACER, helper) };
     };
-    segment.ask_to_enter(sys::gettid(), &mut Kernel { slept: 0 }, allow)
+    let end = sys::now_early() + PATIENCE;
+    segment.ask_to_enter(sys::gettid(), &mut Kernel { end }, allow)
 }

@@ -62,17 +62,16 @@ pub fn keep(ledger: &Ledger) {
 
 /// Waits until processes of a service ask for their programs to be entered, and
 /// calls `start` with the number of each question: it has to start a process that
-/// calls [`crate::enter`].
-pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize)) -> ! {
+/// calls [`crate::enter`], or to say that it could not.
+pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) -> ! {
     let header = &ledger.header;
-    let mut started = [0_u32; bonsai_ledger::ENTERING];
     loop {
         let bell = header.bell.load(Ordering::Acquire);
-        for number in ledger.asking() {
-            // Its helper may not have got so far yet.
-            let asker = header.entering[number].pid.load(Ordering::Relaxed);
-            if std::mem::replace(&mut started[number], asker) != asker {
-                start(number);
+        for number in ledger.take_questions() {
+            if !start(number)
+                && let Some(asked) = ledger.asked(number)
+            {
+                asked.refuse(&mut Until::within(PATIENCE));
             }
         }
         sleep(&header.bell, bell, Duration::from_secs(1));

@@ -294,8 +294,9 @@ pub(crate) fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Re
     let start = move |number: usize| {
         let mut helper = Command::new(&own);
         helper.arg("enter").arg(&path).arg(number.to_string());
-        // It ends by itself, and the keeper reaps it. Who asks gives up without one.
-        drop(helper.stdin(Stdio::null()).stdout(Stdio::null()).spawn());
+        // It ends by itself, and the keeper reaps it.
+        let helper = helper.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        helper.is_ok()
     };
     bonsai_supervisor::keep(&ledger);
     let answer = move || bonsai_supervisor::answer(&ledger, start);

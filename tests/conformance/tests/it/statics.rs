@@ -75,18 +75,29 @@ fn static_programs_are_shaped_with_all_their_threads() {
 }
 
 /// Small ones, too: all calls of such a musl program are made by one instruction, by any
-/// number. Run twice in a service, where the second is not looked through.
+/// number. Run twice in a service, where the second is not looked through; in one process,
+/// one after another; and many at once, more than there are entries to ask in.
 #[test]
 fn small_static_programs_are_shaped() {
     let test = "small_static_programs_are_shaped";
     for (form, program) in forms(test, "pour") {
-        let text = format!("'{0}'; '{0}'", program.display());
-        let probe = Probe::of(PathBuf::from("/bin/sh"), &["-c", &text]);
-        let seen = probe.through((form, &[]), &[LIMIT]);
-        let said = &seen.finished.stderr;
-        assert!(!said.contains("covered"), "{form}: {said}");
-        let (calls, bytes) = seen.counters.of("write.other");
-        assert_eq!((calls, bytes), (2 * 192, 2 * 192 * 1024), "{form}");
+        let program = program.display();
+        let again = format!("'{program}'; '{program}'");
+        let chain = [const { " '" }; 4].map(|begin| format!("{begin}{program}'"));
+        let crowd = format!("i=0; while [ $i -lt 24 ]; do '{program}' & i=$((i+1)); done; wait");
+        for (text, written) in [
+            (again, 2),
+            (format!("exec{}", chain.concat()), 1),
+            (crowd, 24),
+        ] {
+            let probe = Probe::of(PathBuf::from("/bin/sh"), &["-c", &text]);
+            let seen = probe.through((form, &[]), &["write=4800kB/s:burst=4kB"]);
+            let said = &seen.finished.stderr;
+            assert!(!said.contains("covered"), "{form}: {text}: {said}");
+            let counted = seen.counters.of("write.other");
+            let expected = (written * 192, written * 192 * 1024);
+            assert_eq!(counted, expected, "{form}: {text}");
+        }
     }
 }
 
