@@ -46,6 +46,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// whoever waits with what is due would be over the rate when all of them go on.
 const KEPT_NS: u64 = 10_000_000;
 
+/// A thread that a signal has interrupted, and that asks again within this, keeps its place
+/// in line: where signals come often, it would never get to the front otherwise.
+const AWAY_NS: u64 = 250_000_000;
+
+/// Whose turn it is while it is away is looked for so often.
+const AWAY_LOOK_NS: u64 = 200_000;
+
 /// Whoever has to wait sleeps at least so long.
 const LEAST_WAIT_NS: u64 = 50_000;
 
@@ -318,13 +325,9 @@ impl Enforcer {
                         .listener
                         .is_valid(job.handle.id.load(Ordering::Relaxed))
             {
-                let done = job.done.cast_signed();
-                return Next::End(if done > 0 {
-                    done
-                } else {
-                    -i64::from(libc::EINTR)
-                });
+                return self.interrupted(job, now);
             }
+            (job.away_since, job.turn_since) = (None, None);
             let drawn = Drawn::by(&self.ledger, job.entry);
             let is_in = job.plan.is_in();
             let piece = match &job.paid {
@@ -373,9 +376,32 @@ impl Enforcer {
                     }
                     return Next::Ready(fd, events);
                 }
+                // A signal came in the middle: whether its thread is away shows above.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && !job.has_moved() => {}
                 Err(error) => return Next::End(self.failure(job, &error)),
             }
         }
+    }
+
+    /// Nobody waits for a job: it ends, unless its thread may soon be back for it.
+    fn interrupted(&self, job: &mut Job, now: u64) -> Next {
+        let away_since = *job.away_since.get_or_insert(now);
+        let due = job
+            .paid
+            .as_ref()
+            .map_or(0, |paid| self.ledger.due_last(&paid.tickets, now).0);
+        let (next, end) = if due > now {
+            (due, away_since + AWAY_NS)
+        } else {
+            let turn_since = *job.turn_since.get_or_insert(now);
+            (now + AWAY_LOOK_NS, turn_since + KEPT_NS)
+        };
+        if now >= end || job.has_moved() || job.handle.cancelled.load(Ordering::Relaxed) {
+            let error = io::Error::from_raw_os_error(libc::EINTR);
+            return Next::End(self.failure(job, &error));
+        }
+        job.limited_since = (due > now).then_some(now);
+        Next::At(next)
     }
 
     /// Charges what an attempt has moved.
@@ -427,7 +453,7 @@ impl Enforcer {
     }
 
     fn failure(&self, job: &Job, error: &io::Error) -> i64 {
-        if job.done > 0 || job.messages > 0 {
+        if job.has_moved() {
             return Self::result(job);
         }
         let code = error.raw_os_error().unwrap_or(libc::EIO);
@@ -537,7 +563,7 @@ impl Enforcer {
         {
             thread.job = None;
         }
-        if !delivered && (job.done > 0 || job.messages > 0) {
+        if !delivered && job.has_moved() {
             thread.done = Some((job.asked.nr, job.asked.args, result));
         }
     }

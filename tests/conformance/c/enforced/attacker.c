@@ -422,6 +422,19 @@ static void interrupted_vectors(void) {
             finish("writev", errno);
 }
 
+// One call, as often as it takes: each time it is interrupted long before its turn.
+static void interrupted_call(void) {
+    struct sigaction action = {.sa_handler = quiet};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    struct iovec two[2] = {{bytes, PIECE}, {bytes, PIECE}};
+    end = now() + 40;
+    while (on() && writev(1, two, 2) < 0)
+        if (errno != EINTR)
+            finish("writev", errno);
+}
+
 static void daemon_of_its_own(void) {
     if (fork() == 0) {
         setsid();
@@ -522,7 +535,8 @@ static const struct {
     {"vector-race", vector_race}, {"message-race", message_race}, {"descriptor-race", descriptor_race},
     {"vector-descriptor-race", vector_descriptor_race}, {"number-again", number_again},
     {"number-of-a-child", number_of_a_child}, {"closed-descriptors", closed_descriptors},
-    {"interruptions", interruptions}, {"interrupted-vectors", interrupted_vectors}, {"daemon", daemon_of_its_own},
+    {"interruptions", interruptions}, {"interrupted-vectors", interrupted_vectors},
+    {"interrupted-call", interrupted_call}, {"daemon", daemon_of_its_own},
     {"filters", filters_of_its_own}, {"name-spaces", name_spaces}, {"priorities", priorities}, {"large", large},
     {"closed-memory", closed_memory}, {"set-user", set_user}, {"traced", traced}, {"forks", forks},
     {"thread-bomb", thread_bomb}, {"read", read_in}, {"read-threads", read_by_threads},

@@ -58,6 +58,10 @@ pub(super) struct Job {
     pub(super) before: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
+    /// Since when its thread has been seen not to wait for it.
+    pub(super) away_since: Option<u64>,
+    /// The same, and it would be its turn.
+    pub(super) turn_since: Option<u64>,
     /// It may wait for a device, and is made by whoever may.
     pub(super) slow: bool,
 }
@@ -197,8 +201,15 @@ impl Job {
             before: 0,
             paid: None,
             counted: false,
+            away_since: None,
+            turn_since: None,
             slow: false,
         })
+    }
+
+    /// Whether something has been done already.
+    pub(super) fn has_moved(&self) -> bool {
+        self.done > 0 || self.messages > 0
     }
 
     /// Whether the call may wait.
