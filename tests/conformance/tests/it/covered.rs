@@ -73,6 +73,7 @@ fn library(test: &str, folder: &Path) -> PathBuf {
         .unwrap_or_else(|error| panic!("{error}"));
     let library = folder.join("libinside-covered.so");
     std::fs::copy(made, &library).expect("a copy");
+    kinds::set_mode(&library, 0o755);
     library
 }
 

@@ -18,7 +18,8 @@ const HEADERS: [&str; 4] = [
 /// nobody
 pub(super) const OTHER: u32 = 65534;
 
-fn set_mode(path: &Path, mode: u32) {
+/// Whatever the umask has made of it.
+pub(super) fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("ours");
 }
 
@@ -125,5 +126,6 @@ pub(super) fn foreign_library(folder: &Path) -> Result<PathBuf, String> {
     let mut linker = Command::new("ld");
     linker.args(["-m", "elf_i386", "--oformat", "binary", "-Ttext", "0"]);
     built(linker.args(["-e", "0", "-o"]).args([&library, &object]))?;
+    set_mode(&library, 0o755);
     Ok(library)
 }

@@ -14,7 +14,7 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde_json::Value;
 
-use super::kinds::open_to_all;
+use super::kinds::{open_to_all, set_mode};
 use super::{BYTES, Cell, LIMIT};
 use crate::probe::PATIENCE;
 
@@ -37,7 +37,7 @@ pub(super) struct Tried {
     pub(super) code: Option<i32>,
     /// What it said.
     pub(super) said: String,
-    /// What Bonsai said.
+    /// What Bonsai said, without its counters.
     complaints: String,
     /// The same, if it refused, with exit code 2.
     pub(super) refused: Option<String>,
@@ -130,6 +130,7 @@ impl Drop for Talk {
 /// waits for storage.
 fn cold_file(path: &Path) -> Option<()> {
     let mut file = std::fs::File::create(path).expect("a file");
+    set_mode(path, 0o644);
     file.write_all(&vec![1; usize::try_from(BYTES).expect("small")])
         .expect("room");
     file.sync_all().expect("written");
@@ -215,6 +216,11 @@ pub(super) fn tried(
         Some(_) => {}
         None => told_at_the_end(&mut tried),
     }
+    let sentences = |text: &str| -> String {
+        let lines = text.lines().filter(|line| !line.starts_with('{'));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    tried.complaints = sentences(&tried.complaints);
     Ok(tried)
 }
 
