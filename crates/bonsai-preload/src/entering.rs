@@ -7,19 +7,34 @@ use core::sync::atomic::AtomicU32;
 
 const PR_SET_PTRACER: usize = 0x5961_6d61;
 
-/// How long a helper is waited for, ns. By the clock: signals end sleeps.
-const PATIENCE: u64 = 5_000_000_000;
+/// How long a helper is waited for, s: whole seconds, by the clock, for signals end sleeps.
+const PATIENCE: u32 = 5;
 
 struct Kernel {
-    end: u64,
+    last: u32,
+    passed: u32,
+}
+
+/// A clock that needs no memory.
+#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "differences count")]
+fn seconds() -> u32 {
+    // SAFETY: without a place, it only returns them.
+    unsafe { call!(nr::TIME, 0) as u32 }
 }
 
 impl Futex for Kernel {
+    // Twice as large in place.
+    #[inline(never)]
     fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool {
         let time = [0_u64, 100_000_000];
         // SAFETY: FUTEX_WAIT on a word that stays, with a relative time.
         unsafe { call!(nr::FUTEX, core::ptr::from_ref(word), 0, seen, time.as_ptr()) };
-        sys::now_early() < self.end
+        let now = seconds();
+        // One at most for each turn: after more of them the machine has stood still, and the
+        // helper, too; or somebody has set the clock.
+        self.passed += now.wrapping_sub(self.last) & 1;
+        self.last = now;
+        self.passed < PATIENCE
     }
 
     fn wake(&mut self, word: &AtomicU32) {
@@ -40,6 +55,9 @@ pub(crate) fn ask(segment: &Segment) -> Option<usize> {
         // SAFETY: lets that process trace this one; refused without Yama.
         unsafe { call!(nr::PRCTL, PR_SET_PTRACER, helper) };
     };
-    let end = sys::now_early() + PATIENCE;
-    segment.ask_to_enter(sys::gettid(), &mut Kernel { end }, allow)
+    let mut kernel = Kernel {
+        last: seconds(),
+        passed: 0,
+    };
+    segment.ask_to_enter(sys::gettid(), &mut kernel, allow)
 }

@@ -180,6 +180,7 @@ pub(crate) mod nr {
     pub(crate) const FCNTL: usize = 72;
     pub(crate) const PRCTL: usize = 157;
     pub(crate) const GETTID: usize = 186;
+    pub(crate) const TIME: usize = 201;
     pub(crate) const FUTEX: usize = 202;
     #[cfg(feature = "alone")]
     pub(crate) const RESTART_SYSCALL: usize = 219;

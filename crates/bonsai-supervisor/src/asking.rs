@@ -2,13 +2,15 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bonsai_ledger::sync::{AtomicU32, Ordering};
 use bonsai_ledger::{Futex, Ledger, Reason, Segment, coverage, flags};
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
+
+use crate::patience::Patience;
 
 /// How long a process waits for a helper.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,20 +19,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// have been killed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Futexes that end at an instant.
+/// Futexes that end after a time.
 #[derive(Debug)]
-pub(crate) struct Until(Instant);
+pub(crate) struct Until(Patience);
 
 impl Until {
     pub(crate) fn within(patience: Duration) -> Self {
-        Self(Instant::now() + patience)
+        Self(Patience::of(patience))
     }
 }
 
 impl Futex for Until {
     fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool {
         sleep(word, seen, LOOK_AGAIN);
-        Instant::now() < self.0
+        !self.0.is_over()
     }
 
     fn wake(&mut self, word: &AtomicU32) {

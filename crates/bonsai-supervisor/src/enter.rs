@@ -14,6 +14,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use crate::asking::{Until, ends_with_us, is_strict};
 use crate::engine::Engine;
+use crate::patience::Patience;
 use crate::tracee::Tracee;
 
 /// Why a program was not entered.
@@ -101,7 +102,7 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
 /// for later: it cannot be entered before it has got there.
 fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Result<Pid, EnterError> {
     let begin = Instant::now();
-    let (soon, end) = (begin + SOON, begin + PATIENCE);
+    let (soon, mut patience) = (begin + SOON, Patience::of(PATIENCE));
     loop {
         let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
         match status.map_err(|error| EnterError::system("the process", error))? {
@@ -124,14 +125,13 @@ fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Resul
             }
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err(EnterError::Gone),
             _ => {
-                let now = Instant::now();
-                if asked.is_cancelled() || now > end {
+                if asked.is_cancelled() || patience.is_over() {
                     leave(pid);
                     let _ = stopped.map(|signal| kill(pid, signal));
                     return Err(EnterError::Cancelled);
                 }
                 // It is about to; what takes longer than that has failed.
-                let turn = if now < soon { 10 } else { 100 };
+                let turn = if Instant::now() < soon { 10 } else { 100 };
                 std::thread::sleep(Duration::from_micros(turn));
             }
         }

@@ -27,6 +27,7 @@ mod attach;
 pub mod enforce;
 mod engine;
 mod enter;
+mod patience;
 mod tracee;
 mod trap;
 

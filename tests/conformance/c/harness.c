@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 extern const struct test *const __start_cases[];
 extern const struct test *const __stop_cases[];
@@ -335,6 +336,8 @@ int main(int argc, char **argv)
     int ops_given = 0;
     int wait = 0;
     int errors = 1;
+    // The modes of new files are compared with what this leaves.
+    umask(022);
     if (argc >= 3 && strcmp(argv[1], "--exit") == 0)
         raw_exit(atoi(argv[2]) + (getenv("CONFORMANCE_EXTRA") ? 1 : 0));
     long n = RAW3(SYS_readlink, "/proc/self/exe", self, sizeof self - 1);

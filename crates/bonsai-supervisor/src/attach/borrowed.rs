@@ -3,7 +3,7 @@
 //! until it is there.
 
 use std::os::unix::fs::FileExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::Pid;
 
@@ -11,20 +11,21 @@ use super::held::Held;
 use super::maps::idle_code;
 use super::runner::{STUB, leads_home};
 use super::{AttachError, PAGE, Process, STACK, engines, frames};
+use crate::patience::Patience;
 
 /// How long they may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The process, stopped when all of its threads are their own.
 pub(super) fn none(pid: Pid) -> Result<Process, AttachError> {
-    let end = Instant::now() + PATIENCE;
+    let mut patience = Patience::of(PATIENCE);
     let mut pause = Duration::from_millis(1);
     loop {
         let process = Process::look(Held::all(pid)?)?;
         if !is_borrowed(&process)? {
             return Ok(process);
         }
-        if Instant::now() > end {
+        if patience.is_over() {
             return Err(AttachError::Borrowed);
         }
         drop(process);

@@ -1,7 +1,7 @@
 //! All threads of a process, stopped.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
@@ -10,6 +10,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::{AttachError, refused};
+use crate::patience::Patience;
 
 /// How long its threads may take to stop, while the others stand still. One that waits
 /// for a vforked child, or for a disk, cannot.
@@ -32,7 +33,7 @@ impl Held {
             pid,
             threads: BTreeSet::new(),
         };
-        let end = Instant::now() + PATIENCE;
+        let mut patience = Patience::of(PATIENCE);
         loop {
             let new: Vec<Pid> = tasks(pid)?
                 .into_iter()
@@ -63,9 +64,9 @@ impl Held {
                 std::thread::sleep(Duration::from_millis(1));
             }
             for tid in seized {
-                held.wait_for_stop(tid, end)?;
+                held.wait_for_stop(tid, &mut patience)?;
             }
-            if Instant::now() > end {
+            if patience.is_over() {
                 return Err(AttachError::Restless);
             }
         }
@@ -76,7 +77,11 @@ impl Held {
     }
 
     /// Waits until a thread is in the stop that it was asked for.
-    pub(crate) fn wait_for_stop(&mut self, tid: Pid, end: Instant) -> Result<(), AttachError> {
+    pub(crate) fn wait_for_stop(
+        &mut self,
+        tid: Pid,
+        patience: &mut Patience,
+    ) -> Result<(), AttachError> {
         loop {
             let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
             match waitpid(tid, Some(flags)) {
@@ -84,7 +89,7 @@ impl Held {
                 // On its way to a handler: what it gets, it gets.
                 Ok(WaitStatus::Stopped(_, signal)) => drop(ptrace::cont(tid, signal)),
                 Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
-                    if Instant::now() > end {
+                    if patience.is_over() {
                         return Err(AttachError::Stuck {
                             tid: tid.as_raw(),
                             state: state(self.pid, tid).unwrap_or('?'),

@@ -18,7 +18,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::libc::{self, user_regs_struct};
 use nix::sys::ptrace;
@@ -27,6 +27,7 @@ use nix::unistd::Pid;
 
 use super::AttachError;
 use super::held::Held;
+use crate::patience::Patience;
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
@@ -156,7 +157,7 @@ impl Runner {
 
     /// To the beginning of the next system call, or to its end.
     fn next_stop(&self) -> Result<(), AttachError> {
-        let end = Instant::now() + PATIENCE;
+        let mut patience = Patience::of(PATIENCE);
         let go = || {
             ptrace::syscall(self.tid, None)
                 .map_err(|e| AttachError::system("one of its threads", e))
@@ -168,7 +169,7 @@ impl Runner {
                 // It has been stopped by a signal, all of it, or continued.
                 Ok(WaitStatus::PtraceEvent(..)) => go()?,
                 Ok(WaitStatus::StillAlive) | Err(nix::Error::EINTR) => {
-                    if Instant::now() > end {
+                    if patience.is_over() {
                         return Err(AttachError::Restless);
                     }
                     std::thread::sleep(Duration::from_micros(10));
@@ -198,7 +199,7 @@ impl Runner {
         set_mask(self.tid, self.mask)?;
         Held::set(self.tid, self.home)?;
         ptrace::cont(self.tid, None).map_err(system)?;
-        held.wait_for_stop(self.tid, Instant::now() + PATIENCE)?;
+        held.wait_for_stop(self.tid, &mut Patience::of(PATIENCE))?;
         self.memory
             .write_all_at(&self.before, self.stub)
             .map_err(|error| AttachError::system("its code", error))

@@ -416,9 +416,13 @@ impl Drop for Master {
 /// nginx with two workers, and a file to fetch from it.
 fn nginx(program: &Path, folder: &Path, len: usize) -> (Master, String) {
     let at = folder.display();
-    let allow = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder, allow).expect("ours");
-    std::fs::write(folder.join("file"), vec![b'x'; len]).expect("room");
+    let file = folder.join("file");
+    std::fs::write(&file, vec![b'x'; len]).expect("room");
+    // Its workers read it as another user.
+    for path in [folder, &file] {
+        let allow = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(path, allow).expect("ours");
+    }
     let port = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("an address").port()
