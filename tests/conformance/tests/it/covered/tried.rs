@@ -216,11 +216,9 @@ pub(super) fn tried(
         Some(_) => {}
         None => told_at_the_end(&mut tried),
     }
-    let sentences = |text: &str| -> String {
-        let lines = text.lines().filter(|line| !line.starts_with('{'));
-        lines.collect::<Vec<_>>().join("\n")
-    };
-    tried.complaints = sentences(&tried.complaints);
+    let said = tried.complaints.lines();
+    let said = said.filter(|line| !line.starts_with('{'));
+    tried.complaints = said.collect::<Vec<_>>().join("\n");
     Ok(tried)
 }
 
