@@ -77,14 +77,16 @@ fn a_helper_that_is_killed_freezes_nobody() {
     let Some((_, program)) = forms(test, "threads").into_iter().nth(1) else {
         return;
     };
-    let done = scratch().join(format!("{test}.done"));
-    let _ = std::fs::remove_file(&done);
-    const RUNS: u32 = 24;
+    let folder = tempfile::tempdir_in(scratch()).expect("a folder");
+    let [done, enough] = ["done", "enough"].map(|name| folder.path().join(name));
+    // A helper is soon gone: where others want the processors, many are not found.
+    const KILLED: u32 = 16;
     let script = format!(
-        "i=0; while [ $i -lt {RUNS} ]; do i=$((i+1)); '{}' >/dev/null 2>&1; echo $?; done >'{done}.new'
+        "while [ ! -e '{enough}' ]; do '{}' >/dev/null 2>&1; echo $?; done >'{done}.new'
          mv '{done}.new' '{done}'",
         program.display(),
         done = done.display(),
+        enough = enough.display(),
     );
     let bonsai = bonsai();
     let args = [OsStr::new("-c"), OsStr::new(&script)];
@@ -97,20 +99,23 @@ fn a_helper_that_is_killed_freezes_nobody() {
     let mut killed = 0;
     let mut last = None;
     while !done.is_file() {
-        assert!(began.elapsed() < 2 * PATIENCE, "it hangs");
+        let waited = began.elapsed();
+        assert!(waited < 3 * PATIENCE, "{killed} killed in {waited:?}");
         let helper = helper_of(keeper.id()).filter(|pid| Some(*pid) != last);
         if let Some(helper) = helper {
             // Each one a bit later than the one before.
-            std::thread::sleep(Duration::from_micros(300 * u64::from(killed % 16)));
+            std::thread::sleep(Duration::from_micros(300 * u64::from(killed % KILLED)));
             let _ = kill_process(helper, Signal::KILL);
             killed += 1;
             last = Some(helper);
+            if killed == KILLED {
+                std::fs::write(&enough, "").expect("room");
+            }
         }
     }
     keeper.wait().expect("it ends");
-    assert!(killed >= RUNS / 2, "only {killed} were found");
     let codes = std::fs::read_to_string(&done).expect("ours");
-    assert_eq!(codes.lines().count(), RUNS as usize);
+    assert!(codes.lines().count() >= KILLED as usize, "{codes}");
     for code in codes.lines() {
         assert!(matches!(code, "0" | "137"), "{codes}");
     }
