@@ -16,7 +16,7 @@ use crate::probe::{Probe, Seen};
 const DOOR: &str = "patched";
 
 /// Every way of waiting for readiness.
-const WAYS: [(&str, &[&str]); 7] = [
+pub(crate) const WAYS: [(&str, &[&str]); 7] = [
     ("poll", &["level"]),
     ("ppoll", &["level"]),
     ("select", &["level"]),
@@ -35,7 +35,7 @@ const PER_STREAM: [&str; 2] = [
 const BYTES: u64 = 120_000;
 
 /// Nothing is lost, nothing goes early, and the loop neither stands still nor spins.
-fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
+pub(crate) fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
     let lines = [
         "120000 bytes, 0 wrong, the other end: 0",
         "the polite one went on: yes",
@@ -66,7 +66,7 @@ fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
 }
 
 /// The program, linked in a way.
-fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
+pub(crate) fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
     let source = Path::new("transparency").join("loops.c");
     let made = compiler(test)?.make(&format!("loops-{test}"), &[source], link);
     if let Err(error) = &made
@@ -89,7 +89,7 @@ fn all_go_on(program: &Path, cases: &[Vec<&str>], options: &[&str], limits: &[&s
 }
 
 /// Each way of waiting, both ways that bytes go.
-fn cases(ways: &[(&'static str, &[&'static str])]) -> Vec<Vec<&'static str>> {
+pub(crate) fn cases(ways: &[(&'static str, &[&'static str])]) -> Vec<Vec<&'static str>> {
     let mut cases = Vec::new();
     for (way, triggers) in ways {
         for trigger in *triggers {
