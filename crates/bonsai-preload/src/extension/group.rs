@@ -224,7 +224,7 @@ pub(crate) fn sit(
                 member,
                 thing,
             };
-            end = until_served(&at, &seat, seat.nearest(*ticket), patience, waiter);
+            end = until_served(&at, &seat, *ticket, patience, waiter);
         }
         end == Wait::Due
     });
@@ -392,7 +392,8 @@ fn until_served(
     let guarded = GUARDED.load(Ordering::Relaxed);
     let end = loop {
         let epoch = at.group.epoch();
-        let Some(mut due) = at.group.serve(at.member, at.thing, ticket, now) else {
+        let nearest = seat.nearest(ticket);
+        let Some(mut due) = at.group.serve(at.member, at.thing, nearest, now) else {
             break Wait::Due;
         };
         if at.shares.group(at.segment).is_none() {

@@ -22,6 +22,9 @@
 //!    └── close: credit goes back to its buckets <───────────────────────────┘
 //! ```
 //!
+//! What the service's group has to give is asked for when its own limits have given, and
+//! looked at again at instants that the group says (`kept.rs`).
+//!
 //! # Invariants
 //! 1. A refused call is followed by an event: every held way ends at an instant that each
 //!    waiting call of the process which could see it knows, or is woken to learn.
@@ -34,7 +37,7 @@
 //!
 //! # Limits
 //! Calls are delayed as ever on descriptors above 65,535, in two epoll sets at a time, or
-//! with `O_ASYNC`; under more than five limits at a time; where they move bytes between
+//! with `O_ASYNC`; under more than five limits at a time, or four of a group; where they move bytes between
 //! two descriptors (`splice`), connect, or block; and in processes of which not all waits
 //! are seen (`--no-patch`).
 
