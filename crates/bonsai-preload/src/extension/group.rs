@@ -50,7 +50,7 @@ impl Shares {
         let word = config.groups.get(first);
         Self {
             things,
-            bytes: config.group_bytes.load(Ordering::Relaxed).to_le_bytes()[0],
+            bytes: config.group_bytes.load(Ordering::Relaxed).to_le_bytes()[0] & things,
             membership: word.map_or(0, |word| word.load(Ordering::Relaxed)),
         }
     }

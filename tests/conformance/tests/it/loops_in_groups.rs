@@ -133,6 +133,17 @@ fn limits_of_the_service_and_of_its_group_are_both_kept_in_a_loop() {
 }
 
 #[test]
+fn limits_of_the_service_go_on_in_a_loop_where_its_group_shares_something_else() {
+    let Some(program) = loops("loops-else", &[]) else {
+        return;
+    };
+    let options = SHARED.map(|limit| ["--limit", limit]).concat();
+    for case in [["poll", "level", "out"], ["epoll_wait", "edge", "in"]] {
+        goes_on("else", &["write=100MB/s"], &options, &program, &case);
+    }
+}
+
+#[test]
 fn descriptors_come_and_go_while_a_group_withholds_them() {
     let source = ["transparency/withheld.c"];
     let Some(compiler) = compiler("withheld-group") else {
