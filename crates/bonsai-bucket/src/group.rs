@@ -223,6 +223,18 @@ impl<W: Word> Seat<'_, W> {
         self.member.asked.add(units.wrapping_neg());
     }
 
+    /// A ticket that may go when this one may: if units were given back since, which others
+    /// behind it had asked for, those that stand in the line now are enough.
+    #[must_use]
+    pub fn nearest(&self, ticket: u64) -> u64 {
+        let asked = self.member.asked.get();
+        if ahead(ticket, asked) > 0 {
+            asked
+        } else {
+            ticket
+        }
+    }
+
     /// Whether a ticket may go.
     #[must_use]
     pub fn is_ready(&self, ticket: u64) -> bool {

@@ -454,6 +454,25 @@ fn a_member_that_is_stopped_holds_nobody() {
 }
 
 #[test]
+fn what_is_given_back_is_not_waited_for_by_those_behind() {
+    let world = World::new(1_000_000, vec![Asks::greedy(1)]);
+    let (seat, terms) = (world.seat(0), &world.terms[0]);
+    // A second's worth, given back before anything of it was granted.
+    seat.ask(1_000_000);
+    let ticket = seat.ask(1000);
+    seat.give_back(1_000_000);
+    let (mut now, mut steps) = (0, 0);
+    while let Some(due) = seat.serve(terms, seat.nearest(ticket), now, || terms.grain) {
+        now = due.max(now + 1);
+        steps += 1;
+        assert!(now < 50 * MS && steps < 1000, "it waits until {now}");
+    }
+    assert!(now >= MS, "sooner than its rate allows: {now}");
+    // Of what was granted already, nobody behind has to wait for more either.
+    assert_eq!(seat.nearest(ticket), world.words.members[0][0].get());
+}
+
+#[test]
 fn many_equal_members_get_equal_parts() {
     let world = World::new(12_500_000, vec![Asks::greedy(1); 16]);
     world.run(SECONDS * S);

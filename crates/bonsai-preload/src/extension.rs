@@ -35,7 +35,7 @@ pub(crate) type Make = extern "C" fn(&Args, &Site) -> isize;
 pub(crate) type Now = extern "C" fn() -> u64;
 
 /// As much is mapped of its file, and of what is behind that, where its data belongs.
-pub(crate) const LENGTH: usize = 32 << 20;
+pub(crate) const LENGTH: usize = 48 << 20;
 
 /// Where the extension begins. All of it stands in memory as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, closes the file, and

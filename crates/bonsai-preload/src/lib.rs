@@ -117,6 +117,7 @@ mod own_to_extension {
     pub(crate) mod group;
     pub(crate) mod held;
     pub(crate) mod hold;
+    pub(crate) mod kept;
     pub(crate) mod known;
     pub(crate) mod look;
     pub(crate) mod loops;

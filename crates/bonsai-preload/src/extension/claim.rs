@@ -5,6 +5,7 @@ use crate::descriptors::{self, Known, Note};
 use crate::group::{self, Shares};
 use crate::held::Way;
 use crate::hold;
+use crate::kept::Kept;
 use crate::look;
 use crate::own::Own;
 use crate::paths;
@@ -87,9 +88,8 @@ impl Claim {
         (self.scoped, self.per_stream, self.len) = (0, 0, 0);
         self.shares = shares;
         self.is_plain = narrowed == 0;
-        // What a group has to give is not known in advance: such calls wait.
         let loops = segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
-        self.refusable = if loops && !shares.any() {
+        self.refusable = if loops && Kept::can_keep(shares) {
             hold::way(call)
         } else {
             None

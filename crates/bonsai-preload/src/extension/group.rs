@@ -21,7 +21,7 @@ static GROUP: AtomicUsize = AtomicUsize::new(0);
 const AGAIN_NS: u64 = ROUND_NS / 64;
 
 /// What a call draws on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
     /// Which of what the group shares, a bit each.
     things: u8,
@@ -50,8 +50,29 @@ impl Shares {
         let word = config.groups.get(first);
         Self {
             things,
-            bytes: config.group_bytes.load(Ordering::Relaxed).to_le_bytes()[0],
+            bytes: config.group_bytes.load(Ordering::Relaxed).to_le_bytes()[0] & things,
             membership: word.map_or(0, |word| word.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// How much it draws on.
+    pub(crate) const fn len(self) -> usize {
+        self.things.count_ones() as usize
+    }
+
+    /// As words: the lowest two bytes of the first.
+    pub(crate) const fn to_words(self) -> (u64, u64) {
+        let head = self.things as u64 | (self.bytes as u64) << 8;
+        (head, self.membership)
+    }
+
+    /// From words.
+    pub(crate) const fn from_words(head: u64, membership: u64) -> Self {
+        let [things, bytes, ..] = head.to_le_bytes();
+        Self {
+            things,
+            bytes,
+            membership,
         }
     }
 
@@ -131,6 +152,94 @@ pub(crate) fn map(segment: &Segment) {
                 call!(nr::MUNMAP, at, GROUP_LEN);
             }
         }
+    }
+}
+
+/// The number of the terms in force; 0 without a group.
+pub(crate) fn epoch() -> u32 {
+    // SAFETY: set once, to a mapping that is never removed.
+    let group = unsafe { (GROUP.load(Ordering::Acquire) as *const GroupSegment).as_ref() };
+    group.map_or(0, GroupSegment::epoch)
+}
+
+/// Takes tickets for all that a call draws on, in order.
+pub(crate) fn ask<const N: usize>(
+    segment: &Segment,
+    shares: Shares,
+    (bytes, calls): (u64, u64),
+) -> [u64; N] {
+    let mut tickets = [0; N];
+    let Some((group, member)) = shares.group(segment) else {
+        return tickets;
+    };
+    let mut places = tickets.iter_mut();
+    shares.each(bytes, calls, |thing, units| {
+        let seat = group.seat(member, thing);
+        if let (Some(place), Some(seat)) = (places.next(), seat) {
+            *place = seat.ask(units);
+        }
+        true
+    });
+    tickets
+}
+
+/// Gets the service what it may have at `now` of all that tickets were taken for; when to
+/// look again, if that does not suffice.
+pub(crate) fn serve(
+    segment: &Segment,
+    shares: Shares,
+    (bytes, calls): (u64, u64),
+    tickets: &[u64],
+    now: u64,
+) -> Option<u64> {
+    let (group, member) = shares.group(segment)?;
+    let (mut tickets, mut last) = (tickets.iter(), None);
+    shares.each(bytes, calls, |thing, _| {
+        if let (Some(ticket), Some(seat)) = (tickets.next(), group.seat(member, thing)) {
+            last = last.max(group.serve(member, thing, seat.nearest(*ticket), now));
+        }
+        true
+    });
+    last
+}
+
+/// Waits until such tickets may go.
+pub(crate) fn sit(
+    segment: &Segment,
+    (shares, (bytes, calls)): (Shares, (u64, u64)),
+    tickets: &[u64],
+    patience: Patience,
+    waiter: Waiter<'_>,
+) -> Wait {
+    let (mut tickets, mut end) = (tickets.iter(), Wait::Due);
+    let Some((group, member)) = shares.group(segment) else {
+        return end;
+    };
+    shares.each(bytes, calls, |thing, _| {
+        if let (Some(ticket), Some(seat)) = (tickets.next(), group.seat(member, thing)) {
+            let at = Place {
+                segment,
+                group,
+                shares,
+                member,
+                thing,
+            };
+            end = until_served(&at, &seat, *ticket, patience, waiter);
+        }
+        end == Wait::Due
+    });
+    end
+}
+
+/// Notes that a call has waited for what it draws on.
+pub(crate) fn note_wait(segment: &Segment, shares: Shares, (bytes, calls): (u64, u64), ns: u64) {
+    if shares.any()
+        && let Some((group, member)) = shares.group(segment)
+    {
+        shares.each(bytes, calls, |thing, _| {
+            group.note_wait(member, thing, ns);
+            true
+        });
     }
 }
 
@@ -283,7 +392,8 @@ fn until_served(
     let guarded = GUARDED.load(Ordering::Relaxed);
     let end = loop {
         let epoch = at.group.epoch();
-        let Some(mut due) = at.group.serve(at.member, at.thing, ticket, now) else {
+        let nearest = seat.nearest(ticket);
+        let Some(mut due) = at.group.serve(at.member, at.thing, nearest, now) else {
             break Wait::Due;
         };
         if at.shares.group(at.segment).is_none() {

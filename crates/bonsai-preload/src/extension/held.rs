@@ -1,6 +1,7 @@
 //! What is held (`hold.rs`): a byte for each descriptor that says so, and for each of its
 //! ways until when, and for what. No lock: see there.
 
+use crate::kept::{Kept, WORDS};
 use crate::kind::KINDS;
 use crate::sys::{self, call, nr};
 use bonsai_calls::CallId;
@@ -60,6 +61,8 @@ pub(crate) struct Hold {
     per_stream: AtomicU64,
     call: AtomicU8,
     tickets: [[AtomicU64; 2]; KEPT],
+    /// What it draws on of a group.
+    shared: [AtomicU64; WORDS],
 }
 
 static HOLDS: [[Hold; 2]; KINDS] = [const {
@@ -75,6 +78,7 @@ static HOLDS: [[Hold; 2]; KINDS] = [const {
             per_stream: AtomicU64::new(0),
             call: AtomicU8::new(0),
             tickets: [const { [const { AtomicU64::new(0) }; 2] }; KEPT],
+            shared: [const { AtomicU64::new(0) }; WORDS],
         }
     }; 2]
 }; KINDS];
@@ -91,6 +95,7 @@ pub(crate) struct Held {
     pub(crate) per_stream: u64,
     pub(crate) call: CallId,
     pub(crate) tickets: [[u64; 2]; KEPT],
+    pub(crate) shared: Kept,
 }
 
 const MADV_WIPEONFORK: usize = 18;
@@ -177,6 +182,11 @@ pub(crate) fn hold(fd: usize, way: Way) -> Option<&'static Hold> {
 impl Hold {
     /// Writes, if nobody else does just now.
     pub(crate) fn write(&self, held: &Held) -> bool {
+        self.change(|there| *there = *held)
+    }
+
+    /// Changes what is there, if nobody else writes just now.
+    pub(crate) fn change(&self, by: impl FnOnce(&mut Held)) -> bool {
         let seq = self.seq.load(Ordering::Relaxed);
         let odd = seq.wrapping_add(1);
         let taken = self
@@ -186,6 +196,28 @@ impl Hold {
             return false;
         }
         fence(Ordering::Release);
+        let mut held = self.load();
+        by(&mut held);
+        self.store(&held);
+        self.seq.store(seq.wrapping_add(2), Ordering::Release);
+        true
+    }
+
+    /// Reads; `None` while it is written.
+    pub(crate) fn read(&self) -> Option<Held> {
+        let seq = self.seq.load(Ordering::Acquire);
+        let held = self.load();
+        fence(Ordering::Acquire);
+        (seq.is_multiple_of(2) && self.seq.load(Ordering::Relaxed) == seq).then_some(held)
+    }
+
+    /// Whether it is of a group, and may be due, or later or earlier than it was.
+    pub(crate) fn is_to_be_looked_at(&self, until: u64, now: u64) -> bool {
+        let [head, ..] = &self.shared;
+        Kept::is_to_be_looked_at(head.load(Ordering::Relaxed), until, now)
+    }
+
+    fn store(&self, held: &Held) {
         self.epoch.store(held.epoch, Ordering::Relaxed);
         self.until.store(held.until, Ordering::Relaxed);
         self.since.store(held.since, Ordering::Relaxed);
@@ -194,30 +226,17 @@ impl Hold {
         self.mask.store(held.mask, Ordering::Relaxed);
         self.per_stream.store(held.per_stream, Ordering::Relaxed);
         self.call.store(held.call, Ordering::Relaxed);
-        for (to, from) in self
-            .tickets
-            .iter()
-            .flatten()
-            .zip(held.tickets.iter().flatten())
-        {
-            to.store(*from, Ordering::Relaxed);
-        }
-        self.seq.store(seq.wrapping_add(2), Ordering::Release);
-        true
+        let tickets = self.tickets.iter().flatten();
+        store(tickets, held.tickets.iter().flatten());
+        store(self.shared.iter(), held.shared.to_words().iter());
     }
 
-    /// Reads; `None` while it is written.
-    pub(crate) fn read(&self) -> Option<Held> {
-        let seq = self.seq.load(Ordering::Acquire);
+    fn load(&self) -> Held {
         let mut tickets = [[0; 2]; KEPT];
-        for (to, from) in tickets
-            .iter_mut()
-            .flatten()
-            .zip(self.tickets.iter().flatten())
-        {
-            *to = from.load(Ordering::Relaxed);
-        }
-        let held = Held {
+        load(tickets.iter_mut().flatten(), self.tickets.iter().flatten());
+        let mut shared = [0; WORDS];
+        load(shared.iter_mut(), self.shared.iter());
+        Held {
             epoch: self.epoch.load(Ordering::Relaxed),
             until: self.until.load(Ordering::Relaxed),
             since: self.since.load(Ordering::Relaxed),
@@ -227,9 +246,20 @@ impl Hold {
             per_stream: self.per_stream.load(Ordering::Relaxed),
             call: self.call.load(Ordering::Relaxed),
             tickets,
-        };
-        fence(Ordering::Acquire);
-        (seq.is_multiple_of(2) && self.seq.load(Ordering::Relaxed) == seq).then_some(held)
+            shared: Kept::from_words(&shared),
+        }
+    }
+}
+
+fn store<'a>(to: impl Iterator<Item = &'a AtomicU64>, from: impl Iterator<Item = &'a u64>) {
+    for (to, from) in to.zip(from) {
+        to.store(*from, Ordering::Relaxed);
+    }
+}
+
+fn load<'a>(to: impl Iterator<Item = &'a mut u64>, from: impl Iterator<Item = &'a AtomicU64>) {
+    for (to, from) in to.zip(from) {
+        *to = from.load(Ordering::Relaxed);
     }
 }
 

@@ -22,6 +22,9 @@
 //!    └── close: credit goes back to its buckets <───────────────────────────┘
 //! ```
 //!
+//! What the service's group has to give is asked for when its own limits have given, and
+//! looked at again at instants that the group says (`kept.rs`).
+//!
 //! # Invariants
 //! 1. A refused call is followed by an event: every held way ends at an instant that each
 //!    waiting call of the process which could see it knows, or is woken to learn.
@@ -34,7 +37,7 @@
 //!
 //! # Limits
 //! Calls are delayed as ever on descriptors above 65,535, in two epoll sets at a time, or
-//! with `O_ASYNC`; under more than five limits at a time; where they move bytes between
+//! with `O_ASYNC`; under more than five limits at a time, or four of a group; where they move bytes between
 //! two descriptors (`splice`), connect, or block; and in processes of which not all waits
 //! are seen (`--no-patch`).
 
@@ -42,7 +45,9 @@ use crate::amount::Args;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::held::{self, CREDIT_SHIFT, Held, Hold, Way, high, hold, sees_waits, state};
+use crate::kept::Kept;
 use crate::own::Own;
+use crate::patience::Patience;
 use crate::sets;
 use crate::sys::{self, call, nr};
 use crate::wait::{self, Wait, Waiter};
@@ -109,20 +114,31 @@ pub(crate) fn must_not_block(call: CallId, args: &Args) -> bool {
 const TOGETHER_NS: u64 = 1 << 18;
 const MANY: usize = 256;
 
-/// Refuses a call whose tickets are not due: its descriptor is held until then. False
+/// What a refused call waits for.
+pub(crate) struct Lack<'a> {
+    /// Tickets of the service's own limits.
+    pub(crate) tickets: &'a Tickets,
+    /// What there will be credit for: bytes and calls.
+    pub(crate) credit: (u64, u64),
+    /// What it draws on of the group.
+    pub(crate) shared: Kept,
+    /// When to look; 0 where the tickets say that.
+    pub(crate) until: u64,
+}
+
+/// Refuses a call that lacks something: its descriptor is held until that is due. False
 /// where it has to wait instead.
 pub(crate) fn refuse(
     segment: &Segment,
     call: CallId,
     claim: &Claim,
-    tickets: &Tickets,
-    (bytes, calls): (u64, u64),
+    lack: &Lack<'_>,
     now: u64,
 ) -> bool {
     let (fd, Some(way)) = (claim.args.a[0] & 0xffff_ffff, claim.refusable) else {
         return false;
     };
-    let (Some(hold), Some(words)) = (hold(fd, way), tickets.to_words()) else {
+    let (Some(hold), Some(words)) = (hold(fd, way), lack.tickets.to_words()) else {
         return false;
     };
     let withheld = sees_waits(segment) && sets::can_withhold(fd);
@@ -130,11 +146,15 @@ pub(crate) fn refuse(
         return false;
     }
     let epoch = segment.epoch();
-    // Two pieces at a time are half as many events.
-    let mut until = segment.due(&segment.with_another(tickets), now);
+    let mut until = match lack.until {
+        // Two pieces at a time are half as many events.
+        0 => segment.due(&segment.with_another(lack.tickets), now),
+        until => until,
+    };
     if high() > MANY {
         until = (until | (TOGETHER_NS - 1)).saturating_add(1);
     }
+    let (bytes, calls) = lack.credit;
     let held = Held {
         epoch,
         until,
@@ -145,6 +165,7 @@ pub(crate) fn refuse(
         per_stream: claim.per_stream,
         call,
         tickets: words,
+        shared: lack.shared,
     };
     if !hold.write(&held) {
         return false;
@@ -155,7 +176,7 @@ pub(crate) fn refuse(
     true
 }
 
-/// When a held way is due; 0 for one that is not held.
+/// When a held way is due, or is to be looked at again; 0 for one that is not held.
 pub(crate) fn until(segment: &Segment, fd: usize, way: Way, now: u64) -> u64 {
     if state(fd) & way as u8 == 0 {
         return 0;
@@ -163,23 +184,33 @@ pub(crate) fn until(segment: &Segment, fd: usize, way: Way, now: u64) -> u64 {
     let Some(hold) = hold(fd, way) else {
         return 0;
     };
-    let epoch = segment.epoch();
-    if hold.epoch.load(Ordering::Relaxed) == epoch {
-        return hold.until.load(Ordering::Relaxed);
+    let until = hold.until.load(Ordering::Relaxed);
+    let same = hold.epoch.load(Ordering::Relaxed) == segment.epoch();
+    if same && !hold.is_to_be_looked_at(until, now) {
+        return until;
     }
-    // The limits have changed. Somebody writes it: look again soon.
-    let Some(mut held) = hold.read() else {
-        return now + 1_000_000;
-    };
+    // Where somebody writes it: soon.
+    let mut until = now + 1_000_000;
+    hold.change(|held| {
+        renew(segment, held, now);
+        until = held.until;
+    });
+    until
+}
+
+/// Finds out anew when a hold is due: the limits have changed, or it is the group's turn.
+fn renew(segment: &Segment, held: &mut Held, now: u64) {
     let tickets = Tickets::from_words(&held.tickets);
-    held.epoch = epoch;
-    held.until = if segment.stale(&tickets) {
+    held.epoch = segment.epoch();
+    let stale = held.shared.is_asked() || segment.stale(&tickets);
+    held.until = if stale {
         now
     } else {
         segment.due(&tickets, now)
     };
-    hold.write(&held);
-    held.until
+    if held.shared.any() && held.until <= now {
+        held.until = held.shared.due(segment, now);
+    }
 }
 
 /// When the first of the given ways of a descriptor is due; `u64::MAX` for none held.
@@ -210,6 +241,7 @@ fn end(segment: &Segment, fd: usize, way: Way, now: u64) {
     if let Some(held) = hold(fd, way).and_then(Hold::read) {
         let waited = held.until.min(now).saturating_sub(held.since);
         segment.record_wait(held.call, fd, waited);
+        held.shared.note_wait(segment, waited);
     }
     sets::show(fd, way);
 }
@@ -287,13 +319,24 @@ fn sit_out(
         call,
     };
     while let Some(held) = hold(fd, way).and_then(Hold::read) {
-        let tickets = Tickets::from_words(&held.tickets);
-        let (end, woken) = wait::until_due(segment, &tickets, *now, u64::MAX, waiter);
-        *now = woken;
+        let (is_asked, tickets) = (held.shared.is_asked(), Tickets::from_words(&held.tickets));
+        let end = if is_asked {
+            held.shared.sit(segment, Patience::Endless, waiter)
+        } else {
+            wait::until_due(segment, &tickets, *now, u64::MAX, waiter).0
+        };
+        *now = sys::now();
         match end {
             Wait::Interrupted if facts(call) & fact::WHOLE == 0 => return Some(sys::EINTR),
             Wait::Interrupted => {}
-            _ => break,
+            _ if is_asked || !held.shared.any() => break,
+            // Then for the group.
+            _ => {
+                let asks = hold(fd, way).is_some_and(|h| h.change(|h| renew(segment, h, *now)));
+                if !asks {
+                    break;
+                }
+            }
         }
     }
     None
@@ -307,11 +350,15 @@ fn use_credit(segment: &Segment, own: &mut Own, call: CallId, claim: &Claim, way
     };
     let tickets = Tickets::from_words(&held.tickets);
     let same = held.mask == claim.mask && held.per_stream == claim.per_stream;
+    let shares = !held.shared.any() || held.shared.is_asked();
+    let same = same && shares && held.shared.is_of(claim.shares);
     if segment.stale(&tickets) {
+        held.shared.give_back(segment);
         return false;
     }
     let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| same) else {
         segment.refund(&tickets, held.bytes, held.calls);
+        held.shared.give_back(segment);
         return false;
     };
     entry.bytes += i64::try_from(held.bytes).unwrap_or(0);
@@ -350,6 +397,10 @@ pub(crate) fn forget(segment: &Segment, fd: usize) {
         if let Some(held) = take_credit(fd, way) {
             let tickets = Tickets::from_words(&held.tickets);
             segment.refund(&tickets, held.bytes, held.calls);
+            held.shared.give_back(segment);
+        } else if state(fd) & way as u8 != 0 {
+            // What has come in is owed to the group all the same.
+            hold(fd, way).map(|hold| hold.change(|held| held.shared.ask(segment)));
         }
     }
     held::clear(fd, u8::MAX);

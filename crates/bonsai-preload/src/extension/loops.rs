@@ -4,6 +4,7 @@
 
 use crate::amount::{self, Args};
 use crate::facts::{Site, flag};
+use crate::group;
 use crate::held::{self, HELD};
 use crate::hold;
 use crate::kind::KINDS;
@@ -18,10 +19,10 @@ use crate::state::GUARDED;
 use crate::sys;
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::{LOOK_AGAIN_NS, Segment};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The limits that what is held was last looked at under.
-static EPOCH: AtomicU32 = AtomicU32::new(0);
+/// The limits, and the terms of the group, that what is held was last looked at under.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 const EEXIST: isize = -17;
 
@@ -67,7 +68,7 @@ pub(crate) fn ctl(segment: &Segment, own: &mut Own, args: &Args, site: &Site) ->
     let asked = event.events;
     record(set, fd, asked, event.data);
     if asked & withheld(fd) != 0 {
-        let until = hold::first_due(segment, fd, HELD, 0);
+        let until = hold::first_due(segment, fd, HELD, sys::now());
         // Whoever sleeps for longer hears of it.
         if !announce(set, until) {
             tell(fd, false);
@@ -113,7 +114,7 @@ pub(crate) fn next_due(segment: &Segment, set: usize, now: impl Fn() -> u64) -> 
         return u64::MAX;
     }
     let now = now();
-    let epoch = segment.epoch();
+    let epoch = u64::from(segment.epoch()) << 32 | u64::from(group::epoch());
     if s.earliest() <= now || EPOCH.swap(epoch, Ordering::Relaxed) != epoch {
         give_back(segment, s, now);
     }

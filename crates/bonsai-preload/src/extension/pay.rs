@@ -8,7 +8,8 @@ use crate::ahead;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::group;
-use crate::hold;
+use crate::hold::{self, Lack};
+use crate::kept::Kept;
 use crate::own::Own;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
@@ -61,19 +62,39 @@ pub(crate) fn acquire(
 }
 
 /// Waits for what the service's group has to give, when its own limits have given; returns
-/// how that ended, and what there is of both.
+/// how that ended, and what there is of both. A call that may be refused is, instead.
 #[inline(never)]
 fn share(
     segment: &Segment,
-    own: &Own,
+    own: &mut Own,
     claim: &Claim,
     (call, patience): (CallId, Patience),
-    got: (u64, u64),
-    owed: bool,
+    (got, owed): ((u64, u64), bool),
 ) -> (Wait, (u64, u64)) {
     let (note, tid) = (own.note(), own.tid);
     let waiter = Waiter { note, tid, call };
-    let end = group::acquire(segment, claim.shares, got, owed, patience, waiter);
+    let end = if claim.refusable.is_some() {
+        let (mut kept, now) = (Kept::new(claim.shares, got), sys::now());
+        let until = kept.due(segment, now);
+        if until <= now {
+            return (Wait::Due, got);
+        }
+        if refused(segment, own, claim, call, (&kept, until, owed), now) {
+            if owed {
+                return (Wait::TimedOut, got);
+            }
+            // It is noted when it is used.
+            claim.note(segment, (got.0.wrapping_neg(), got.1.wrapping_neg()), 0);
+            return (Wait::TimedOut, (0, 0));
+        }
+        let end = kept.sit(segment, patience, waiter);
+        if end != Wait::Due && !owed {
+            kept.give_back(segment);
+        }
+        end
+    } else {
+        group::acquire(segment, claim.shares, got, owed, patience, waiter)
+    };
     if let Some(note) = note {
         note.end();
     }
@@ -82,6 +103,41 @@ fn share(
     }
     claim.refund_own(segment, got.0, got.1);
     (end, (0, 0))
+}
+
+/// Refuses a call that its group does not let go yet, if that is possible.
+fn refused(
+    segment: &Segment,
+    own: &mut Own,
+    claim: &Claim,
+    call: CallId,
+    (kept, until, owed): (&Kept, u64, bool),
+    now: u64,
+) -> bool {
+    // Of what has been paid already: for whoever gives it back.
+    let Some(tickets) = claim.take(segment, 0, 0, now) else {
+        return false;
+    };
+    let lack = Lack {
+        tickets: &tickets,
+        credit: credit(own, claim, call, (kept.units(), owed)),
+        shared: *kept,
+        until,
+    };
+    let is_refused = hold::refuse(segment, call, claim, &lack, now);
+    if is_refused {
+        forget_credit(own, call, owed);
+    }
+    is_refused
+}
+
+/// What a call had is kept with its descriptor, where it is refused before it is made; and
+/// all calls of the thread are looked at from now on.
+fn forget_credit(own: &mut Own, call: CallId, owed: bool) {
+    if let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| !owed) {
+        (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
+    }
+    ahead::look_at_all(own);
 }
 
 /// Takes bytes and calls that a claim draws on, and waits for them if need be; returns how
@@ -113,7 +169,7 @@ pub(crate) fn turn(
         wait_for(segment, own, claim, what, (short, owed), now)
     };
     match end {
-        Wait::Due if claim.shares.any() => share(segment, own, claim, what, got, owed),
+        Wait::Due if claim.shares.any() => share(segment, own, claim, what, (got, owed)),
         end => (end, got),
     }
 }
@@ -142,12 +198,14 @@ fn wait_for(
             break Wait::Due;
         }
         if claim.refusable.is_some() && !segment.stale(&tickets) {
-            let credit = if owed {
-                (0, 0)
-            } else {
-                credit(own, claim, call, (left.0 + earned, left.1))
+            let lacks = (left.0 + earned, left.1);
+            let lack = Lack {
+                tickets: &tickets,
+                credit: credit(own, claim, call, (lacks, owed)),
+                shared: Kept::new(claim.shares, lacks),
+                until: 0,
             };
-            if hold::refuse(segment, call, claim, &tickets, credit, now) {
+            if hold::refuse(segment, call, claim, &lack, now) {
                 is_held = true;
                 break Wait::TimedOut;
             }
@@ -181,10 +239,7 @@ fn wait_for(
         note.end();
     }
     if is_held {
-        if let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| !owed) {
-            (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
-        }
-        ahead::look_at_all(own);
+        forget_credit(own, call, owed);
     }
     let got = match end {
         Wait::Due => short,
@@ -198,8 +253,11 @@ fn wait_for(
 }
 
 /// What is kept with a refused call, to be used together: what it has already, and what
-/// the tickets are for that it lacks.
-fn credit(own: &Own, claim: &Claim, call: CallId, lacks: (u64, u64)) -> (u64, u64) {
+/// the tickets are for that it lacks. What is owed has been used.
+fn credit(own: &Own, claim: &Claim, call: CallId, (lacks, owed): ((u64, u64), bool)) -> (u64, u64) {
+    if owed {
+        return (0, 0);
+    }
     let (has_bytes, has_calls) = claim.counts();
     let of = |has: bool, held: i64| u64::try_from(held).unwrap_or(0) * u64::from(has);
     own.entries.get(usize::from(call)).map_or(lacks, |entry| {

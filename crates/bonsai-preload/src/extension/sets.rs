@@ -8,7 +8,8 @@
 //! - *Hidden*: the kernel knows the registration without the events of the held ways. Where
 //!   no event would be left, or the registration is one that the kernel does not change
 //!   (`EPOLLEXCLUSIVE`) or switches off by itself (`EPOLLONESHOT`), it is *absent* from the
-//!   set: then there is no event for hanging up either.
+//!   set: then there is no event for hanging up either. So it is where the other end is
+//!   gone: the kernel would say that of what is left, again and again.
 //! - *Earliest* of a set: no way of its descriptors is due before.
 //!
 //! # Invariants
@@ -242,6 +243,15 @@ pub(crate) fn show_whole(fd: usize) {
     r.is_shown(set);
 }
 
+/// Whether the other end is gone: the kernel says that in any case, again and again.
+fn has_hung_up(fd: usize) -> bool {
+    const ERR_OR_HUP: u64 = 0x18;
+    let mut asked = fd as u64;
+    // SAFETY: one `struct pollfd` of our own, and no wait.
+    let got = unsafe { call!(nr_of(calls::POLL), &raw mut asked, 1, 0) };
+    got == 1 && asked >> 48 & ERR_OR_HUP != 0
+}
+
 /// Makes the kernel know what is to be seen of a registration; `again` also if it should
 /// know that already.
 pub(crate) fn tell(fd: usize, again: bool) {
@@ -258,7 +268,10 @@ pub(crate) fn tell(fd: usize, again: bool) {
             r.events.load(Ordering::Relaxed),
             r.data.load(Ordering::Relaxed),
         );
-        let hide = to_hide(asked, withheld(fd));
+        let mut hide = to_hide(asked, withheld(fd));
+        if !matches!(hide, 0 | ABSENT) && has_hung_up(fd) {
+            hide = ABSENT;
+        }
         let hidden = r.hidden.swap(hide, Ordering::SeqCst);
         if hide == hidden && !again {
             return;
@@ -321,7 +334,9 @@ pub(crate) fn hide_again(fd: usize) {
         return;
     }
     if asked & withheld(fd) != 0 && asked & events::ONESHOT == 0 {
-        tell(fd, r.hidden.load(Ordering::Relaxed) != ABSENT);
+        // Of one by edges the kernel would report anew what is not held.
+        let again = r.hidden.load(Ordering::Relaxed) != ABSENT && asked & events::EDGES == 0;
+        tell(fd, again);
     }
 }
 

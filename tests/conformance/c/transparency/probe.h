@@ -28,7 +28,11 @@ static inline void say(const char *format, ...)
 
 static inline const char *error_name(long result)
 {
+#ifdef __GLIBC__
     return result == -1 ? strerrorname_np(errno) : "none";
+#else
+    return result == -1 ? strerror(errno) : "none";
+#endif
 }
 
 /* Ends the program, should something hang, with a signal that says so. */

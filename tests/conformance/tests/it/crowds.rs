@@ -75,11 +75,16 @@ impl Drop for Server {
     }
 }
 
-fn start(bonsai: &Bonsai, program: &Path, args: impl FnOnce(u16) -> Vec<String>) -> Server {
+fn start(
+    bonsai: &Bonsai,
+    options: &[&str],
+    program: &Path,
+    args: impl FnOnce(u16) -> Vec<String>,
+) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
-    let (_, mut command) = bonsai.run(&LIMIT, program, &args(port));
+    let (_, mut command) = bonsai.run(options, program, &args(port));
     let command = command.stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.stderr(Stdio::null()).spawn().expect("it starts");
     let server = Server { child, port };
@@ -174,7 +179,7 @@ fn asyncio_serves_others_beside_a_greedy_connection() {
         return;
     };
     let args = |port: u16| vec![script("loop.py"), port.to_string()];
-    let server = start(&bonsai(), &python, args);
+    let server = start(&bonsai(), &LIMIT, &python, args);
     serves_others(&server, Protocol::Http("1000", "8388608"));
 }
 
@@ -185,13 +190,36 @@ fn node_serves_others_beside_a_greedy_connection() {
         return;
     };
     let args = |port: u16| vec![script("loop.js"), port.to_string()];
-    let server = start(&bonsai(), &node, args);
+    let server = start(&bonsai(), &LIMIT, &node, args);
     serves_others(&server, Protocol::Http("1000", "8388608"));
 }
 
 #[test]
 fn nginx_serves_others_beside_a_greedy_connection() {
-    let test = "nginx_serves_others_beside_a_greedy_connection";
+    nginx(
+        "nginx_serves_others_beside_a_greedy_connection",
+        &bonsai(),
+        &LIMIT,
+    );
+}
+
+/// What the connection's limit lets go, the group has still to let go.
+#[test]
+fn nginx_in_a_group_serves_others_beside_a_greedy_connection() {
+    let bonsai = bonsai();
+    let said = |args: &[&str]| bonsai.command(args).status().expect("it ends").success();
+    let create = ["group", "create", "nginx", "--limit", "send=4MB/s"];
+    assert!(said(&create));
+    let options = [&LIMIT[..], &["--group", "nginx"]].concat();
+    nginx(
+        "nginx_in_a_group_serves_others_beside_a_greedy_connection",
+        &bonsai,
+        &options,
+    );
+    assert!(said(&["group", "remove", "nginx"]));
+}
+
+fn nginx(test: &str, bonsai: &Bonsai, options: &[&str]) {
     let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
         return;
     };
@@ -217,7 +245,7 @@ fn nginx_serves_others_beside_a_greedy_connection() {
         std::fs::write(&path, text).expect("room");
         vec!["-c".to_owned(), path.display().to_string()]
     };
-    let server = start(&bonsai(), &nginx, args);
+    let server = start(bonsai, options, &nginx, args);
     serves_others(&server, Protocol::Http("small", "big"));
 }
 
@@ -233,7 +261,7 @@ fn redis_serves_others_beside_a_greedy_connection() {
         let words = words.iter().chain(&["--appendonly", "no"]);
         words.map(|word| (*word).to_owned()).collect()
     };
-    let server = start(&bonsai(), &redis, args);
+    let server = start(&bonsai(), &LIMIT, &redis, args);
     let mut stream = connect(server.port);
     for (key, len) in [("small", SMALL), ("big", BIG)] {
         let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len());

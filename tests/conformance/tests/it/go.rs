@@ -14,7 +14,7 @@ use crate::statics::{LIMIT, assert_all_written};
 
 /// How Go programs are made: with cgo or without, and `go build`'s options. With cgo,
 /// or position-independent, they have a loader; the latter one and no libraries.
-const GO_FORMS: [(&str, &str, &[&str]); 5] = [
+pub(crate) const GO_FORMS: [(&str, &str, &[&str]); 5] = [
     ("Go", "0", &[]),
     ("Go, stripped", "0", &["-ldflags", "-s -w"]),
     ("Go, position-independent", "0", &["-buildmode=pie"]),
@@ -27,7 +27,7 @@ const GO_FORMS: [(&str, &str, &[&str]); 5] = [
 ];
 
 /// A program of `go/` in each of these forms; none without a Go toolchain.
-fn go_programs(
+pub(crate) fn go_programs(
     test: &str,
     source: &str,
     forms: &[(&'static str, &str, &[&str])],

@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::fixture::{bonsai, compiler, scratch};
 use crate::probe::PATIENCE;
 
-const S: u64 = 1_000_000_000;
-const MS: u64 = 1_000_000;
+pub(crate) const S: u64 = 1_000_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// What the group of these tests has: bytes written a second.
 const RATE: u64 = 16_000_000;
 
 /// How often a test of shares may fail: a thread that gets no CPU gets no share.
-const TRIES: u32 = 3;
+pub(crate) const TRIES: u32 = 3;
 
 /// A group with services.
 struct Group {
@@ -49,7 +49,7 @@ fn program(test: &str) -> Option<PathBuf> {
 }
 
 /// When it had written how much.
-type Notes = Vec<(u64, u64)>;
+pub(crate) type Notes = Vec<(u64, u64)>;
 
 impl Group {
     fn new(test: &str, name: &str) -> Option<Self> {
@@ -137,7 +137,7 @@ impl Drop for Member {
     }
 }
 
-fn notes(path: &Path) -> Notes {
+pub(crate) fn notes(path: &Path) -> Notes {
     let bytes = fs::read(path).unwrap_or_default();
     let mut words = bytes.chunks_exact(8).map(|word| {
         let mut eight = [0_u8; 8];
@@ -151,7 +151,7 @@ fn notes(path: &Path) -> Notes {
 }
 
 /// Bytes written between two instants.
-fn got(notes: &Notes, from: u64, to: u64) -> u64 {
+pub(crate) fn got(notes: &Notes, from: u64, to: u64) -> u64 {
     let at = |ns: u64| {
         let before = notes.partition_point(|(at, _)| *at <= ns);
         before.checked_sub(1).map_or(0, |i| notes[i].1)
@@ -160,7 +160,7 @@ fn got(notes: &Notes, from: u64, to: u64) -> u64 {
 }
 
 /// No window is over the rate, of all that was written by members.
-fn assert_within(all: &[&Notes], rate: u64, ahead: u64, what: &str) {
+pub(crate) fn assert_within(all: &[&Notes], rate: u64, ahead: u64, what: &str) {
     let mut steps: Vec<(u64, u64)> = Vec::new();
     for notes in all {
         steps.extend(

@@ -10,12 +10,13 @@ use conformance::{Counters, Finished, for_each, skip};
 
 use crate::busy::runs;
 use crate::fixture::{assert_none, bonsai, compiler};
+use crate::go::{GO_FORMS, go_programs};
 use crate::probe::{Probe, Seen};
 
 const DOOR: &str = "patched";
 
 /// Every way of waiting for readiness.
-const WAYS: [(&str, &[&str]); 7] = [
+pub(crate) const WAYS: [(&str, &[&str]); 7] = [
     ("poll", &["level"]),
     ("ppoll", &["level"]),
     ("select", &["level"]),
@@ -34,7 +35,7 @@ const PER_STREAM: [&str; 2] = [
 const BYTES: u64 = 120_000;
 
 /// Nothing is lost, nothing goes early, and the loop neither stands still nor spins.
-fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
+pub(crate) fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
     let lines = [
         "120000 bytes, 0 wrong, the other end: 0",
         "the polite one went on: yes",
@@ -65,7 +66,7 @@ fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
 }
 
 /// The program, linked in a way.
-fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
+pub(crate) fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
     let source = Path::new("transparency").join("loops.c");
     let made = compiler(test)?.make(&format!("loops-{test}"), &[source], link);
     if let Err(error) = &made
@@ -77,22 +78,31 @@ fn loops(test: &str, link: &[&str]) -> Option<PathBuf> {
     Some(made.unwrap_or_else(|error| panic!("{error}")))
 }
 
-fn every_way(test: &str, link: &[&str], options: &[&str], limits: &[&str]) {
-    let Some(program) = loops(test, link) else {
-        return;
-    };
-    let mut cases = Vec::new();
-    for (way, triggers) in WAYS {
-        for trigger in triggers {
-            cases.extend(["out", "in"].map(|direction| [way, trigger, direction]));
-        }
-    }
-    let complaints = for_each(&cases, 4, |case| {
-        let seen = Probe::of(program.clone(), case).through((DOOR, options), limits);
-        let what = case.join(" ");
+/// All of these cases end as they do bare, and go on under limits.
+fn all_go_on(program: &Path, cases: &[Vec<&str>], options: &[&str], limits: &[&str]) {
+    let complaints = for_each(cases, 4, |case| {
+        let seen = Probe::of(program.into(), case).through((DOOR, options), limits);
+        let what = format!("{} {}", program.display(), case.join(" "));
         std::panic::catch_unwind(|| assert_goes_on(&what, &seen, 200_000, 4000)).map_err(|_| what)
     });
     assert_none(&complaints);
+}
+
+/// Each way of waiting, both ways that bytes go.
+pub(crate) fn cases(ways: &[(&'static str, &[&'static str])]) -> Vec<Vec<&'static str>> {
+    let mut cases = Vec::new();
+    for (way, triggers) in ways {
+        for trigger in *triggers {
+            cases.extend(["out", "in"].map(|direction| vec![*way, *trigger, direction]));
+        }
+    }
+    cases
+}
+
+fn every_way(test: &str, link: &[&str], options: &[&str], limits: &[&str]) {
+    if let Some(program) = loops(test, link) {
+        all_go_on(&program, &cases(&WAYS), options, limits);
+    }
 }
 
 #[test]
@@ -167,6 +177,50 @@ fn event_loops_go_on_in_processes_that_ran_already() {
 fn every_way_of_waiting_goes_on_under_a_limit_of_the_service() {
     let limits = ["send=200kB/s:burst=4kB", "recv=200kB/s:burst=4kB"];
     every_way("loops-service", &[], &["--event-loops", "on"], &limits);
+}
+
+/// Limits on which event loops go on, and what says so: of the service, and per stream.
+const BOTH: [(&[&str], [&str; 2]); 2] = [
+    (
+        &["--event-loops", "on"],
+        ["send=200kB/s:burst=4kB", "recv=200kB/s:burst=4kB"],
+    ),
+    (&[], PER_STREAM),
+];
+
+/// All system calls of such a program are made by one instruction.
+#[test]
+fn event_loops_of_static_musl_programs_go_on() {
+    let test = "loops-musl";
+    let Some(musl) = compiler(test).and_then(|gcc| gcc.by("musl-gcc")) else {
+        skip(test, "musl-gcc is not installed");
+        return;
+    };
+    let made = musl.make(test, &["transparency/loops.c"], &["-static"]);
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
+    let ways = [
+        ("poll", &["level"] as &[&str]),
+        ("epoll_wait", &["level", "edge", "oneshot"]),
+        ("epoll_pwait2", &["edge"]),
+    ];
+    for (options, limits) in BOTH {
+        all_go_on(&program, &cases(&ways), options, &limits);
+    }
+}
+
+/// Go's own loop knows each connection for both directions, by edges, and hears that the
+/// other end has gone while what it sent is withheld.
+#[test]
+fn event_loops_of_go_programs_go_on() {
+    let forms = [GO_FORMS[0], GO_FORMS[3], GO_FORMS[4]];
+    for (form, program) in go_programs("loops-go", "loop/main.go", &forms) {
+        let bare = Probe::of(program.clone(), &["in"]).bare();
+        assert!(bare.finished.status.success(), "{form}: {bare:?}");
+        let cases = ["out", "in"].map(|direction| vec![direction]);
+        for (options, limits) in BOTH {
+            all_go_on(&program, &cases, options, &limits);
+        }
+    }
 }
 
 /// One case of `withheld.c`.

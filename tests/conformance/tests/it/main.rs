@@ -14,6 +14,7 @@ mod go;
 mod groups;
 mod libraries;
 mod loops;
+mod loops_in_groups;
 mod narrowed;
 mod peers;
 mod probe;
