@@ -16,7 +16,7 @@ use crate::kind::KINDS;
 use crate::look;
 use crate::sets;
 use crate::sys::{self, call, nr};
-use bonsai_ledger::{Segment, StreamLine};
+use bonsai_ledger::{STREAMS, Segment, StreamLine};
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -308,6 +308,29 @@ pub(crate) fn line(segment: &Segment, fd: usize, identity: u64, bucket: u8) -> O
     known.or_else(|| new_line(segment, fd, note, identity, bucket))
 }
 
+/// Pages of streams' lines that are there, for good: a bit each.
+static THERE: [AtomicU64; PAGES.div_ceil(64)] = [const { AtomicU64::new(0) }; PAGES.div_ceil(64)];
+
+/// The lines may begin in the middle of one.
+const PAGES: usize = size_of::<[StreamLine; STREAMS]>() / 4096 + 1;
+
+/// Brings the page of a line in, or says that shared memory is full, without a SIGBUS.
+fn populated(segment: &Segment, line: &StreamLine) -> bool {
+    let page = core::ptr::from_ref(line) as usize & !4095;
+    let first = segment.streams.as_ptr() as usize & !4095;
+    let at = page.wrapping_sub(first) / 4096;
+    let (word, bit) = (THERE.get(at / 64), 1 << (at % 64));
+    if word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
+        return true;
+    }
+    // SAFETY: a page of our own mapping.
+    let is = unsafe { call!(nr::MADVISE, page, 4096, 23) == 0 };
+    if let Some(word) = word.filter(|_| is) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    is
+}
+
 #[cold]
 #[inline(never)]
 fn new_line(
@@ -317,12 +340,7 @@ fn new_line(
     identity: u64,
     bucket: u8,
 ) -> Option<u16> {
-    let populate = |line: &StreamLine| {
-        let page = core::ptr::from_ref(line) as usize & !4095;
-        // Brings the page in, or fails without a SIGBUS when shared memory is full.
-        // SAFETY: a page of our own mapping.
-        unsafe { call!(nr::MADVISE, page, 4096, 23) == 0 }
-    };
+    let populate = |line: &StreamLine| populated(segment, line);
     let who = (sys::getpid(), u32::try_from(fd).unwrap_or(0));
     let index = segment.stream(identity, bucket, who, sys::now(), populate)?;
     let index = u16::try_from(index).ok()?;
