@@ -324,7 +324,15 @@ impl Claim {
             _ if !self.counts().0 => return 0,
             _ => {}
         }
-        let most = segment.bytes_in(self.all(), self.byte_buckets, QUANTUM_NS);
+        // Where the next piece of a stream is an event of its loop, each costs a server more
+        // than its bytes do; of its own bucket, nobody else waits for a part.
+        let for_itself = self.refusable == Some(Way::Out) && self.mask | self.scoped == 0;
+        let time = if for_itself {
+            4 * QUANTUM_NS
+        } else {
+            QUANTUM_NS
+        };
+        let most = segment.bytes_in(self.all(), self.byte_buckets, time);
         let most = most.min(group::quantum(segment, self.shares));
         u32::try_from((most / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
     }

@@ -170,6 +170,7 @@ pub(crate) fn wait(
             Some(end) => make_until(args, site, next.min(end)),
         };
         known.sleepers.fetch_sub(1, Ordering::SeqCst);
+        known.returns.fetch_add(1, Ordering::Relaxed);
         if result != 0 || end.is_none_or(|end| sys::now() >= end) {
             return result;
         }

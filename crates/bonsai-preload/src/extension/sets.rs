@@ -64,6 +64,8 @@ pub(crate) struct Registration {
     pub(crate) data: AtomicU64,
     /// What of that the kernel does not know; all of it: it is absent.
     pub(crate) hidden: AtomicU32,
+    /// The set's returns when the kernel was told last.
+    told: AtomicU32,
 }
 
 /// It is in another set, too.
@@ -76,6 +78,7 @@ static REGISTRATIONS: [Registration; KINDS] = [const {
         events: AtomicU32::new(0),
         data: AtomicU64::new(0),
         hidden: AtomicU32::new(0),
+        told: AtomicU32::new(0),
     }
 }; KINDS];
 
@@ -87,6 +90,8 @@ pub(crate) struct Set {
     pub(crate) known_to: AtomicU32,
     /// Threads that wait for it.
     pub(crate) sleepers: AtomicU32,
+    /// Counts those that have come back.
+    pub(crate) returns: AtomicU32,
     /// Somebody has waited for it where that is seen.
     pub(crate) waited_for: AtomicBool,
 }
@@ -96,6 +101,7 @@ static SETS: [Set; KINDS] = [const {
         earliest: AtomicU64::new(0),
         known_to: AtomicU32::new(0),
         sleepers: AtomicU32::new(0),
+        returns: AtomicU32::new(0),
         waited_for: AtomicBool::new(false),
     }
 }; KINDS];
@@ -133,6 +139,12 @@ impl Set {
 }
 
 impl Registration {
+    /// Nothing of it is hidden: a call that is refused hides it.
+    fn is_shown(&self, set: usize) {
+        self.told
+            .store(returns(set).wrapping_sub(1), Ordering::Relaxed);
+    }
+
     fn set(&self) -> Option<usize> {
         let set = self.set.load(Ordering::Relaxed) & !SEVERAL;
         (set as usize).checked_sub(1)
@@ -209,6 +221,12 @@ fn is_ours(set: usize) -> bool {
     SETS.get(set).is_some_and(ours)
 }
 
+/// How often somebody has come back from waiting for a set.
+fn returns(set: usize) -> u32 {
+    SETS.get(set)
+        .map_or(0, |s| s.returns.load(Ordering::Relaxed))
+}
+
 /// Makes the kernel know a registration as the program has made it.
 pub(crate) fn show_whole(fd: usize) {
     let Some((r, set)) = registration(fd).filter(|(_, set)| is_ours(*set)) else {
@@ -221,6 +239,7 @@ pub(crate) fn show_whole(fd: usize) {
     };
     let asked = r.events.load(Ordering::Relaxed);
     control(set, operation, fd, asked, r.data.load(Ordering::Relaxed));
+    r.is_shown(set);
 }
 
 /// Makes the kernel know what is to be seen of a registration; `again` also if it should
@@ -245,6 +264,7 @@ pub(crate) fn tell(fd: usize, again: bool) {
             return;
         }
         again = false;
+        r.told.store(returns(set), Ordering::Relaxed);
         match (hidden, hide) {
             (ABSENT, ABSENT) => 0,
             (_, ABSENT) => control(set, DEL, fd, 0, 0),
@@ -290,12 +310,16 @@ pub(crate) fn hide(_: &Segment, fd: usize, until: u64) {
     }
 }
 
-/// A held descriptor was used all the same: it was shown, by whomever.
+/// A held descriptor was used all the same: it was shown, by whomever. Not by a wait that
+/// nobody has come back from since it was hidden: many programs just try once more.
 pub(crate) fn hide_again(fd: usize) {
-    let Some((r, _)) = registration(fd) else {
+    let Some((r, set)) = registration(fd) else {
         return;
     };
     let asked = r.events.load(Ordering::Relaxed);
+    if r.told.load(Ordering::Relaxed) == returns(set) {
+        return;
+    }
     if asked & withheld(fd) != 0 && asked & events::ONESHOT == 0 {
         tell(fd, r.hidden.load(Ordering::Relaxed) != ABSENT);
     }
@@ -419,5 +443,7 @@ pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     r.events.store(asked, Ordering::Relaxed);
     r.data.store(data, Ordering::Relaxed);
     r.hidden.store(0, Ordering::SeqCst);
+    r.told
+        .store(returns(set as usize).wrapping_sub(1), Ordering::Relaxed);
     r.set.store((set + 1) | several, Ordering::Relaxed);
 }

@@ -84,7 +84,7 @@ impl Kind {
         match self {
             Self::Nginx | Self::Redis => 4000,
             Self::Node => 1500,
-            Self::Asyncio => 1000,
+            Self::Asyncio => 500,
         }
     }
 
