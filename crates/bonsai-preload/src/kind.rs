@@ -75,6 +75,22 @@ pub(crate) struct Looked {
     pub(crate) pipe: bool,
 }
 
+impl Looked {
+    /// By the mode of what it refers to (`st_mode`).
+    pub(crate) const fn of(mode: u32) -> Self {
+        let mode = mode & S_IFMT;
+        let kind = match mode {
+            S_IFREG | S_IFBLK => Fd::File,
+            S_IFSOCK => Fd::Socket,
+            _ => Fd::Other,
+        };
+        Self {
+            kind,
+            pipe: mode == S_IFIFO,
+        }
+    }
+}
+
 /// Asks the kernel, and remembers.
 pub(crate) fn look(fd: usize) -> Looked {
     look_all(fd).0
@@ -90,23 +106,11 @@ pub(crate) fn look_all(fd: usize) -> (Looked, [u64; 3]) {
         clippy::cast_possible_truncation,
         reason = "st_mode is the lower half of the word"
     )]
-    let mode = if answer == 0 {
-        stat[3] as u32 & S_IFMT
-    } else {
-        0
-    };
-    let kind = match mode {
-        S_IFREG | S_IFBLK => Fd::File,
-        S_IFSOCK => Fd::Socket,
-        _ => Fd::Other,
-    };
+    let mode = if answer == 0 { stat[3] as u32 } else { 0 };
+    let looked = Looked::of(mode);
     if answer == 0 {
-        remember(fd, kind);
+        remember(fd, looked.kind);
     }
-    let looked = Looked {
-        kind,
-        pipe: mode == S_IFIFO,
-    };
     let [device, number, names, ..] = stat;
     (looked, [device, number, names])
 }
@@ -121,7 +125,7 @@ pub(crate) fn known(fd: usize) -> Option<Fd> {
     }
 }
 
-fn remember(fd: usize, kind: Fd) {
+pub(crate) fn remember(fd: usize, kind: Fd) {
     if let Some(known) = place(fd) {
         known.store(32 * (1 + offset(kind)), Ordering::Relaxed);
     }

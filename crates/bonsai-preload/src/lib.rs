@@ -110,6 +110,7 @@ library! {
 mod own_to_extension {
     pub(crate) mod ahead;
     pub(crate) mod aio;
+    pub(crate) mod answers;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;

@@ -16,35 +16,37 @@ use crate::kind::KINDS;
 use crate::look;
 use crate::sets;
 use crate::sys::{self, call, nr};
-use bonsai_ledger::{Segment, StreamLine};
+use bonsai_ledger::{STREAMS, Segment, StreamLine};
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Streams' lines that are remembered with a descriptor.
 pub(crate) const LINES: usize = crate::claim::STREAMS;
 
-/// One descriptor: two cache lines that are fetched together.
+/// One descriptor: a cache line that most calls look at, and another one.
 #[repr(C, align(128))]
 pub(crate) struct Note {
     /// Version << 32 | the epoch of the limits that the rest is about, 0 for nothing
     /// known, or [`WRITING`].
     state: AtomicU64,
-    /// The file: its device and number.
-    file: [AtomicU64; 2],
     /// Its number as a stream; 0 for none yet.
     identity: AtomicU64,
     /// Limits on some descriptors that it is under.
     matches: AtomicU64,
     /// Those for which the address of a call decides, where it has one.
     by_call: AtomicU64,
-    /// Of a socket, its own port.
-    port: AtomicU32,
-    _pad: AtomicU32,
     /// Bytes that calls have paid for which ended early, or less than zero: that came in
     /// before they were due. For the next call in that direction, in or out.
     kept: [AtomicI64; 2],
     /// The lines of its stream: index | bucket << 16 | 1 << 31; 0 for none.
     pub(crate) lines: [AtomicU32; LINES],
+    /// The file: its device and number.
+    file: [AtomicU64; 2],
+    /// Of a socket, its own port.
+    port: AtomicU32,
 }
+
+const _: () = assert!(core::mem::offset_of!(Note, file) == 64);
 
 /// No epoch of a service that has not changed its limits four billion times.
 const WRITING: u64 = 0xffff_ffff;
@@ -52,14 +54,13 @@ const WRITING: u64 = 0xffff_ffff;
 static NOTES: [Note; KINDS] = [const {
     Note {
         state: AtomicU64::new(0),
-        file: [const { AtomicU64::new(0) }; 2],
         identity: AtomicU64::new(0),
         matches: AtomicU64::new(0),
         by_call: AtomicU64::new(0),
-        port: AtomicU32::new(0),
-        _pad: AtomicU32::new(0),
         kept: [const { AtomicI64::new(0) }; 2],
         lines: [const { AtomicU32::new(0) }; LINES],
+        file: [const { AtomicU64::new(0) }; 2],
+        port: AtomicU32::new(0),
     }
 }; KINDS];
 
@@ -146,20 +147,36 @@ pub(crate) fn check(fd: usize) {
 impl Note {
     #[inline]
     pub(crate) fn read(&self, epoch: u32) -> Option<Known> {
+        self.read_with(epoch, |known| {
+            let [device, number] = &self.file;
+            let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            known.file = [word(device), word(number)];
+            #[expect(clippy::cast_possible_truncation, reason = "stored as a port")]
+            let port = self.port.load(Ordering::Relaxed) as u16;
+            known.port = port;
+        })
+    }
+
+    /// The same but the file and the port: those stand elsewhere.
+    #[inline]
+    pub(crate) fn read_most(&self, epoch: u32) -> Option<Known> {
+        self.read_with(epoch, |_| {})
+    }
+
+    #[inline]
+    fn read_with(&self, epoch: u32, more: impl FnOnce(&mut Known)) -> Option<Known> {
         let state = self.state.load(Ordering::Acquire);
         if state & 0xffff_ffff != u64::from(epoch) {
             return None;
         }
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let [device, number] = &self.file;
-        #[expect(clippy::cast_possible_truncation, reason = "stored as a port")]
-        let known = Known {
-            file: [word(device), word(number)],
+        let mut known = Known {
             identity: word(&self.identity),
             matches: word(&self.matches),
             by_call: word(&self.by_call),
-            port: self.port.load(Ordering::Relaxed) as u16,
+            ..Known::default()
         };
+        more(&mut known);
         fence(Ordering::Acquire);
         (self.state.load(Ordering::Relaxed) == state).then_some(known)
     }
@@ -244,6 +261,20 @@ impl Note {
         word.load(Ordering::Relaxed) != 0
     }
 
+    /// Has the lines of its stream fetched, for the calls that follow.
+    #[inline]
+    pub(crate) fn fetch_lines(&self, segment: &Segment) {
+        for word in &self.lines {
+            let word = word.load(Ordering::Relaxed);
+            if word & VALID != 0
+                && let Some(line) = segment.streams.get((word & 0xffff) as usize)
+            {
+                // SAFETY: a hint, of memory that is there.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(line).cast()) };
+            }
+        }
+    }
+
     /// The line of its stream under the limit of `bucket`, if there is one.
     #[inline]
     pub(crate) fn line(&self, bucket: u8) -> Option<u16> {
@@ -277,6 +308,29 @@ pub(crate) fn line(segment: &Segment, fd: usize, identity: u64, bucket: u8) -> O
     known.or_else(|| new_line(segment, fd, note, identity, bucket))
 }
 
+/// Pages of streams' lines that are there, for good: a bit each.
+static THERE: [AtomicU64; PAGES.div_ceil(64)] = [const { AtomicU64::new(0) }; PAGES.div_ceil(64)];
+
+/// The lines may begin in the middle of one.
+const PAGES: usize = size_of::<[StreamLine; STREAMS]>() / 4096 + 1;
+
+/// Brings the page of a line in, or says that shared memory is full, without a SIGBUS.
+fn populated(segment: &Segment, line: &StreamLine) -> bool {
+    let page = core::ptr::from_ref(line) as usize & !4095;
+    let first = segment.streams.as_ptr() as usize & !4095;
+    let at = page.wrapping_sub(first) / 4096;
+    let (word, bit) = (THERE.get(at / 64), 1 << (at % 64));
+    if word.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
+        return true;
+    }
+    // SAFETY: a page of our own mapping.
+    let is = unsafe { call!(nr::MADVISE, page, 4096, 23) == 0 };
+    if let Some(word) = word.filter(|_| is) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    is
+}
+
 #[cold]
 #[inline(never)]
 fn new_line(
@@ -286,12 +340,7 @@ fn new_line(
     identity: u64,
     bucket: u8,
 ) -> Option<u16> {
-    let populate = |line: &StreamLine| {
-        let page = core::ptr::from_ref(line) as usize & !4095;
-        // Brings the page in, or fails without a SIGBUS when shared memory is full.
-        // SAFETY: a page of our own mapping.
-        unsafe { call!(nr::MADVISE, page, 4096, 23) == 0 }
-    };
+    let populate = |line: &StreamLine| populated(segment, line);
     let who = (sys::getpid(), u32::try_from(fd).unwrap_or(0));
     let index = segment.stream(identity, bucket, who, sys::now(), populate)?;
     let index = u16::try_from(index).ok()?;

@@ -1,10 +1,10 @@
 //! Asking the kernel what a descriptor is.
 
 use crate::amount::{Args, MsgHdr, Pages, readable};
+use crate::answers;
 use crate::descriptors::Known;
 use crate::held;
 use crate::kind;
-use crate::paths::Path;
 use crate::sys::{self, call, nr};
 use bonsai_calls::about::{self, Address};
 use bonsai_calls::{CallId, Fd};
@@ -26,7 +26,15 @@ pub(crate) fn at(
     before: Option<([u64; 2], u64)>,
     lasts: bool,
 ) -> Known {
-    let (looked, [device, number, names]) = kind::look_all(fd);
+    let (epoch, narrowed) = segment.with_config(bonsai_ledger::Config::narrowed);
+    let by_path = answers::by_path(segment, narrowed);
+    let (looked, [device, number, names], key) = match by_path {
+        0 => {
+            let (looked, words) = kind::look_all(fd);
+            (looked, words, None)
+        }
+        _ => answers::look(fd),
+    };
     let kind = looked.kind;
     let file = [device, number];
     let identity = match before {
@@ -43,9 +51,9 @@ pub(crate) fn at(
         identity,
         ..Known::default()
     };
-    let (_, narrowed) = segment.with_config(bonsai_ledger::Config::narrowed);
     let mut socket: Option<Socket> = None;
-    let mut path: Option<Path> = None;
+    // No socket has a path.
+    let mut fitting = (kind == Fd::Socket).then_some(0);
     for bucket in bits(narrowed) {
         let Some(label) = segment.labels.get(bucket) else {
             continue;
@@ -74,9 +82,10 @@ pub(crate) fn at(
         if let Some(wanted) = scope.device {
             under &= kind != Fd::Socket && wanted == device;
         }
-        if let Some(part) = scope.path {
-            let path = path.get_or_insert_with(|| Path::of_descriptor(segment, fd, names));
-            under &= path.fits(label, part);
+        if scope.path.is_some() {
+            let all = (by_path, epoch);
+            let find = || answers::fitting(segment, fd, names, key.as_ref(), all);
+            under &= *fitting.get_or_insert_with(find) >> bucket & 1 != 0;
         }
         known.matches |= u64::from(under) << bucket;
     }

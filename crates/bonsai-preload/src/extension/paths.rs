@@ -42,18 +42,19 @@ impl Path {
         Self { at, len: 0 }
     }
 
-    /// Of a descriptor, which has so many names.
-    pub(crate) fn of_descriptor(segment: &Segment, fd: usize, names: u64) -> Self {
+    /// Of a descriptor, which has so many names; `None` if it cannot be told.
+    pub(crate) fn of_descriptor(segment: &Segment, fd: usize, names: u64) -> Option<Self> {
         let mut path = Self::new();
         let mut link = *b"/proc/thread-self/fd/\0\0\0\0\0\0\0\0\0\0\0";
         write_number(&mut link[21..31], fd);
         if !path.read_link(&link) {
             segment.count_unshaped(Unshaped::NoPath);
+            return None;
         }
         if names == 0 && path.bytes().ends_with(DELETED) {
             path.len -= DELETED.len();
         }
-        path
+        Some(path)
     }
 
     /// Of a call, without a look at what is there: `text` from `folder` on.

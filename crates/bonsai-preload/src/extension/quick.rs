@@ -1,7 +1,8 @@
 //! The short way through a decision, for what most calls of a service with limits on some
 //! descriptors, or on each, are: on a descriptor that none of those is for, or on a stream
 //! that has a lease (`bonsai_ledger::StreamLine`). A few words are looked at, and neither the
-//! clock nor the curve of a limit.
+//! clock nor the curve of a limit. And, in served event loops, for incoming bytes under limits
+//! that are the same for every descriptor, while the thread has a lease (`ahead.rs`).
 //!
 //! # Invariants
 //! 1. Whatever is not as said is left to `decide.rs`, with nothing changed: descriptors that
@@ -27,6 +28,7 @@ use core::sync::atomic::Ordering;
 /// The limits that matter to a call.
 struct Limits {
     epoch: u32,
+    /// None of them: they are on bytes, whatever the descriptor.
     narrowed: u64,
     byte_buckets: u64,
     per_stream: u64,
@@ -53,11 +55,18 @@ pub(crate) fn made(
         return None;
     }
     let limits = Limits::of(segment, call)?;
+    if limits.narrowed == 0 {
+        return plain(segment, own, call, args, site, &limits);
+    }
     let Some(line) = limits.line(segment, call, args)? else {
         return Some(free(segment, own, call, args, site));
     };
     let is_out = way == fact::OUT;
     let asked = amount::asked(call, args, &mut own.readable) as u64;
+    if !is_out {
+        // An answer goes out, and the call takes longer than that.
+        line.note.fetch_lines(segment);
+    }
     let lease = segment.stream_lease((line.index, line.bucket), line.identity, limits.epoch);
     if asked == 0 || lease < asked || line.note.has_kept(is_out) {
         return None;
@@ -77,6 +86,35 @@ pub(crate) fn made(
     let moved = amount::moved(call, args, result) as u64;
     if moved > 0 && !segment.use_stream_lease(line.index, limits.epoch, moved) {
         late(segment, own, call, args, moved);
+    }
+    Some(result)
+}
+
+/// Makes a call for incoming bytes that is the same for every descriptor, if the thread's
+/// lease is enough for all that it may bring, and nothing is held.
+#[inline]
+fn plain(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    limits: &Limits,
+) -> Option<isize> {
+    if facts(call) & (fact::IN | fact::OUT) != fact::IN || own.crowd || !held::nothing() {
+        return None;
+    }
+    let asked = amount::asked(call, args, &mut own.readable);
+    let entry = own.entries.get(usize::from(call))?;
+    let is_leased = entry.granted_us == limits.epoch && asked <= entry.piece as usize;
+    let enough = i64::try_from(asked).is_ok_and(|asked| asked <= entry.bytes);
+    if asked == 0 || !is_leased || !enough {
+        return None;
+    }
+    let result = make(args, site);
+    count(segment, own, call, args, result);
+    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
+        entry.calls = 0;
     }
     Some(result)
 }
@@ -118,7 +156,8 @@ fn late(segment: &'static Segment, own: &mut Own, call: CallId, args: &Args, mov
 }
 
 impl Limits {
-    /// Those in force, if they are on some descriptors only or per stream.
+    /// Those in force, if they are on some descriptors only or per stream, or none of them is
+    /// and all count bytes.
     #[inline]
     fn of(segment: &Segment, call: CallId) -> Option<Self> {
         let index = usize::from(call);
@@ -133,8 +172,12 @@ impl Limits {
             (words, config.grouped(call))
         });
         let [mask, narrowed, byte_buckets, per_stream] = words;
-        // Limits of the whole service: the thread's own leases are for those.
-        (narrowed != 0 && mask == 0 && shares == 0).then_some(Self {
+        // Beside those, limits of the whole service and groups are left to others.
+        let is_one = match narrowed {
+            0 => mask != 0 && mask & !byte_buckets == 0,
+            _ => mask == 0,
+        };
+        (is_one && shares == 0).then_some(Self {
             epoch,
             narrowed,
             byte_buckets,
@@ -188,7 +231,7 @@ impl Limits {
     fn known(&self, args: &Args, arg: u8) -> Option<(&'static Note, Known)> {
         let fd = args.a.get(usize::from(arg))? & 0xffff_ffff;
         let note = descriptors::note(fd)?;
-        let known = note.read(self.epoch)?;
+        let known = note.read_most(self.epoch)?;
         let is_plain = known.by_call & self.narrowed == 0 && held::state(fd) == 0;
         is_plain.then_some((note, known))
     }

@@ -377,11 +377,16 @@ pub(crate) fn forget(segment: &Segment, first: usize, last: usize, closes: bool)
         let (Some(r), Some(set)) = (REGISTRATIONS.get(fd), SETS.get(fd)) else {
             return;
         };
-        let known = kind::is_noted(fd)
-            || held::state(fd) != 0
+        let known = held::state(fd) != 0
             || r.set.load(Ordering::Relaxed) != 0
             || set.known_to.load(Ordering::Relaxed) != 0;
-        if known && *own.get_or_insert_with(|| held::process() == sys::getpid()) {
+        if !known && closes {
+            // Of a file that is all there is, and `descriptors` forgets what that was about,
+            // before the call and after it, in whichever process.
+            kind::note(fd, false);
+        } else if (known || kind::is_noted(fd))
+            && *own.get_or_insert_with(|| held::process() == sys::getpid())
+        {
             hold::forget(segment, fd);
             if closes {
                 // By another number of the same file, the kernel keeps it.

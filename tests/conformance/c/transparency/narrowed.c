@@ -7,6 +7,8 @@
  *   narrowed storm BYTES A          reads of A while signals come all the time
  *   narrowed paths CALLS A B        opens of A, then of B
  *   narrowed many N                 N streams that are all in debt
+ *   narrowed renamed 0 A B          B, when its path has become one beside A: renamed,
+ *                                   linked, and its folder renamed
  * Each part prints what it took. */
 #define _GNU_SOURCE
 #include "probe.h"
@@ -320,6 +322,46 @@ static void paths(int calls, const char *a, const char *b)
     }
 }
 
+/* Reads a file again and again: by then it has not changed for a while. */
+static void get_used_to(const char *path)
+{
+    usleep(150000);
+    for (int k = 0; k < 3; k++)
+        whole(path, 0);
+}
+
+static void renamed(const char *a, const char *b)
+{
+    char beside[512], from[512], to[512], inside[512];
+    int folder_a = (int)(strrchr(a, '/') - a), folder_b = (int)(strrchr(b, '/') - b);
+    snprintf(beside, sizeof beside, "%.*s/y", folder_a, a);
+    snprintf(from, sizeof from, "%.*s", folder_b, b);
+    snprintf(to, sizeof to, "%.*s/b", folder_a, a);
+    snprintf(inside, sizeof inside, "%s%s", to, b + folder_b);
+
+    get_used_to(b);
+    check(rename(b, beside), "rename");
+    uint64_t began = raw_now();
+    say("renamed %ld", whole(beside, 0));
+    took("renamed", began);
+    check(rename(beside, b), "rename back");
+
+    get_used_to(b);
+    check(link(b, beside), "link");
+    began = raw_now();
+    say("linked %ld", whole(beside, 0));
+    took("linked", began);
+    unlink(beside);
+
+    get_used_to(b);
+    check(rename(from, to), "rename a folder");
+    usleep(150000);
+    began = raw_now();
+    say("folder %ld", whole(inside, 0));
+    took("folder", began);
+    check(rename(to, from), "rename a folder back");
+}
+
 static void many(int n)
 {
     struct rlimit most = {(rlim_t)n + 100, (rlim_t)n + 100};
@@ -356,6 +398,8 @@ int main(int argc, char **argv)
         storm(n);
     else if (strcmp(what, "paths") == 0)
         paths((int)n, argv[3], argv[4]);
+    else if (strcmp(what, "renamed") == 0)
+        renamed(argv[3], argv[4]);
     else if (strcmp(what, "many") == 0)
         many((int)n);
     else

@@ -96,6 +96,27 @@ fn files_are_limited_by_their_path_whatever_reads_them() {
 }
 
 #[test]
+fn a_file_that_is_read_again_and_again_is_limited_when_its_path_has_changed() {
+    let test = "a_file_that_is_read_again_and_again_is_limited_when_its_path_has_changed";
+    const BYTES: u64 = 200_000;
+    let (folder, a, b) = two_files(200_000);
+    let args = ["renamed", "0", text(&a), text(&b)];
+    let Some(probe) = Probe::new(test, "narrowed", &args) else {
+        return;
+    };
+    let limit = format!("read@{}/a/**=1MB/s", folder.path().display());
+    for seen in probe.same(&[&limit]) {
+        for part in ["renamed", "linked", "folder"] {
+            assert_not_faster(&seen, part, BYTES, 1_000_000);
+        }
+        // Three times, and not where it was before.
+        let waited = Duration::from_nanos(seen.counters.waited_ns);
+        let most = Duration::from_millis(3 * 200 + 700);
+        assert!(waited < most, "{}: {waited:?}", seen.door);
+    }
+}
+
+#[test]
 fn calls_by_path_are_limited_by_it_however_it_is_written() {
     let test = "calls_by_path_are_limited_by_it_however_it_is_written";
     let (folder, a, b) = two_files(10);
