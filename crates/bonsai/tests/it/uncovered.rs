@@ -120,7 +120,7 @@ fn nobody_outside_of_a_service_is_entered() {
     impl Futex for Patience {
         fn wait(&mut self, _: &AtomicU32, _: u32) -> bool {
             std::thread::sleep(Duration::from_millis(100));
-            self.0 -= 1;
+            self.0 = self.0.saturating_sub(1);
             self.0 > 0
         }
 
@@ -138,7 +138,8 @@ fn nobody_outside_of_a_service_is_entered() {
     place.until("x", |service| service["processes"][0].is_object());
     let ledger = Ledger::open(&place.path().join("x/ledger")).expect("its ledger");
     let mut stranger = Command::new("sleep").arg("30").spawn().expect("sleep");
-    let held = ledger.ask_to_enter(stranger.id(), &mut Patience(10), |_| ());
+    // Nobody is woken by this: whoever answers looks once a second.
+    let held = ledger.ask_to_enter(stranger.id(), &mut Patience(30), |_| ());
     let status = std::fs::read_to_string(format!("/proc/{}/status", stranger.id()));
     stranger.kill().expect("ours");
     stranger.wait().expect("ours");
