@@ -127,6 +127,7 @@ mod own_to_extension {
     pub(crate) mod polls;
     pub(crate) mod quick;
     pub(crate) mod rings;
+    pub(crate) mod sequence;
     pub(crate) mod sets;
     pub(crate) mod shorter;
     pub(crate) mod signals;

@@ -12,11 +12,12 @@
 use crate::kind::{self, Looked};
 use crate::look::bits;
 use crate::paths::Path;
+use crate::sequence::Sequence;
 use crate::state::GUARDED;
 use crate::sys::{self, call, nr};
 use bonsai_calls::Fd;
 use bonsai_ledger::{LOOK_AGAIN_NS, Segment};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How long an answer lasts, and how long ago a file must have changed, ns.
 const LASTS: u64 = LOOK_AGAIN_NS / 10;
@@ -27,10 +28,10 @@ const FILES: usize = 512;
 /// Words of an answer: those of a file, until when it is, and the limits.
 const WORDS: usize = 6;
 
-/// Odd `seq`: being written.
+/// What was found.
 #[repr(C, align(64))]
 struct Answer {
-    seq: AtomicU32,
+    sequence: Sequence,
     /// The limits that it is about.
     epoch: AtomicU32,
     words: [AtomicU64; WORDS],
@@ -38,7 +39,7 @@ struct Answer {
 
 static ANSWERS: [Answer; FILES] = [const {
     Answer {
-        seq: AtomicU32::new(0),
+        sequence: Sequence::new(),
         epoch: AtomicU32::new(0),
         words: [const { AtomicU64::new(0) }; WORDS],
     }
@@ -143,34 +144,25 @@ fn place(key: &Key) -> &'static Answer {
 
 impl Answer {
     fn read(&self, key: &Key, epoch: u32, now: u64) -> Option<u64> {
-        let seq = self.seq.load(Ordering::Acquire);
-        let same = self.epoch.load(Ordering::Relaxed) == epoch;
-        let mut words = [0; WORDS];
-        for (to, from) in words.iter_mut().zip(&self.words) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        fence(Ordering::Acquire);
-        let is_whole = seq.is_multiple_of(2) && self.seq.load(Ordering::Relaxed) == seq;
+        let (of_epoch, words) = self.sequence.read(|| {
+            let mut words = [0; WORDS];
+            for (to, from) in words.iter_mut().zip(&self.words) {
+                *to = from.load(Ordering::Relaxed);
+            }
+            (self.epoch.load(Ordering::Relaxed), words)
+        })?;
         let [of @ .., until, under] = words;
-        (is_whole && same && of == *key && now < until).then_some(under)
+        (of_epoch == epoch && of == *key && now < until).then_some(under)
     }
 
     /// Writes, if nobody else does just now.
     fn write(&self, key: &Key, epoch: u32, until: u64, under: u64) {
-        let seq = self.seq.load(Ordering::Relaxed);
-        let odd = seq.wrapping_add(1);
-        let taken = self
-            .seq
-            .compare_exchange(seq, odd, Ordering::Acquire, Ordering::Relaxed);
-        if !seq.is_multiple_of(2) || taken.is_err() {
-            return;
-        }
-        fence(Ordering::Release);
-        self.epoch.store(epoch, Ordering::Relaxed);
-        let values = key.iter().chain([&until, &under]);
-        for (word, value) in self.words.iter().zip(values) {
-            word.store(*value, Ordering::Relaxed);
-        }
-        self.seq.store(seq.wrapping_add(2), Ordering::Release);
+        self.sequence.write(|| {
+            self.epoch.store(epoch, Ordering::Relaxed);
+            let values = key.iter().chain([&until, &under]);
+            for (word, value) in self.words.iter().zip(values) {
+                word.store(*value, Ordering::Relaxed);
+            }
+        });
     }
 }

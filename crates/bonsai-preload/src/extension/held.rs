@@ -3,10 +3,11 @@
 
 use crate::kept::{Kept, WORDS};
 use crate::kind::KINDS;
+use crate::sequence::Sequence;
 use crate::sys::{self, call, nr};
 use bonsai_calls::CallId;
 use bonsai_ledger::{KEPT, Process, Segment, coverage};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What a descriptor is ready for; its bit in [`state`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,9 +47,9 @@ static WIPED: Wiped = Wiped {
     waits: AtomicU8::new(0),
 };
 
-/// One way of a descriptor. Odd `seq`: being written.
+/// One way of a descriptor.
 pub(crate) struct Hold {
-    seq: AtomicU32,
+    sequence: Sequence,
     /// The limits that `until` was computed under.
     pub(crate) epoch: AtomicU32,
     pub(crate) until: AtomicU64,
@@ -68,7 +69,7 @@ pub(crate) struct Hold {
 static HOLDS: [[Hold; 2]; KINDS] = [const {
     [const {
         Hold {
-            seq: AtomicU32::new(0),
+            sequence: Sequence::new(),
             epoch: AtomicU32::new(0),
             until: AtomicU64::new(0),
             since: AtomicU64::new(0),
@@ -187,28 +188,16 @@ impl Hold {
 
     /// Changes what is there, if nobody else writes just now.
     pub(crate) fn change(&self, by: impl FnOnce(&mut Held)) -> bool {
-        let seq = self.seq.load(Ordering::Relaxed);
-        let odd = seq.wrapping_add(1);
-        let taken = self
-            .seq
-            .compare_exchange(seq, odd, Ordering::Acquire, Ordering::Relaxed);
-        if !seq.is_multiple_of(2) || taken.is_err() {
-            return false;
-        }
-        fence(Ordering::Release);
-        let mut held = self.load();
-        by(&mut held);
-        self.store(&held);
-        self.seq.store(seq.wrapping_add(2), Ordering::Release);
-        true
+        self.sequence.write(|| {
+            let mut held = self.load();
+            by(&mut held);
+            self.store(&held);
+        })
     }
 
     /// Reads; `None` while it is written.
     pub(crate) fn read(&self) -> Option<Held> {
-        let seq = self.seq.load(Ordering::Acquire);
-        let held = self.load();
-        fence(Ordering::Acquire);
-        (seq.is_multiple_of(2) && self.seq.load(Ordering::Relaxed) == seq).then_some(held)
+        self.sequence.read(|| self.load())
     }
 
     /// Whether it is of a group, and may be due, or later or earlier than it was.
