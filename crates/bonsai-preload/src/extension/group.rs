@@ -217,13 +217,7 @@ pub(crate) fn sit(
     };
     shares.each(bytes, calls, |thing, _| {
         if let (Some(ticket), Some(seat)) = (tickets.next(), group.seat(member, thing)) {
-            let at = Place {
-                segment,
-                group,
-                shares,
-                member,
-                thing,
-            };
+            let at = shares.place(segment, (group, member), thing);
             end = until_served(&at, &seat, *ticket, patience, waiter);
         }
         end == Wait::Due
@@ -346,13 +340,7 @@ pub(crate) fn acquire(
         let ticket = seat.ask(units);
         asked |= 1 << thing;
         if end == Wait::Due && !seat.is_ready(ticket) {
-            let at = Place {
-                segment,
-                group,
-                shares,
-                member,
-                thing,
-            };
+            let at = shares.place(segment, (group, member), thing);
             end = until_served(&at, &seat, ticket, patience, waiter);
         }
         // What is owed is owed to all of them.
@@ -366,6 +354,24 @@ pub(crate) fn acquire(
         give_back(segment, asked, bytes, calls);
     }
     end
+}
+
+impl Shares {
+    /// Where a call waits for one thing of a group.
+    const fn place<'a>(
+        self,
+        segment: &'a Segment,
+        (group, member): (&'a GroupSegment, usize),
+        thing: usize,
+    ) -> Place<'a> {
+        Place {
+            segment,
+            group,
+            shares: self,
+            member,
+            thing,
+        }
+    }
 }
 
 /// Where a call waits.

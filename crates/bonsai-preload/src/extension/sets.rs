@@ -141,7 +141,7 @@ impl Set {
 
 impl Registration {
     /// Nothing of it is hidden: a call that is refused hides it.
-    fn is_shown(&self, set: usize) {
+    fn note_shown(&self, set: usize) {
         self.told
             .store(returns(set).wrapping_sub(1), Ordering::Relaxed);
     }
@@ -240,7 +240,7 @@ pub(crate) fn show_whole(fd: usize) {
     };
     let asked = r.events.load(Ordering::Relaxed);
     control(set, operation, fd, asked, r.data.load(Ordering::Relaxed));
-    r.is_shown(set);
+    r.note_shown(set);
 }
 
 /// Whether the other end is gone: the kernel says that in any case, again and again.
@@ -458,7 +458,6 @@ pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
     r.events.store(asked, Ordering::Relaxed);
     r.data.store(data, Ordering::Relaxed);
     r.hidden.store(0, Ordering::SeqCst);
-    r.told
-        .store(returns(set as usize).wrapping_sub(1), Ordering::Relaxed);
+    r.note_shown(set as usize);
     r.set.store((set + 1) | several, Ordering::Relaxed);
 }
