@@ -6,6 +6,7 @@
 //! | [`Bytes`] | `1MB`, `64KiB`, `1448B` | bytes |
 //! | [`Burst`] | `10ms`, `1MB`, `20calls` | what was written |
 //! | duration ([`parse_duration`]) | `10ms`, `1.5s`, `2min` | [`Duration`](core::time::Duration) |
+//! | [`Resource`] | `read`, `write`, `send`, `recv`, `calls` | which |
 //! | [`LimitSpec`] | `write=5MB/s:burst=1MB`, `send=unlimited` | name and [`Setting`] |
 //!
 //! # Invariants
@@ -43,6 +44,7 @@ mod limit;
 mod number;
 mod print;
 mod rate;
+mod resource;
 
 pub use burst::{Burst, BurstError, DEFAULT_BURST};
 pub use bytes::Bytes;
@@ -50,3 +52,4 @@ pub use duration::{format_duration_ns, parse_duration};
 pub use error::{ParseError, Quantity};
 pub use limit::{LimitError, LimitSpec, Setting, SettingError};
 pub use rate::{Rate, Unit};
+pub use resource::{Resource, ResourceError};
