@@ -3,22 +3,22 @@
 /// Something the user has to put right, in one sentence.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub(crate) struct Refusal {
+pub struct Refusal {
     code: u8,
     text: String,
 }
 
 /// The exit code for bad input.
-pub(crate) const BAD_INPUT: u8 = 2;
+pub const BAD_INPUT: u8 = 2;
 
 impl Refusal {
     /// Bad input: exit code 2.
-    pub(crate) fn input(text: impl Into<String>) -> anyhow::Error {
+    pub fn input(text: impl Into<String>) -> anyhow::Error {
         Self::code(BAD_INPUT, text)
     }
 
     /// With an exit code of its own.
-    pub(crate) fn code(code: u8, text: impl Into<String>) -> anyhow::Error {
+    pub fn code(code: u8, text: impl Into<String>) -> anyhow::Error {
         Self {
             code,
             text: text.into(),
@@ -29,7 +29,7 @@ impl Refusal {
 
 /// Gives an error that has no exit code of its own the one for bad input: for what
 /// keeps a program from being started at all.
-pub(crate) fn before_start(error: anyhow::Error) -> anyhow::Error {
+pub fn before_start(error: anyhow::Error) -> anyhow::Error {
     if error.is::<Refusal>() {
         error
     } else {
@@ -38,7 +38,7 @@ pub(crate) fn before_start(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// The exit code that an error ends the program with.
-pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+pub fn exit_code(error: &anyhow::Error) -> u8 {
     error
         .downcast_ref::<Refusal>()
         .map_or(1, |refusal| refusal.code)

@@ -13,75 +13,75 @@ use crate::observe::{LimitView, Waits, applies};
 
 /// What a service draws on of its group, at a look.
 #[derive(Clone, Debug)]
-pub(crate) struct Drawn {
+pub struct Drawn {
     /// The group.
-    pub(crate) group: String,
+    pub group: String,
     /// What it shares, and what the service has and did.
-    pub(crate) parts: Vec<Option<(Thing, PartReport)>>,
+    pub parts: Vec<Option<(Thing, PartReport)>>,
 }
 
 /// What is kept of a look until the next.
-pub(crate) type Seen = Option<Drawn>;
+pub type Seen = Option<Drawn>;
 
 /// A service in its group: part of `bonsai status --json`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct GroupView {
+pub struct GroupView {
     /// The group.
-    pub(crate) name: String,
+    pub name: String,
     /// The service's weight in it.
-    pub(crate) weight: u64,
+    pub weight: u64,
     /// What the service has of what the group shares.
-    pub(crate) shares: Vec<ShareView>,
+    pub shares: Vec<ShareView>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ShareView {
+pub struct ShareView {
     /// The call or class.
-    pub(crate) name: String,
+    pub name: String,
     /// What is counted: `bytes` or `calls`.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// What the group has, units/s.
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// What is guaranteed to the service, units/s; `null` for nothing.
-    pub(crate) guarantee: Option<f64>,
+    pub guarantee: Option<f64>,
     /// The most it gets, units/s; `null` for all.
-    pub(crate) ceiling: Option<f64>,
+    pub ceiling: Option<f64>,
     /// What it was granted in the interval, units/s; `null` at the first look.
-    pub(crate) got: Option<f64>,
+    pub got: Option<f64>,
     /// What of that was borrowed.
-    pub(crate) borrowed: Option<f64>,
+    pub borrowed: Option<f64>,
     /// Waits for it so far.
-    pub(crate) waits: u64,
+    pub waits: u64,
     /// Their sum, ns.
-    pub(crate) waited_ns: u64,
+    pub waited_ns: u64,
 }
 
 /// A member in `bonsai group status`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct MemberView {
+pub struct MemberView {
     /// The service.
-    pub(crate) service: String,
+    pub service: String,
     /// Its user.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// The process that made it.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Whether that lives.
-    pub(crate) alive: bool,
+    pub alive: bool,
     /// Its weight.
-    pub(crate) weight: u64,
+    pub weight: u64,
     /// As in [`ShareView`].
-    pub(crate) guarantee: Option<f64>,
+    pub guarantee: Option<f64>,
     /// As in [`ShareView`].
-    pub(crate) ceiling: Option<f64>,
+    pub ceiling: Option<f64>,
     /// As in [`ShareView`].
-    pub(crate) got: Option<f64>,
+    pub got: Option<f64>,
     /// As in [`ShareView`].
-    pub(crate) borrowed: Option<f64>,
+    pub borrowed: Option<f64>,
     /// As in [`ShareView`].
-    pub(crate) waits: u64,
+    pub waits: u64,
     /// As in [`ShareView`].
-    pub(crate) waited_ns: u64,
+    pub waited_ns: u64,
 }
 
 const fn unit(thing: &Thing) -> Unit {
@@ -111,7 +111,7 @@ fn added(now: u64, before: Option<u64>, time: f64) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "a measured rate is not negative, and beyond the range a cast saturates"
 )]
-pub(super) fn rate(thing: &Thing, per_s: f64) -> String {
+pub fn rate(thing: &Thing, per_s: f64) -> String {
     if per_s < 0.001 {
         return "0".to_owned();
     }
@@ -120,7 +120,7 @@ pub(super) fn rate(thing: &Thing, per_s: f64) -> String {
 }
 
 /// A member of a group, of one thing.
-pub(super) fn member(
+pub fn member(
     now: &MemberReport,
     before: Option<&MemberReport>,
     thing: usize,
@@ -145,7 +145,7 @@ pub(super) fn member(
 }
 
 /// What a service draws on; `None` if it is in no group.
-pub(crate) fn drawn(ledger: &Ledger) -> Seen {
+pub fn drawn(ledger: &Ledger) -> Seen {
     let (group, membership) = member::of(ledger)?;
     let reports = group.reports();
     let mine = reports.into_iter().find(|m| m.membership == membership)?;
@@ -168,7 +168,7 @@ impl Drawn {
     }
 
     /// The view of it, with what was done since an earlier look.
-    pub(crate) fn view(&self, before: &Seen, time: Option<Duration>) -> GroupView {
+    pub fn view(&self, before: &Seen, time: Option<Duration>) -> GroupView {
         let weight = self
             .parts()
             .next()
@@ -197,7 +197,7 @@ impl Drawn {
 }
 
 /// The same among the limits of a service: what it gets at most is what it asks for.
-pub(crate) fn limit_views(drawn: &Drawn, view: &GroupView) -> Vec<LimitView> {
+pub fn limit_views(drawn: &Drawn, view: &GroupView) -> Vec<LimitView> {
     let views = drawn
         .parts()
         .zip(&view.shares)
@@ -230,7 +230,7 @@ pub(crate) fn limit_views(drawn: &Drawn, view: &GroupView) -> Vec<LimitView> {
 }
 
 /// The name and terms of what a noted wait is for, if that is a group.
-pub(crate) fn waiting_name(drawn: &Seen, bucket: u8) -> Option<(String, String)> {
+pub fn waiting_name(drawn: &Seen, bucket: u8) -> Option<(String, String)> {
     let drawn = drawn.as_ref()?;
     let (thing, part) = drawn
         .parts
@@ -240,7 +240,7 @@ pub(crate) fn waiting_name(drawn: &Seen, bucket: u8) -> Option<(String, String)>
 }
 
 /// What waits may be blamed on: bucket, name, rate for people, and the calls it is on.
-pub(crate) fn blamed(drawn: &Drawn) -> Vec<(usize, String, String, Vec<u8>)> {
+pub fn blamed(drawn: &Drawn) -> Vec<(usize, String, String, Vec<u8>)> {
     let each = drawn.parts().map(|(i, thing, part)| {
         let ceiling = part.part.ceiling_milli;
         let most = if ceiling == 0 {

@@ -18,7 +18,7 @@ use bonsai_ledger::{End, Kind, LIMIT_NAME, Scope, mapped};
 
 /// Why a scope makes no sense; each message is one sentence.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ScopeProblem {
+pub enum ScopeProblem {
     /// None of the forms.
     #[error(
         "{text:?} is neither a path, nor a network, nor a port: write /srv/**, mount:/srv, 10.0.0.0/8, [fd00::]/8 or port:443"
@@ -167,14 +167,14 @@ pub(crate) enum ScopeProblem {
 
 /// What a limit is for, and the one way to write that.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Narrowed {
-    pub(crate) scope: Scope,
-    pub(crate) name: String,
+pub(super) struct Narrowed {
+    pub(super) scope: Scope,
+    pub(super) name: String,
 }
 
 /// Reads what stands behind the `@` of a limit on `calls`, which are the selection;
 /// `resolve` says whether a mount is looked at, as for a limit that comes into force.
-pub(crate) fn read(
+pub(super) fn read(
     calls: &str,
     selection: Selection,
     per_stream: bool,

@@ -38,7 +38,7 @@ fn check_shared() -> anyhow::Result<bool> {
 }
 
 /// The file that a new group is to have.
-pub(super) fn new(name: &str, for_others: bool) -> anyhow::Result<PathBuf> {
+pub fn new(name: &str, for_others: bool) -> anyhow::Result<PathBuf> {
     check(name)?;
     let (folder, mode) = if for_others {
         (PathBuf::from(SHARED), 0o755)
@@ -66,7 +66,7 @@ pub(super) fn new(name: &str, for_others: bool) -> anyhow::Result<PathBuf> {
 }
 
 /// All groups that the calling user may know of: name and file.
-pub(super) fn all() -> anyhow::Result<Vec<(String, PathBuf)>> {
+pub fn all() -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut folders = vec![own_folder()?];
     if check_shared()? {
         folders.push(PathBuf::from(SHARED));
@@ -90,7 +90,7 @@ pub(super) fn all() -> anyhow::Result<Vec<(String, PathBuf)>> {
 }
 
 /// The group of that name: the user's own first.
-pub(super) fn find(name: &str) -> anyhow::Result<Group> {
+pub fn find(name: &str) -> anyhow::Result<Group> {
     check(name)?;
     let all = all()?;
     let Some((_, path)) = all.iter().find(|(known, _)| known == name) else {
@@ -110,7 +110,7 @@ pub(super) fn find(name: &str) -> anyhow::Result<Group> {
 }
 
 /// Opens the group of a file.
-pub(super) fn open(name: &str, path: &Path) -> anyhow::Result<Group> {
+pub fn open(name: &str, path: &Path) -> anyhow::Result<Group> {
     Group::open(path).map_err(|error| match error {
         LedgerError::File { source, .. } if source == rustix::io::Errno::ACCESS => {
             let of =
@@ -142,7 +142,7 @@ fn unix_groups() -> Vec<(String, u32)> {
 }
 
 /// The number of a Unix group that is given by name or number.
-pub(super) fn unix_group(wanted: &str) -> anyhow::Result<u32> {
+pub fn unix_group(wanted: &str) -> anyhow::Result<u32> {
     let groups = unix_groups();
     let named = groups.iter().find(|(name, _)| name == wanted);
     let number = named.map(|(_, gid)| *gid).or_else(|| wanted.parse().ok());

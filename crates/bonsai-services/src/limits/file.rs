@@ -20,11 +20,11 @@ use crate::refusal::Refusal;
 
 /// What a file asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct File {
+pub struct File {
     /// The service's name, if one is given.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The limits, in the order of the file.
-    pub(crate) limits: Vec<Limit>,
+    pub limits: Vec<Limit>,
 }
 
 /// A problem and where it is, in bytes from the start.
@@ -46,7 +46,7 @@ impl Problem {
 ///
 /// # Errors
 /// A [`Refusal`] that starts with `FILE:LINE:COLUMN:`.
-pub(crate) fn read(path: &Path) -> anyhow::Result<File> {
+pub fn read(path: &Path) -> anyhow::Result<File> {
     let bytes = std::fs::read(path).map_err(|error| {
         Refusal::input(format!(
             "{}: cannot read the limits: {error}",

@@ -22,7 +22,7 @@ pub(super) fn sum_waits(
 }
 
 /// What was counted for each entry that was called at least once.
-pub(crate) fn calls_of(totals: &[CallTotals], longest_ns: u64) -> Vec<CallView> {
+pub fn calls_of(totals: &[CallTotals], longest_ns: u64) -> Vec<CallView> {
     let used = totals
         .iter()
         .filter(|total| total.calls > 0 || !total.delays.is_empty());
@@ -41,7 +41,7 @@ pub(crate) fn calls_of(totals: &[CallTotals], longest_ns: u64) -> Vec<CallView> 
 }
 
 /// The same by class, for each class that was used.
-pub(crate) fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassView> {
+pub fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassView> {
     let class_view = |class: Class| {
         let within = || {
             totals
@@ -112,7 +112,7 @@ const UNSHAPED: [(Unshaped, &str, &str); 9] = [
 ];
 
 /// Calls of a service that went through without a decision.
-pub(crate) fn unshaped_of(ledger: &Ledger) -> Vec<UnshapedView> {
+pub fn unshaped_of(ledger: &Ledger) -> Vec<UnshapedView> {
     let counters = &ledger.header.unshaped;
     let count = |i: usize| counters[i].load(Ordering::Relaxed);
     let known = UNSHAPED.map(|(why, reason, about)| UnshapedView {

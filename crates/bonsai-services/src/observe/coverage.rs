@@ -8,7 +8,7 @@ use bonsai_ledger::{Ledger, Reason, coverage, flags};
 use serde::Serialize;
 
 use super::mapped::{self, Mapped};
-use crate::output::harmless;
+use crate::harmless;
 use crate::service::Service;
 use crate::service::members::{Member, variable};
 
@@ -21,7 +21,7 @@ const TICKS_PER_S: f64 = 100.0;
 /// How far the calls of a process are covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Covered {
+pub enum Covered {
     /// Exported symbols and libc's own system call sites.
     Patched,
     /// Exported symbols only.
@@ -34,7 +34,7 @@ pub(crate) enum Covered {
 
 impl Covered {
     /// In words.
-    pub(crate) const fn about(self) -> &'static str {
+    pub const fn about(self) -> &'static str {
         match self {
             Self::Patched => "patched",
             Self::SymbolsOnly => "symbols only",
@@ -46,71 +46,71 @@ impl Covered {
 
 /// A process that the interposer runs in.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ProcessView {
+pub struct ProcessView {
     /// Process id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// File name of its program.
-    pub(crate) program: String,
+    pub program: String,
     /// How far it is covered.
-    pub(crate) covered: Covered,
+    pub covered: Covered,
     /// Why not further.
-    pub(crate) reason: Option<&'static str>,
+    pub reason: Option<&'static str>,
     /// Whether it runs under a seccomp filter.
-    pub(crate) guarded: bool,
+    pub guarded: bool,
     /// Whether it submits through rings or queues, which is charged as it enters.
-    pub(crate) rings: bool,
+    pub rings: bool,
     /// Whether it asked for a ring that a kernel thread polls, and enters it by calls.
-    pub(crate) unpolled: bool,
+    pub unpolled: bool,
     /// Whether a kernel thread polls a ring of it: what goes through that is not seen.
-    pub(crate) polled: bool,
+    pub polled: bool,
     /// Bytes that went through rings and queues: they are among `bytes`.
-    pub(crate) ring_bytes: u64,
+    pub ring_bytes: u64,
     /// What it read through mapped memory.
-    pub(crate) mapped: Mapped,
+    pub mapped: Mapped,
     /// System call sites patched.
-    pub(crate) sites: u32,
+    pub sites: u32,
     /// System call sites of libraries that could not be patched.
-    pub(crate) sites_missed: u64,
+    pub sites_missed: u64,
     /// Whether calls of code that cannot be patched are trapped.
-    pub(crate) trapping: bool,
+    pub trapping: bool,
     /// Whether there is code that could be neither patched nor put under the trap.
-    pub(crate) untrapped: bool,
+    pub untrapped: bool,
     /// Calls that came by a trap.
-    pub(crate) trapped: u64,
+    pub trapped: u64,
     /// Threads.
-    pub(crate) threads: u32,
+    pub threads: u32,
     /// Threads that have counters of their own.
-    pub(crate) threads_counted: usize,
+    pub threads_counted: usize,
     /// What entering it took, ns.
-    pub(crate) attach_cost_ns: u64,
+    pub attach_cost_ns: u64,
     /// Calls counted.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Bytes counted.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// A process that the interposer does not run in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct UncoveredView {
+pub struct UncoveredView {
     /// Process id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// File name of its program.
-    pub(crate) program: String,
+    pub program: String,
     /// Why.
-    pub(crate) reason: String,
+    pub reason: String,
     /// Whether it has ended meanwhile.
-    pub(crate) ended: bool,
+    pub ended: bool,
 }
 
 /// What is covered of a service, and what is not.
 #[derive(Debug, Default)]
-pub(crate) struct Coverage {
-    pub(crate) processes: Vec<ProcessView>,
-    pub(crate) uncovered: Vec<UncoveredView>,
+pub(super) struct Coverage {
+    pub(super) processes: Vec<ProcessView>,
+    pub(super) uncovered: Vec<UncoveredView>,
 }
 
 /// The coverage of a service with these members.
-pub(crate) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Coverage {
+pub(super) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Coverage {
     let mut found = Coverage::default();
     let living: Vec<u32> = members.iter().map(|member| member.process.pid).collect();
     let uptime = uptime_s();
@@ -135,7 +135,7 @@ pub(crate) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Co
 
 /// Processes that ran a program that could not be entered, according to the
 /// ledger, all taken as ended.
-pub(crate) fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
+pub fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
     let table = ledger.process_table().into_iter();
     table
         .filter(|entry| entry.coverage & coverage::UNCOVERED != 0)

@@ -11,26 +11,25 @@ use bonsai_host::proc::{Process, Processes, has_mapped};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, ProcessReport};
 
-use super::Service;
-use crate::library::LEDGER_VARIABLE;
-use crate::output::harmless;
+use super::{LEDGER_VARIABLE, Service};
+use crate::harmless;
 
 /// A live process of a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub struct Member {
     /// The process.
-    pub(crate) process: Process,
+    pub process: Process,
     /// Its entry in the ledger, if it has one.
-    pub(crate) entry: Option<ProcessReport>,
+    pub entry: Option<ProcessReport>,
     /// Whether the interposer runs in it: it has mapped the ledger.
-    pub(crate) entered: bool,
+    pub entered: bool,
     /// The ledger that its environment names.
-    pub(crate) named: Option<PathBuf>,
+    pub named: Option<PathBuf>,
 }
 
 impl Member {
     /// The name of its program: what runs now, as far as that may be known.
-    pub(crate) fn program(&self) -> String {
+    pub fn program(&self) -> String {
         let file = |path: &PathBuf| {
             path.file_name()
                 .map(|name| name.to_string_lossy().into_owned())
@@ -47,7 +46,7 @@ impl Member {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub(crate) fn any(service: &Service) -> anyhow::Result<bool> {
+pub fn any(service: &Service) -> anyhow::Result<bool> {
     let path = service.ledger_path();
     let ledger = Ledger::open(&path).ok();
     let processes = Processes::read()?;
@@ -70,11 +69,7 @@ pub(crate) fn any(service: &Service) -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// `/proc` cannot be read.
-pub(crate) fn all(
-    service: &Service,
-    ledger: &Ledger,
-    keeper: Option<u32>,
-) -> anyhow::Result<Vec<Member>> {
+pub fn all(service: &Service, ledger: &Ledger, keeper: Option<u32>) -> anyhow::Result<Vec<Member>> {
     if let Some(enforced) = service.enforced() {
         return of_supervisor(enforced.supervisor, ledger);
     }
@@ -180,7 +175,7 @@ fn named_ledger(pid: u32) -> Option<PathBuf> {
 }
 
 /// A variable in the environment with which a process started its program.
-pub(crate) fn variable(pid: u32, name: &str) -> Option<std::ffi::OsString> {
+pub fn variable(pid: u32, name: &str) -> Option<std::ffi::OsString> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment.split(|byte| *byte == 0).find_map(|entry| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;

@@ -2,18 +2,19 @@
 
 use bonsai_calls::select;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Group, GroupEditor, Ledger, LedgerError, Membership, Part, Thing, Who, flags};
+use bonsai_ledger::{
+    Group, GroupEditor, Ledger, LedgerError, MOST_WEIGHT, Membership, Part, Thing, Who, flags,
+};
 use bonsai_units::{LimitSpec, Rate, Setting, Unit};
 
 use super::place;
-use crate::cli::{MOST_WEIGHT, Member};
 use crate::limits::for_people;
 use crate::observe::monotonic_ns;
 use crate::refusal::{Refusal, before_start};
 
 /// What a service wants of its group.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub struct Wishes {
     /// Guarantees by name; `None` lifts one.
     guarantees: Vec<(String, Option<Rate>)>,
     /// Ceilings, likewise.
@@ -22,11 +23,16 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// Reads the options.
+    /// Reads guarantees and ceilings as they are written (`NAME=RATE`, or `NAME=none` to
+    /// lift one), and a weight.
     ///
     /// # Errors
     /// A [`Refusal`].
-    pub(crate) fn parse(options: &Member) -> anyhow::Result<Self> {
+    pub fn parse(
+        guarantees: &[String],
+        ceilings: &[String],
+        weight: Option<u64>,
+    ) -> anyhow::Result<Self> {
         let all = |what: &str, texts: &[String]| -> anyhow::Result<Vec<(String, Option<Rate>)>> {
             let mut wishes: Vec<(String, Option<Rate>)> = Vec::new();
             for text in texts {
@@ -39,21 +45,21 @@ impl Wishes {
             }
             Ok(wishes)
         };
-        if let Some(weight) = options.weight
+        if let Some(weight) = weight
             && !(1..=MOST_WEIGHT).contains(&weight)
         {
             let text = format!("weight {weight}: a weight is a number from 1 to {MOST_WEIGHT}");
             return Err(Refusal::input(text));
         }
         Ok(Self {
-            guarantees: all("guarantee", &options.guarantees)?,
-            ceilings: all("ceiling", &options.ceilings)?,
-            weight: options.weight,
+            guarantees: all("guarantee", guarantees)?,
+            ceilings: all("ceiling", ceilings)?,
+            weight,
         })
     }
 
     /// Whether anything is wished.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.guarantees.is_empty() && self.ceilings.is_empty() && self.weight.is_none()
     }
 }
@@ -93,7 +99,7 @@ fn myself(name: &str) -> anyhow::Result<Who> {
 }
 
 /// Whether the process that has made a member's service lives.
-pub(super) fn is_alive(who: &Who) -> bool {
+pub fn is_alive(who: &Who) -> bool {
     match bonsai_host::proc::process(who.pid) {
         Ok(Some(process)) => process.start_ticks == who.started,
         // Processes of others may be hidden; then it is asked for by its number.
@@ -110,12 +116,7 @@ pub(super) fn is_alive(who: &Who) -> bool {
 ///
 /// # Errors
 /// A [`Refusal`]: there is no such group, or it has not what is wished.
-pub(crate) fn join(
-    ledger: &Ledger,
-    service: &str,
-    group: &str,
-    wishes: &Wishes,
-) -> anyhow::Result<()> {
+pub fn join(ledger: &Ledger, service: &str, group: &str, wishes: &Wishes) -> anyhow::Result<()> {
     let group = place::find(group)?;
     let now = monotonic_ns();
     let mut editor = group.edit(now)?;
@@ -139,7 +140,7 @@ pub(crate) fn join(
 }
 
 /// Gives the number of a service back.
-pub(crate) fn leave(ledger: &Ledger) {
+pub fn leave(ledger: &Ledger) {
     let Some((group, membership)) = of(ledger) else {
         return;
     };
@@ -151,7 +152,7 @@ pub(crate) fn leave(ledger: &Ledger) {
 }
 
 /// The group that a service is in, and its number.
-pub(super) fn of(ledger: &Ledger) -> Option<(Group, Membership)> {
+pub fn of(ledger: &Ledger) -> Option<(Group, Membership)> {
     let group = Group::open(&ledger.group()?).ok()?;
     let (_, word) = ledger.with_config(|config| {
         let words = config.groups.iter().map(|w| w.load(Ordering::Relaxed));
@@ -165,11 +166,7 @@ pub(super) fn of(ledger: &Ledger) -> Option<(Group, Membership)> {
 ///
 /// # Errors
 /// A [`Refusal`]: it is in none, or the group has not what is wished.
-pub(crate) fn change(
-    service: &str,
-    ledger: &Ledger,
-    wishes: &Wishes,
-) -> anyhow::Result<Vec<String>> {
+pub fn change(service: &str, ledger: &Ledger, wishes: &Wishes) -> anyhow::Result<Vec<String>> {
     let Some((group, membership)) = of(ledger) else {
         let text = format!(
             "{service} is in no group: a service joins one when it starts (bonsai run --group)"
@@ -214,7 +211,7 @@ impl<'a, I: Iterator<Item = (&'a Held, &'a Held)>> Pairs<'a> for I {
 }
 
 /// A rate of a thing for people.
-pub(super) fn people(thing: &Thing, milli: u64) -> String {
+pub fn people(thing: &Thing, milli: u64) -> String {
     let unit = if thing.bytes {
         Unit::Bytes
     } else {
@@ -224,7 +221,7 @@ pub(super) fn people(thing: &Thing, milli: u64) -> String {
 }
 
 /// What a member has of a thing, in words.
-pub(super) fn said(thing: &Thing, part: Part) -> String {
+pub fn said(thing: &Thing, part: Part) -> String {
     let rate = |what: &str, milli: u64| match milli {
         0 => format!("no {what}"),
         milli => format!("{what} {}", people(thing, milli)),
@@ -325,13 +322,13 @@ fn check(
 }
 
 /// A limit of a group as it may be written, in the units of its name.
-pub(super) fn limit_text(thing: &Thing) -> String {
+pub fn limit_text(thing: &Thing) -> String {
     let rate = people(thing, thing.rate_milli).replace(' ', "");
     format!("{}={rate}", thing.name)
 }
 
 /// What the ledger refuses, as bad input.
-pub(super) fn refused(error: LedgerError) -> anyhow::Error {
+pub fn refused(error: LedgerError) -> anyhow::Error {
     match error {
         LedgerError::Limit(text) => Refusal::input(text),
         error => before_start(error.into()),

@@ -10,21 +10,21 @@ use crate::refusal::Refusal;
 
 /// `enforced.json`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Enforced {
+pub struct Enforced {
     /// The process that decides.
-    pub(crate) supervisor: u32,
+    pub supervisor: u32,
     /// The descriptor by which it holds the ledger.
-    pub(crate) ledger: i32,
+    pub ledger: i32,
     /// The system calls that it is asked about.
-    pub(crate) asked: Vec<u32>,
+    pub asked: Vec<u32>,
     /// What being asked about costs a call on this machine, ns.
-    pub(crate) price_ns: u64,
+    pub price_ns: u64,
     /// As whom the program runs, if as somebody else.
-    pub(crate) user: Option<String>,
+    pub user: Option<String>,
     /// What its processes can do to others outside, if anything.
-    pub(crate) reach: Option<String>,
+    pub reach: Option<String>,
     /// Calls refused, by reason.
-    pub(crate) refused: BTreeMap<String, u64>,
+    pub refused: BTreeMap<String, u64>,
 }
 
 impl Enforced {
@@ -32,7 +32,7 @@ impl Enforced {
     ///
     /// # Errors
     /// A [`Refusal`].
-    pub(crate) fn check(&self, name: &str, limits: &[Limit]) -> anyhow::Result<()> {
+    pub fn check(&self, name: &str, limits: &[Limit]) -> anyhow::Result<()> {
         for limit in limits {
             let wanted = asked_about(&[limit.selection]);
             if wanted.iter().any(|nr| !self.asked.contains(nr)) {

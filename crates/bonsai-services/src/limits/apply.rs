@@ -9,13 +9,13 @@ use crate::refusal::Refusal;
 
 /// What a change of one limit did; part of what `bonsai set --json` prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Change {
+pub struct Change {
     /// The call or class.
-    pub(crate) name: String,
+    pub name: String,
     /// The settings it had, as they would be written; empty for none.
-    pub(crate) from: Vec<String>,
+    pub from: Vec<String>,
     /// The setting it has now, as it would be written.
-    pub(crate) to: String,
+    pub to: String,
 }
 
 /// Puts limits into force at `now` (monotonic clock, ns), all together, and with them
@@ -24,7 +24,7 @@ pub(crate) struct Change {
 /// # Errors
 /// A [`Refusal`] if the service cannot hold them, with nothing changed;
 /// [`LedgerError`] if the ledger cannot be locked.
-pub(crate) fn apply(
+pub fn apply(
     ledger: &Ledger,
     limits: &[Limit],
     loops: Option<EventLoops>,

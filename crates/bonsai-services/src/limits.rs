@@ -12,28 +12,28 @@ use bonsai_units::{LimitSpec, Rate, Setting, Unit};
 
 use crate::refusal::Refusal;
 
-pub(crate) use apply::{Change, apply};
-pub(crate) use file::{File, read};
-use scope::ScopeProblem;
+pub use apply::{Change, apply};
+pub use file::{File, read};
+pub use scope::ScopeProblem;
 
 /// A limit whose name and unit are known to fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// The call or class.
-    pub(crate) name: String,
+    pub name: String,
     /// What the name stands for.
-    pub(crate) selection: Selection,
+    pub selection: Selection,
     /// Whether each stream has a bucket of its own.
-    pub(crate) per_stream: bool,
+    pub per_stream: bool,
     /// The descriptors that it is for.
-    pub(crate) scope: Scope,
+    pub scope: Scope,
     /// What it is to be set to.
-    pub(crate) setting: Setting,
+    pub setting: Setting,
 }
 
 /// Why a limit makes no sense; each message is one sentence.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LimitProblem {
+pub enum LimitProblem {
     /// The name stands for nothing.
     #[error(
         "there is no call or class {name:?}{} (bonsai run --help lists the classes)",
@@ -107,7 +107,7 @@ fn hint(name: &str) -> String {
 }
 
 /// The calls that a limit of that name is on, whatever narrows it down.
-pub(crate) fn calls_of(name: &str) -> Option<Selection> {
+pub fn calls_of(name: &str) -> Option<Selection> {
     select(parts(name).0)
 }
 
@@ -125,7 +125,7 @@ fn parts(name: &str) -> (&str, bool, Option<&str>) {
 
 impl Limit {
     /// Gives the words of a limit their meaning.
-    pub(crate) fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
+    pub fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
         let LimitSpec { name, setting } = spec;
         let (calls, per_stream, scope) = parts(&name);
         let Some(selection) = select(calls) else {
@@ -152,7 +152,7 @@ impl Limit {
     }
 
     /// Whether it is for some descriptors only, or for each.
-    pub(crate) const fn is_narrow(&self) -> bool {
+    pub const fn is_narrow(&self) -> bool {
         self.per_stream || self.scope.is_narrow()
     }
 
@@ -160,7 +160,7 @@ impl Limit {
     ///
     /// # Errors
     /// A [`Refusal`].
-    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
         let spec: LimitSpec = text
             .parse()
             .map_err(|error| Refusal::input(format!("{error}")))?;
@@ -180,7 +180,7 @@ impl Limit {
 }
 
 /// Checks limits against each other.
-pub(crate) fn check_together(limits: &[Limit]) -> Result<(), LimitProblem> {
+pub fn check_together(limits: &[Limit]) -> Result<(), LimitProblem> {
     for (i, limit) in limits.iter().enumerate() {
         if limits[..i].iter().any(|earlier| earlier.collides(limit)) {
             return Err(LimitProblem::Twice {
@@ -258,7 +258,7 @@ fn check_counts(set: &[Counted]) -> Result<(), LimitProblem> {
 }
 
 /// What a limit in force counts.
-pub(crate) const fn unit_of(limit: &bonsai_ledger::Limit) -> Unit {
+pub const fn unit_of(limit: &bonsai_ledger::Limit) -> Unit {
     if limit.bytes {
         Unit::Bytes
     } else {
@@ -267,12 +267,12 @@ pub(crate) const fn unit_of(limit: &bonsai_ledger::Limit) -> Unit {
 }
 
 /// The rate of a limit in force.
-pub(crate) const fn rate_of(limit: &bonsai_ledger::Limit) -> Rate {
+pub const fn rate_of(limit: &bonsai_ledger::Limit) -> Rate {
     Rate::from_milli(limit.rate_milli, unit_of(limit))
 }
 
 /// A limit in force as it would be written.
-pub(crate) fn written(limit: &bonsai_ledger::Limit) -> String {
+pub fn written(limit: &bonsai_ledger::Limit) -> String {
     let burst = match unit_of(limit) {
         Unit::Bytes => bonsai_units::Burst::Bytes(bonsai_units::Bytes(limit.burst)),
         Unit::Calls => bonsai_units::Burst::Calls(limit.burst),
@@ -288,7 +288,7 @@ pub(crate) fn written(limit: &bonsai_ledger::Limit) -> String {
 }
 
 /// A rate for people: networks in bits, everything else in bytes or calls.
-pub(crate) fn for_people(rate: Rate, selection: Option<Selection>) -> String {
+pub fn for_people(rate: Rate, selection: Option<Selection>) -> String {
     if selection.is_some_and(is_network) {
         rate.network()
     } else {

@@ -14,7 +14,7 @@ pub(super) const NUMBERS: u32 = 10_000;
 ///
 /// # Errors
 /// A [`Refusal`] that says what a name looks like.
-pub(crate) fn check_name(name: &str) -> anyhow::Result<()> {
+pub fn check_name(name: &str) -> anyhow::Result<()> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let why = if name.is_empty() {
         "it is empty".to_owned()
@@ -35,7 +35,7 @@ pub(crate) fn check_name(name: &str) -> anyhow::Result<()> {
 }
 
 /// A name made from a program's file name, with room for a number.
-pub(crate) fn name_like(program: &Path) -> String {
+pub fn name_like(program: &Path) -> String {
     let file = program.file_name().unwrap_or_default().to_string_lossy();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name: String = file

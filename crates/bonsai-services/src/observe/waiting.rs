@@ -13,26 +13,26 @@ use crate::service::members::Member;
 
 /// A thread that waits for a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct WaitingView {
+pub struct WaitingView {
     /// Process id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// File name of the process's program.
-    pub(crate) program: String,
+    pub program: String,
     /// Thread id.
-    pub(crate) tid: u32,
+    pub tid: u32,
     /// The name of the limit; of several, the one that lets the call go last. `null`
     /// if it has been lifted this moment.
-    pub(crate) limit: Option<String>,
+    pub limit: Option<String>,
     /// That limit as it would be written.
-    pub(crate) setting: Option<String>,
+    pub setting: Option<String>,
     /// The call.
-    pub(crate) call: &'static str,
+    pub call: &'static str,
     /// The kind of its descriptor: `file`, `socket`, `other`, or `any`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// For how long the call has waited so far, ns.
-    pub(crate) waited_ns: u64,
+    pub waited_ns: u64,
     /// In how long its place in line is due, ns. A large call takes several.
-    pub(crate) due_in_ns: u64,
+    pub due_in_ns: u64,
 }
 
 /// Where the library's futex word is in a page.
@@ -40,7 +40,7 @@ const WORD: u64 = core::mem::offset_of!(Header, epoch) as u64;
 
 /// Whether a thread may be in the wait that it has noted: what it does does not say
 /// otherwise.
-pub(crate) fn is_believed(ledger: &Ledger, thread: &Thread) -> bool {
+pub fn is_believed(ledger: &Ledger, thread: &Thread) -> bool {
     if ledger.header.flags.load(Ordering::Relaxed) & flags::ENFORCED != 0 {
         // The supervisor notes it, which knows.
         return true;
@@ -110,7 +110,7 @@ pub(super) fn of(
 
 /// Whether there are threads without a page of their own in the ledger: nobody knows
 /// which of them wait.
-pub(crate) fn has_crowd(ledger: &Ledger) -> bool {
+pub fn has_crowd(ledger: &Ledger) -> bool {
     let calls = |count: &bonsai_ledger::Count| count.calls.load(Ordering::Relaxed);
     ledger.crowd.counts.iter().any(|count| calls(count) > 0)
 }

@@ -26,11 +26,11 @@ const WORTH_SAYING: u64 = 1 << 20;
 
 /// Reads through mapped memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Mapped {
+pub struct Mapped {
     /// Page faults that waited for storage.
-    pub(crate) faults: u64,
+    pub faults: u64,
     /// Bytes that they brought, at least.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Mapped {
@@ -53,7 +53,7 @@ impl Mapped {
     }
 
     /// In words, if it is worth a line.
-    pub(crate) fn line(&self) -> Option<String> {
+    pub fn line(&self) -> Option<String> {
         (self.bytes >= WORTH_SAYING).then(|| {
             format!(
                 "through mapped memory, unshaped: at least {} in {} page faults",
@@ -65,7 +65,7 @@ impl Mapped {
 }
 
 /// Of a live process.
-pub(crate) fn of(ledger: &Ledger, pid: u32) -> Mapped {
+pub fn of(ledger: &Ledger, pid: u32) -> Mapped {
     let Some(Faults { own, .. }) = faults(pid) else {
         return Mapped::default();
     };
@@ -77,7 +77,7 @@ pub(crate) fn of(ledger: &Ledger, pid: u32) -> Mapped {
 }
 
 /// Of processes that have ended, by what their `bonsai run` was given of them.
-pub(crate) fn of_ended(ledger: &Ledger, keeper: u32) -> Mapped {
+pub fn of_ended(ledger: &Ledger, keeper: u32) -> Mapped {
     let given = faults(keeper).map_or(0, |faults| faults.children);
     // What it has read itself is in there, too: then it is less that no call explains.
     let (fetched, by_calls) = match io(keeper) {
@@ -88,7 +88,7 @@ pub(crate) fn of_ended(ledger: &Ledger, keeper: u32) -> Mapped {
 }
 
 /// Of a service: its live processes, and those that have ended.
-pub(crate) fn of_service(
+pub fn of_service(
     ledger: &Ledger,
     live: impl Iterator<Item = Mapped>,
     keeper: Option<u32>,

@@ -10,24 +10,24 @@ use serde::Serialize;
 
 /// A stream that has a bucket of its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct StreamView {
+pub struct StreamView {
     /// Where it leads: the address of a peer, or the path of a file; `socket` or `pipe`
     /// where that is not known.
-    pub(crate) to: String,
+    pub to: String,
     /// A process that has it open.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Its descriptor there.
-    pub(crate) fd: u32,
+    pub fd: u32,
     /// What went through, units.
-    pub(crate) used: u64,
+    pub used: u64,
     /// The rate measured, units/s; `null` at the first look.
-    pub(crate) got: Option<f64>,
+    pub got: Option<f64>,
     /// Units that could go at once; negative while calls wait.
-    pub(crate) level: i64,
+    pub level: i64,
     /// Waits imposed.
-    pub(crate) waits: u64,
+    pub waits: u64,
     /// Their sum, ns.
-    pub(crate) waited_ns: u64,
+    pub waited_ns: u64,
 }
 
 /// What streams had used at a look, by bucket and identity.

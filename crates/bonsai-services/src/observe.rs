@@ -33,32 +33,32 @@ use serde::Serialize;
 use crate::group::GroupView;
 use crate::service::Enforced;
 
-pub(crate) use counters::{calls_of, classes_of, unshaped_of};
-pub(crate) use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
-pub(crate) use mapped::{
+pub use counters::{calls_of, classes_of, unshaped_of};
+pub use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered};
+pub use mapped::{
     Mapped, of as mapped_by, of_ended as mapped_by_ended, of_service as mapped_by_service,
 };
-pub(crate) use sampler::{Sampler, applies, monotonic_ns};
-pub(crate) use streams::StreamView;
-pub(crate) use waiting::{WaitingView, has_crowd, is_believed};
+pub use sampler::{Sampler, applies, monotonic_ns};
+pub use streams::StreamView;
+pub use waiting::{WaitingView, has_crowd, is_believed};
 
 /// The version of the JSON documents.
-pub(crate) const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// What all documents begin with.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Head {
+pub struct Head {
     /// [`SCHEMA`].
-    pub(crate) schema: u32,
+    pub schema: u32,
     /// The version of this program.
-    pub(crate) bonsai: &'static str,
+    pub bonsai: &'static str,
     /// When it was looked, ms of the wall clock since 1970.
-    pub(crate) unix_ms: u64,
+    pub unix_ms: u64,
 }
 
 impl Head {
     /// Of a document made now.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
             schema: SCHEMA,
@@ -70,132 +70,132 @@ impl Head {
 
 /// All services at one moment: `bonsai status --json`, `bonsai top --json`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Observation {
+pub struct Observation {
     /// Version and time.
     #[serde(flatten)]
-    pub(crate) head: Head,
+    pub head: Head,
     /// The services, by name.
-    pub(crate) services: Vec<ServiceView>,
+    pub services: Vec<ServiceView>,
 }
 
 /// One service.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ServiceView {
+pub struct ServiceView {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its folder.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// Why nothing more is known, if its ledger cannot be read.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// The process id of its `bonsai run`, if that lives.
-    pub(crate) keeper: Option<u32>,
+    pub keeper: Option<u32>,
     /// When it was made, ms of the wall clock since 1970.
-    pub(crate) created_unix_ms: u64,
+    pub created_unix_ms: u64,
     /// The time over which `got` and the `recent` waits were measured, ms; 0 at
     /// the first look.
-    pub(crate) interval_ms: u64,
+    pub interval_ms: u64,
     /// Its limits.
-    pub(crate) limits: Vec<LimitView>,
+    pub limits: Vec<LimitView>,
     /// The group that it is in. What it draws on there is among `limits`, too.
-    pub(crate) group: Option<GroupView>,
+    pub group: Option<GroupView>,
     /// All waits imposed since it was made.
-    pub(crate) waits: Waits,
+    pub waits: Waits,
     /// The longest single wait, ns.
-    pub(crate) longest_wait_ns: u64,
+    pub longest_wait_ns: u64,
     /// The threads that wait for a limit at this moment, the longest first.
-    pub(crate) waiting: Vec<WaitingView>,
+    pub waiting: Vec<WaitingView>,
     /// Whether it has threads beyond the pages of the ledger: their waits are counted,
     /// and they are never among `waiting`.
-    pub(crate) crowded: bool,
+    pub crowded: bool,
     /// Its live processes that the interposer runs in.
-    pub(crate) processes: Vec<ProcessView>,
+    pub processes: Vec<ProcessView>,
     /// Its processes that it does not run in.
-    pub(crate) uncovered: Vec<UncoveredView>,
+    pub uncovered: Vec<UncoveredView>,
     /// Calls that went through without a decision, by reason.
-    pub(crate) unshaped: Vec<UnshapedView>,
+    pub unshaped: Vec<UnshapedView>,
     /// Bytes that it read through mapped memory.
-    pub(crate) mapped: Mapped,
+    pub mapped: Mapped,
     /// Processes that found no entry in the ledger; they are shaped, but not shown.
-    pub(crate) processes_lost: u32,
+    pub processes_lost: u32,
     /// Who enforces its limits from outside, and how; `null` if they are in its processes.
-    pub(crate) enforced: Option<Enforced>,
+    pub enforced: Option<Enforced>,
 }
 
 /// One limit in force.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct LimitView {
+pub struct LimitView {
     /// The call or class.
-    pub(crate) name: String,
+    pub name: String,
     /// The limit as it would be written.
-    pub(crate) setting: String,
+    pub setting: String,
     /// What is counted: `bytes` or `calls`.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// The rate asked for, units/s.
-    pub(crate) asked: f64,
+    pub asked: f64,
     /// The rate measured, units/s; `null` at the first look.
-    pub(crate) got: Option<f64>,
+    pub got: Option<f64>,
     /// How far ahead of its rate the service may be, units.
-    pub(crate) burst: u64,
+    pub burst: u64,
     /// Units that could go at once; negative while calls wait.
-    pub(crate) level: i64,
+    pub level: i64,
     /// Waits of the calls it is on, since the service was made.
-    pub(crate) waits: Waits,
+    pub waits: Waits,
     /// The same in the interval.
-    pub(crate) recent: Waits,
+    pub recent: Waits,
     /// The calls it is on that have waited; not known of one on some descriptors.
-    pub(crate) waiting_calls: Vec<CallWaits>,
+    pub waiting_calls: Vec<CallWaits>,
     /// Whether each stream has a bucket of its own; then `asked`, `burst` and `level` are
     /// those of one stream, and `got` is that of all together.
-    pub(crate) per_stream: bool,
+    pub per_stream: bool,
     /// Its streams, the busiest first, where they were asked for (`--streams`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) streams: Option<Vec<StreamView>>,
+    pub streams: Option<Vec<StreamView>>,
     /// Whether people read its rates in bits.
     #[serde(skip)]
-    pub(crate) network: bool,
+    pub network: bool,
 }
 
 /// Waits of one call.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CallWaits {
+pub struct CallWaits {
     /// The call.
-    pub(crate) call: &'static str,
+    pub call: &'static str,
     /// The kind of its descriptor: `file`, `socket`, `other`, or `any`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// The waits.
-    pub(crate) waits: Waits,
+    pub waits: Waits,
 }
 
 /// Waits imposed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Waits {
+pub struct Waits {
     /// How many.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Their sum, ns.
-    pub(crate) total_ns: u64,
+    pub total_ns: u64,
     /// The wait that half of them do not exceed, ns.
-    pub(crate) p50_ns: Option<u64>,
+    pub p50_ns: Option<u64>,
     /// The wait that 99 % of them do not exceed, ns.
-    pub(crate) p99_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
     /// Their histogram, where it is asked for: only ranges that are not empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) histogram: Vec<Bin>,
+    pub histogram: Vec<Bin>,
 }
 
 /// One range of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Bin {
+pub struct Bin {
     /// From here, ns.
-    pub(crate) from_ns: u64,
+    pub from_ns: u64,
     /// To below here, ns; `null` for no end.
-    pub(crate) to_ns: Option<u64>,
+    pub to_ns: Option<u64>,
     /// How many.
-    pub(crate) count: u64,
+    pub count: u64,
 }
 
 impl Waits {
     /// Of a histogram and the sum of its waits.
-    pub(crate) fn of(delays: &LogHistogram, total_ns: u64) -> Self {
+    pub fn of(delays: &LogHistogram, total_ns: u64) -> Self {
         Self {
             count: delays.count(),
             total_ns,
@@ -207,7 +207,7 @@ impl Waits {
 
     /// The same, knowing that no wait was longer: a range of the histogram may reach
     /// beyond that.
-    pub(crate) fn at_most(mut self, longest_ns: u64) -> Self {
+    pub fn at_most(mut self, longest_ns: u64) -> Self {
         for percentile in [&mut self.p50_ns, &mut self.p99_ns].into_iter().flatten() {
             *percentile = longest_ns.min(*percentile);
         }
@@ -215,7 +215,7 @@ impl Waits {
     }
 
     /// The same with the histogram itself.
-    pub(crate) fn with_histogram(delays: &LogHistogram, total_ns: u64) -> Self {
+    pub fn with_histogram(delays: &LogHistogram, total_ns: u64) -> Self {
         let histogram = delays
             .counts()
             .iter()
@@ -239,47 +239,47 @@ impl Waits {
 
 /// One entry of the table of calls: `bonsai stats --json`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct CallView {
+pub struct CallView {
     /// The call.
-    pub(crate) call: &'static str,
+    pub call: &'static str,
     /// The kind of its descriptor: `file`, `socket`, `other`, or `any`.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Its number on x86-64.
-    pub(crate) number: u16,
+    pub number: u16,
     /// Calls made.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Bytes moved; `null` for calls that move none.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// Waits imposed.
-    pub(crate) waits: Waits,
+    pub waits: Waits,
 }
 
 /// Totals of a class.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct ClassView {
+pub struct ClassView {
     /// The class.
-    pub(crate) class: &'static str,
+    pub class: &'static str,
     /// Calls made.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// Bytes moved; `null` for classes that move none.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// Waits imposed.
-    pub(crate) waits: Waits,
+    pub waits: Waits,
 }
 
 /// Calls that went through without a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct UnshapedView {
+pub struct UnshapedView {
     /// Why, as a word for scripts.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// Why, in words.
-    pub(crate) about: &'static str,
+    pub about: &'static str,
     /// How many.
-    pub(crate) calls: u64,
+    pub calls: u64,
 }
 
 /// The kind of descriptor of an entry, as a word.
-pub(crate) const fn kind(fd: Fd) -> &'static str {
+pub const fn kind(fd: Fd) -> &'static str {
     match fd {
         Fd::Any => "any",
         Fd::File => "file",

@@ -20,7 +20,7 @@ use crate::limits::{for_people, rate_of, unit_of, written};
 use crate::service::{Service, Services, members};
 
 /// The monotonic clock, ns: the ledger's time.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
     part(now.tv_sec)
@@ -30,7 +30,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// Looks at services, and remembers what it saw.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub struct Sampler {
     services: Services,
     only: Option<String>,
     streams: bool,
@@ -53,7 +53,7 @@ impl Sampler {
     ///
     /// # Errors
     /// No runtime directory, or no such service.
-    pub(crate) fn new(only: Option<&str>) -> anyhow::Result<Self> {
+    pub fn new(only: Option<&str>) -> anyhow::Result<Self> {
         let services = Services::open()?;
         if let Some(name) = only {
             services.find(name)?;
@@ -67,7 +67,7 @@ impl Sampler {
     }
 
     /// The same that looks at streams too.
-    pub(crate) const fn with_streams(mut self, streams: bool) -> Self {
+    pub const fn with_streams(mut self, streams: bool) -> Self {
         self.streams = streams;
         self
     }
@@ -76,7 +76,7 @@ impl Sampler {
     ///
     /// # Errors
     /// The runtime directory or `/proc` cannot be read.
-    pub(crate) fn look(&mut self) -> anyhow::Result<Observation> {
+    pub fn look(&mut self) -> anyhow::Result<Observation> {
         let mut views = Vec::new();
         let mut seen = BTreeMap::new();
         for service in self.services.live()? {
@@ -109,7 +109,7 @@ impl Sampler {
     ///
     /// # Errors
     /// As [`Sampler::look`].
-    pub(crate) fn measure(&mut self, interval: Duration) -> anyhow::Result<Observation> {
+    pub fn measure(&mut self, interval: Duration) -> anyhow::Result<Observation> {
         if self.last.is_empty() && self.look()?.services.is_empty() {
             return self.look();
         }
@@ -340,7 +340,7 @@ fn plain_view(
 }
 
 /// Whether a limit of this unit applies to a call.
-pub(crate) fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
+pub fn applies(selection: Option<Selection>, unit: Unit, call: &Call) -> bool {
     selection.is_some_and(|s| s.contains(call)) && (unit == Unit::Calls || call.moves_bytes())
 }
 

@@ -21,12 +21,13 @@
 //! 3. The kernel drops both locks when their holder ends, however it ends.
 
 mod enforced;
-pub(crate) mod members;
+pub mod members;
 mod name;
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -35,28 +36,31 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::refusal::{Refusal, before_start};
 
-pub(crate) use self::enforced::Enforced;
+pub use self::enforced::Enforced;
 use self::name::NUMBERS;
-pub(crate) use self::name::{check_name, name_like};
+pub use self::name::{check_name, name_like};
+
+/// The variable by which the library finds the ledger of its service.
+pub const LEDGER_VARIABLE: &str = "BONSAI_LEDGER";
 
 /// All services of the user.
 #[derive(Debug)]
-pub(crate) struct Services {
+pub struct Services {
     folder: PathBuf,
 }
 
 /// One service's folder.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Service {
     /// The service's name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its folder, absolute.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// A service that this process has made and keeps.
 #[derive(Debug)]
-pub(crate) struct OwnService {
+pub struct OwnService {
     service: Service,
     services: Services,
     // Held to the end; see invariant 1.
@@ -65,7 +69,7 @@ pub(crate) struct OwnService {
 
 /// The name a service is to have.
 #[derive(Debug)]
-pub(crate) enum Wanted<'a> {
+pub enum Wanted<'a> {
     /// This one and no other.
     Exactly(&'a str),
     /// This one, or with a number if it is in use.
@@ -77,7 +81,7 @@ impl Services {
     ///
     /// # Errors
     /// A [`Refusal`]: the runtime directory is not there and cannot be made, or is not safe.
-    pub(crate) fn open() -> anyhow::Result<Self> {
+    pub fn open() -> anyhow::Result<Self> {
         let folder = bonsai_host::runtime_dir().map_err(|error| before_start(error.into()))?;
         Ok(Self { folder })
     }
@@ -86,7 +90,7 @@ impl Services {
     ///
     /// # Errors
     /// The runtime directory cannot be read.
-    pub(crate) fn all(&self) -> anyhow::Result<Vec<Service>> {
+    pub fn all(&self) -> anyhow::Result<Vec<Service>> {
         let unreadable = || format!("{}: cannot be read", self.folder.display());
         let mut services = Vec::new();
         for entry in fs::read_dir(&self.folder).with_context(unreadable)? {
@@ -105,7 +109,7 @@ impl Services {
     ///
     /// # Errors
     /// The runtime directory cannot be read or locked.
-    pub(crate) fn live(&self) -> anyhow::Result<Vec<Service>> {
+    pub fn live(&self) -> anyhow::Result<Vec<Service>> {
         let mut all = self.all()?;
         if all.is_empty() {
             return Ok(all);
@@ -131,7 +135,7 @@ impl Services {
     ///
     /// # Errors
     /// A [`Refusal`] that names those there are.
-    pub(crate) fn find(&self, name: &str) -> anyhow::Result<Service> {
+    pub fn find(&self, name: &str) -> anyhow::Result<Service> {
         check_name(name)?;
         let live = self.live()?;
         let names: Vec<String> = live.iter().map(|service| service.name.clone()).collect();
@@ -154,8 +158,8 @@ impl Services {
     ///
     /// # Errors
     /// A [`Refusal`] if the name is in use; otherwise what the system says.
-    pub(crate) fn make(self, wanted: &Wanted<'_>) -> anyhow::Result<OwnService> {
-        if !crate::library::fits(&self.folder) {
+    pub fn make(self, wanted: &Wanted<'_>) -> anyhow::Result<OwnService> {
+        if !fits(&self.folder) {
             let text = format!(
                 "the runtime directory {} has a blank or a colon in its path, which LD_PRELOAD \
                  cannot hold: set BONSAI_RUNTIME_DIR to one without",
@@ -230,27 +234,27 @@ impl Services {
 
 impl Service {
     /// The file of its ledger.
-    pub(crate) fn ledger_path(&self) -> PathBuf {
+    pub fn ledger_path(&self) -> PathBuf {
         self.folder.join("ledger")
     }
 
     /// The link to the library that its programs load.
-    pub(crate) fn preload_path(&self) -> PathBuf {
+    pub fn preload_path(&self) -> PathBuf {
         self.folder.join("preload.so")
     }
 
     /// What `bonsai run` had read and written before it started the program.
-    pub(crate) fn start_path(&self) -> PathBuf {
+    pub fn start_path(&self) -> PathBuf {
         self.folder.join("start.json")
     }
 
     /// Where an enforced service says who enforces it.
-    pub(crate) fn enforced_path(&self) -> PathBuf {
+    pub fn enforced_path(&self) -> PathBuf {
         self.folder.join("enforced.json")
     }
 
     /// Who enforces it, and how; `None` if its limits are in its processes.
-    pub(crate) fn enforced(&self) -> Option<Enforced> {
+    pub fn enforced(&self) -> Option<Enforced> {
         let text = fs::read(self.enforced_path()).ok()?;
         serde_json::from_slice(&text).ok()
     }
@@ -259,7 +263,7 @@ impl Service {
     ///
     /// # Errors
     /// As [`Ledger::open`].
-    pub(crate) fn ledger(&self) -> anyhow::Result<Ledger> {
+    pub fn ledger(&self) -> anyhow::Result<Ledger> {
         let Some(enforced) = self.enforced() else {
             return Ok(Ledger::open(&self.ledger_path())?);
         };
@@ -270,7 +274,7 @@ impl Service {
     ///
     /// # Errors
     /// The folder cannot be opened.
-    pub(crate) fn has_keeper(&self) -> anyhow::Result<bool> {
+    pub fn has_keeper(&self) -> anyhow::Result<bool> {
         let asked = open_folder(&self.folder)
             .and_then(|folder| flock(&folder, FlockOperation::NonBlockingLockShared));
         match asked {
@@ -325,12 +329,22 @@ impl OwnService {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn remove(self) -> anyhow::Result<()> {
+    pub fn remove(self) -> anyhow::Result<()> {
         let _lock = self.services.lock()?;
         self.service
             .remove_folder()
             .with_context(|| format!("{}: cannot be removed", self.service.folder.display()))
     }
+}
+
+/// Whether the loader can read this path as one entry of `LD_PRELOAD`, which
+/// knows no quotes.
+fn fits(path: &Path) -> bool {
+    !path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b':' | b' ' | b'\t' | b'\n'))
 }
 
 fn open_folder(path: &Path) -> Result<OwnedFd, rustix::io::Errno> {
@@ -384,6 +398,14 @@ mod tests {
         drop(again);
         assert_eq!(services(&folder).live().expect("live").len(), 0);
         assert!(!folder.path().join("a").exists(), "status cleans up");
+    }
+
+    #[test]
+    fn the_loader_splits_at_blanks_and_colons() {
+        assert!(fits(Path::new("/run/bonsai/a-b_c.1/preload.so")));
+        for path in ["/a b/c", "/a:b", "/a\tb"] {
+            assert!(!fits(Path::new(path)), "{path}");
+        }
     }
 
     #[test]
