@@ -86,6 +86,18 @@ impl Services {
         Ok(Self { folder })
     }
 
+    /// When a service was last made or removed.
+    #[must_use]
+    pub fn changed(&self) -> Option<std::time::SystemTime> {
+        fs::metadata(&self.folder).and_then(|meta| meta.modified()).ok()
+    }
+
+    /// The folder of all.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// All that have a folder, by name; some may be dead.
     ///
     /// # Errors
