@@ -162,6 +162,17 @@ impl Desired {
         Ok((config, differences(&before, &after)))
     }
 
+    /// What would be in force without the changes of somebody.
+    pub(crate) fn without(
+        &self,
+        actor: &str,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Checked {
+        let mut changes = self.kept.changes.clone();
+        changes.retain(|change| change.actor != actor);
+        effective(&self.base, &changes, &check)
+    }
+
     /// Makes a change; what is different.
     pub(crate) fn change(
         &mut self,

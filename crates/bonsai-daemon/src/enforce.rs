@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
 }
 
 /// One way to enforce.
-pub(crate) trait Enforcer: std::fmt::Debug {
+pub(crate) trait Enforcer: std::fmt::Debug + Send {
     /// Makes the world equal to what is decided, for the services that nobody before has taken
     /// (`outcome.how`), and takes those that it can.
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome);

@@ -79,6 +79,12 @@ impl Picture {
         }
     }
 
+    /// All that there is a service of, or a setting for.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
+        let configured = self.config.services.keys().map(String::as_str);
+        configured.chain(self.identities.keys().map(|id| &**id))
+    }
+
     /// One of them.
     pub(crate) fn service(&self, id: &str, only: Option<u32>) -> Option<ServiceView> {
         let visible = |identity: &Identity| only.is_none_or(|uid| uid == identity.uid);
