@@ -394,7 +394,13 @@ impl Policy {
             let ceiling = if fixed {
                 share
             } else {
-                weights::ceiling(&self.plan.tree, i, node, &scratch.shares)
+                weights::ceiling(
+                    &self.plan.tree,
+                    i,
+                    node,
+                    scratch.guarantees[node],
+                    &scratch.shares,
+                )
             };
             let demand = scratch.demands[node];
             // The one that it was promised; it may have more, of its group's.
