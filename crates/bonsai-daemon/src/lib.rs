@@ -1,0 +1,3 @@
+//! draft
+mod desired;
+mod patch;
