@@ -4,6 +4,7 @@ use core::fmt;
 
 use bonsai_units::{Rate, Resource};
 
+use crate::cause::Cause;
 use crate::config::{Name, PerResource};
 
 /// What a service gets of one resource. Rates are thousandths of a unit per second; `None`
@@ -39,7 +40,7 @@ pub struct Allocated {
 }
 
 /// A guarantee that was, or would be, changed automatically.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Whose.
     pub service: Name,
@@ -49,12 +50,12 @@ pub struct Change {
     pub from: u64,
     /// The one that it would have, or has.
     pub to: u64,
-    /// Why, in words.
-    pub why: String,
+    /// Why; `Display` is the sentence.
+    pub why: Cause,
 }
 
 /// What is decided for a period.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// The services of the observation, in its order.
     pub services: Vec<Allocated>,

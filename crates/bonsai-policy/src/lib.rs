@@ -44,22 +44,34 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod adaptive;
+mod admission;
 mod allocation;
+mod automatic;
+mod cause;
 mod check;
 mod config;
 mod fill;
+mod histogram;
+mod history;
 mod limits;
+mod memory;
 mod observation;
 mod plan;
 mod policy;
+mod qos;
+mod share;
 mod tree;
 mod weights;
 
+pub use admission::{Admission, Giver, Gives, Request, RequestError};
 pub use allocation::{Allocated, Allocation, Change, Grant, Reason, Why};
+pub use cause::{Cause, CauseKind, Metric};
 pub use check::Problem;
 pub use config::{
     Adaptive, Automatic, Class, Config, Group, MAX_WEIGHT, Mode, Name, Overcommit, PerResource,
     Qos, Service, Target, Terms,
 };
+pub use memory::{Entry, Memory, ResourceMemory, ServiceMemory};
 pub use observation::{ClientReport, Observation, Seen, Usage};
 pub use policy::Policy;

@@ -26,6 +26,7 @@ pub(crate) struct Resolved {
 pub(crate) struct Plan {
     pub(crate) services: Vec<Resolved>,
     pub(crate) index: BTreeMap<Name, u32>,
+    pub(crate) groups: BTreeMap<Name, u32>,
     pub(crate) tree: Tree,
 }
 
@@ -69,7 +70,9 @@ impl Plan {
         // Whether groups have something beyond their members may have changed with that.
         let tree = Tree::new(tree.parents, tree.first_leaf, tree.bounds);
         let index = (0..).zip(&services).map(|(i, s)| (s.name.clone(), i));
+        let groups = (0..).zip(&nodes.names).take(nodes.first_leaf).skip(1);
         Self {
+            groups: groups.map(|(i, name)| (name.clone(), i)).collect(),
             index: index.collect(),
             services,
             tree,
@@ -79,6 +82,12 @@ impl Plan {
     /// The node of a service.
     pub(crate) fn node(&self, service: usize) -> usize {
         self.tree.first_leaf + service
+    }
+
+    /// The node of a group, the root without one.
+    pub(crate) fn group(&self, name: Option<&Name>) -> usize {
+        let at = name.and_then(|name| self.groups.get(name));
+        at.map_or(0, |&at| at as usize)
     }
 
     /// What of a configuration that is otherwise good is more than there is.

@@ -139,18 +139,28 @@ impl Tree {
     /// By how much the guarantee of a service may grow, of a machine that guarantees at most
     /// `capacity`; `sums` is what [`Tree::guaranteed`] says now.
     pub(crate) fn room(&self, resource: usize, sums: &[u64], leaf: usize, capacity: u64) -> u64 {
+        let own = self.bounds[resource][leaf].max.saturating_sub(sums[leaf]);
+        own.min(self.room_in(resource, sums, self.parents[leaf] as usize, capacity))
+    }
+
+    /// By how much the guarantees of a group's members may grow; of all, for the root.
+    pub(crate) fn room_in(
+        &self,
+        resource: usize,
+        sums: &[u64],
+        group: usize,
+        capacity: u64,
+    ) -> u64 {
         let bounds = &self.bounds[resource];
-        let mut room = bounds[leaf].max.saturating_sub(sums[leaf]);
+        let mut room = u64::MAX;
         // What a group guarantees beyond its members is theirs already.
         let mut own = 0_u64;
-        for (group, members) in self.members(sums, leaf) {
-            room = room.min(
-                bounds[group]
-                    .max
-                    .saturating_sub(members)
-                    .saturating_add(own),
-            );
-            own = own.saturating_add(sums[group].saturating_sub(members));
+        let mut at = group;
+        while at != 0 {
+            let members = self.sum_of_kids(sums, at);
+            room = room.min(bounds[at].max.saturating_sub(members).saturating_add(own));
+            own = own.saturating_add(sums[at].saturating_sub(members));
+            at = self.parents[at] as usize;
         }
         room.min(capacity.saturating_sub(sums[0]).saturating_add(own))
     }
@@ -171,17 +181,6 @@ impl Tree {
             };
             node = parent;
         }
-    }
-
-    /// The groups above a service, the nearest first, and what the members of each guarantee.
-    fn members<'a>(
-        &'a self,
-        sums: &'a [u64],
-        leaf: usize,
-    ) -> impl Iterator<Item = (usize, u64)> + 'a {
-        let leaf = u32::try_from(leaf).unwrap_or(0);
-        let groups = self.ancestors(leaf).map(|group| group as usize);
-        groups.map(|group| (group, self.sum_of_kids(sums, group)))
     }
 
     fn sum_of_kids(&self, sums: &[u64], group: usize) -> u64 {

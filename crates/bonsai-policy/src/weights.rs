@@ -109,8 +109,9 @@ fn potentials(tree: &Tree, i: usize, capacity: u64, shares: &Water) -> Vec<u128>
 }
 
 /// The ceiling of a service in a flat pool: its own, or what the ceilings of its groups leave
-/// for it beside the shares of the others.
-pub(crate) fn ceiling(tree: &Tree, i: usize, node: usize, shares: &Water) -> u64 {
+/// for it beside the shares of the others. Never below its guarantee, which it has at once when
+/// it comes back; until the next decision its group may then be above its ceiling.
+pub(crate) fn ceiling(tree: &Tree, i: usize, node: usize, guarantee: u64, shares: &Water) -> u64 {
     let bounds = &tree.bounds[i];
     let own = bounds[node].max;
     if !tree.ceilings[i] {
@@ -127,5 +128,5 @@ pub(crate) fn ceiling(tree: &Tree, i: usize, node: usize, shares: &Water) -> u64
             .sum();
         share.saturating_add(bounds[group].max.saturating_sub(narrow(used)))
     });
-    left.fold(own, u64::min)
+    left.fold(own, u64::min).max(guarantee.min(own))
 }
