@@ -211,7 +211,12 @@ impl GroupEditor<'_> {
             let text = format!("{}: a group has at most {GROUPS} limits", wanted.name);
             return Err(LedgerError::Limit(text));
         };
-        self.things[i] = Some(wanted);
+        if self.things[i].replace(wanted).is_none() {
+            // Whoever draws on it has its part; the others do not ask.
+            for (_, parts) in self.members.iter_mut().flatten() {
+                parts[i] = Some(Part::PLAIN);
+            }
+        }
         Ok(i)
     }
 
@@ -256,7 +261,9 @@ impl GroupEditor<'_> {
             None => true,
             Some((who, _)) => !is_alive(who) && !asks(i),
         };
-        let Some(i) = self.members.iter().enumerate().position(is_free) else {
+        // Those of services that may go on without whoever kept them come last.
+        let unused = self.members.iter().position(Option::is_none);
+        let Some(i) = unused.or_else(|| self.members.iter().enumerate().position(is_free)) else {
             let text = format!(
                 "group {}: all {MEMBERS} members are in use",
                 self.group.name()
@@ -275,6 +282,15 @@ impl GroupEditor<'_> {
             member: i,
             generation,
         })
+    }
+
+    /// Takes back all numbers of a service that is not a member.
+    pub fn forget(&mut self, who: &Who) {
+        for member in &mut self.members {
+            if member.as_ref().is_some_and(|(there, _)| there == who) {
+                *member = None;
+            }
+        }
     }
 
     /// Takes a number back.
