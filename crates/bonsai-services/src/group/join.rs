@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use bonsai_calls::select;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Draws, Group, Ledger, Membership, Thing, Who, flags};
+use bonsai_ledger::{Draws, Group, GroupEditor, Ledger, Membership, Thing, Who, flags};
 
 use super::member::{Wishes, agree, is_alive, refused};
 use super::place;
@@ -34,7 +34,7 @@ fn who(service: &str, ledger: &Ledger, pid: u32) -> anyhow::Result<Who> {
 
 /// Whoever keeps a running service alive: its `bonsai run`, else the process of it that
 /// has lived the longest.
-fn keeper(service: &Service, ledger: &Ledger) -> anyhow::Result<Who> {
+pub(super) fn keeper(service: &Service, ledger: &Ledger) -> anyhow::Result<Who> {
     if service.has_keeper()? {
         let creator = ledger.header.creator.load(Ordering::Relaxed);
         return who(&service.name, ledger, creator);
@@ -59,7 +59,9 @@ pub fn join_at_start(
 ) -> anyhow::Result<()> {
     let group = place::find(group)?;
     let who = who(service, ledger, std::process::id())?;
-    enter(ledger, who, &group, wishes)?;
+    enter(ledger, who, &group, |editor, number| {
+        agree(&group, editor, number, wishes)
+    })?;
     Ok(())
 }
 
@@ -74,10 +76,18 @@ pub fn join(
     group: &Group,
     wishes: &Wishes,
 ) -> anyhow::Result<Membership> {
-    enter(ledger, keeper(service, ledger)?, group, wishes)
+    enter(ledger, keeper(service, ledger)?, group, |editor, number| {
+        agree(group, editor, number, wishes)
+    })
 }
 
-fn enter(ledger: &Ledger, who: Who, group: &Group, wishes: &Wishes) -> anyhow::Result<Membership> {
+/// Makes a service a member on the terms that `agree` writes.
+pub(super) fn enter(
+    ledger: &Ledger,
+    who: Who,
+    group: &Group,
+    agree: impl FnOnce(&mut GroupEditor<'_>, Membership) -> anyhow::Result<()>,
+) -> anyhow::Result<Membership> {
     can_join(&who.name, ledger)?;
     // What was lost, because its file was removed or its number given to another, is left.
     if ledger.membership().is_some() && of(ledger).is_none() {
@@ -97,7 +107,7 @@ fn enter(ledger: &Ledger, who: Who, group: &Group, wishes: &Wishes) -> anyhow::R
     // Of a joining that was killed half-way.
     editor.forget(&who);
     let membership = editor.join(who, is_alive).map_err(refused)?;
-    agree(group, &mut editor, membership, wishes)?;
+    agree(&mut editor, membership)?;
     limits.join(group.path(), membership, &draws(editor.things()))?;
     let extended = &ledger.header.flags;
     extended.fetch_or(flags::EXTENDED, Ordering::Relaxed);
