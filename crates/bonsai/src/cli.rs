@@ -16,7 +16,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
 pub(crate) use daemon::{ConfigCommand, Daemon};
-pub(crate) use group::{GroupCommand, GroupCreate, GroupSet, GroupStatus, Joining, Member};
+pub(crate) use group::{
+    GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
+};
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
