@@ -86,7 +86,7 @@ export class Editing {
       const changed = await this.app.changes.preview(this.form.path(), made.patch, { span: this.span.value, signal });
       if (signal.aborted) return;
       setText(this.problem, "");
-      this.previewed.replaceChildren(el("h4", { text: "This would happen" }), previewElement(this.app.store, changed, this.form.service));
+      this.previewed.replaceChildren(el("h3", { text: "This would happen" }), previewElement(this.app.store, changed, this.form.service));
       if (asked) announce(`Preview: ${this.previewed.textContent}`);
     } catch (error) {
       if (signal.aborted) return;

@@ -42,9 +42,12 @@ export function editLimit(app, id, resource, cell, button) {
     close(true);
   };
   input.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== "Escape") return;
+    // The button that gets the focus back would take the same key for a click.
+    event.preventDefault();
+    event.stopPropagation();
     if (event.key === "Enter") apply();
-    if (event.key === "Escape") close(true);
-    if (event.key === "Enter" || event.key === "Escape") event.stopPropagation();
+    else close(true);
   });
   // Going elsewhere without having written anything leaves it; what was written stays.
   input.addEventListener("blur", () => input.value.trim() === before && close(false));

@@ -30,8 +30,9 @@ export function toast(text, { action = null, error = false } = {}) {
     note.append(el("button", { type: "button", class: "small", text: action.text, on: { click: run } }));
   }
   note.append(el("button", { type: "button", class: "quiet small", "aria-label": "Close this notice", text: "×", on: { click: close } }));
+  // An older change can no longer be undone alone: its note makes room.
+  for (const old of [...place.children]) if (!error || place.children.length > 2) old.remove();
   place.append(note);
-  while (place.children.length > 4) place.firstElementChild.remove();
   if (!error) {
     announce(text);
     // Whoever is on its way to the button keeps it.

@@ -194,7 +194,7 @@ export function numbers(headings, rows) {
     "details",
     { class: "numbers" },
     el("summary", { text: "The same in numbers" }),
-    el("div", { class: "scroll" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, headings.map((text) => el("th", { scope: "col", text })))), body)),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers of the plot" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, headings.map((text) => el("th", { scope: "col", text })))), body)),
   );
   const fill = () => {
     body.replaceChildren(...rows().map((cells) => el("tr", {}, cells.map((text, at) => el(at ? "td" : "th", { class: at ? "num" : "", scope: at ? null : "row", text })))));

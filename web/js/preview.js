@@ -6,7 +6,7 @@ import { el } from "./dom.js";
 import { RESOURCES, TITLES, rate } from "./units.js";
 
 /** Changes of a share by less than this part are not worth a row. */
-const WORTH = 0.01;
+const WORTH = 0.02;
 const ROWS = 12;
 
 const differs = (a, b) => Math.abs((a ?? 0) - (b ?? 0)) > WORTH * Math.max(a ?? 0, b ?? 0, 1e-9) || (a === null) !== (b === null);
@@ -37,37 +37,50 @@ function bar(row, most) {
   );
 }
 
+/** What of its terms would be others, such as a guarantee in percent of another capacity. */
+function termsOf({ before, after, resource }) {
+  const told = (value, none) => (value === null || value === none ? "none" : rate(value, resource));
+  const parts = [];
+  if (differs(before.min, after.min)) parts.push(`guarantee ${told(before.min, 0)} → ${told(after.min, 0)}`);
+  if (differs(before.max, after.max)) parts.push(`limit ${told(before.max)} → ${told(after.max)}`);
+  return parts.join(", ");
+}
+
 function table(resource, rows, focus) {
   const most = Math.max(...rows.map(({ before, after }) => Math.max(before.share ?? 0, after.share ?? 0)));
-  const shown = rows.slice(0, ROWS);
   const cell = (value) => el("td", { class: "num", text: rate(value, resource) });
   const line = (row) =>
     el(
       "tr",
       { class: row.id === focus ? "focus" : "" },
-      el("th", { scope: "row", text: row.id }),
+      el("th", { scope: "row" }, row.id, el("div", { class: "hint", text: termsOf(row) })),
       cell(row.before.share),
       cell(row.after.share),
       el("td", { class: "wide" }, bar(row, most)),
-      el("td", { class: "num", text: `${rate(row.after.min, resource)} – ${row.after.max === null ? "none" : rate(row.after.max, resource)}` }),
     );
   return el(
     "div",
-    { class: "scroll" },
+    {},
     el(
       "table",
       { class: "plain preview-table" },
       el("caption", { text: `${TITLES[resource]}: what each would get now` }),
-      el("thead", {}, el("tr", {}, ["Service", "Now", "Then", "", "Guarantee – limit"].map((text) => el("th", { scope: "col", class: text === "" ? "wide" : "", text })))),
-      el("tbody", {}, shown.map(line)),
+      el("thead", {}, el("tr", {}, ["Service", "Now", "Then"].map((text) => el("th", { scope: "col", text })), el("td", { class: "wide" }))),
+      el("tbody", {}, rows.slice(0, ROWS).map(line)),
     ),
     rows.length > ROWS ? el("p", { class: "hint", text: `and ${rows.length - ROWS} more` }) : null,
   );
 }
 
+/** The resources that a change is about; all of them if it names none. */
+function resourcesOf(changed) {
+  const named = RESOURCES.filter((resource) => changed.differences.some(({ path }) => path.split(".").includes(resource)));
+  const general = changed.differences.some(({ path }) => !path.split(".").some((part) => RESOURCES.includes(part)));
+  return general ? RESOURCES : named;
+}
+
 /** The preview as an element. */
 export function previewElement(store, changed, focus = null) {
-  const rows = compare(store, changed);
   const node = el("div", { class: "preview" });
   if (changed.problems.length > 0) {
     node.append(el("ul", { class: "problems" }, changed.problems.map((text) => el("li", { text }))));
@@ -77,13 +90,15 @@ export function previewElement(store, changed, focus = null) {
     return node;
   }
   node.append(differenceList(changed.differences, printDifference));
-  for (const resource of RESOURCES) {
+  const about = resourcesOf(changed);
+  // What is asked for moves all the time: in other resources that is all that would be seen.
+  const rows = compare(store, changed).filter(({ resource }) => about.includes(resource));
+  for (const resource of about) {
     const of = rows.filter((row) => row.resource === resource);
     if (of.length > 0) node.append(table(resource, of, focus));
   }
-  const reached = new Set(rows.map((row) => row.id)).size;
-  const others = changed.services.length - reached;
-  const tail = reached === 0 ? "No service would get more or less than it does now." : `${others} other${others === 1 ? "" : "s"} unchanged.`;
+  const others = changed.services.length - new Set(rows.map((row) => row.id)).size;
+  const tail = rows.length === 0 ? "No service would get more or less than it does now." : others > 0 ? `${others} other${others === 1 ? "" : "s"} unchanged.` : "";
   node.append(el("p", { class: "hint", text: tail }));
   return node;
 }

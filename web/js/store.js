@@ -42,6 +42,7 @@ export class Store {
     for (const service of picture.services) {
       for (const use of service.resources) this.tape.write(service.id, use);
     }
+    this.tape.total(picture.services);
     this.tape.forget(this.services);
     this.emit("services", picture);
   }

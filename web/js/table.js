@@ -9,6 +9,9 @@ import { rate, waits } from "./units.js";
 const ROWS_A_FRAME = 60;
 /** Two pictures a second move enough: rows change places at most so often, ms. */
 const SORT_PAUSE_MS = 2000;
+const MANY = 200;
+/** Of rows that nobody sees, so many are brought up to date at each tick. */
+const UNSEEN_A_TICK = 40;
 
 const asked = (use, resource) => {
   if (!use) return "–";
@@ -48,8 +51,12 @@ export class ServiceTable {
     // Lines are drawn only where somebody can see them.
     this.observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) {
-        if (isIntersecting) this.seen.add(target.dataset.id);
-        else this.seen.delete(target.dataset.id);
+        const { id } = target.dataset;
+        if (!isIntersecting) this.seen.delete(id);
+        else if (!this.seen.has(id)) {
+          this.seen.add(id);
+          this.refresh(id);
+        }
       }
       this.sparks();
     });
@@ -176,25 +183,48 @@ export class ServiceTable {
       this.rows.delete(id);
       this.seen.delete(id);
     }
-    let made = 0;
-    for (const service of services.values()) {
-      let row = this.rows.get(service.id);
-      if (!row) {
-        if (made === ROWS_A_FRAME) break;
-        made += 1;
-        row = this.makeRow(service);
-      }
-      this.fill(service, row);
+    this.make();
+    if (services.size <= MANY) {
+      for (const id of this.rows.keys()) this.refresh(id);
+    } else {
+      // A changed cell costs a layout of the whole table: first come those that are seen, and
+      // the others take turns.
+      for (const id of this.seen) this.refresh(id);
+      this.queue = this.queue?.length > 0 ? this.queue : [...this.rows.keys()];
+      for (const id of this.queue.splice(0, UNSEEN_A_TICK)) this.refresh(id);
     }
-    if (made > 0) this.place(true);
-    if (this.rows.size < services.size) {
-      cancelAnimationFrame(this.more);
-      this.more = requestAnimationFrame(() => this.update());
-    }
-    const live = this.sort.key !== "name" && this.sort.key !== "mode" && performance.now() - this.sorted > SORT_PAUSE_MS;
+    const pause = services.size > MANY ? 3 * SORT_PAUSE_MS : SORT_PAUSE_MS;
+    const live = this.sort.key !== "name" && this.sort.key !== "mode" && performance.now() - this.sorted > pause;
     // Nothing moves away under a pointer or a focus.
     if (live && !this.body.matches(":hover, :focus-within")) this.place(false);
     this.sparks();
+  }
+
+  /** Makes some of the rows that are missing, and comes back for the others. */
+  make() {
+    const { services } = this.app.store;
+    if (this.rows.size === services.size) return;
+    let made = 0;
+    for (const service of services.values()) {
+      if (this.rows.has(service.id)) continue;
+      if (made === ROWS_A_FRAME) break;
+      made += 1;
+      const row = this.makeRow(service);
+      this.fill(service, row);
+      this.body.append(row.tr);
+    }
+    // Services come in the order of their names: only another order needs work.
+    if (this.rows.size === services.size) this.place(true);
+    else {
+      cancelAnimationFrame(this.more);
+      this.more = requestAnimationFrame(() => this.make());
+    }
+  }
+
+  refresh(id) {
+    const service = this.app.store.services.get(id);
+    const row = this.rows.get(id);
+    if (service && row) this.fill(service, row);
   }
 
   /** Puts the rows in order and hides what is filtered away. */

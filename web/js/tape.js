@@ -2,6 +2,9 @@
 // in at one time stands at one place in all of them. Single precision, because a thousand
 // services have some ten thousand rings.
 
+/** The name under which all services together stand. */
+export const ALL = "";
+
 const FIELDS = ["got", "asked", "share", "max", "min", "waited"];
 
 export class Tape {
@@ -38,10 +41,19 @@ export class Tape {
     for (const field of FIELDS) ring[field][this.head] = use[field] ?? NaN;
   }
 
+  /** Writes what all services got together, so that nobody has to add up a thousand rings. */
+  total(services) {
+    const sums = new Map();
+    for (const { resources } of services) {
+      for (const { resource, got } of resources) sums.set(resource, (sums.get(resource) ?? 0) + got);
+    }
+    for (const [resource, got] of sums) this.write(ALL, { resource, got, max: null, min: 0, waiting: true });
+  }
+
   /** Drops the services that `keep` does not have. */
   forget(keep) {
     for (const service of this.rings.keys()) {
-      if (!keep.has(service)) this.rings.delete(service);
+      if (service !== ALL && !keep.has(service)) this.rings.delete(service);
     }
   }
 

@@ -11,8 +11,8 @@ export class TermsForm {
     this.resource = resource;
     const input = (props) => el("input", { type: "text", autocomplete: "off", spellcheck: "false", on: { input: onInput }, ...props });
     this.fields = {
-      min: field("Guarantee (min)", input({ placeholder: "none" }), example(resource)),
-      max: field("Limit (max)", input({ placeholder: "none" }), `${example(resource)}, none`),
+      min: field("Guarantee", input({ placeholder: "none" }), example(resource)),
+      max: field("Limit", input({ placeholder: "none" }), `${example(resource)}, none`),
       weight: field("Weight", input({ inputmode: "numeric", placeholder: "1" }), "1 to 1000"),
     };
     this.node = el(

@@ -5,7 +5,8 @@ import { el, field, select, setAttr, setText } from "../dom.js";
 import { Editing } from "../editing.js";
 import { diff, tidy } from "../patch.js";
 import { MODES, TermsForm } from "../terms.js";
-import { RESOURCES, TITLES, forInput, rate } from "../units.js";
+import { inOrder, summary } from "../tree.js";
+import { RESOURCES, TITLES, rate } from "../units.js";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
@@ -13,34 +14,6 @@ const WORDS = {
   groups: { title: "Groups", one: "group", hint: "Services of a group are treated as one against the others; groups may be in groups." },
   classes: { title: "Classes", one: "class", hint: "Defaults for services that name them. The class default is that of services which name none." },
 };
-
-/** What one has, in a line: `send at least 40 Mbit/s, weight 3`. */
-export function summary(settings) {
-  const parts = [];
-  if (settings.mode) parts.push(settings.mode);
-  for (const resource of RESOURCES) {
-    const { min, max, weight } = settings[resource] ?? {};
-    const told = [min && `at least ${forInput(min, resource)}`, max && `at most ${forInput(max, resource)}`, weight && `weight ${weight}`].filter(Boolean);
-    if (told.length > 0) parts.push(`${TITLES[resource].toLowerCase()} ${told.join(", ")}`);
-  }
-  return parts.join("; ") || "nothing of its own";
-}
-
-/** Groups in the order of the tree, with their depth. One whose parent is not there is a root. */
-export function inOrder(groups) {
-  const order = [];
-  const seen = new Set();
-  const visit = (name, depth) => {
-    if (seen.has(name)) return;
-    seen.add(name);
-    order.push({ name, depth });
-    for (const child of Object.keys(groups).sort()) if (groups[child].parent === name) visit(child, depth + 1);
-  };
-  for (const name of Object.keys(groups).sort()) if (!groups[groups[name].parent]) visit(name, 0);
-  // What stands in a loop has no root and is shown all the same.
-  for (const name of Object.keys(groups).sort()) visit(name, 0);
-  return order;
-}
 
 class EntryForm {
   constructor(app, part, name, config, revision, close) {

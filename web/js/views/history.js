@@ -3,6 +3,7 @@
 import { el, select, setText, atFrame } from "../dom.js";
 import { announce } from "../notices.js";
 import { Plot, clock, legend, numbers } from "../plot.js";
+import { columnsOf } from "../series.js";
 import { colour, thin } from "../theme.js";
 import { RESOURCES, TITLES, duration, rate, waits } from "../units.js";
 
@@ -24,23 +25,6 @@ const LINES = [
   { key: "guarantee", label: "Guarantee", mark: "dotted", name: "min", dash: [2, 3], stepped: true },
   { key: "waited", label: "Waits", mark: "line", name: "waits", waits: true, width: 1 },
 ];
-
-/** Columns for the plot; where points are missing there is a gap, not a line. */
-export function columnsOf(series) {
-  const times = [];
-  const columns = LINES.map(() => []);
-  let last = null;
-  for (const point of series.points) {
-    if (last !== null && point.unix_ms - last > 1.5 * series.step_ms) {
-      times.push((last + series.step_ms) / 1000);
-      for (const column of columns) column.push(null);
-    }
-    times.push(point.unix_ms / 1000);
-    LINES.forEach(({ key }, at) => columns[at].push(point[key] ?? null));
-    last = point.unix_ms;
-  }
-  return { times, columns };
-}
 
 export function historyView(app, query) {
   const state = {
@@ -147,7 +131,7 @@ export function historyView(app, query) {
       return;
     }
     if (signal.aborted) return;
-    const { times, columns } = columnsOf(series);
+    const { times, columns } = columnsOf(series, LINES.map(({ key }) => key));
     plot.setData(times, columns);
     readAt(null);
     const what = `${TITLES[state.resource]} of ${state.service || "all services"}, ${stamp(state.from)} to ${stamp(state.to)}`;

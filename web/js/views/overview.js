@@ -3,6 +3,8 @@
 import { atFrame, el, setAttr, setText } from "../dom.js";
 import { editLimit } from "../inline.js";
 import { Plot, clock, numbers } from "../plot.js";
+import { remainder, stack } from "../series.js";
+import { ALL } from "../tape.js";
 import { ServiceTable } from "../table.js";
 import { colour, lineColour, thin } from "../theme.js";
 import { RESOURCES, TITLES, rate } from "../units.js";
@@ -176,20 +178,19 @@ export function overview(app) {
     const { resource } = app;
     shown = [...largest.pick(store, resource)];
     const series = shown.map((id) => (id ? store.tape.series(id, resource, "got") : times.map(() => null)));
-    const chosen = new Set(shown);
-    const rest = [...store.services.keys()].filter((id) => !chosen.has(id));
+    const rest = store.services.size - shown.filter(Boolean).length;
     while (series.length < LINES - 1) {
       series.push(times.map(() => null));
       shown.push(null);
     }
-    series.push(sum(rest.map((id) => store.tape.series(id, resource, "got")), times.length));
+    series.push(remainder(store.tape.series(ALL, resource, "got"), series));
     shown.push("others");
     const columns = stacked ? stack(series) : series;
     const capacity = store.capacity(resource);
     plot.setData(times, [...columns, times.map(() => capacity)]);
     const total = store.status?.used[resource];
     plot.setLabel(`${TITLES[resource]} of all services in the last two minutes. Now ${rate(total, resource)}${capacity ? ` of ${rate(capacity, resource)}` : ""}. The largest: ${shown.filter((id) => id && id !== "others").slice(0, 3).join(", ") || "none"}.`);
-    drawLegend(rest.length);
+    drawLegend(rest);
   }
 
   function drawLegend(others) {
@@ -242,23 +243,4 @@ export function overview(app) {
       plot.destroy();
     },
   };
-}
-
-/** Sums of columns, moment by moment; unknown where all are. */
-export function sum(columns, length) {
-  return Array.from({ length }, (_, at) => {
-    let total = null;
-    for (const column of columns) if (column[at] !== null) total = (total ?? 0) + column[at];
-    return total;
-  });
-}
-
-/** Columns on top of each other. A service that is not there leaves the sum as it is. */
-export function stack(columns) {
-  let below = null;
-  return columns.map((column) => {
-    const base = below;
-    below = column.map((value, at) => (value === null && (base?.[at] ?? null) === null ? null : (base?.[at] ?? 0) + (value ?? 0)));
-    return below;
-  });
 }

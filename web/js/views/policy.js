@@ -128,7 +128,7 @@ function proposalSection(app) {
   const body = el("tbody");
   const note = el("p", { class: "hint" });
   const table = el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ["Service", "Resource", "Guarantee now", "Proposed", "Why"].map((text) => el("th", { scope: "col", text })))), body);
-  const element = el("section", { class: "panel", "aria-labelledby": "proposals-title" }, el("h2", { id: "proposals-title", text: "What the policy proposes" }), el("div", { class: "scroll" }, table), note);
+  const element = el("section", { class: "panel", "aria-labelledby": "proposals-title" }, el("h2", { id: "proposals-title", text: "What the policy proposes" }), el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Proposals" }, table), note);
   let key = "";
   return {
     element,

@@ -25,7 +25,7 @@ function card(view) {
     el(
       "table",
       { class: "plain" },
-      el("thead", {}, el("tr", {}, ["", "Seen", "At most"].map((text) => el("th", { scope: "col", text })))),
+      el("thead", {}, el("tr", {}, el("td"), ["Seen", "At most"].map((text) => el("th", { scope: "col", text })))),
       el("tbody", {}, rows.map(({ name, target, seen }) => el("tr", {}, el("th", { scope: "row", text: name }), el("td", { class: "num", text: seen ?? "–" }), el("td", { class: "num", text: target === undefined ? "–" : String(target) })))),
     ),
     el("p", { text: view.action }),
