@@ -228,7 +228,7 @@ impl Capacity {
 }
 
 /// What clients of a service are to see; what is not said does not matter.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Qos {
     /// The most packets lost.
@@ -246,9 +246,10 @@ pub struct Qos {
     /// The most stalls in one report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<u32>,
+    /// The resource whose guarantee is raised for it; `send` where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
 }
-
-impl Eq for Qos {}
 
 /// Defaults for services that name it. The class `default` is that of services which name none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -257,6 +258,9 @@ pub struct Class {
     /// How is decided for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
+    /// The group of its services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Of bytes read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Terms>,

@@ -2,13 +2,13 @@
 //! ran.
 
 use bonsai_ledger::Ledger;
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::refusal::Refusal;
+use bonsai_services::service::{Service, Services, members};
 use bonsai_supervisor::AttachError;
 
 use crate::attach::{refuse, service_of, shown};
 use crate::cli::Detach;
-use crate::observe::monotonic_ns;
-use crate::refusal::Refusal;
-use crate::service::{Service, Services, members};
 
 /// Takes the limits off.
 ///

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bonsai_services::group::Wishes;
 use clap::{Args, Subcommand};
 
 use super::interval;
@@ -29,8 +30,15 @@ pub(crate) struct Member {
     pub(crate) weight: Option<u64>,
 }
 
-/// The greatest weight.
-pub(crate) const MOST_WEIGHT: u64 = bonsai_ledger::MOST_WEIGHT;
+impl Member {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub(crate) fn wishes(&self) -> anyhow::Result<Wishes> {
+        Wishes::parse(&self.guarantees, &self.ceilings, self.weight)
+    }
+}
 
 /// Joining a group.
 #[derive(Args, Clone, Debug, Default)]
