@@ -313,7 +313,11 @@ impl Client {
         into: &mut impl std::io::Write,
     ) -> Answer<u64> {
         let request = self.request(Method::GET, "history/export");
-        let request = request.query(&[("format", format)]).query(range);
+        let range = Range {
+            points: None,
+            ..range.clone()
+        };
+        let request = request.query(&[("format", format)]).query(&range);
         let mut response = self.send(request.timeout(Duration::from_secs(3600)))?;
         response.copy_to(into).map_err(|source| ClientError::Nobody {
             place: self.place.clone(),

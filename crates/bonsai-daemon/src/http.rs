@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod events;
 mod page;
+mod past;
 mod routes;
 mod serve;
 mod tokens;
@@ -40,6 +41,8 @@ pub(crate) struct App {
     pub(crate) events: SyncSender<Event>,
     pub(crate) config: bonsai_api::Config,
     pub(crate) file: Option<std::path::PathBuf>,
+    /// The folder of the past.
+    pub(crate) past: std::path::PathBuf,
     pub(crate) tokens: Tokens,
     pub(crate) doors: Doors,
     pub(crate) started_unix_ms: u64,
@@ -101,7 +104,10 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(routes::service, routes::change_service))
         .routes(routes!(routes::config, routes::change_config))
         .routes(routes!(routes::undo))
-        .routes(routes!(routes::audit))
+        .routes(routes!(past::history))
+        .routes(routes!(past::known))
+        .routes(routes!(past::export))
+        .routes(routes!(past::audit))
         .routes(routes!(routes::qos))
         .routes(routes!(routes::report))
         .routes(routes!(routes::admit))

@@ -8,6 +8,7 @@ use bonsai_calls::{CALLS, Call, Selection, select};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{CallTotals, Ledger};
 use bonsai_policy::{Observation, PerResource, Seen, Usage};
+use bonsai_services::limits::BY_DAEMON;
 use bonsai_services::service::{Service, Services};
 use bonsai_units::{Resource, Unit};
 
@@ -167,12 +168,14 @@ impl Watched {
                 u64::try_from(scaled).unwrap_or(u64::MAX)
             };
             let waiting = limits.iter().any(|limit| {
-                limit.level < 0 && !limit.per_stream && limit.name.starts_with(resource.class())
+                limit.level < 0 && limit.name.strip_suffix(BY_DAEMON) == Some(resource.class())
             });
             self.waited[i] = per_s(now.waited_ns.saturating_sub(then.waited_ns), 1_000_000_000) as f64;
             usage[i] = Usage {
                 used: per_s(now.units.saturating_sub(then.units), 1_000_000_000_000),
-                wanted_more: waiting || now.waits > then.waits,
+                // A call under several limits waits once: which of them it was for is not known
+                // afterwards.
+                wanted_more: waiting,
                 borrowed: None,
             };
         }

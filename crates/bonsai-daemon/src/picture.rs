@@ -28,6 +28,8 @@ pub(crate) struct Health {
     pub(crate) periods: u64,
     pub(crate) decision_ns: u64,
     pub(crate) work_ns: u64,
+    /// Limits and terms written so far.
+    pub(crate) written: u64,
     pub(crate) history: api::StoreState,
     pub(crate) problems: Vec<String>,
 }
@@ -137,7 +139,7 @@ impl Picture {
                     weight: u16::try_from(grant.weight).unwrap_or(u16::MAX),
                     share: grant.share.map(per_s),
                     reason: grant.reason.to_string(),
-                    enforced: how.map_or(Enforced::None, |how| how[at]),
+                    enforced: how.and_then(|how| how[at]).unwrap_or(Enforced::None),
                 },
             }
         });

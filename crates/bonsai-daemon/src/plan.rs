@@ -5,16 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bonsai_api as api;
+use bonsai_history::Options;
 use bonsai_policy as policy;
 use bonsai_services::limits::{Limit, check_together};
-use bonsai_units::{Resource, Unit};
+use bonsai_units::{Bytes, Resource, Unit};
 
 /// The shortest and the longest time between two decisions.
 const PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
-
-/// The least that a history takes: below it nothing worth looking at is kept.
-const LEAST_HISTORY: u64 = 1_000_000;
 
 /// What the policy decides by.
 ///
@@ -60,9 +58,13 @@ fn settled(config: &api::Config) -> Result<(), String> {
     if !PERIODS.contains(&period.0) {
         return Err(format!("daemon.period: {period} is not from 10ms to 10s"));
     }
-    for (name, size) in [("size", config.history.size), ("audit-size", config.history.audit_size)] {
-        if size.0.0 < LEAST_HISTORY {
-            return Err(format!("history.{name}: {size} is less than 1MB"));
+    let history = &config.history;
+    for (name, size, least) in [
+        ("size", history.size, Options::LEAST_POINTS),
+        ("audit-size", history.audit_size, Options::LEAST_RECORDS),
+    ] {
+        if size.0.0 < least {
+            return Err(format!("history.{name}: {size} is less than {}", Bytes(least)));
         }
     }
     let api = &config.api;
@@ -308,7 +310,7 @@ mod tests {
             ("[daemon]\nperiod = \"1ms\"", "daemon.period: 1ms is not from 10ms to 10s"),
             ("[api]\nlisten = \"localhost\"", "api.listen: \"localhost\" is no address"),
             ("[api]\nlisten = \"0.0.0.0:1\"", "needs api.tls"),
-            ("[history]\nsize = \"1kB\"", "history.size: 1kB is less than 1MB"),
+            ("[history]\nsize = \"1kB\"", "history.size: 1kB is less than 16MiB"),
             ("[policy]\nhalf-life = \"1s\"", "policy.half-life: 1s is not from 1h"),
             ("[services.vod]\nclass = \"none\"", "none"),
             ("[groups.a]\nparent = \"b\"\n[groups.b]\nparent = \"a\"", "a"),

@@ -114,7 +114,7 @@ impl Listening {
                     return self.event("services", &services);
                 }
                 audit = self.audits.recv() => match audit {
-                    Ok(entry) if super::routes::may_see(&self.app, &self.who, &entry) => {
+                    Ok(entry) if super::past::may_see(&self.app, &self.who, &entry) => {
                         return self.event("audit", &entry);
                     }
                     // What was missed is found in the trail.

@@ -1,14 +1,14 @@
 //! What is asked for, path by path.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bonsai_api::{
-    Admission, AdmitRequest, AuditEntry, AuditPage, Changed, Config, Problem, QosReport, QosView,
+    Admission, AdmitRequest, Changed, Config, Problem, QosReport, QosView,
     Service, ServiceView, Services, Span, Status, Undo,
 };
 use bonsai_units::Resource;
@@ -23,9 +23,6 @@ use crate::problems::{forbidden, problem, unknown_service};
 use crate::ring::{Ask, unix_ms};
 use crate::ring::Wish;
 use crate::who::Who;
-
-/// The most entries of the trail in one answer.
-const MOST_ENTRIES: usize = 500;
 
 type Answer<T> = Result<Revised<T>, Failure>;
 
@@ -240,59 +237,6 @@ pub(super) async fn undo(
 ) -> Answer<Changed> {
     let changed = app.ask(who, |reply| Ask::Undo(undo, revision, reply)).await?;
     Ok(Revised(changed.revision, changed))
-}
-
-/// Which part of the audit trail.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// Entries with lower numbers than this.
-    before: Option<u64>,
-    /// How many, 1 to 500.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-    /// Only those about a service.
-    service: Option<String>,
-}
-
-/// Who changed what, when, from what to what, and why; the youngest first.
-#[utoipa::path(
-    get, path = "/v1/audit", tag = "past",
-    params(Which),
-    responses(
-        (status = 200, description = "Entries.", body = AuditPage),
-        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json")
-    )
-)]
-pub(super) async fn audit(
-    State(app): State<Arc<App>>,
-    Extension(who): Extension<Who>,
-    which: Params<Which>,
-) -> Result<axum::Json<AuditPage>, Failure> {
-    let most = which.limit.unwrap_or(100).clamp(1, MOST_ENTRIES);
-    let recent = app.published.recent.lock().unwrap_or_else(PoisonError::into_inner);
-    let fits = |entry: &&AuditEntry| {
-        which.before.is_none_or(|before| entry.id < before)
-            && which.service.as_ref().is_none_or(|id| entry.service.as_ref() == Some(id))
-            && may_see(&app, &who, entry)
-    };
-    let mut entries: Vec<AuditEntry> =
-        recent.iter().rev().filter(fits).take(most + 1).cloned().collect();
-    let more = entries.len() > most;
-    entries.truncate(most);
-    let before = entries.last().map(|entry| entry.id).filter(|_| more);
-    Ok(axum::Json(AuditPage { entries, before }))
-}
-
-/// Whether somebody may see an entry: all of them, or those about their services.
-pub(super) fn may_see(app: &App, who: &Who, entry: &AuditEntry) -> bool {
-    if who.reads_all {
-        return true;
-    }
-    let picture = app.published.pictures.borrow();
-    let identity = entry.service.as_deref().and_then(|id| picture.identities.get(id));
-    identity.is_some_and(|identity| who.sees(identity.uid))
 }
 
 /// What clients of services with a target see.

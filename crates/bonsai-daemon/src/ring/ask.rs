@@ -248,7 +248,7 @@ impl Ring {
         if !known {
             return Err(unknown_service(&request.service));
         }
-        crate::admit::admit(&self.policy, &self.planned, request)
+        crate::admit::admit(&self.policy, unix_ms() / 1000, request)
     }
 
     /// What clients see, of each service with a target.

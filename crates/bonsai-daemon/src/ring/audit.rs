@@ -38,11 +38,12 @@ pub(crate) struct Deed<'a> {
 }
 
 impl Audits {
-    pub(crate) fn new() -> Self {
+    /// The last one that was kept had the number `last`.
+    pub(crate) fn new(last: u64) -> Self {
         Self {
             recent: Recent::default(),
             live: broadcast::channel(BEHIND).0,
-            next: 1,
+            next: last + 1,
         }
     }
 

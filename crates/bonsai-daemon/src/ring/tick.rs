@@ -30,6 +30,9 @@ impl Ring {
                 return;
             }
         };
+        for enforcer in &mut self.enforcers {
+            enforcer.observe(&mut self.observation);
+        }
         self.observation.reports = std::mem::take(&mut self.reports);
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
@@ -41,6 +44,7 @@ impl Ring {
             self.identify(now_ns);
         }
         self.tell(&arrivals);
+        self.past.tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.show();
@@ -62,6 +66,11 @@ impl Ring {
         for enforcer in &mut self.enforcers {
             enforcer.enforce(&wanted, &mut outcome);
         }
+        match outcome.problem.clone() {
+            Some(problem) => drop(self.notes.insert("enforce", problem)),
+            None => drop(self.notes.remove("enforce")),
+        }
+        self.health.written += outcome.written;
         self.outcome = Arc::new(outcome);
     }
 
@@ -221,12 +230,15 @@ impl Ring {
     /// Notes a deed where everybody finds it.
     pub(super) fn note(&mut self, deed: Deed<'_>) {
         let revision = self.desired.revision();
-        self.audits.note(deed, revision);
+        let uid = deed.who.and_then(|who| who.uid);
+        let entry = self.audits.note(deed, revision);
+        self.past.deed(&entry, uid);
     }
 
     /// Publishes what is.
     pub(super) fn show(&mut self) {
         self.pictures += 1;
+        self.health.history = self.past.state();
         self.health.problems = self.notes.values().cloned().collect();
         let looked = self.looker.watched();
         let waited = self.observation.services.iter();
