@@ -86,6 +86,12 @@ impl Services {
         Ok(Self { folder })
     }
 
+    /// The runtime directory.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// All that have a folder, by name; some may be dead.
     ///
     /// # Errors
