@@ -43,6 +43,12 @@ pub enum LimitProblem {
         /// The name.
         name: String,
     },
+    /// One that the daemon makes.
+    #[error("{name} is a limit that the daemon sets by itself: choose one of your own, such as {}", name.trim_end_matches(BY_DAEMON))]
+    OfDaemon {
+        /// The name.
+        name: String,
+    },
     /// A limit in bytes/s on something that moves none.
     #[error(
         "{name} moves no bytes, so its limit is in calls, such as {name}=100/s, and not {rate}"
@@ -111,8 +117,13 @@ pub fn calls_of(name: &str) -> Option<Selection> {
     select(parts(name).0)
 }
 
+/// What the names of limits end with that the daemon has made and moves. Nobody else can write
+/// such a name, so they never get mixed up with what a person has set.
+pub const BY_DAEMON: &str = "/daemon";
+
 /// The parts of a limit's name: its calls, whether it is per stream, and its scope.
 fn parts(name: &str) -> (&str, bool, Option<&str>) {
+    let name = name.strip_suffix(BY_DAEMON).unwrap_or(name);
     let (calls, scope) = match name.split_once('@') {
         Some((calls, scope)) => (calls, Some(scope)),
         None => (name, None),
@@ -127,6 +138,9 @@ impl Limit {
     /// Gives the words of a limit their meaning.
     pub fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
         let LimitSpec { name, setting } = spec;
+        if name.ends_with(BY_DAEMON) {
+            return Err(LimitProblem::OfDaemon { name });
+        }
         let (calls, per_stream, scope) = parts(&name);
         let Some(selection) = select(calls) else {
             return Err(LimitProblem::UnknownName {

@@ -86,7 +86,15 @@ impl Services {
         Ok(Self { folder })
     }
 
-    /// The runtime directory.
+    /// When a service was last made or removed.
+    #[must_use]
+    pub fn changed(&self) -> Option<std::time::SystemTime> {
+        fs::metadata(&self.folder)
+            .and_then(|meta| meta.modified())
+            .ok()
+    }
+
+    /// The runtime directory: the folder of all.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder

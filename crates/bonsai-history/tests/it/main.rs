@@ -1,0 +1,5 @@
+//! Everything on real files: faults of the disk, of the files, of the clock, and of processes.
+
+mod support;
+
+mod points;
