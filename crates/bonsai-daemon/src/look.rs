@@ -87,16 +87,15 @@ impl Looker {
     }
 
     /// Looks at all, at `now_ns` (monotonic clock), and fills the observation.
-    pub(crate) fn look(
-        &mut self,
-        now_ns: u64,
-        into: &mut Observation,
-    ) -> anyhow::Result<Arrivals> {
+    pub(crate) fn look(&mut self, now_ns: u64, into: &mut Observation) -> anyhow::Result<Arrivals> {
         let arrivals = self.who(now_ns)?;
         into.now_ns = now_ns;
-        into.wall_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        into.wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
         into.services.clear();
-        into.services.extend(self.watched.values_mut().map(|w| w.look(now_ns)));
+        into.services
+            .extend(self.watched.values_mut().map(|w| w.look(now_ns)));
         Ok(arrivals)
     }
 
@@ -170,7 +169,8 @@ impl Watched {
             let waiting = limits.iter().any(|limit| {
                 limit.level < 0 && limit.name.strip_suffix(BY_DAEMON) == Some(resource.class())
             });
-            self.waited[i] = per_s(now.waited_ns.saturating_sub(then.waited_ns), 1_000_000_000) as f64;
+            self.waited[i] =
+                per_s(now.waited_ns.saturating_sub(then.waited_ns), 1_000_000_000) as f64;
             usage[i] = Usage {
                 used: per_s(now.units.saturating_sub(then.units), 1_000_000_000_000),
                 // A call under several limits waits once: which of them it was for is not known
@@ -195,7 +195,9 @@ fn done(totals: &[CallTotals]) -> PerResource<Done> {
             continue;
         };
         let sum = &mut found[resource.index()];
-        let of_it = totals.iter().filter(|total| belongs(&CALLS[total.call], resource, selection));
+        let of_it = totals
+            .iter()
+            .filter(|total| belongs(&CALLS[total.call], resource, selection));
         for total in of_it {
             let units = match resource.unit() {
                 Unit::Bytes => total.bytes,

@@ -121,12 +121,16 @@ impl Pooled {
                 }
                 outcome.how.insert(Arc::clone(&decided.name), how);
             } else if let Some((_, why)) = self.outside.get(&decided.name) {
-                outcome.problems.insert(Arc::clone(&decided.name), why.clone());
+                outcome
+                    .problems
+                    .insert(Arc::clone(&decided.name), why.clone());
             }
         }
         for resource in &shared {
             let at = resource.index();
-            let promised = services.iter().filter(|d| self.members.contains_key(&d.name));
+            let promised = services
+                .iter()
+                .filter(|d| self.members.contains_key(&d.name));
             let promised: u64 = promised.map(|decided| decided.grants[at].guarantee).sum();
             outcome.room[at] = wanted.capacity[at].map(|all| all.saturating_sub(promised));
         }
@@ -141,7 +145,10 @@ impl Pooled {
         pool.tidy()?;
         for watched in wanted.looker.watched().values() {
             if let Some(number) = pool.number_of(&watched.ledger) {
-                self.members.insert(Arc::clone(&watched.id), member(watched, number, wanted.now_ns));
+                self.members.insert(
+                    Arc::clone(&watched.id),
+                    member(watched, number, wanted.now_ns),
+                );
             }
         }
         self.pool = Some(pool);
@@ -163,11 +170,16 @@ impl Pooled {
 
     fn forget_who_went(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {
         let same = |id: &Arc<str>, created_ns: u64| {
-            wanted.looker.get(id).is_some_and(|watched| watched.created_ns == created_ns)
+            wanted
+                .looker
+                .get(id)
+                .is_some_and(|watched| watched.created_ns == created_ns)
         };
         let before = self.members.len();
-        self.members.retain(|id, member| same(id, member.created_ns));
-        self.outside.retain(|id, (created_ns, _)| same(id, *created_ns));
+        self.members
+            .retain(|id, member| same(id, member.created_ns));
+        self.outside
+            .retain(|id, (created_ns, _)| same(id, *created_ns));
         if let Some(pool) = self.pool.as_ref().filter(|_| self.members.len() < before) {
             pool.tidy()?;
             // Whoever could not come for want of a place may try again.
@@ -214,7 +226,8 @@ impl Pooled {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
                     );
-                    self.outside.insert(Arc::clone(id), (watched.created_ns, why));
+                    self.outside
+                        .insert(Arc::clone(id), (watched.created_ns, why));
                 }
             }
         }
@@ -259,7 +272,9 @@ fn set(
         Some((*resource, all.saturating_sub(others).max(promised).max(1)))
     };
     let rates: Vec<(Resource, u64)> = shared.iter().filter_map(rate).collect();
-    let there = services.iter().filter_map(|d| Some((members.get(&d.name)?.number, d)));
+    let there = services
+        .iter()
+        .filter_map(|d| Some((members.get(&d.name)?.number, d)));
     let terms = there.flat_map(|(number, decided)| {
         shared.iter().map(move |resource| Terms {
             number,
