@@ -115,7 +115,8 @@ impl Level {
     }
 
     /// Its place among all.
-    pub(crate) const fn index(self) -> usize {
+    #[must_use]
+    pub const fn index(self) -> usize {
         self as usize
     }
 
