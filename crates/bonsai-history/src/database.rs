@@ -186,9 +186,10 @@ fn connect(path: &Path, kind: Kind, file_bytes: u64, wal_bytes: u64) -> Result<C
         .busy_timeout(Duration::from_secs(1))
         .map_err(&failed)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // Half of the WAL's bytes, so that a large transaction fits behind what has not been
-    // written back yet.
-    let checkpoint = wal_bytes / 2 / PAGE;
+    // Less than half of the WAL's bytes, so that the largest transaction fits behind what has
+    // not been written back yet.
+    let checkpoint = wal_bytes / 8 * 3 / PAGE;
+    let checkpoint_bytes = checkpoint * PAGE;
     let text = format!(
         "PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
@@ -196,7 +197,7 @@ fn connect(path: &Path, kind: Kind, file_bytes: u64, wal_bytes: u64) -> Result<C
          PRAGMA cache_size = -4096;
          PRAGMA synchronous = {};
          PRAGMA wal_autocheckpoint = {checkpoint};
-         PRAGMA journal_size_limit = {wal_bytes};
+         PRAGMA journal_size_limit = {checkpoint_bytes};
          PRAGMA max_page_count = {};",
         kind.synchronous,
         file_bytes / PAGE

@@ -137,11 +137,11 @@ impl Points {
         Ok(outcome)
     }
 
-    /// Keeps the WAL within its bound, with room for the largest transaction; an error where a
+    /// Keeps the WAL within its bound, with half of it for the largest transaction; an error where a
     /// reader does not let it.
     fn bound_wal(&self) -> Result<(), Error> {
         let (_, bytes) = database::sizes(&self.path);
-        if bytes <= self.limits.wal / 4 * 3 {
+        if bytes <= self.limits.wal / 2 {
             return Ok(());
         }
         let busy: i64 = self

@@ -50,18 +50,18 @@ fn the_oldest_seconds_go_and_their_minutes_stay() {
     let options = options();
     let mut history =
         History::open(&folder.path().join("history"), options.clone()).expect("a writer");
-    let end = MIDNIGHT + 9000;
+    let end = MIDNIGHT + 4500;
     for second in MIDNIGHT..end {
         history.tick(&noise(second, 10));
         fits(&history, options.points_bytes);
     }
     writes(&history);
     let counters = history.status().counters;
-    assert_eq!((counters.written_ticks, counters.dropped_ticks), (9000, 0));
+    assert_eq!((counters.written_ticks, counters.dropped_ticks), (4500, 0));
     let reader = reader(&folder);
     let [from, minutes, hours] = reader.horizons().expect("horizons");
     assert!(
-        from > MIDNIGHT + 600 && from < end - 1800,
+        from > MIDNIGHT + 600 && from < end - 900,
         "{} s are kept",
         end - from
     );
@@ -77,7 +77,7 @@ fn the_oldest_seconds_go_and_their_minutes_stay() {
     );
     assert_eq!(
         all.slots.iter().map(|slot| slot.observed).sum::<u64>(),
-        9000
+        4500
     );
     // A clock that is set back to what is gone does not bring it back.
     history.tick(&noise(MIDNIGHT + 5, 10));
@@ -90,8 +90,8 @@ fn minutes_and_hours_are_bounded_too() {
     let options = options();
     let mut history =
         History::open(&folder.path().join("history"), options.clone()).expect("a writer");
-    // A second of each ten minutes, for two weeks.
-    let end = MIDNIGHT + 14 * 86_400;
+    // A second of each ten minutes, for a week.
+    let end = MIDNIGHT + 7 * 86_400;
     for second in (MIDNIGHT..end).step_by(600) {
         history.tick(&noise(second, 10));
         fits(&history, options.points_bytes);
@@ -118,17 +118,17 @@ fn a_bound_that_was_lowered_is_reached_step_by_step() {
     let folder = folder();
     let path = folder.path().join("history");
     let large = Options {
-        points_bytes: 64 << 20,
+        points_bytes: 32 << 20,
         ..options()
     };
     let mut history = History::open(&path, large.clone()).expect("a writer");
-    let end = MIDNIGHT + 5400;
+    let end = MIDNIGHT + 2700;
     for second in MIDNIGHT..end {
         history.tick(&noise(second, 20));
         fits(&history, large.points_bytes);
     }
     let (_, file, _) = history.status().points_bytes;
-    assert!(file > 18 << 20, "{file}");
+    assert!(file > 9 << 20, "{file}");
     drop(history);
     let small = options();
     let mut history = History::open(&path, small.clone()).expect("a writer");
