@@ -25,6 +25,8 @@ use crate::study::{estimate, with_interval};
 pub(crate) struct HistoryCost;
 
 const SERVICES: usize = 100;
+/// Those of them that have a week.
+const EARLIER: u64 = 10;
 /// A Thursday's midnight, UTC.
 const MIDNIGHT: u64 = 1_767_225_600;
 const DAY: u64 = 86_400;
@@ -41,7 +43,7 @@ const POINTS: usize = 2000;
 enum Measured {
     /// An hour of ticks, each in ns.
     Ticks { hour: u64, ns: Vec<u64> },
-    /// After so many seconds: bytes of pages in use, of the file, and of the WAL.
+    /// After so many seconds: bytes of pages that they use, of the file, and of the WAL.
     Size {
         seconds: u64,
         services: usize,
@@ -78,6 +80,12 @@ impl Benchmark for HistoryCost {
         };
         let mut history = History::open(&folder, options)?;
         let mut world = World::new(context.random.below(1 << 32));
+        let week_before = context.effort.of(false, true, false);
+        if week_before {
+            earlier(context, &mut history, &mut world)?;
+        }
+        let (before, _, _) = history.status().points_bytes;
+        let earlier = history.status().counters.written_ticks;
         let mut points = 0;
         for hour in 0..seconds.div_ceil(3600) {
             context.check()?;
@@ -94,7 +102,7 @@ impl Benchmark for HistoryCost {
         }
         let status = history.status();
         anyhow::ensure!(status.points == State::Writing, "{:?}", status.points);
-        let written = status.counters.written_ticks;
+        let written = status.counters.written_ticks - earlier;
         anyhow::ensure!(
             written == seconds,
             "{written} of {seconds} ticks were written"
@@ -104,12 +112,13 @@ impl Benchmark for HistoryCost {
             seconds,
             services: SERVICES,
             points,
-            used,
+            used: used - before,
             file,
             wal,
         };
         context.sample(Moment::now().until_now(), &size)?;
-        queries(context, &folder, seconds)
+        let known = if week_before { 7 * DAY } else { seconds };
+        queries(context, &folder, seconds, known.max(DAY))
     }
 
     fn report(&self, record: &Record) -> Section {
@@ -117,8 +126,22 @@ impl Benchmark for HistoryCost {
     }
 }
 
+/// Six days before the one that is measured, one second of each minute and a few services: blocks
+/// of minutes are as many and as long as they would be of all seconds.
+fn earlier(context: &Context, history: &mut History, world: &mut World) -> anyhow::Result<()> {
+    for second in (MIDNIGHT - 6 * DAY..MIDNIGHT).step_by(60) {
+        let mut tick = world.tick(second);
+        tick.points.retain(|point| *point.service < *name(EARLIER));
+        history.tick(&tick);
+        if second % DAY == 0 {
+            context.check()?;
+        }
+    }
+    Ok(())
+}
+
 /// Queries of spans up to what was written, each of some service in turn.
-fn queries(context: &mut Context, folder: &Path, seconds: u64) -> anyhow::Result<()> {
+fn queries(context: &mut Context, folder: &Path, seconds: u64, known: u64) -> anyhow::Result<()> {
     let rounds = context.effort.of(50, 300, 1000);
     let end = MIDNIGHT + seconds;
     let week = 7 * DAY;
@@ -131,14 +154,16 @@ fn queries(context: &mut Context, folder: &Path, seconds: u64) -> anyhow::Result
     ];
     let reader = Reader::new(folder);
     for (kind, span, one) in kinds {
-        if span > seconds.max(DAY) || !context.is_wanted(kind) {
+        if span > known || !context.is_wanted(kind) {
             context.skip(kind, "that long a time was not written")?;
             continue;
         }
         let before = Moment::now();
         let (mut ms, mut slots) = (Vec::new(), 0);
         for _ in 0..rounds {
-            let service = context.random.below(SERVICES as u64);
+            let service = context
+                .random
+                .below(if span > DAY { EARLIER } else { SERVICES as u64 });
             let query = Query {
                 which: one.map_or(Which::Total, |()| Which::Service(name(service))),
                 resource: Resource::Send,
