@@ -65,7 +65,7 @@ mod threads;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
-pub use control::{Editor, EventLoops, Limit, Stream, Used, Wanted};
+pub use control::{Draws, Editor, EventLoops, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use group::*;
 pub use layout::*;

@@ -10,6 +10,12 @@ use std::time::Duration;
 use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
 use bonsai_ledger::{EventLoops, Ledger};
+use bonsai_services::group;
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::service::{self, OwnService, Service, Services, Wanted, members};
+use bonsai_services::{LEDGER_VARIABLE, harmless};
 use bonsai_supervisor::{AttachError, Engine};
 use bonsai_units::Setting;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,12 +24,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::Attach;
 use crate::detach::take_off;
 use crate::library::{self, ENGINE_LINK};
-use crate::limits::{self, Limit};
-use crate::observe::monotonic_ns;
-use crate::output::harmless;
-use crate::refusal::{Refusal, before_start};
 use crate::run::{STANDARD_LOADER, answer_questions, merged, store_sites};
-use crate::service::{self, OwnService, Service, Services, Wanted, members};
 
 /// How long between two looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -158,7 +159,7 @@ pub(crate) fn service_of(pid: i32) -> Option<String> {
     let all = Services::open().ok()?.all().ok()?;
     let found = all.into_iter().find(|service| {
         let path = service.ledger_path();
-        let named = || members::variable(pid, library::LEDGER_VARIABLE).map(PathBuf::from);
+        let named = || members::variable(pid, LEDGER_VARIABLE).map(PathBuf::from);
         let in_table = || {
             let table = service.ledger().map(|ledger| ledger.process_table());
             table.is_ok_and(|table| table.iter().any(|entry| entry.pid == pid))
@@ -347,6 +348,9 @@ fn clean_up(service: Into) -> anyhow::Result<u8> {
             name = own.name
         );
     } else {
+        if let Ok(ledger) = own.ledger() {
+            group::leave_at_end(&ledger);
+        }
         own.remove()?;
     }
     Ok(0)

@@ -19,14 +19,14 @@ mod text;
 use bonsai_calls::{CALLS, Call, ProcIo};
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
+use bonsai_services::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
+use bonsai_services::service::members::{self, Member};
+use bonsai_services::service::{Service, Services};
 use serde::Serialize;
 
 use self::kernel::Moved;
 use crate::cli::Audit;
-use crate::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
 use crate::output::{Paint, print, print_json};
-use crate::service::members::{self, Member};
-use crate::service::{Service, Services};
 
 /// What `bonsai audit --json` prints.
 #[derive(Clone, Debug, Serialize)]

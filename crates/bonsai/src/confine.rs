@@ -5,10 +5,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use bonsai_host::inherit_sigpipe;
+use bonsai_services::refusal::Refusal;
 use bonsai_supervisor::enforce::{ConfineError, User, become_program, inherited};
 
 use crate::cli::Confine;
-use crate::refusal::Refusal;
 
 /// The exit code for a program that is there and cannot be executed.
 const CANNOT_EXECUTE: u8 = 126;

@@ -5,6 +5,7 @@ mod program;
 
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
+use bonsai_services::observe::{Covered, Head};
 use bonsai_supervisor::enforce::{Reach, confinable, price, reach};
 use bonsai_supervisor::trap_price;
 use bonsai_units::format_duration_ns;
@@ -14,7 +15,6 @@ use self::coverage::{Allowed, Need};
 use self::program::ProgramView;
 use crate::cli::Doctor;
 use crate::library;
-use crate::observe::{Covered, Head};
 use crate::output::{Ink, Paint, finish, print, print_json, table};
 use crate::run::trial;
 use crate::run::unpatched::price_of;

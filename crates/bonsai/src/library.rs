@@ -1,10 +1,9 @@
 //! Where the preload library is, and how a program is told to load it.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::refusal::Refusal;
+use bonsai_services::refusal::Refusal;
 
 /// The library's file name.
 pub(crate) const FILE: &str = "libbonsai_preload.so";
@@ -34,9 +33,6 @@ pub(crate) fn engine_of(library: &Path) -> Option<PathBuf> {
 
 /// The variable that names the library's file.
 const VARIABLE: &str = "BONSAI_PRELOAD";
-
-/// The variable by which the library finds the ledger of its service.
-pub(crate) const LEDGER_VARIABLE: &str = "BONSAI_LEDGER";
 
 /// Finds the library: the file named by `BONSAI_PRELOAD`, else beside this
 /// program, else in `../lib/bonsai` from there.
@@ -90,16 +86,6 @@ pub(crate) fn appended(existing: Option<&OsStr>, library: &Path) -> OsString {
     value
 }
 
-/// Whether the loader can read this path as one entry of `LD_PRELOAD`, which
-/// knows no quotes.
-pub(crate) fn fits(path: &Path) -> bool {
-    !path
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .any(|byte| matches!(byte, b':' | b' ' | b'\t' | b'\n'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,13 +98,5 @@ mod tests {
         assert_eq!(value("/x.so /y.so"), "/x.so /y.so:/a/b.so");
         assert_eq!(value(""), "/a/b.so");
         assert_eq!(appended(None, library), "/a/b.so");
-    }
-
-    #[test]
-    fn the_loader_splits_at_blanks_and_colons() {
-        assert!(fits(Path::new("/run/bonsai/a-b_c.1/preload.so")));
-        for path in ["/a b/c", "/a:b", "/a\tb"] {
-            assert!(!fits(Path::new(path)), "{path}");
-        }
     }
 }

@@ -2,10 +2,8 @@
 //! wait for, and changes the limits while they run.
 //!
 //! # Map
-//! - [`cli`]: every option; [`limits`]: what a limit may say; [`service`]: where
-//!   services live, and which of them do;
-//! - [`observe`]: one look at a service as a value, which `--json` prints and all
-//!   views draw;
+//! - [`cli`]: every option; what services and their limits are, and one look at them as a
+//!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
 //!   [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
@@ -20,18 +18,15 @@ mod attach;
 mod audit;
 mod cli;
 mod confine;
+mod daemon;
 mod detach;
 mod doctor;
 mod enter;
 mod generate;
 mod group;
 mod library;
-mod limits;
-mod observe;
 mod output;
-mod refusal;
 mod run;
-mod service;
 mod set;
 mod stats;
 mod status;
@@ -40,6 +35,7 @@ mod why;
 
 use std::process::ExitCode;
 
+use bonsai_services::refusal;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
@@ -73,6 +69,8 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Config(command) => daemon::config(&command),
         Command::Gen(args) => generate::run(&args),
         Command::Enter(args) => enter::run(&args),
         Command::Confine(args) => confine::run(args),

@@ -106,14 +106,6 @@ pub(crate) fn finish(table: &Table) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Text from elsewhere, such as the name of a program, without characters that
-/// would steer the terminal.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
-
 /// One or many: `1 process`, `2 processes`.
 pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })

@@ -17,6 +17,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
+use bonsai_services::LEDGER_VARIABLE;
+use bonsai_services::group::{self, Wishes};
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::service::{self, OwnService, Services, Wanted};
 use bonsai_units::Setting;
 use rustix::process::{WaitOptions, wait};
 use serde::{Deserialize, Serialize};
@@ -26,12 +32,7 @@ use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
 use crate::cli::{Run, Unpatched, WhenDead};
-use crate::group::{self, Wishes};
-use crate::library::{self, LEDGER_VARIABLE};
-use crate::limits::{self, Limit};
-use crate::observe::monotonic_ns;
-use crate::refusal::{Refusal, before_start};
-use crate::service::{self, OwnService, Services, Wanted};
+use crate::library;
 use crate::stats;
 
 /// Everything that is known before anything is made.
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             while !matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
         }
     } else {
-        group::leave(&ledger);
+        group::leave_at_end(&ledger);
         service.remove()?;
     }
     Ok(end.code)
@@ -143,7 +144,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
 impl Plan {
     fn check(args: &Run) -> anyhow::Result<Self> {
         let (name, limits) = asked_for(args)?;
-        let wishes = Wishes::parse(&args.group.member)?;
+        let wishes = args.group.member.wishes()?;
         if args.group.name.is_none() && !wishes.is_empty() {
             let text = "a guarantee, a ceiling or a weight is about a group: name it with --group";
             return Err(Refusal::input(text));
@@ -186,7 +187,7 @@ impl Plan {
         let ledger = Arc::new(ledger);
         let started = self.start_with(service, &ledger, command);
         if started.is_err() {
-            group::leave(&ledger);
+            group::leave_at_end(&ledger);
         }
         Ok((started?, ledger))
     }
@@ -263,7 +264,7 @@ impl Plan {
         }
         // Last: from here on it has something to give back.
         if let Some((group, wishes)) = &self.group {
-            group::join(&ledger, &service.name, group, wishes)?;
+            group::join_at_start(&ledger, &service.name, group, wishes)?;
         }
         Ok((ledger, self.command(service)))
     }

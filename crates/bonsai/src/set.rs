@@ -1,15 +1,15 @@
 //! `bonsai set`: changes the limits of a running service.
 
+use bonsai_services::group;
+use bonsai_services::limits::{Change, Limit, apply, check_together};
+use bonsai_services::observe::{Head, monotonic_ns};
+use bonsai_services::refusal::Refusal;
+use bonsai_services::service::Services;
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
 use crate::cli::Set;
-use crate::group::{self, Wishes};
-use crate::limits::{Change, Limit, apply, check_together};
-use crate::observe::{Head, monotonic_ns};
 use crate::output::{print, print_json};
-use crate::refusal::Refusal;
-use crate::service::Services;
 
 /// What `bonsai set --json` prints.
 #[derive(Debug, Serialize)]
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
             )));
         }
     }
-    let wishes = Wishes::parse(&args.member)?;
+    let wishes = args.member.wishes()?;
     let ledger = service.ledger()?;
     // First what may be refused for the sake of others.
     let group = if wishes.is_empty() {
@@ -106,8 +106,8 @@ fn people(name: &str, setting: &str) -> String {
     let Ok(Setting::Rate { rate, burst }) = setting.parse() else {
         return setting.to_owned();
     };
-    let selection = crate::limits::calls_of(name).filter(|_| rate.unit() == Unit::Bytes);
-    let rate = crate::limits::for_people(rate, selection);
+    let selection = bonsai_services::limits::calls_of(name).filter(|_| rate.unit() == Unit::Bytes);
+    let rate = bonsai_services::limits::for_people(rate, selection);
     match burst {
         Some(burst) => format!("{rate} (burst {burst})"),
         None => rate,

@@ -2,15 +2,15 @@
 
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
+use bonsai_services::observe::{
+    Bin, CallView, ClassView, Head, UnshapedView, Waits, calls_of, classes_of, unshaped_of,
+};
+use bonsai_services::service::Services;
 use bonsai_units::{Bytes, format_duration_ns};
 use serde::Serialize;
 
 use crate::cli::Stats;
-use crate::observe::{
-    Bin, CallView, ClassView, Head, UnshapedView, Waits, calls_of, classes_of, unshaped_of,
-};
 use crate::output::{Ink, Paint, finish, print, print_json, table};
-use crate::service::Services;
 
 /// What `bonsai stats --json` prints, and `bonsai run --json` at the end.
 #[derive(Clone, Debug, Serialize)]

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use bonsai_services::observe::{
+    LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, WaitingView, Waits,
+};
+use bonsai_services::service::Enforced;
 use bonsai_units::{Rate, Unit, format_duration_ns};
 
 use crate::cli::Status;
-use crate::observe::{
-    LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, WaitingView, Waits,
-};
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
-use crate::service::Enforced;
 
 /// Processes, and threads that wait, beyond these are summed up in one line.
 const LISTED: usize = 20;

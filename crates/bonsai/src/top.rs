@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bonsai_services::observe::Sampler;
+use bonsai_services::refusal::Refusal;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -15,9 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use self::app::App;
 use crate::cli::Top;
-use crate::observe::Sampler;
 use crate::output::{Paint, print, print_json};
-use crate::refusal::Refusal;
 
 /// Width of a picture that is printed as text.
 const WIDTH: u16 = 100;

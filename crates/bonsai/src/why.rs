@@ -19,9 +19,10 @@ mod say;
 mod show;
 mod spent;
 
+use bonsai_services::service::Services;
+
 use crate::cli::Why;
 use crate::output::{Paint, print, print_json};
-use crate::service::Services;
 
 /// Watches a service and says why it is as slow as it is.
 ///

@@ -7,9 +7,9 @@ use std::iter::Sum;
 use std::ops::Add;
 
 use bonsai_host::proc::io;
+use bonsai_services::service::Service;
 
 use crate::run::Start;
-use crate::service::Service;
 
 /// Bytes that the loader reads of each library (`struct filebuf` in glibc's
 /// `elf/dl-load.c`).

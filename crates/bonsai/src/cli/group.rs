@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bonsai_services::group::Wishes;
 use clap::{Args, Subcommand};
 
 use super::interval;
 
-/// What a service has of its group; for `run` and `set`.
+/// What a service has of its group; for `run`, `set` and `group join`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Member {
     /// What the service always gets of what its group has, such as send=40Mbit/s.
@@ -29,8 +30,15 @@ pub(crate) struct Member {
     pub(crate) weight: Option<u64>,
 }
 
-/// The greatest weight.
-pub(crate) const MOST_WEIGHT: u64 = bonsai_ledger::MOST_WEIGHT;
+impl Member {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub(crate) fn wishes(&self) -> anyhow::Result<Wishes> {
+        Wishes::parse(&self.guarantees, &self.ceilings, self.weight)
+    }
+}
 
 /// Joining a group.
 #[derive(Args, Clone, Debug, Default)]
@@ -55,6 +63,8 @@ pub(crate) struct Joining {
 pub(crate) enum GroupCommand {
     Create(GroupCreate),
     Set(GroupSet),
+    Join(GroupJoin),
+    Leave(GroupLeave),
     Status(GroupStatus),
     Remove(GroupRemove),
 }
@@ -64,6 +74,8 @@ Examples:
   bonsai group create media --limit send=100Mbit/s
   bonsai run --group media --guarantee send=40Mbit/s --weight 3 -- nginx -c vod.conf
   bonsai run --group media --ceiling send=20Mbit/s -- rsync -a /srv/ backup:
+  bonsai group join media backup --ceiling send=20Mbit/s
+  bonsai group leave backup
   bonsai group status media
   bonsai group set media send=200Mbit/s
   bonsai group remove media";
@@ -94,10 +106,35 @@ pub(crate) struct GroupSet {
     /// The group.
     pub(crate) group: String,
 
-    /// Limits as for `bonsai group create`, or NAME=unlimited. What is new holds for
-    /// services that start from then on.
+    /// Limits as for `bonsai group create`, or NAME=unlimited. What is new holds for all
+    /// services of this user, and for others that join from then on.
     #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
     pub(crate) limits: Vec<String>,
+}
+
+/// Put a running service into a group.
+///
+/// Its calls draw on the group from then on, also those that wait for the service's own
+/// limits. A service is in one group at a time.
+#[derive(Args, Debug)]
+pub(crate) struct GroupJoin {
+    /// The group.
+    pub(crate) group: String,
+
+    /// The service.
+    pub(crate) service: String,
+
+    #[command(flatten)]
+    pub(crate) member: Member,
+}
+
+/// Take a running service out of its group.
+///
+/// Calls that wait for the group go on at once; limits of the service itself stay.
+#[derive(Args, Debug)]
+pub(crate) struct GroupLeave {
+    /// The service.
+    pub(crate) service: String,
 }
 
 /// Show groups and all of their members.

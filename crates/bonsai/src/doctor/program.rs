@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use bonsai_host::elf::{self, Cover, LibcFlavour, Linkage, Sanitizer};
 use bonsai_host::libs::{self as host, Site, find_libc, libc_sites, moved_sites};
 use bonsai_host::lookup_program;
+use bonsai_services::refusal::Refusal;
 use serde::Serialize;
 
 use crate::library;
 use crate::output::{Ink, Paint, finish, table};
-use crate::refusal::Refusal;
 use crate::run::{is_wanted, is_worth_entering};
 
 /// A program, as far as shaping is concerned.

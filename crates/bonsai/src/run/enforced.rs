@@ -18,6 +18,10 @@ use anyhow::Context;
 use bonsai_host::proc::Processes;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, flags};
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::service::{self, Enforced, OwnService, Services, Wanted};
 use bonsai_supervisor::enforce::{
     Enforcer, Reach, User, asked_about, listener_of, listening, price, probe, reach,
 };
@@ -28,10 +32,6 @@ use super::keeper::{Keeper, Ready};
 use super::program::Program;
 use super::{asked_for, refuse_within_service};
 use crate::cli::{Run, WhenDead};
-use crate::limits::{self, Limit};
-use crate::observe::monotonic_ns;
-use crate::refusal::{Refusal, before_start};
-use crate::service::{self, Enforced, OwnService, Services, Wanted};
 use crate::stats;
 
 /// How long the guard may take to end a service whose supervisor has gone.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use bonsai_host::elf::Cover;
 use bonsai_host::inherit_sigpipe;
+use bonsai_services::refusal::Refusal;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
@@ -29,7 +30,6 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use super::program::{CANNOT_EXECUTE, Program};
-use crate::refusal::Refusal;
 
 /// Signals that are passed on.
 const PASSED_ON: [i32; 10] = [

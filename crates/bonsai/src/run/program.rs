@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bonsai_host::elf::{self, Cover};
 use bonsai_host::lookup_program;
-
-use crate::refusal::Refusal;
+use bonsai_services::refusal::Refusal;
 
 /// The exit code for a program that is there and cannot be executed.
 pub(super) const CANNOT_EXECUTE: u8 = 126;

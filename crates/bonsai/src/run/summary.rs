@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, Reason, coverage, flags};
+use bonsai_services::harmless;
+use bonsai_services::observe::{ended_uncovered, mapped_by_ended, unshaped_of};
 use bonsai_units::format_duration_ns;
 
 use super::program::Program;
-use crate::observe::{ended_uncovered, mapped_by_ended, unshaped_of};
-use crate::output::{count, harmless};
+use crate::output::count;
 
 /// How many programs are named.
 const NAMED: usize = 8;

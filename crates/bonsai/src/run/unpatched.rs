@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bonsai_host::libs::{ANY, Site, is_left_alone, libc_sites, libraries, moved_sites};
+use bonsai_services::refusal::Refusal;
 use bonsai_supervisor::enforce::price;
 use bonsai_supervisor::{TrapPrice, trap_price};
 use bonsai_units::format_duration_ns;
@@ -12,7 +13,6 @@ use bonsai_units::format_duration_ns;
 use super::program::Program;
 use super::sites::is_wanted;
 use crate::cli::Run;
-use crate::refusal::Refusal;
 
 /// A time as it is shown.
 fn shown(time: Duration) -> String {

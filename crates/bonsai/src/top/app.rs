@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::observe::{LimitView, Observation, ServiceView, WaitingView};
+use bonsai_services::observe::{LimitView, Observation, ServiceView, WaitingView};
 
 /// Looks that are remembered.
 const REMEMBERED: usize = 200;
@@ -140,7 +140,7 @@ fn key(service: &ServiceView, limit: &LimitView) -> Key {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::observe::{Head, Waits};
+    use bonsai_services::observe::{Head, Waits};
 
     pub(in crate::top) fn observation(services: Vec<ServiceView>) -> Observation {
         Observation {
@@ -181,7 +181,7 @@ pub(super) mod tests {
             processes: Vec::new(),
             uncovered: Vec::new(),
             unshaped: Vec::new(),
-            mapped: crate::observe::Mapped::default(),
+            mapped: bonsai_services::observe::Mapped::default(),
             processes_lost: 0,
             enforced: None,
         }

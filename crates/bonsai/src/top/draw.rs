@@ -1,5 +1,6 @@
 //! The picture of `bonsai top`.
 
+use bonsai_services::observe::{LimitView, ServiceView, WaitingView};
 use bonsai_units::format_duration_ns;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,7 +9,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row as TableRow, Sparkline, Table, TableState};
 
 use super::app::{App, Row};
-use crate::observe::{LimitView, ServiceView, WaitingView};
 use crate::output::count;
 use crate::status::rates;
 

@@ -9,17 +9,17 @@ use bonsai_host::pressure::{self, Resource};
 use bonsai_host::threads::{self, Doing, Thread, delay_accounting};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, Noted};
+use bonsai_services::group;
+use bonsai_services::limits::{for_people, rate_of, unit_of};
+use bonsai_services::observe::{applies, is_believed, monotonic_ns};
+use bonsai_services::service::Service;
+use bonsai_services::service::members::{self, Member};
 
 use super::activity::{Moment, classify};
 use super::blame::{Blamed, Sightings, blame};
 use super::judge::Seen;
 use super::net::Net;
 use super::spent::{Account, Counters};
-use crate::group;
-use crate::limits::{for_people, rate_of, unit_of};
-use crate::observe::{applies, is_believed, monotonic_ns};
-use crate::service::Service;
-use crate::service::members::{self, Member};
 
 /// Looks are at least this far apart.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -144,7 +144,7 @@ pub(super) fn watch(
         calls_hidden: watch.hidden,
         scheduler_counts: watch.counted,
         delay_accounting: delay_accounting(),
-        crowded: crate::observe::has_crowd(ledger),
+        crowded: bonsai_services::observe::has_crowd(ledger),
         pressure,
     })
 }
@@ -255,7 +255,7 @@ impl Watch<'_> {
             let (unit, rate, selection) = (
                 unit_of(&limit),
                 rate_of(&limit),
-                crate::limits::calls_of(&limit.name),
+                bonsai_services::limits::calls_of(&limit.name),
             );
             let on = |(_, call): &(u8, &Call)| applies(selection, unit, call);
             Blamed {

@@ -1,12 +1,12 @@
 //! The sentence and the numbers it is judged by: as text and as JSON.
 
+use bonsai_services::observe::Head;
 use bonsai_units::{Bytes, format_duration_ns};
 use serde::Serialize;
 
 use super::collect::Evidence;
 use super::judge::{Cause, Queues, Verdict};
 use super::say::percent;
-use crate::observe::Head;
 use crate::output::{Ink, Paint, count, finish, table};
 
 /// What `bonsai why --json` prints.

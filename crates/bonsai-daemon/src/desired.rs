@@ -1,0 +1,312 @@
+//! What is wanted: the configuration file, and the changes that were made since.
+//!
+//! # Definitions
+//! - *base*: the file, as JSON.
+//! - *change*: a JSON merge patch on it, made at a revision by somebody; for good, or until a time.
+//! - *effective*: the base with all changes applied, in the order in which they were made.
+//! - *revision*: a number that grows with whatever makes the effective configuration another one.
+//!
+//! # Invariants
+//! 1. Nothing is applied that does not make a valid configuration; a refused change leaves
+//!    everything as it was.
+//! 2. Undoing brings back the changes that there were, not the file.
+//! 3. A change that ends takes away itself only: what was changed after it stays.
+//! 4. Revisions never come again, also after a restart.
+//!
+//! # Limits
+//! [`MOST_CHANGES`] changes at a time (those that later ones replace do not count), and as many
+//! steps back as [`MOST_STEPS`].
+
+use bonsai_api::{Config, Difference, Revision};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::patch::{differences, merge, replaces};
+
+/// Changes that may be in force at a time.
+pub(crate) const MOST_CHANGES: usize = 1000;
+
+/// How many steps back are remembered.
+const MOST_STEPS: usize = 100;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// The revision that it made.
+    pub(crate) revision: Revision,
+    /// Who made it.
+    pub(crate) actor: String,
+    /// When it ends, ms since 1970.
+    pub(crate) until_unix_ms: Option<u64>,
+    /// What it changes.
+    pub(crate) patch: Value,
+}
+
+/// A step that can be taken back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Step {
+    /// The revision before it.
+    revision: Revision,
+    /// The changes before it.
+    changes: Vec<Change>,
+}
+
+/// What survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    /// Of this form: 1.
+    version: u32,
+    revision: Revision,
+    changes: Vec<Change>,
+    steps: Vec<Step>,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    base: Value,
+    kept: Kept,
+    effective: Config,
+}
+
+/// Why something is not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// The result would be no configuration.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is nothing to undo, or not that far back.
+    #[error("{0}")]
+    NoStep(String),
+}
+
+type Checked = Result<Config, Refused>;
+
+/// The form of [`Kept`].
+const KEPT_VERSION: u32 = 1;
+
+/// What is settled when the daemon starts, and cannot be changed before it starts again.
+const SETTLED: [&str; 2] = ["daemon", "api"];
+
+impl Desired {
+    /// The file's configuration, and what was kept beside it. What was kept and does not fit the
+    /// file any more is left out: what, is returned in words.
+    pub(crate) fn new(
+        base: &Config,
+        kept: Option<Kept>,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Result<(Self, Vec<String>), Refused> {
+        check(base).map_err(Refused::Invalid)?;
+        let base = to_value(base);
+        let mut left_out = Vec::new();
+        let mut kept = kept.unwrap_or_default();
+        kept.version = KEPT_VERSION;
+        let (mut fitting, mut effective) = (Vec::new(), effective(&base, &[], &check)?);
+        for change in std::mem::take(&mut kept.changes) {
+            fitting.push(change);
+            match self::effective(&base, &fitting, &check) {
+                Ok(config) => effective = config,
+                Err(why) => {
+                    let change = fitting.pop().map_or(0, |change| change.revision);
+                    left_out.push(format!(
+                        "the change of revision {change} does not fit the configuration file any \
+                         more and was left out: {why}"
+                    ));
+                }
+            }
+        }
+        kept.changes = fitting;
+        // Whatever somebody has seen before the restart is another state.
+        kept.revision += 1;
+        Ok((Self { base, kept, effective }, left_out))
+    }
+
+    /// What survives a restart.
+    pub(crate) const fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// What is in force.
+    pub(crate) const fn effective(&self) -> &Config {
+        &self.effective
+    }
+
+    /// Its revision.
+    pub(crate) const fn revision(&self) -> Revision {
+        self.kept.revision
+    }
+
+    /// What would be in force with one more patch, and what would be different.
+    pub(crate) fn with(
+        &self,
+        patch: &Value,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Result<(Config, Vec<Difference>), Refused> {
+        if !patch.is_object() {
+            let text = "a change is a JSON object with what is to be different (RFC 7396)";
+            return Err(Refused::Invalid(text.to_owned()));
+        }
+        if let Some(name) = SETTLED.iter().find(|name| patch.get(**name).is_some()) {
+            let text = format!(
+                "[{name}] is settled when the daemon starts: change it in the configuration file \
+                 and restart the daemon"
+            );
+            return Err(Refused::Invalid(text));
+        }
+        let mut document = to_value(&self.effective);
+        let before = document.clone();
+        merge(&mut document, patch);
+        let config = from_value(document, &check)?;
+        let after = to_value(&config);
+        Ok((config, differences(&before, &after)))
+    }
+
+    /// What would be in force without the changes of somebody.
+    pub(crate) fn without(
+        &self,
+        actor: &str,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Checked {
+        let mut changes = self.kept.changes.clone();
+        changes.retain(|change| change.actor != actor);
+        effective(&self.base, &changes, &check)
+    }
+
+    /// Makes a change; what is different.
+    pub(crate) fn change(
+        &mut self,
+        mut change: Change,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Result<Vec<Difference>, Refused> {
+        let (config, differences) = self.with(&change.patch, &check)?;
+        let mut changes = self.kept.changes.clone();
+        // One that ends leaves what it covers to be seen again.
+        if change.until_unix_ms.is_none() {
+            changes.retain(|old| !replaces(&change.patch, &old.patch));
+        }
+        if changes.len() >= MOST_CHANGES {
+            let text = format!(
+                "{MOST_CHANGES} changes are in force already: put them into the configuration \
+                 file, or undo some"
+            );
+            return Err(Refused::Invalid(text));
+        }
+        let step = Step {
+            revision: self.kept.revision,
+            changes: std::mem::take(&mut self.kept.changes),
+        };
+        self.kept.steps.push(step);
+        let beyond = self.kept.steps.len().saturating_sub(MOST_STEPS);
+        self.kept.steps.drain(..beyond);
+        self.kept.revision += 1;
+        change.revision = self.kept.revision;
+        changes.push(change);
+        self.kept.changes = changes;
+        self.effective = config;
+        Ok(differences)
+    }
+
+    /// Takes back the last change, or all since a revision. `now` is for changes that have ended
+    /// meanwhile, ms since 1970.
+    pub(crate) fn undo(
+        &mut self,
+        to: Option<Revision>,
+        now: u64,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Result<Vec<Difference>, Refused> {
+        let steps = &self.kept.steps;
+        let at = match to {
+            None => steps.len().checked_sub(1),
+            Some(to) => steps.iter().rposition(|step| step.revision == to),
+        };
+        let Some(at) = at else {
+            let text = match (to, steps.first()) {
+                (Some(to), Some(first)) => format!(
+                    "revision {to} is none to go back to: those from {} to {} before a change are",
+                    first.revision, self.kept.revision
+                ),
+                _ => "there is no change to undo".to_owned(),
+            };
+            return Err(Refused::NoStep(text));
+        };
+        let over = |change: &Change| change.until_unix_ms.is_some_and(|until| until <= now);
+        let mut changes = steps[at].changes.clone();
+        changes.retain(|change| !over(change));
+        let config = effective(&self.base, &changes, &check)?;
+        self.kept.steps.truncate(at);
+        Ok(self.put(changes, config))
+    }
+
+    /// Takes away the changes that have ended; what is different, and whose they were. One whose
+    /// end would leave no valid configuration is kept until it may go.
+    pub(crate) fn expire(
+        &mut self,
+        now: u64,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Option<(Vec<Difference>, String)> {
+        let over = |change: &Change| change.until_unix_ms.is_some_and(|until| until <= now);
+        let ended: Vec<Change> = self.kept.changes.iter().filter(|c| over(c)).cloned().collect();
+        let last = ended.last()?;
+        let whose = last.actor.clone();
+        let mut changes = self.kept.changes.clone();
+        changes.retain(|change| !over(change));
+        let config = effective(&self.base, &changes, &check).ok()?;
+        Some((self.put(changes, config), whose))
+    }
+
+    /// Takes a file that was changed.
+    pub(crate) fn reload(
+        &mut self,
+        base: &Config,
+        check: impl Fn(&Config) -> Result<(), String>,
+    ) -> Result<(Vec<Difference>, Vec<String>), Refused> {
+        let base = to_value(base);
+        let config = effective(&base, &self.kept.changes, &check)?;
+        let mut notes = Vec::new();
+        for name in SETTLED.iter().filter(|name| base.get(**name) != self.base.get(**name)) {
+            notes.push(format!("[{name}] in the file takes effect when the daemon is restarted"));
+        }
+        self.base = base;
+        Ok((self.put(self.kept.changes.clone(), config), notes))
+    }
+
+    fn put(&mut self, changes: Vec<Change>, config: Config) -> Vec<Difference> {
+        let before = to_value(&self.effective);
+        let differences = differences(&before, &to_value(&config));
+        self.kept.changes = changes;
+        self.kept.revision += 1;
+        self.effective = config;
+        differences
+    }
+}
+
+fn effective(
+    base: &Value,
+    changes: &[Change],
+    check: &impl Fn(&Config) -> Result<(), String>,
+) -> Checked {
+    let mut document = base.clone();
+    for change in changes {
+        merge(&mut document, &change.patch);
+    }
+    from_value(document, check)
+}
+
+fn from_value(document: Value, check: &impl Fn(&Config) -> Result<(), String>) -> Checked {
+    let config: Config = serde_path_to_error::deserialize(document).map_err(|error| {
+        let path = error.path().to_string();
+        let why = error.into_inner();
+        Refused::Invalid(if path == "." { why.to_string() } else { format!("{path}: {why}") })
+    })?;
+    check(&config).map_err(Refused::Invalid)?;
+    Ok(config)
+}
+
+fn to_value(config: &Config) -> Value {
+    // Maps with text for keys, text and numbers: nothing that JSON has not.
+    serde_json::to_value(config).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! JSON merge patches (RFC 7396), and what two documents differ in.
+
+use std::collections::BTreeMap;
+
+use bonsai_api::Difference;
+use serde_json::{Map, Value};
+
+/// Applies a patch to a document: section 2 of the RFC.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    if let Value::Object(target) = target {
+        for (name, value) in patch {
+            if value.is_null() {
+                target.remove(name);
+            } else {
+                merge(target.entry(name).or_insert(Value::Null), value);
+            }
+        }
+    }
+}
+
+/// Whether nothing is left of `first` once `second` has been applied after it: whatever it says,
+/// the second says at the same place, or above.
+pub(crate) fn replaces(second: &Value, first: &Value) -> bool {
+    match (first, second) {
+        (Value::Object(first), Value::Object(second)) => first
+            .iter()
+            .all(|(name, old)| second.get(name).is_some_and(|new| replaces(new, old))),
+        (_, Value::Object(_)) => false,
+        _ => true,
+    }
+}
+
+/// What is different in `after`, by path.
+pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
+    let (before, after) = (leaves(before), leaves(after));
+    let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let pairs = paths.into_iter().map(|path| (path, before.get(path), after.get(path)));
+    pairs
+        .filter(|(_, from, to)| from != to)
+        .map(|(path, from, to)| Difference {
+            path: path.clone(),
+            from: from.cloned(),
+            to: to.cloned(),
+        })
+        .collect()
+}
+
+fn leaves(value: &Value) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    walk(value, &mut String::new(), &mut found);
+    found
+}
+
+fn walk(value: &Value, path: &mut String, found: &mut BTreeMap<String, String>) {
+    let Value::Object(fields) = value else {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        found.insert(path.clone(), text);
+        return;
+    };
+    for (name, value) in fields {
+        let length = path.len();
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(name);
+        walk(value, path, found);
+        path.truncate(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        // RFC 7396, appendix A.
+        let cases = [
+            (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
+            (json!({"a":"b"}), json!({"a":null}), json!({})),
+            (json!({"a":"b","b":"c"}), json!({"a":null}), json!({"b":"c"})),
+            (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
+            (json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]})),
+            (
+                json!({"a":{"b":"c"}}),
+                json!({"a":{"b":"d","c":null}}),
+                json!({"a":{"b":"d"}}),
+            ),
+            (json!({"a":[{"b":"c"}]}), json!({"a":[1]}), json!({"a":[1]})),
+            (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
+            (json!({"a":"b"}), json!(["c"]), json!(["c"])),
+            (json!({"a":"foo"}), json!(null), json!(null)),
+            (json!({"a":"foo"}), json!("bar"), json!("bar")),
+            (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
+            (json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"})),
+            (json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}})),
+        ];
+        for (mut target, patch, expected) in cases {
+            merge(&mut target, &patch);
+            assert_eq!(target, expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn differences_have_paths() {
+        let before = json!({"services": {"vod": {"send": {"min": "1MB/s"}, "class": "media"}}});
+        let after = json!({"services": {"vod": {"send": {"min": "2MB/s", "weight": 3}}}});
+        let told: Vec<String> = differences(&before, &after)
+            .into_iter()
+            .map(|d| format!("{}: {:?} {:?}", d.path, d.from, d.to))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "services.vod.class: Some(\"media\") None",
+                "services.vod.send.min: Some(\"1MB/s\") Some(\"2MB/s\")",
+                "services.vod.send.weight: None Some(\"3\")",
+            ]
+        );
+        assert!(differences(&after, &after).is_empty());
+    }
+
+    fn documents() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(json!(null)), Just(json!(1)), Just(json!("x"))];
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop::collection::btree_map("[ab]", inner, 0..3)
+                .prop_map(|map| Value::Object(map.into_iter().collect()))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_replaced_may_be_forgotten(
+            base in documents(),
+            first in documents(),
+            second in documents(),
+        ) {
+            prop_assume!(replaces(&second, &first));
+            let mut with = base.clone();
+            merge(&mut with, &first);
+            merge(&mut with, &second);
+            let mut without = base;
+            merge(&mut without, &second);
+            prop_assert_eq!(with, without);
+        }
+    }
+}

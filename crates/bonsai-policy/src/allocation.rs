@@ -1,0 +1,240 @@
+//! What is decided, and why.
+
+use core::fmt;
+
+use bonsai_units::{Rate, Resource};
+
+use crate::cause::Cause;
+use crate::config::{Name, PerResource};
+
+/// What a service gets of one resource. Rates are thousandths of a unit per second; `None`
+/// is without bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// What it gets at once, whatever others do: its guarantee in a pool.
+    pub guarantee: u64,
+    /// The most it gets: its ceiling in a pool.
+    pub ceiling: Option<u64>,
+    /// Its weight in a flat pool that gives everybody their share.
+    pub weight: u32,
+    /// Its part by weighted max-min, no more than it demands.
+    pub share: Option<u64>,
+    /// A plain limit for where there is no pool: the share, and a part of what nobody
+    /// demands; moves only by more than the hysteresis. All limits together are within the
+    /// capacity.
+    pub limit: Option<u64>,
+    /// What it was taken to want: what it used and the headroom; without bound where it
+    /// wanted more.
+    pub demand: Option<u64>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What a service gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    /// Which.
+    pub name: Name,
+    /// What of each resource.
+    pub grants: PerResource<Grant>,
+}
+
+/// A guarantee that was, or would be, changed automatically.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Whose.
+    pub service: Name,
+    /// Of what.
+    pub resource: Resource,
+    /// The guarantee that it has, or had.
+    pub from: u64,
+    /// The one that it would have, or has.
+    pub to: u64,
+    /// Why; `Display` is the sentence.
+    pub why: Cause,
+}
+
+/// What is decided for a period.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allocation {
+    /// The services of the observation, in its order.
+    pub services: Vec<Allocated>,
+    /// What nobody demands.
+    pub free: PerResource<Option<u64>>,
+    /// What was changed automatically in this period.
+    pub changes: Vec<Change>,
+    /// What would be different if automatic changes were switched on.
+    pub proposals: Vec<Change>,
+}
+
+/// Why a service gets what it gets. `Display` is a sentence in plain words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Of what.
+    pub resource: Resource,
+    /// Why.
+    pub why: Why,
+}
+
+/// The cases of a [`Reason`]; rates as in [`Grant`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The resource has no capacity, and the service no ceiling on it.
+    Unshared,
+    /// The resource has no capacity; the ceiling holds.
+    CeilingOnly {
+        /// The ceiling.
+        ceiling: u64,
+    },
+    /// In mode static: a part that does not depend on what is used.
+    Static {
+        /// Of it, the guarantee.
+        guarantee: u64,
+        /// Of it, by weight.
+        by_weight: u64,
+        /// That weight.
+        weight: u32,
+    },
+    /// It demands less than its guarantee; the rest is lent.
+    Lends {
+        /// The guarantee.
+        guarantee: u64,
+        /// What of it is lent.
+        lent: u64,
+        /// What it demands.
+        demand: u64,
+    },
+    /// It gets all that it demands.
+    Met {
+        /// What it demands.
+        demand: u64,
+        /// Of it, the guarantee.
+        guarantee: u64,
+        /// Of it, borrowed.
+        borrowed: u64,
+    },
+    /// It demands more than there is for it.
+    Shares {
+        /// The guarantee.
+        guarantee: u64,
+        /// What it gets beyond that.
+        borrowed: u64,
+        /// By this weight.
+        weight: u32,
+    },
+    /// It demands more than its ceiling.
+    AtCeiling {
+        /// The ceiling.
+        ceiling: u64,
+    },
+}
+
+impl Reason {
+    fn rate(&self, milli: u64) -> String {
+        rate(self.resource, milli)
+    }
+}
+
+/// A rate for people.
+pub(crate) fn rate(resource: Resource, milli: u64) -> String {
+    if milli == 0 {
+        return "nothing".to_owned();
+    }
+    resource.for_people(Rate::from_milli(milli, resource.unit()))
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Why::Unshared => write!(f, "{} has no capacity, so it is not shared", self.resource),
+            Why::CeilingOnly { ceiling } => write!(
+                f,
+                "{} has no capacity: only the ceiling holds, {}",
+                self.resource,
+                self.rate(ceiling)
+            ),
+            Why::Static {
+                guarantee,
+                by_weight,
+                weight,
+            } => self.parts(f, "static", guarantee, "by weight", by_weight, weight),
+            Why::Lends {
+                guarantee,
+                lent,
+                demand,
+            } => write!(
+                f,
+                "guarantee {}, {} of it lent: demand was {}",
+                self.rate(guarantee),
+                self.rate(lent),
+                self.rate(demand)
+            ),
+            Why::Met {
+                demand,
+                guarantee,
+                borrowed,
+            } => self.met(f, demand, guarantee, borrowed),
+            Why::Shares {
+                guarantee,
+                borrowed,
+                weight,
+            } => self.parts(
+                f,
+                "wanted more",
+                guarantee,
+                "borrowed by weight",
+                borrowed,
+                weight,
+            ),
+            Why::AtCeiling { ceiling } => {
+                write!(f, "wanted more than its ceiling, {}", self.rate(ceiling))
+            }
+        }
+    }
+}
+
+impl Reason {
+    fn met(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        demand: u64,
+        guarantee: u64,
+        borrowed: u64,
+    ) -> fmt::Result {
+        let demand = self.rate(demand);
+        match (guarantee, borrowed) {
+            (_, 0) => write!(
+                f,
+                "demand was {demand}, the guarantee {}",
+                self.rate(guarantee)
+            ),
+            (0, _) => write!(f, "demand was {demand}, all of it borrowed"),
+            _ => write!(
+                f,
+                "demand was {demand}: guarantee {} and {} borrowed",
+                self.rate(guarantee),
+                self.rate(borrowed)
+            ),
+        }
+    }
+
+    fn parts(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        head: &str,
+        guarantee: u64,
+        how: &str,
+        more: u64,
+        weight: u32,
+    ) -> fmt::Result {
+        let more = self.rate(more);
+        match guarantee {
+            0 => write!(f, "{head}: {more} {how} {weight}"),
+            _ => write!(
+                f,
+                "{head}: guarantee {} and {more} {how} {weight}",
+                self.rate(guarantee)
+            ),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What is known of a service's demand: by hour of the day, over the whole day, and lately.
+//!
+//! # Definitions
+//! - *observation*: the mean rate of a second. Shorter is the flutter of single calls, longer
+//!   hides what a viewer feels.
+//! - *hour*: of the local day, 0 to 23; each has a histogram.
+//! - *hunger*: the part of the seconds of use, over a day, in which the service wanted more.
+//!
+//! # What an hour says
+//! An hour that was seen little is filled up from its neighbours and from the whole day: they
+//! count as [`ENOUGH_S`] seconds when it has none of its own, and less the more it has. Demand
+//! [`AHEAD_S`] from now counts like that of now, so that a guarantee is there before the
+//! evening is.
+
+use crate::histogram::{Histogram, Mixture};
+
+/// Hours of a day.
+pub(crate) const HOURS: usize = 24;
+
+const HOUR_S: u64 = 3_600;
+const DAY_S: u64 = 86_400;
+
+/// An hour has enough of its own at so many seconds: half of it.
+const ENOUGH_S: f64 = 1_800.0;
+
+/// How far ahead is looked.
+pub(crate) const AHEAD_S: u64 = 900;
+
+/// Half-life of what was seen lately.
+pub(crate) const RECENT_HALF_LIFE_S: f64 = 1_200.0;
+
+/// An observation, nanoseconds.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Where and when: what histories need to know of the clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Clock {
+    /// Seconds that the history has seen pass, across restarts. It never goes back.
+    pub(crate) history_s: f64,
+    /// Seconds of local time.
+    pub(crate) local_s: u64,
+    pub(crate) half_life_s: f64,
+}
+
+impl Clock {
+    pub(crate) fn hour(&self, ahead_s: u64) -> usize {
+        let hour = (self.local_s + ahead_s) % DAY_S / HOUR_S;
+        usize::try_from(hour).unwrap_or(0)
+    }
+}
+
+/// The demand of a service for one resource.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct History {
+    pub(crate) all: Histogram,
+    pub(crate) recent: Histogram,
+    pub(crate) hours: [Histogram; HOURS],
+    /// Seconds that were seen.
+    pub(crate) seconds: u64,
+    /// Part of them in which it wanted more, of those of about a day.
+    pub(crate) hunger: f64,
+    pub(crate) gathered: Gathered,
+}
+
+/// The second that is being observed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Gathered {
+    span_ns: u64,
+    /// Rate and time, and the time in which it wanted more.
+    moved: u128,
+    hungry_ns: u64,
+}
+
+impl History {
+    /// Notes a period; returns the rate of the second that ends with it, if one does.
+    pub(crate) fn see(
+        &mut self,
+        used: u64,
+        wanted_more: bool,
+        span_ns: u64,
+        clock: &Clock,
+    ) -> Option<u64> {
+        let gathered = &mut self.gathered;
+        gathered.span_ns += span_ns;
+        gathered.moved += u128::from(used) * u128::from(span_ns);
+        gathered.hungry_ns += if wanted_more { span_ns } else { 0 };
+        if gathered.span_ns < SECOND_NS {
+            return None;
+        }
+        let done = core::mem::take(gathered);
+        let rate = crate::fill::narrow(done.moved / u128::from(done.span_ns));
+        self.note(rate, 2 * done.hungry_ns > done.span_ns, clock);
+        Some(rate)
+    }
+
+    /// Notes a second.
+    fn note(&mut self, rate: u64, hungry: bool, clock: &Clock) {
+        if self.seconds == 0 && rate == 0 {
+            // A resource that was never used has no history, and needs no memory.
+            return;
+        }
+        let now_s = clock.history_s;
+        self.all.add(rate, now_s, clock.half_life_s);
+        self.recent.add(rate, now_s, RECENT_HALF_LIFE_S);
+        self.hours[clock.hour(0)].add(rate, now_s, clock.half_life_s);
+        self.seconds += 1;
+        if rate > 0 {
+            let hungry = if hungry { 1.0 } else { 0.0 };
+            self.hunger += (hungry - self.hunger) / self.seconds.min(DAY_S) as f64;
+        }
+    }
+
+    /// How long the history is, in days that were seen.
+    pub(crate) fn days(&self) -> f64 {
+        self.seconds as f64 / DAY_S as f64
+    }
+
+    /// What the demand is at an hour of the day.
+    pub(crate) fn at_hour(&self, hour: usize, clock: &Clock, into: &mut Mixture) {
+        let (now_s, half_life_s) = (clock.history_s, clock.half_life_s);
+        into.clear();
+        let own = &self.hours[hour];
+        into.add(own.worth(now_s, half_life_s), 1.0);
+        // An hour of yesterday is worth half: enough of that is enough.
+        let missing = ENOUGH_S / (ENOUGH_S + 2.0 * own.total(now_s, half_life_s));
+        let others = [
+            (&self.hours[(hour + HOURS - 1) % HOURS], 0.25),
+            (&self.hours[(hour + 1) % HOURS], 0.25),
+            (&self.all, 0.5),
+        ];
+        for (other, part) in others {
+            let total = other.total(now_s, half_life_s);
+            if total > 0.0 {
+                let seconds = ENOUGH_S * missing * part;
+                into.add(other.worth(now_s, half_life_s), seconds / total);
+            }
+        }
+    }
+
+    /// What the demand was lately.
+    pub(crate) fn lately(&self, clock: &Clock, into: &mut Mixture) {
+        into.clear();
+        into.add(self.recent.worth(clock.history_s, RECENT_HALF_LIFE_S), 1.0);
+    }
+}

@@ -1,0 +1,217 @@
+//! One decision: from what was seen to what everybody gets.
+//!
+//! # Definitions
+//! - *demand*: what a service used and the headroom; without bound if it wanted more.
+//! - *share*: its part by weighted max-min above the guarantees: [`crate::fill`], from the
+//!   root of the tree of groups down.
+//! - *spare*: what is left when all demands are met. Limits share it, by weight.
+//! - *limit*: what a plain limit is set to, where no pool lends within microseconds.
+//!
+//! # Invariants, of each resource that has a capacity
+//! 1. Shares come to no more than the capacity, and so do limits; in each group to no more
+//!    than its ceiling.
+//! 2. A service gets its guarantee or its demand, whichever is less.
+//! 3. Nobody's share is above its ceiling or its demand.
+//! 4. Nothing is left while somebody below its ceilings demands it.
+//! 5. The same observation gives the same allocation, in whatever order it lists services,
+//!    from the second time on.
+
+use std::collections::BTreeSet;
+
+use bonsai_units::Resource;
+
+use crate::allocation::{Allocated, Allocation, Grant};
+use crate::automatic::{Auto, Learned};
+use crate::check::Problem;
+use crate::config::{Config, Name, PerResource};
+use crate::observation::Observation;
+use crate::plan::Plan;
+use crate::qos::Reports;
+use crate::share::Scratch;
+
+/// What is remembered of a service from one decision to the next.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live {
+    /// Whether it runs.
+    pub(crate) present: bool,
+    pub(crate) limits: PerResource<Option<u64>>,
+    pub(crate) weights: PerResource<u32>,
+    pub(crate) auto: PerResource<Auto>,
+    pub(crate) reports: Reports,
+}
+
+impl Live {
+    /// The guarantee in force, where it was changed automatically.
+    pub(crate) fn guarantee(&self, resource: usize) -> Option<u64> {
+        self.auto[resource].applied
+    }
+}
+
+/// Decides who gets how much. Pure: the same calls give the same answers.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub(crate) config: Config,
+    pub(crate) plan: Plan,
+    /// Of each service of the plan.
+    pub(crate) live: Vec<Live>,
+    /// Services that run without being configured.
+    others: Vec<Name>,
+    /// The service of the plan at each place of the observation.
+    pub(crate) places: Vec<u32>,
+    pub(crate) scratch: Scratch,
+    pub(crate) learned: Learned,
+    pub(crate) allocation: Allocation,
+}
+
+impl Policy {
+    /// A policy for a configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(config: Config) -> Result<Self, Vec<Problem>> {
+        config.check()?;
+        let plan = Plan::new(&config, &[]);
+        let live = vec![Live::default(); plan.services.len()];
+        Ok(Self {
+            config,
+            others: Vec::new(),
+            places: Vec::new(),
+            scratch: Scratch::default(),
+            learned: Learned::new(plan.services.len()),
+            live,
+            plan,
+            allocation: Allocation::default(),
+        })
+    }
+
+    /// Takes another configuration; what was learned stays.
+    ///
+    /// # Errors
+    /// What is wrong with it; then the one before stays in force.
+    pub fn configure(&mut self, config: Config) -> Result<(), Vec<Problem>> {
+        config.check()?;
+        self.config = config;
+        let configured: BTreeSet<&Name> = self.config.services.iter().map(|s| &s.name).collect();
+        let others = self.others.iter().filter(|name| !configured.contains(name));
+        let others = others.cloned().collect();
+        self.plan(others);
+        Ok(())
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The latest allocation.
+    #[must_use]
+    pub fn allocation(&self) -> &Allocation {
+        &self.allocation
+    }
+
+    /// What another configuration would give for an observation. Nothing is changed.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn preview(
+        &self,
+        config: Config,
+        observation: &Observation,
+    ) -> Result<Allocation, Vec<Problem>> {
+        let mut other = Self::new(config)?;
+        let was = |name: &Name| {
+            let at = self.plan.index.get(name).copied();
+            at.and_then(|at| self.live.get(at as usize))
+        };
+        for (live, service) in other.live.iter_mut().zip(&other.plan.services) {
+            *live = was(&service.name).cloned().unwrap_or_default();
+        }
+        other.fit();
+        other.decide(observation);
+        Ok(other.allocation)
+    }
+
+    /// Decides for what was seen.
+    pub fn decide(&mut self, observation: &Observation) -> &Allocation {
+        self.look_up(observation);
+        self.prepare(observation);
+        self.learn(observation);
+        for resource in Resource::ALL {
+            self.share(resource, observation);
+        }
+        &self.allocation
+    }
+
+    /// Makes the plan anew, with `others` beside the configured services.
+    fn plan(&mut self, others: Vec<Name>) {
+        let plan = Plan::new(&self.config, &others);
+        let mut live = vec![Live::default(); plan.services.len()];
+        for (live, service) in live.iter_mut().zip(&plan.services) {
+            if let Some(&at) = self.plan.index.get(&service.name) {
+                *live = core::mem::take(&mut self.live[at as usize]);
+            }
+        }
+        self.learned.move_to(&self.plan, &plan);
+        self.plan = plan;
+        self.live = live;
+        self.others = others;
+        self.places.clear();
+    }
+
+    /// Finds the services of an observation. Most periods have those of the one before.
+    fn look_up(&mut self, observation: &Observation) {
+        let same =
+            |(seen, &at): (&crate::Seen, &u32)| seen.name == self.plan.services[at as usize].name;
+        let seen = &observation.services;
+        if self.places.len() == seen.len() && seen.iter().zip(&self.places).all(same) {
+            return;
+        }
+        let names: BTreeSet<&Name> = seen.iter().map(|seen| &seen.name).collect();
+        let known = |name: &&Name| self.plan.index.contains_key(*name);
+        if !names.iter().all(known) || !self.others.iter().all(|name| names.contains(name)) {
+            let configured: BTreeSet<&Name> =
+                self.config.services.iter().map(|s| &s.name).collect();
+            let others = names.difference(&configured).map(|&name| name.clone());
+            let others = others.collect();
+            self.plan(others);
+        }
+        let index = &self.plan.index;
+        let at = |seen: &crate::Seen| index.get(&seen.name).copied().unwrap_or(0);
+        self.places.clear();
+        self.places.extend(seen.iter().map(at));
+        let mut present = vec![false; self.live.len()];
+        for &at in &self.places {
+            present[at as usize] = true;
+        }
+        for (live, present) in self.live.iter_mut().zip(present) {
+            if live.present != present {
+                live.present = present;
+                if !present {
+                    // Whoever comes back begins anew, with what is known of it.
+                    live.auto = PerResource::default();
+                }
+            }
+        }
+        // What was lowered of a service that begins anew may be another's by now.
+        self.fit();
+        self.learned.dirty = true;
+    }
+
+    /// An allocation with a place for each service of the observation.
+    fn prepare(&mut self, observation: &Observation) {
+        let allocation = &mut self.allocation;
+        allocation.changes.clear();
+        allocation.services.truncate(observation.services.len());
+        for (at, seen) in observation.services.iter().enumerate() {
+            match allocation.services.get_mut(at) {
+                Some(place) if place.name == seen.name => {}
+                Some(place) => place.name = seen.name.clone(),
+                None => allocation.services.push(Allocated {
+                    name: seen.name.clone(),
+                    grants: Resource::ALL.map(Grant::unshared),
+                }),
+            }
+        }
+    }
+}

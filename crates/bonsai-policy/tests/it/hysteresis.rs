@@ -1,0 +1,99 @@
+//! Limits move when it matters.
+
+use bonsai_policy::{Policy, Usage};
+use proptest::prelude::*;
+
+use crate::cases::SEND;
+use crate::machine::{link, mbit, observed, seen, send, service};
+
+fn limits(policy: &mut Policy, used: &[(&str, u64, bool)]) -> Vec<u64> {
+    let services: Vec<_> = used
+        .iter()
+        .map(|&(name, used, more)| seen(name, used, more))
+        .collect();
+    let allocation = policy.decide(&observed(services));
+    allocation
+        .services
+        .iter()
+        .map(|s| s.grants[SEND].limit.expect("a limit"))
+        .collect()
+}
+
+#[test]
+fn small_changes_move_no_limit() {
+    let mut config = link();
+    config.services = vec![service("vod", send(40, 0, 0))];
+    let mut policy = Policy::new(config).expect("good");
+    let first = limits(&mut policy, &[("vod", 40, false), ("web", 0, true)]);
+    // 50 demanded; 52 is 4 % more and the web's 48 4 % less.
+    assert_eq!(first, [mbit(50), mbit(50)]);
+    let mut policy_used = |used| limits(&mut policy, &[("vod", used, false), ("web", 0, true)]);
+    assert_eq!(policy_used(41), first);
+    assert_eq!(policy_used(39), first);
+    // 56 is 12 % more.
+    assert_eq!(
+        policy_used(45),
+        [mbit(45) * 5 / 4, mbit(100) - mbit(45) * 5 / 4]
+    );
+}
+
+#[test]
+fn a_guarantee_is_given_back_however_little_is_missing() {
+    let mut config = link();
+    config.services = vec![service("vod", send(40, 0, 0))];
+    let mut policy = Policy::new(config).expect("good");
+    // 31 used are 38.75 demanded; 40 are 3 % more.
+    let lent = limits(&mut policy, &[("vod", 31, false), ("web", 0, true)]);
+    assert_eq!(lent[0], mbit(31) * 5 / 4);
+    let back = limits(&mut policy, &[("vod", 32, false), ("web", 0, true)]);
+    assert_eq!(back[0], mbit(40));
+}
+
+/// A link on which services send what they want, or their limit.
+fn step(policy: &mut Policy, wants: &[u64], limits: &[u64]) -> Vec<u64> {
+    let services: Vec<_> = wants
+        .iter()
+        .zip(limits)
+        .enumerate()
+        .map(|(i, (&wants, &limit))| {
+            let mut one = seen(&format!("s{i}"), 0, wants > limit);
+            one.usage[SEND] = Usage {
+                used: wants.min(limit),
+                ..one.usage[SEND]
+            };
+            one
+        })
+        .collect();
+    let allocation = policy.decide(&observed(services));
+    allocation
+        .services
+        .iter()
+        .map(|s| s.grants[SEND].limit.expect("a limit"))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn limits_come_to_rest_under_steady_loads(
+        wants in prop::collection::vec((0_u64..150, 0_u64..20, 1_u32..10), 2..8),
+    ) {
+        let mut config = link();
+        config.services = (0..)
+            .zip(&wants)
+            .map(|(i, &(_, min, weight))| service(&format!("s{i}"), send(min / 2, 0, weight)))
+            .collect();
+        let wants: Vec<u64> = wants.iter().map(|&(wants, _, _)| mbit(wants)).collect();
+        let mut policy = Policy::new(config).expect("good");
+        let mut limits = vec![mbit(100) / wants.len() as u64; wants.len()];
+        for _ in 0..2 * wants.len() + 3 {
+            limits = step(&mut policy, &wants, &limits);
+        }
+        let rest = limits.clone();
+        for _ in 0..10 {
+            limits = step(&mut policy, &wants, &limits);
+            prop_assert_eq!(&limits, &rest);
+        }
+    }
+}

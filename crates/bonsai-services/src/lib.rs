@@ -1,0 +1,26 @@
+//! What a service on disk is: its folder, its limits, the group that it is in, and one
+//! look at it. The command line and the daemon stand on it.
+//!
+//! # Map
+//! - [`service`]: where services live, and which of them do;
+//! - [`limits`]: what a limit may say, and putting limits into force;
+//! - [`group`]: services that share a rate;
+//! - [`observe`]: one look at a service as a value, which `--json` prints and all views
+//!   draw;
+//! - [`refusal`]: errors that have an exit code of their own.
+//!
+//! # Invariants
+//! 1. Looking at a service never changes it.
+//! 2. Whatever cannot be done is refused in one sentence, with nothing changed.
+
+#![forbid(unsafe_code)]
+
+pub mod group;
+pub mod limits;
+pub mod observe;
+pub mod refusal;
+pub mod service;
+mod text;
+
+pub use service::LEDGER_VARIABLE;
+pub use text::harmless;

@@ -1,0 +1,252 @@
+//! Which processes of a service are covered, how far, and why not further.
+
+use std::path::Path;
+
+use bonsai_host::elf;
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, Reason, coverage, flags};
+use serde::Serialize;
+
+use super::mapped::{self, Mapped};
+use crate::harmless;
+use crate::service::Service;
+use crate::service::members::{Member, variable};
+
+/// A process younger than this may be on its way into the library.
+const STARTING_S: f64 = 0.3;
+
+/// Clock ticks of `/proc/PID/stat` per second (`USER_HZ`, the same everywhere).
+const TICKS_PER_S: f64 = 100.0;
+
+/// How far the calls of a process are covered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Covered {
+    /// Exported symbols and libc's own system call sites.
+    Patched,
+    /// Exported symbols only.
+    SymbolsOnly,
+    /// Entered, but without an entry in the ledger that says how far.
+    Entered,
+    /// From outside: all its system calls, whoever makes them.
+    Enforced,
+}
+
+impl Covered {
+    /// In words.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Patched => "patched",
+            Self::SymbolsOnly => "symbols only",
+            Self::Entered => "entered",
+            Self::Enforced => "enforced",
+        }
+    }
+}
+
+/// A process that the interposer runs in.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessView {
+    /// Process id.
+    pub pid: u32,
+    /// File name of its program.
+    pub program: String,
+    /// How far it is covered.
+    pub covered: Covered,
+    /// Why not further.
+    pub reason: Option<&'static str>,
+    /// Whether it runs under a seccomp filter.
+    pub guarded: bool,
+    /// Whether it submits through rings or queues, which is charged as it enters.
+    pub rings: bool,
+    /// Whether it asked for a ring that a kernel thread polls, and enters it by calls.
+    pub unpolled: bool,
+    /// Whether a kernel thread polls a ring of it: what goes through that is not seen.
+    pub polled: bool,
+    /// Bytes that went through rings and queues: they are among `bytes`.
+    pub ring_bytes: u64,
+    /// What it read through mapped memory.
+    pub mapped: Mapped,
+    /// System call sites patched.
+    pub sites: u32,
+    /// System call sites of libraries that could not be patched.
+    pub sites_missed: u64,
+    /// Whether calls of code that cannot be patched are trapped.
+    pub trapping: bool,
+    /// Whether there is code that could be neither patched nor put under the trap.
+    pub untrapped: bool,
+    /// Calls that came by a trap.
+    pub trapped: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Threads that have counters of their own.
+    pub threads_counted: usize,
+    /// What entering it took, ns.
+    pub attach_cost_ns: u64,
+    /// Calls counted.
+    pub calls: u64,
+    /// Bytes counted.
+    pub bytes: u64,
+}
+
+/// A process that the interposer does not run in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UncoveredView {
+    /// Process id.
+    pub pid: u32,
+    /// File name of its program.
+    pub program: String,
+    /// Why.
+    pub reason: String,
+    /// Whether it has ended meanwhile.
+    pub ended: bool,
+}
+
+/// What is covered of a service, and what is not.
+#[derive(Debug, Default)]
+pub(super) struct Coverage {
+    pub(super) processes: Vec<ProcessView>,
+    pub(super) uncovered: Vec<UncoveredView>,
+}
+
+/// The coverage of a service with these members.
+pub(super) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Coverage {
+    let mut found = Coverage::default();
+    let living: Vec<u32> = members.iter().map(|member| member.process.pid).collect();
+    let uptime = uptime_s();
+    for member in members {
+        if member.entered {
+            found.processes.push(entered(ledger, &member));
+        } else if let Some(reason) = why_not(service, &member, uptime) {
+            found.uncovered.push(UncoveredView {
+                pid: member.process.pid,
+                program: member.program(),
+                reason,
+                ended: false,
+            });
+        }
+    }
+    let ended = ended_uncovered(ledger).into_iter();
+    found
+        .uncovered
+        .extend(ended.filter(|view| !living.contains(&view.pid)));
+    found
+}
+
+/// Processes that ran a program that could not be entered, according to the
+/// ledger, all taken as ended.
+pub fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
+    let table = ledger.process_table().into_iter();
+    table
+        .filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
+        .map(|entry| UncoveredView {
+            pid: entry.pid,
+            reason: entry.reason.about().to_owned(),
+            program: harmless(&entry.program),
+            ended: true,
+        })
+        .collect()
+}
+
+fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
+    let pid = member.process.pid;
+    let entry = member.entry.as_ref();
+    let bit = |bit: u32| entry.is_some_and(|entry| entry.coverage & bit != 0);
+    let enforced = ledger.header.flags.load(Ordering::Relaxed) & flags::ENFORCED != 0;
+    let covered = match entry {
+        _ if enforced => Covered::Enforced,
+        None => Covered::Entered,
+        Some(_) if bit(coverage::PATCHED) => Covered::Patched,
+        Some(_) => Covered::SymbolsOnly,
+    };
+    let reason = entry
+        .map(|entry| entry.reason)
+        .filter(|reason| *reason != Reason::None);
+    let beside = ledger.beside(Some(pid));
+    let (mut calls, mut bytes) = (0, 0);
+    for (c, b) in ledger.process_counts(pid) {
+        calls += c;
+        bytes += b;
+    }
+    ProcessView {
+        pid,
+        program: member.program(),
+        covered,
+        reason: reason.map(Reason::about),
+        guarded: bit(coverage::GUARDED),
+        rings: bit(coverage::RINGS),
+        unpolled: bit(coverage::UNPOLLED),
+        polled: bit(coverage::POLLED),
+        ring_bytes: beside.0 + beside.1,
+        mapped: mapped::of(ledger, pid),
+        sites: entry.map_or(0, |entry| entry.sites),
+        sites_missed: entry.map_or(0, |entry| entry.missed),
+        trapping: bit(coverage::TRAPPED),
+        untrapped: bit(coverage::UNTRAPPED),
+        trapped: entry.map_or(0, |entry| entry.trapped),
+        threads: member.process.threads,
+        threads_counted: ledger.threads_of(pid),
+        attach_cost_ns: entry.map_or(0, |entry| entry.attach_cost_ns),
+        calls,
+        bytes,
+    }
+}
+
+/// Why a member is not entered; `None` if it may still be.
+fn why_not(service: &Service, member: &Member, uptime: Option<f64>) -> Option<String> {
+    if let Some(entry) = member
+        .entry
+        .as_ref()
+        .filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
+    {
+        return Some(entry.reason.about().to_owned());
+    }
+    let pid = member.process.pid;
+    if let Some(other) = member
+        .named
+        .as_ref()
+        .filter(|named| **named != service.ledger_path())
+    {
+        return Some(format!("belongs to the service {}", service_of(other)));
+    }
+    match elf::inspect(Path::new(&format!("/proc/{pid}/exe"))) {
+        Ok(program) if !program.cover.is_enterable() => Some(program.cover.to_string()),
+        Ok(_) => {
+            let young = uptime.is_some_and(|now| {
+                now - member.process.start_ticks as f64 / TICKS_PER_S < STARTING_S
+            });
+            let told = variable(pid, "LD_PRELOAD")
+                .is_some_and(|value| value.to_string_lossy().contains("/preload.so"));
+            match (told, young) {
+                (_, true) => None,
+                (true, _) => Some(
+                    "the loader did not load the library into it: it changed its user, or the \
+                     library cannot be opened"
+                        .to_owned(),
+                ),
+                (false, _) => Some("was started without LD_PRELOAD in its environment".to_owned()),
+            }
+        }
+        // It ended meanwhile, or belongs to another user.
+        Err(_) => member
+            .process
+            .exe
+            .is_none()
+            .then(|| "runs as another user".to_owned()),
+    }
+}
+
+/// The name of the service whose ledger this is.
+fn service_of(ledger: &Path) -> String {
+    let folder = ledger.parent().and_then(Path::file_name);
+    folder.map_or_else(
+        || ledger.display().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// How long the machine has been up, s.
+fn uptime_s() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,236 @@
+//! Who belongs to a service: processes that mapped its ledger, that have it in
+//! their environment, or that descend from one of these.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use bonsai_host::proc::{Process, Processes, has_mapped};
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, ProcessReport};
+
+use super::{LEDGER_VARIABLE, Service};
+use crate::harmless;
+
+/// A live process of a service.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The process.
+    pub process: Process,
+    /// Its entry in the ledger, if it has one.
+    pub entry: Option<ProcessReport>,
+    /// Whether the interposer runs in it: it has mapped the ledger.
+    pub entered: bool,
+    /// The ledger that its environment names.
+    pub named: Option<PathBuf>,
+}
+
+impl Member {
+    /// The name of its program: what runs now, as far as that may be known.
+    pub fn program(&self) -> String {
+        let file = |path: &PathBuf| {
+            path.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        let named =
+            |entry: &ProcessReport| Some(entry.program.clone()).filter(|name| !name.is_empty());
+        let exe = self.process.exe.as_ref().and_then(file);
+        let name = exe.or_else(|| self.entry.as_ref().and_then(named));
+        harmless(name.as_ref().unwrap_or(&self.process.comm))
+    }
+}
+
+/// Whether any process of the service lives, apart from its `bonsai run`.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn any(service: &Service) -> anyhow::Result<bool> {
+    let path = service.ledger_path();
+    let ledger = Ledger::open(&path).ok();
+    let processes = Processes::read()?;
+    let live = || processes.iter().filter(|process| process.state != 'Z');
+    // The table names nearly all; whoever is in it need not be looked for.
+    let table = table(ledger.as_ref());
+    if live().any(|p| table.contains_key(&p.pid) && Facts::of(p.pid, &path, true).belongs(&path)) {
+        return Ok(true);
+    }
+    let complete =
+        ledger.is_some_and(|ledger| ledger.header.processes_lost.load(Ordering::Relaxed) == 0);
+    Ok(live().any(|p| {
+        let named = named_ledger(p.pid);
+        named.as_deref() == Some(&path) || (!complete && is_mapped(p.pid, &path) == Some(true))
+    }))
+}
+
+/// The live processes of a service, by ascending number. `keeper` is its
+/// `bonsai run`, if that lives; it is not among them.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn all(service: &Service, ledger: &Ledger, keeper: Option<u32>) -> anyhow::Result<Vec<Member>> {
+    if let Some(enforced) = service.enforced() {
+        return of_supervisor(enforced.supervisor, ledger);
+    }
+    let path = service.ledger_path();
+    let processes = Processes::read()?;
+    let mut table = table(Some(ledger));
+    let mut members = BTreeMap::new();
+    let lives = |process: &&Process| process.state != 'Z' && Some(process.pid) != keeper;
+    for process in processes.iter().filter(lives) {
+        let facts = Facts::of(process.pid, &path, table.contains_key(&process.pid));
+        if facts.belongs(&path) {
+            members.insert(
+                process.pid,
+                facts.member(process, table.remove(&process.pid)),
+            );
+        }
+    }
+    let roots: Vec<u32> = members.keys().copied().chain(keeper).collect();
+    for root in roots {
+        for process in processes.descendants(root).into_iter().filter(lives) {
+            members.entry(process.pid).or_insert_with(|| {
+                let mut facts = Facts::of(process.pid, &path, false);
+                facts.entered = is_mapped(process.pid, &path) == Some(true);
+                facts.member(process, None)
+            });
+        }
+    }
+    Ok(members.into_values().collect())
+}
+
+/// The processes of an enforced service: all that descend from its supervisor, which
+/// adopts those whose parents have ended.
+fn of_supervisor(supervisor: u32, ledger: &Ledger) -> anyhow::Result<Vec<Member>> {
+    let processes = Processes::read()?;
+    let mut table = table(Some(ledger));
+    let living = processes.descendants(supervisor).into_iter();
+    let mut members: Vec<Member> = living
+        .filter(|process| process.state != 'Z')
+        .map(|process| Member {
+            process: process.clone(),
+            entry: table.remove(&process.pid),
+            entered: true,
+            named: None,
+        })
+        .collect();
+    members.sort_by_key(|member| member.process.pid);
+    Ok(members)
+}
+
+fn table(ledger: Option<&Ledger>) -> BTreeMap<u32, ProcessReport> {
+    let entries = ledger
+        .map(|ledger| ledger.process_table())
+        .unwrap_or_default();
+    entries
+        .into_iter()
+        .map(|entry| (entry.pid, entry))
+        .collect()
+}
+
+/// What ties a process to a service.
+struct Facts {
+    named: Option<PathBuf>,
+    entered: bool,
+}
+
+impl Facts {
+    fn of(pid: u32, ledger: &Path, in_table: bool) -> Self {
+        let named = named_ledger(pid);
+        // Reading the mappings costs more, and a number in the table may have
+        // come round to another process.
+        let candidate = in_table || named.as_deref() == Some(ledger);
+        // What may not be read belongs to another user: if it is in the table, it
+        // was one of ours and has changed its user since.
+        let entered = candidate && is_mapped(pid, ledger).unwrap_or(in_table);
+        Self { named, entered }
+    }
+
+    fn belongs(&self, ledger: &Path) -> bool {
+        self.entered || self.named.as_deref() == Some(ledger)
+    }
+
+    fn member(self, process: &Process, entry: Option<ProcessReport>) -> Member {
+        Member {
+            process: process.clone(),
+            entry,
+            entered: self.entered,
+            named: self.named,
+        }
+    }
+}
+
+/// Whether a process has mapped the ledger; `None` if that may not be known.
+fn is_mapped(pid: u32, ledger: &Path) -> Option<bool> {
+    has_mapped(pid, ledger)
+        .ok()
+        .map(|mapped| mapped == Some(true))
+}
+
+/// The ledger that the environment of a process names, as it was when its
+/// program started; `None` also if it may not be read.
+fn named_ledger(pid: u32) -> Option<PathBuf> {
+    variable(pid, LEDGER_VARIABLE).map(PathBuf::from)
+}
+
+/// A variable in the environment with which a process started its program.
+pub fn variable(pid: u32, name: &str) -> Option<std::ffi::OsString> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environment.split(|byte| *byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(OsStr::from_bytes(value).to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_with_the_ledger_in_its_environment_belongs_to_the_service() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = Service {
+            name: "a".to_owned(),
+            folder: folder.path().to_owned(),
+        };
+        let ledger = Ledger::create(&service.ledger_path(), "a").expect("a ledger");
+        assert!(!any(&service).expect("looked"));
+        let mut child = Command::new("/bin/cat")
+            .env(LEDGER_VARIABLE, service.ledger_path())
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let pid = child.id();
+        // posix_spawn returns after the exec, so the environment is the new one.
+        assert!(any(&service).expect("looked"));
+        let members = all(&service, &ledger, None).expect("looked");
+        let found: Vec<_> = members.iter().map(|m| (m.process.pid, m.entered)).collect();
+        assert_eq!(found, [(pid, false)]);
+        drop(child.stdin.take());
+        child.wait().expect("ended");
+        assert!(!any(&service).expect("looked"));
+    }
+
+    #[test]
+    fn descendants_of_the_keeper_belong_to_the_service_and_it_does_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = Service {
+            name: "a".to_owned(),
+            folder: folder.path().to_owned(),
+        };
+        let ledger = Ledger::create(&service.ledger_path(), "a").expect("a ledger");
+        let mut child = Command::new("/bin/cat")
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("cat");
+        let keeper = std::process::id();
+        let members = all(&service, &ledger, Some(keeper)).expect("looked");
+        let has = |pid| members.iter().any(|member| member.process.pid == pid);
+        assert!(has(child.id()));
+        assert!(!has(keeper));
+        drop(child.stdin.take());
+        child.wait().expect("ended");
+    }
+}

@@ -1,0 +1,4 @@
+//! Services, ledgers and groups on disk, in a runtime directory of the test's own.
+
+mod pool;
+mod support;
