@@ -16,6 +16,7 @@ mod startup;
 mod trapped;
 mod wait_cpu;
 mod web;
+mod week;
 
 use crate::context::Context;
 use crate::record::Record;
@@ -56,4 +57,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,
+    &week::PolicyWeek,
 ];
