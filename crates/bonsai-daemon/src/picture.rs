@@ -174,7 +174,7 @@ impl Picture {
             resource: change.resource.into(),
             from: per_s(change.from),
             to: per_s(change.to),
-            reason: change.why.clone(),
+            reason: change.why.to_string(),
         });
         proposals.collect()
     }

@@ -213,7 +213,7 @@ impl Ring {
                     from: rate(change.from),
                     to: rate(change.to),
                 }],
-                reason: change.why.clone(),
+                reason: change.why.to_string(),
             });
         }
     }
