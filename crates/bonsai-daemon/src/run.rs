@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (ring, published) = Ring::new(
         files,
         desired,
-        Looker::new(services),
+        Looker::new(services)?,
         enforcers,
         past,
         notes,

@@ -100,6 +100,12 @@ impl Services {
         &self.folder
     }
 
+    /// The service of that name, whether it is there or not.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Service {
+        self.service(name)
+    }
+
     /// All that have a folder, by name; some may be dead.
     ///
     /// # Errors

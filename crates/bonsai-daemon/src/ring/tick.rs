@@ -38,6 +38,7 @@ impl Ring {
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
+            self.looker.add_up_waits(now_ns);
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
