@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bonsai_calls::{CALLS, select};
 use bonsai_ledger::Ledger;
@@ -14,6 +14,9 @@ use bonsai_units::{Resource, Unit};
 
 /// Folders of services that have ended are removed so often, ns: until then they are in sight.
 const TIDY_NS: u64 = 1_000_000_000;
+
+/// So long after its making a service has all that it will have.
+const YOUNG: Duration = Duration::from_secs(2);
 
 /// A time so short that no rate can be told from it, ns.
 const TOO_SHORT_NS: u64 = 1_000_000;
@@ -151,6 +154,13 @@ impl Watched {
             waits_ns: now_ns,
             waits_units: [0; Resource::COUNT],
         })
+    }
+
+    /// Whether it may be half made.
+    pub(crate) fn is_young(&self) -> bool {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let made = Duration::from_nanos(self.created_ns);
+        now.saturating_sub(made) < YOUNG
     }
 
     fn look(&mut self, glance: &Glance, now_ns: u64) -> Seen {

@@ -222,6 +222,8 @@ impl Pooled {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);
                 }
+                // One that is being made has not everything yet that it will have.
+                Err(_) if watched.is_young() => {}
                 Err(error) => {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
