@@ -310,7 +310,7 @@ mod tests {
             ("[daemon]\nperiod = \"1ms\"", "daemon.period: 1ms is not from 10ms to 10s"),
             ("[api]\nlisten = \"localhost\"", "api.listen: \"localhost\" is no address"),
             ("[api]\nlisten = \"0.0.0.0:1\"", "needs api.tls"),
-            ("[history]\nsize = \"1kB\"", "history.size: 1kB is less than 16MiB"),
+            ("[history]\nsize = \"1kB\"", "history.size: 1kB is less than 8MiB"),
             ("[policy]\nhalf-life = \"1s\"", "policy.half-life: 1s is not from 1h"),
             ("[services.vod]\nclass = \"none\"", "none"),
             ("[groups.a]\nparent = \"b\"\n[groups.b]\nparent = \"a\"", "a"),
