@@ -53,7 +53,7 @@ function table(resource, rows, focus) {
     el(
       "tr",
       { class: row.id === focus ? "focus" : "" },
-      el("th", { scope: "row" }, row.id, el("div", { class: "hint", text: termsOf(row) })),
+      el("th", { scope: "row" }, row.id, row.id === focus ? null : el("div", { class: "hint", text: termsOf(row) })),
       cell(row.before.share),
       cell(row.after.share),
       el("td", { class: "wide" }, bar(row, most)),

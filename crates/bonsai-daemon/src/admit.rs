@@ -17,7 +17,8 @@ pub(crate) fn admit(
     let rate = match request.rate {
         Share::Rate(rate) if rate.unit() == resource.unit() => rate.milli(),
         other => {
-            let text = format!("rate: {other} is no rate of {resource}: write it as 2Mbit/s or 100/s");
+            let text =
+                format!("rate: {other} is no rate of {resource}: write it as 2Mbit/s or 100/s");
             return Err(bad_input(text));
         }
     };

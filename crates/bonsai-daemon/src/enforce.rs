@@ -45,7 +45,9 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Whether a resource of a service is enforced already.
     pub(crate) fn has(&self, id: &str, resource: Resource) -> bool {
-        self.how.get(id).is_some_and(|how| how[resource.index()].is_some())
+        self.how
+            .get(id)
+            .is_some_and(|how| how[resource.index()].is_some())
     }
 }
 

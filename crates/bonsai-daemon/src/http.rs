@@ -68,7 +68,9 @@ impl App {
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(unavailable("the daemon is ending")),
-            Err(_) => Err(unavailable("no answer came in time; what was asked for may still be done")),
+            Err(_) => Err(unavailable(
+                "no answer came in time; what was asked for may still be done",
+            )),
         }
     }
 }
@@ -138,14 +140,20 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route(
             "/v1/openapi.json",
             axum::routing::get(async move || {
-                ([(axum::http::header::CONTENT_TYPE, "application/json")], text.to_string())
+                (
+                    [(axum::http::header::CONTENT_TYPE, "application/json")],
+                    text.to_string(),
+                )
             }),
         )
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::not_so)
         .layer(middleware::from_fn_with_state(Arc::clone(app), auth::known))
         .merge(page::files())
-        .layer(middleware::from_fn_with_state(Arc::clone(app), auth::bounded))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(app),
+            auth::bounded,
+        ))
         .layer(DefaultBodyLimit::max(body))
         .with_state(Arc::clone(app))
 }

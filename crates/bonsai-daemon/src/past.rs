@@ -64,7 +64,9 @@ impl Past {
     /// What the policy had learned, and the number of the last deed.
     pub(crate) fn recall(folder: &Path, policy: &mut Policy) -> u64 {
         let reader = Reader::new(folder);
-        let wall_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
         if let Ok(Some(blob)) = reader.get(KEY)
             && let Some(memory) = learned::read(&blob)
         {
@@ -80,7 +82,9 @@ impl Past {
 
     /// Notes what happened in the second that has just ended, if one has.
     pub(crate) fn tick(&mut self, looker: &Looker, allocation: &Allocation, policy: &Policy) {
-        let second = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let second = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
         if second == self.last_second || self.writer.is_none() {
             return;
         }
@@ -114,7 +118,10 @@ impl Past {
             };
             let last = self.last.get(&decided.name);
             let last = last.filter(|(created, _)| *created == watched.created_ns);
-            now.insert(Arc::clone(&decided.name), (watched.created_ns, watched.done));
+            now.insert(
+                Arc::clone(&decided.name),
+                (watched.created_ns, watched.done),
+            );
             let Some((_, last)) = last else {
                 continue;
             };
@@ -130,7 +137,9 @@ impl Past {
                 let got = u64::try_from(got).unwrap_or(u64::MAX);
                 let sample = Sample {
                     // One that wants more than it gets asks for no number.
-                    asked: grant.demand.map_or(got, |demand| demand.min(got.max(demand))),
+                    asked: grant
+                        .demand
+                        .map_or(got, |demand| demand.min(got.max(demand))),
                     got,
                     limit: grant.share.or(grant.limit),
                     guarantee: grant.guarantee,
@@ -151,7 +160,9 @@ impl Past {
     /// Keeps what was learned.
     pub(crate) fn keep_learned(&mut self, policy: &Policy) {
         self.learned_at = Instant::now();
-        let wall_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        let wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
         let blob: Option<Blob> = learned::write(&policy.export(wall_s));
         if let (Some(writer), Some(blob)) = (&self.writer, blob) {
             // What is too much to keep is learned anew.
@@ -175,10 +186,12 @@ impl Past {
             };
         };
         let status = writer.status();
-        let off = [&status.points, &status.records].into_iter().find_map(|state| match state {
-            State::Off(why) => Some(why.clone()),
-            State::Writing => None,
-        });
+        let off = [&status.points, &status.records]
+            .into_iter()
+            .find_map(|state| match state {
+                State::Off(why) => Some(why.clone()),
+                State::Writing => None,
+            });
         let (points, records) = (status.points_bytes, status.records_bytes);
         api::StoreState {
             keeping: off.is_none(),
@@ -200,12 +213,17 @@ impl Past {
 /// A deed as it is kept.
 fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
     let side = |of: fn(&api::Difference) -> &Option<String>| {
-        let pairs = entry.differences.iter().filter_map(|d| Some((&d.path, of(d).as_ref()?)));
+        let pairs = entry
+            .differences
+            .iter()
+            .filter_map(|d| Some((&d.path, of(d).as_ref()?)));
         let pairs: BTreeMap<&String, &String> = pairs.collect();
         serde_json::to_string(&pairs).ok()
     };
     let actor = match (entry.actor.as_str(), uid) {
-        ("policy", None) => Actor::Policy { name: "policy".to_owned() },
+        ("policy", None) => Actor::Policy {
+            name: "policy".to_owned(),
+        },
         ("timer", None) => Actor::Timer,
         ("file", None) => Actor::Config,
         (name, Some(uid)) => Actor::User {
@@ -224,8 +242,12 @@ fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
         unix_ms: entry.unix_ms,
         via: match (entry.via.as_str(), &actor) {
             ("socket", _) => Via::Socket,
-            ("tcp", _) => Via::Tcp { token: entry.actor.clone() },
-            (_, Actor::Config) => Via::Config { path: String::new() },
+            ("tcp", _) => Via::Tcp {
+                token: entry.actor.clone(),
+            },
+            (_, Actor::Config) => Via::Config {
+                path: String::new(),
+            },
             (_, Actor::Timer) => Via::Timer,
             _ => Via::Policy,
         },
@@ -243,7 +265,8 @@ fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
 pub(crate) fn told(row: bonsai_history::AuditRow) -> api::AuditEntry {
     let entry = row.entry;
     let side = |text: Option<String>| -> BTreeMap<String, String> {
-        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+        text.and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
     };
     let (from, to) = (side(entry.from), side(entry.to));
     let mut paths: Vec<String> = from.keys().chain(to.keys()).cloned().collect();

@@ -53,7 +53,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let files = Files::new(path.clone(), &config)?;
     let (kept, mut notes) = files.kept();
     let check = |config: &Config| crate::plan::plan(config).map(drop);
-    let (desired, left_out) = Desired::new(&config, kept, check).map_err(|e| Refusal::input(e.to_string()))?;
+    let (desired, left_out) =
+        Desired::new(&config, kept, check).map_err(|e| Refusal::input(e.to_string()))?;
     notes.extend(left_out);
     let socket = match &config.daemon.socket {
         Some(socket) => socket.clone(),
@@ -67,7 +68,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let tokens = Tokens::open(files.state.join("tokens.json"))?;
     let state = files.state.clone();
     let past = Past::open(&state, &config.history);
-    let (ring, published) = Ring::new(files, desired, Looker::new(services), enforcers, past, notes)?;
+    let (ring, published) = Ring::new(
+        files,
+        desired,
+        Looker::new(services)?,
+        enforcers,
+        past,
+        notes,
+    )?;
     let (events, queue) = sync_channel(QUEUE);
     let app = Arc::new(App {
         published,
@@ -82,8 +90,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         config,
     });
     // One thread owns what changes, one answers.
-    let owner = thread::Builder::new().name("ring".to_owned()).spawn(move || ring.run(&queue))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let owner = thread::Builder::new()
+        .name("ring".to_owned())
+        .spawn(move || ring.run(&queue))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let served = runtime.block_on(serve(&app, &socket, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();

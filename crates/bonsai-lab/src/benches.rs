@@ -17,6 +17,7 @@ mod startup;
 mod trapped;
 mod wait_cpu;
 mod web;
+mod week;
 
 use crate::context::Context;
 use crate::record::Record;
@@ -58,4 +59,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
+    &week::PolicyWeek,
 ];

@@ -113,7 +113,7 @@ export function overview(app) {
   const kind = el("button", { type: "button", class: "small quiet", "aria-pressed": String(stacked), text: "Stacked", on: { click: () => { app.stacked = stacked = !stacked; setAttr(kind, "aria-pressed", stacked); rebuild(); } } });
   const table = new ServiceTable(app, (id, cell, button) => editLimit(app, id, app.resource, cell, button));
   const filter = el("input", { type: "search", id: "filter", placeholder: "name, class, group, mode", autocomplete: "off", on: { input: () => table.setFilter(filter.value) } });
-  const empty = el("p", { class: "panel empty", hidden: true }, "No service runs yet. Start one with ", el("code", { text: "bonsai run NAME -- COMMAND" }), "; it appears here by itself.");
+  const empty = el("p", { class: "panel empty", hidden: true }, "No service runs yet. Start one with ", el("code", { text: "bonsai run --name NAME -- PROGRAM" }), "; it appears here by itself.");
   const cards = meters(app, choose);
   const title = el("h2", { id: "plot-title" });
   const asNumbers = numbers(["Service", "Got now", "Least in 2 min", "Most in 2 min"], () => numberRows());

@@ -31,7 +31,9 @@ impl Enforcer for Limits {
                 if how[at].is_some() {
                     continue;
                 }
-                limits[at] = decided.grants[at].limit.map(|limit| scaled(limit, scales[at]));
+                limits[at] = decided.grants[at]
+                    .limit
+                    .map(|limit| scaled(limit, scales[at]));
                 how[at] = Some(match limits[at] {
                     Some(_) => Enforced::Limit,
                     None => Enforced::None,
@@ -53,8 +55,12 @@ impl Enforcer for Limits {
 /// more.
 fn scale(services: &[Allocated], resource: Resource, outcome: &Outcome) -> Option<(u64, u64)> {
     let room = outcome.room[resource.index()]?;
-    let theirs = services.iter().filter(|decided| !outcome.has(&decided.name, resource));
-    let wanted: u64 = theirs.filter_map(|d| d.grants[resource.index()].limit).sum();
+    let theirs = services
+        .iter()
+        .filter(|decided| !outcome.has(&decided.name, resource));
+    let wanted: u64 = theirs
+        .filter_map(|d| d.grants[resource.index()].limit)
+        .sum();
     (wanted > room).then_some((room, wanted))
 }
 
@@ -67,11 +73,7 @@ fn scaled(limit: u64, scale: Option<(u64, u64)>) -> u64 {
 }
 
 /// Writes what is different, in one change.
-fn put(
-    ledger: &Ledger,
-    wanted: PerResource<Option<u64>>,
-    now_ns: u64,
-) -> Result<u64, LedgerError> {
+fn put(ledger: &Ledger, wanted: PerResource<Option<u64>>, now_ns: u64) -> Result<u64, LedgerError> {
     let in_force = ledger.limits(now_ns);
     let name = |resource: Resource| format!("{}{BY_DAEMON}", resource.class());
     let now = |resource: Resource| {

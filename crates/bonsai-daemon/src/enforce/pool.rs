@@ -6,7 +6,7 @@
 //! 2. The pool's rate and all plain limits together are no more than the capacity.
 //! 3. Nothing is written that is in force already; a daemon that starts finds its pool again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
@@ -20,6 +20,10 @@ use crate::look::Watched;
 
 /// The group's name.
 const NAME: &str = "daemon-pool";
+
+/// Why somebody has no place.
+const FULL: &str = "the pool is full (64 services): it has a limit of its own, which follows its \
+                    share every period";
 
 /// The pool, and who is in it.
 #[derive(Debug, Default)]
@@ -95,30 +99,38 @@ impl Pooled {
         if self.pool.is_none() {
             self.open(wanted, &shared)?;
         }
+        // First room for those who come, then they, then what everybody has.
+        let services = &wanted.allocation.services;
+        let new = self.candidates(wanted);
+        let inside = |id: &Arc<str>| self.members.contains_key(id) || new.contains(id);
         let Some(pool) = &self.pool else {
             return Ok(());
         };
-        // First room for guarantees, then those who come.
-        let services = &wanted.allocation.services;
-        let is_member = |decided: &&Allocated| self.members.contains_key(&decided.name);
-        let members: Vec<&Allocated> = services.iter().filter(is_member).collect();
-        outcome.written += set(pool, &self.members, &members, services, wanted, &shared)?;
-        self.invite(wanted, &shared);
-        let pool = self.pool.as_ref();
+        outcome.written += set(pool, &self.members, inside, wanted, &shared)?;
+        self.invite(&new, wanted);
+        let Some(pool) = &self.pool else {
+            return Ok(());
+        };
+        let inside = |id: &Arc<str>| self.members.contains_key(id);
+        outcome.written += set(pool, &self.members, inside, wanted, &shared)?;
         for decided in services {
-            if let (true, Some(_)) = (self.members.contains_key(&decided.name), pool) {
+            if self.members.contains_key(&decided.name) {
                 let mut how = [None; Resource::COUNT];
                 for resource in &shared {
                     how[resource.index()] = Some(Enforced::Pool);
                 }
                 outcome.how.insert(Arc::clone(&decided.name), how);
             } else if let Some((_, why)) = self.outside.get(&decided.name) {
-                outcome.problems.insert(Arc::clone(&decided.name), why.clone());
+                outcome
+                    .problems
+                    .insert(Arc::clone(&decided.name), why.clone());
             }
         }
         for resource in &shared {
             let at = resource.index();
-            let promised = services.iter().filter(|d| self.members.contains_key(&d.name));
+            let promised = services
+                .iter()
+                .filter(|d| self.members.contains_key(&d.name));
             let promised: u64 = promised.map(|decided| decided.grants[at].guarantee).sum();
             outcome.room[at] = wanted.capacity[at].map(|all| all.saturating_sub(promised));
         }
@@ -133,7 +145,10 @@ impl Pooled {
         pool.tidy()?;
         for watched in wanted.looker.watched().values() {
             if let Some(number) = pool.number_of(&watched.ledger) {
-                self.members.insert(Arc::clone(&watched.id), member(watched, number, wanted.now_ns));
+                self.members.insert(
+                    Arc::clone(&watched.id),
+                    member(watched, number, wanted.now_ns),
+                );
             }
         }
         self.pool = Some(pool);
@@ -155,11 +170,16 @@ impl Pooled {
 
     fn forget_who_went(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {
         let same = |id: &Arc<str>, created_ns: u64| {
-            wanted.looker.get(id).is_some_and(|watched| watched.created_ns == created_ns)
+            wanted
+                .looker
+                .get(id)
+                .is_some_and(|watched| watched.created_ns == created_ns)
         };
         let before = self.members.len();
-        self.members.retain(|id, member| same(id, member.created_ns));
-        self.outside.retain(|id, (created_ns, _)| same(id, *created_ns));
+        self.members
+            .retain(|id, member| same(id, member.created_ns));
+        self.outside
+            .retain(|id, (created_ns, _)| same(id, *created_ns));
         if let Some(pool) = self.pool.as_ref().filter(|_| self.members.len() < before) {
             pool.tidy()?;
             // Whoever could not come for want of a place may try again.
@@ -168,40 +188,48 @@ impl Pooled {
         Ok(())
     }
 
-    /// Lets those in who are not there yet: first those with a guarantee.
-    fn invite(&mut self, wanted: &Wanted<'_>, shared: &[Resource]) {
-        let Some(pool) = &self.pool else {
-            return;
-        };
+    /// Those who are not there yet and may come: first those with a guarantee.
+    fn candidates(&mut self, wanted: &Wanted<'_>) -> BTreeSet<Arc<str>> {
         let known = |id: &Arc<str>| self.members.contains_key(id) || self.outside.contains_key(id);
         let services = &wanted.allocation.services;
         let mut new: Vec<&Allocated> = services.iter().filter(|d| !known(&d.name)).collect();
+        let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) else {
+            return BTreeSet::new();
+        };
         new.sort_by_key(|decided| decided.grants.iter().all(|grant| grant.guarantee == 0));
-        let mut free = if new.is_empty() { 0 } else { pool.free() };
-        for decided in new {
-            let Some(watched) = wanted.looker.get(&decided.name) else {
+        let free = pool.free();
+        for decided in new.iter().skip(free) {
+            if let Some(watched) = wanted.looker.get(&decided.name) {
+                let outside = (watched.created_ns, FULL.to_owned());
+                self.outside.insert(Arc::clone(&decided.name), outside);
+            }
+        }
+        let new = new.into_iter().take(free);
+        new.map(|decided| Arc::clone(&decided.name)).collect()
+    }
+
+    /// Lets them in; what they have is said afterwards, for all together.
+    fn invite(&mut self, new: &BTreeSet<Arc<str>>, wanted: &Wanted<'_>) {
+        let Some(pool) = &self.pool else {
+            return;
+        };
+        for id in new {
+            let Some(watched) = wanted.looker.get(id) else {
                 continue;
             };
-            if free == 0 {
-                let why = "the pool is full (64 services): it has a limit of its own, which follows \
-                           its share every period";
-                let outside = (watched.created_ns, why.to_owned());
-                self.outside.insert(Arc::clone(&decided.name), outside);
-                continue;
-            }
-            let parts: Vec<(Resource, Part)> = shared
-                .iter()
-                .map(|resource| (*resource, part(&decided.grants[resource.index()])))
-                .collect();
-            match pool.join(&watched.service, &watched.ledger, &parts) {
+            match pool.join(&watched.service, &watched.ledger, &[]) {
                 Ok(number) => {
-                    free -= 1;
                     let new = member(watched, number, wanted.now_ns);
-                    self.members.insert(Arc::clone(&decided.name), new);
+                    self.members.insert(Arc::clone(id), new);
                 }
+                // One that is being made has not everything yet that it will have.
+                Err(_) if watched.is_young() => {}
                 Err(error) => {
-                    let why = format!("it has a limit of its own instead of a part in the pool: {error:#}");
-                    self.outside.insert(Arc::clone(&decided.name), (watched.created_ns, why));
+                    let why = format!(
+                        "it has a limit of its own instead of a part in the pool: {error:#}"
+                    );
+                    self.outside
+                        .insert(Arc::clone(id), (watched.created_ns, why));
                 }
             }
         }
@@ -226,27 +254,30 @@ fn part(grant: &Grant) -> Part {
     }
 }
 
-/// Writes rates and terms, as far as they differ.
+/// Writes rates and terms, as far as they differ: rates with room for all who are to be inside.
 fn set(
     pool: &Pool,
-    numbers: &BTreeMap<Arc<str>, Member>,
-    members: &[&Allocated],
-    services: &[Allocated],
+    members: &BTreeMap<Arc<str>, Member>,
+    inside: impl Fn(&Arc<str>) -> bool,
     wanted: &Wanted<'_>,
     shared: &[Resource],
 ) -> anyhow::Result<u64> {
+    let services = &wanted.allocation.services;
     let rate = |resource: &Resource| {
         let at = resource.index();
         let all = wanted.capacity[at]?;
-        let promised: u64 = members.iter().map(|decided| decided.grants[at].guarantee).sum();
-        let others = services.iter().filter(|d| !numbers.contains_key(&d.name));
+        let inner = services.iter().filter(|decided| inside(&decided.name));
+        let promised: u64 = inner.map(|decided| decided.grants[at].guarantee).sum();
+        let others = services.iter().filter(|decided| !inside(&decided.name));
         let others: u64 = others.filter_map(|decided| decided.grants[at].limit).sum();
         // Others borrow nothing of what members are promised.
         Some((*resource, all.saturating_sub(others).max(promised).max(1)))
     };
     let rates: Vec<(Resource, u64)> = shared.iter().filter_map(rate).collect();
-    let terms = members.iter().flat_map(|decided| {
-        let number = numbers[&decided.name].number;
+    let there = services
+        .iter()
+        .filter_map(|d| Some((members.get(&d.name)?.number, d)));
+    let terms = there.flat_map(|(number, decided)| {
         shared.iter().map(move |resource| Terms {
             number,
             resource: *resource,

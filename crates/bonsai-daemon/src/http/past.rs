@@ -35,7 +35,9 @@ async fn ask<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let folder: PathBuf = app.past.clone();
     let asked = tokio::task::spawn_blocking(move || question(&Reader::new(&folder)));
-    let answer = asked.await.map_err(|error| unavailable(error.to_string()))?;
+    let answer = asked
+        .await
+        .map_err(|error| unavailable(error.to_string()))?;
     answer.map_err(|error| match error {
         Error::Query(text) => bad_input(text),
         error => unavailable(format!("the history cannot be read: {error}")),
@@ -85,10 +87,15 @@ fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
         return Ok(());
     }
     let Some(id) = service else {
-        return Err(forbidden("the past of all together is for those who see all services"));
+        return Err(forbidden(
+            "the past of all together is for those who see all services",
+        ));
     };
     let picture = app.published.pictures.borrow();
-    let identity = picture.identities.get(id).filter(|identity| who.sees(identity.uid));
+    let identity = picture
+        .identities
+        .get(id)
+        .filter(|identity| who.sees(identity.uid));
     identity.map(drop).ok_or_else(|| unknown_service(id))
 }
 
@@ -222,7 +229,10 @@ pub(super) async fn export(
     };
     let (from, to) = range.seconds()?;
     let horizons = ask(&app, Reader::horizons).await?;
-    let finest = Level::ALL.into_iter().zip(horizons).find(|(_, horizon)| *horizon <= from);
+    let finest = Level::ALL
+        .into_iter()
+        .zip(horizons)
+        .find(|(_, horizon)| *horizon <= from);
     let export = Export {
         from,
         to,
@@ -232,7 +242,11 @@ pub(super) async fn export(
     };
     let (format, kind, name) = match what.format {
         Form::Csv => (Format::Csv, "text/csv; charset=utf-8", "bonsai.csv"),
-        Form::Parquet => (Format::Parquet, "application/vnd.apache.parquet", "bonsai.parquet"),
+        Form::Parquet => (
+            Format::Parquet,
+            "application/vnd.apache.parquet",
+            "bonsai.parquet",
+        ),
     };
     let (out, pieces) = mpsc::channel(8);
     let folder = app.past.clone();
@@ -250,7 +264,10 @@ pub(super) async fn export(
     });
     let headers = [
         (header::CONTENT_TYPE, kind.to_owned()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}\""),
+        ),
     ];
     Ok((headers, Body::from_stream(pieces)).into_response())
 }
@@ -307,21 +324,42 @@ pub(super) async fn audit(
     }
     let before = part.before.unwrap_or(u64::MAX);
     if before == 0 {
-        return Ok(axum::Json(AuditPage { entries: Vec::new(), before: None }));
+        return Ok(axum::Json(AuditPage {
+            entries: Vec::new(),
+            before: None,
+        }));
     }
     // What was done lately is in memory, and may not have been written yet.
     let fits = |entry: &AuditEntry| {
         entry.id < before
-            && part.service.as_ref().is_none_or(|id| entry.service.as_ref() == Some(id))
+            && part
+                .service
+                .as_ref()
+                .is_none_or(|id| entry.service.as_ref() == Some(id))
     };
     let mut entries: Vec<AuditEntry> = {
-        let recent = app.published.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.iter().rev().filter(|entry| fits(entry)).take(most + 1).cloned().collect()
+        let recent = app
+            .published
+            .recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        recent
+            .iter()
+            .rev()
+            .filter(|entry| fits(entry))
+            .take(most + 1)
+            .cloned()
+            .collect()
     };
     if entries.len() <= most {
         let filter = AuditFilter {
             service: part.service.clone(),
-            before: Some(entries.last().map_or(before, |entry| entry.id).min(i64::MAX as u64)),
+            before: Some(
+                entries
+                    .last()
+                    .map_or(before, |entry| entry.id)
+                    .min(i64::MAX as u64),
+            ),
             limit: most + 1 - entries.len(),
             ..AuditFilter::default()
         };
@@ -341,6 +379,9 @@ pub(super) fn may_see(app: &App, who: &Who, entry: &AuditEntry) -> bool {
         return true;
     }
     let picture = app.published.pictures.borrow();
-    let identity = entry.service.as_deref().and_then(|id| picture.identities.get(id));
+    let identity = entry
+        .service
+        .as_deref()
+        .and_then(|id| picture.identities.get(id));
     identity.is_some_and(|identity| who.sees(identity.uid))
 }

@@ -102,9 +102,15 @@ mod tests {
         };
         let blob = write(&memory).expect("bytes");
         assert_eq!(read(&blob), Some(memory));
-        let other = Blob { version: 2, ..blob.clone() };
+        let other = Blob {
+            version: 2,
+            ..blob.clone()
+        };
         assert_eq!(read(&other), None);
-        let damaged = Blob { data: blob.data[1..].to_vec(), ..blob };
+        let damaged = Blob {
+            data: blob.data[1..].to_vec(),
+            ..blob
+        };
         assert_eq!(read(&damaged), None);
     }
 }

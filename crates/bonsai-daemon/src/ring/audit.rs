@@ -62,7 +62,9 @@ impl Audits {
         let entry = AuditEntry {
             id: self.next,
             unix_ms: super::unix_ms(),
-            actor: deed.who.map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),
+            actor: deed
+                .who
+                .map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),
             via: deed.who.map_or("daemon", |who| who.via).to_owned(),
             pid: deed.who.and_then(|who| who.pid),
             action: deed.action.to_owned(),

@@ -26,7 +26,8 @@ impl Ring {
                 arrivals
             }
             Err(error) => {
-                self.notes.insert("look", format!("services cannot be looked at: {error:#}"));
+                self.notes
+                    .insert("look", format!("services cannot be looked at: {error:#}"));
                 return;
             }
         };
@@ -37,6 +38,7 @@ impl Ring {
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
+            self.looker.add_up_waits(now_ns);
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
@@ -44,7 +46,8 @@ impl Ring {
             self.identify(now_ns);
         }
         self.tell(&arrivals);
-        self.past.tick(&self.looker, self.policy.allocation(), &self.policy);
+        self.past
+            .tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.show();
@@ -78,7 +81,9 @@ impl Ring {
         match self.files.changed() {
             None => {}
             Some(Ok(config)) => {
-                let reloaded = self.desired.reload(&config, |config| crate::plan::plan(config).map(drop));
+                let reloaded = self
+                    .desired
+                    .reload(&config, |config| crate::plan::plan(config).map(drop));
                 match reloaded {
                     Ok((differences, notes)) => {
                         self.notes.remove("file");
@@ -166,7 +171,12 @@ impl Ring {
             let configured = self.config.services.get(&*watched.id);
             let limits = configured.map(|service| &service.limits);
             let key = Arc::clone(&watched.id);
-            match further(watched, limits, self.further.entry(key).or_default(), now_ns) {
+            match further(
+                watched,
+                limits,
+                self.further.entry(key).or_default(),
+                now_ns,
+            ) {
                 Ok(()) => drop(self.unfit.remove(&watched.id)),
                 Err(error) => {
                     let text = format!("its further limits are not in force: {error:#}");
@@ -180,20 +190,25 @@ impl Ring {
     fn identify(&mut self, now_ns: u64) {
         let identity = |watched: &Watched| {
             let limits = watched.ledger.limits(now_ns);
-            let own = limits.iter().filter(|limit| !limit.name.ends_with(BY_DAEMON));
+            let own = limits
+                .iter()
+                .filter(|limit| !limit.name.ends_with(BY_DAEMON));
             let keeper = watched.service.has_keeper().unwrap_or(false);
             let creator = &watched.ledger.header.creator;
             Identity {
                 uid: watched.uid,
                 keeper: keeper.then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
                 created_unix_ms: watched.created_ns / 1_000_000,
-                limits: own.map(|limit| (limit.name.clone(), written(limit))).collect(),
+                limits: own
+                    .map(|limit| (limit.name.clone(), written(limit)))
+                    .collect(),
                 problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
             }
         };
         let all = self.looker.watched().values();
-        let all: BTreeMap<Arc<str>, Identity> =
-            all.map(|watched| (Arc::clone(&watched.id), identity(watched))).collect();
+        let all: BTreeMap<Arc<str>, Identity> = all
+            .map(|watched| (Arc::clone(&watched.id), identity(watched)))
+            .collect();
         self.identities = Arc::new(all);
     }
 
@@ -210,7 +225,11 @@ impl Ring {
         for change in changes {
             let rate = |milli| {
                 let rate = bonsai_units::Rate::from_milli(milli, change.resource.unit());
-                Some(if milli == 0 { "0".to_owned() } else { change.resource.for_people(rate) })
+                Some(if milli == 0 {
+                    "0".to_owned()
+                } else {
+                    change.resource.for_people(rate)
+                })
             };
             self.note(Deed {
                 who: None,
@@ -242,7 +261,11 @@ impl Ring {
         self.health.problems = self.notes.values().cloned().collect();
         let looked = self.looker.watched();
         let waited = self.observation.services.iter();
-        let waited = waited.map(|seen| looked.get(&seen.name).map_or_else(Default::default, |w| w.waited));
+        let waited = waited.map(|seen| {
+            looked
+                .get(&seen.name)
+                .map_or_else(Default::default, |w| w.waited)
+        });
         let picture = Picture {
             number: self.pictures,
             unix_ms: unix_ms(),

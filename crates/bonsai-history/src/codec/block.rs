@@ -4,7 +4,7 @@ use bonsai_units::Resource;
 
 use super::column::{read_column, write_column};
 use super::varint::{Input, put};
-use super::{Cells, DecodeError, Level, SUMMARY, checked, checksum, combined, widened};
+use super::{Cells, DecodeError, FIELDS, Level, SUMMARY, checked, checksum, combined, widened};
 
 /// The slots of one service in one span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +59,14 @@ impl Block {
             *cell = *column.get(i)?;
         }
         Some(cells)
+    }
+
+    /// The values of a second.
+    pub(crate) fn values(&self, resource: usize, i: usize) -> [u64; FIELDS] {
+        let columns = self.sections.get(resource).and_then(Option::as_ref);
+        columns.map_or([0; FIELDS], |columns| {
+            std::array::from_fn(|field| columns[field].get(i).copied().unwrap_or(0))
+        })
     }
 
     /// The cells of all resources in the `i`th slot.
