@@ -484,7 +484,7 @@ mod tests {
         };
         assert_eq!(
             verdicts(&[size(100 << 20), queries(3.0)]),
-            [Verdict::Kept; 2]
+            [Verdict::Kept, Verdict::Kept]
         );
         assert_eq!(
             verdicts(&[size(300 << 20), queries(60.0)]),
