@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 mod call_cost;
+mod decide;
 mod enforced;
 mod event_loops;
 mod exactness;
@@ -57,5 +58,6 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &rtsp::Rtsp,
     &peers::Peers,
     &fig12::Fig12,
+    &decide::PolicyCost,
     &week::PolicyWeek,
 ];

@@ -79,9 +79,12 @@ impl Gathered {
     pub(crate) fn add(&mut self, usage: &PerResource<Usage>, span_ns: u64) {
         self.span_ns += span_ns;
         for (i, usage) in usage.iter().enumerate().filter(|(_, usage)| usage.used > 0) {
-            // A rate of at most 1e14 in at most ten seconds.
-            let used = u128::from(usage.used.min(UNBOUNDED)) * u128::from(span_ns);
-            self.moved[i] += narrow(used / u128::from(SECOND_NS));
+            let used = usage.used.min(UNBOUNDED);
+            // Microseconds suffice, and 64 bits for all rates but the highest.
+            self.moved[i] += match used.checked_mul(span_ns / 1_000) {
+                Some(moved) => moved / 1_000_000,
+                None => narrow(u128::from(used) * u128::from(span_ns) / u128::from(SECOND_NS)),
+            };
             self.hungry_ns[i] += if usage.wanted_more { span_ns } else { 0 };
         }
     }
