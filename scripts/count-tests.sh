@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Adds up what the tests said.
 #
-#   scripts/count-tests.sh CARGO_LOG CARGO_EXIT SKIP_LOG [SUITE_LOG SUITE_EXIT]
+#   scripts/count-tests.sh CARGO_LOG CARGO_EXIT SKIP_LOG [SUITE_LOG SUITE_EXIT]...
 #
 # CARGO_LOG is the output of `cargo test --no-fail-fast`, SKIP_LOG has one line for
 # each test that could not run, SUITE_LOG ends with a line `N passed, N failed, N skipped`.
@@ -9,7 +9,8 @@
 # exits 1 when anything failed, or when a run ended badly without saying what failed.
 set -euo pipefail
 
-cargo_log=$1 cargo_exit=$2 skip_log=$3 suite_log=${4-} suite_exit=${5-0}
+cargo_log=$1 cargo_exit=$2 skip_log=$3
+shift 3
 
 # A test program that dies prints no result: cargo lists it among the failed targets.
 read -r passed failed ignored < <(awk '
@@ -38,7 +39,9 @@ skipped=$((skipped + ignored))
 sed -n -e 's/^SKIP: //' -e '/./s/^/SKIP: /p' "$skip_log"
 sed -n -E 's/^test (.*) \.\.\. ignored,? ?/SKIP: \1: /p' "$cargo_log"
 
-if [ -n "$suite_log" ]; then
+while [ $# -gt 0 ]; do
+  suite_log=$1 suite_exit=$2
+  shift 2
   grep '^SKIP: ' "$suite_log" || true
   closing=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$suite_log" | tail -n 1 || true)
   read -r suite_passed _ suite_failed _ suite_skipped _ <<<"${closing:-0 passed, 0 failed, 0 skipped}"
@@ -48,7 +51,7 @@ if [ -n "$suite_log" ]; then
   passed=$((passed + suite_passed))
   failed=$((failed + suite_failed))
   skipped=$((skipped + suite_skipped))
-fi
+done
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

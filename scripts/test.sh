@@ -29,5 +29,12 @@ if [ -x tests/transparency/quick.sh ] && [ $# -eq 0 ]; then
   tests/transparency/quick.sh </dev/null 2>&1 | tee "${results[3]}" || results[4]=$?
 fi
 
+# The web page, in node and in a browser. They count for themselves, too.
+if [ -x scripts/browser-tests.sh ] && [ $# -eq 0 ]; then
+  at=${#results[@]}
+  results+=("$target/browser.log" 0)
+  scripts/browser-tests.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?
+fi
+
 echo
 scripts/count-tests.sh "${results[@]}" | tee "$target/test-summary.txt"

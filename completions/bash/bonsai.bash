@@ -58,6 +58,12 @@ _bonsai() {
             bonsai__subcmd__group,help)
                 cmd="bonsai__subcmd__group__subcmd__help"
                 ;;
+            bonsai__subcmd__group,join)
+                cmd="bonsai__subcmd__group__subcmd__join"
+                ;;
+            bonsai__subcmd__group,leave)
+                cmd="bonsai__subcmd__group__subcmd__leave"
+                ;;
             bonsai__subcmd__group,remove)
                 cmd="bonsai__subcmd__group__subcmd__remove"
                 ;;
@@ -72,6 +78,12 @@ _bonsai() {
                 ;;
             bonsai__subcmd__group__subcmd__help,help)
                 cmd="bonsai__subcmd__group__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__group__subcmd__help,join)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__join"
+                ;;
+            bonsai__subcmd__group__subcmd__help,leave)
+                cmd="bonsai__subcmd__group__subcmd__help__subcmd__leave"
                 ;;
             bonsai__subcmd__group__subcmd__help,remove)
                 cmd="bonsai__subcmd__group__subcmd__help__subcmd__remove"
@@ -120,6 +132,12 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help__subcmd__group,create)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__create"
+                ;;
+            bonsai__subcmd__help__subcmd__group,join)
+                cmd="bonsai__subcmd__help__subcmd__group__subcmd__join"
+                ;;
+            bonsai__subcmd__help__subcmd__group,leave)
+                cmd="bonsai__subcmd__help__subcmd__group__subcmd__leave"
                 ;;
             bonsai__subcmd__help__subcmd__group,remove)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__remove"
@@ -231,7 +249,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group)
-            opts="-h --help create set status remove help"
+            opts="-h --help create set join leave status remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -271,7 +289,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__help)
-            opts="create set status remove help"
+            opts="create set join leave status remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -299,6 +317,34 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__group__subcmd__help__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__group__subcmd__help__subcmd__leave)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -343,6 +389,46 @@ _bonsai() {
         bonsai__subcmd__group__subcmd__help__subcmd__status)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__group__subcmd__join)
+            opts="-h --guarantee --ceiling --weight --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --guarantee)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ceiling)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --weight)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__group__subcmd__leave)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -475,7 +561,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__group)
-            opts="create set status remove"
+            opts="create set join leave status remove"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -489,6 +575,34 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__group__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__group__subcmd__join)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__group__subcmd__leave)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -143,6 +143,13 @@ fn a_suite_of_its_own_is_added() {
         "SKIP: slow: needs a year\nSKIP: splice: old kernel\n63 passed, 0 failed, 2 skipped\n";
     assert_eq!(stdout(&output), wanted);
 
+    // There may be more of them.
+    let output = repository.run(
+        "count-tests.sh",
+        &["log", "0", "skips", "suite", "0", "suite", "0"],
+    );
+    assert!(stdout(&output).ends_with("\n83 passed, 0 failed, 3 skipped\n"));
+
     // A suite that dies, or ends without its closing line, has failed.
     for (suite, exit) in [("suite", "1"), ("cut", "0"), ("cut", "139")] {
         let output = repository.run("count-tests.sh", &["log", "0", "skips", suite, exit]);

@@ -7,6 +7,7 @@ mod event_loops;
 mod exactness;
 mod fig12;
 mod groups;
+mod history;
 mod injected;
 mod live_change;
 mod peers;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &servers::Servers,
     &event_loops::EventLoops,
     &rtsp::Rtsp,
+    &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
     &decide::PolicyCost,

@@ -1,5 +1,9 @@
 //! Changing the limits of a running service.
 
+mod joined;
+
+pub use joined::Draws;
+
 use crate::config::CLOSING;
 use crate::layout::{BUCKETS, LIMIT_NAME, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
@@ -338,29 +342,6 @@ impl Editor<'_> {
         }
         self.start_anew(i);
         Ok(())
-    }
-
-    /// Lets the calls of a selection draw on what a group shares, in the number that the
-    /// service has there.
-    pub fn join(
-        &mut self,
-        thing: usize,
-        selection: Selection,
-        bytes: bool,
-        membership: crate::Membership,
-    ) {
-        let config = &self.ledger.configs[self.next];
-        let Some(word) = config.groups.get(thing) else {
-            return;
-        };
-        word.store(membership.to_word(), Ordering::Relaxed);
-        for (i, call) in CALLS.iter().enumerate() {
-            if selection.contains(call) && (!bytes || call.moves_bytes()) {
-                let bit = 1 << (8 * (i % 8) + thing);
-                config.grouped[i / 8].fetch_or(bit, Ordering::Relaxed);
-            }
-        }
-        config.set_group_bytes(thing, bytes);
     }
 
     /// Says whether event loops are made to wait.

@@ -230,10 +230,23 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// As it stands in the ledger; never 0.
+    /// As it stands in the ledger, never 0, with the tag of its joining: another one each
+    /// time that the service joins a group.
     #[must_use]
-    pub const fn to_word(self) -> u64 {
-        1 | (self.member as u64) << 8 | (self.generation as u64) << 32
+    pub const fn to_word(self, tag: u16) -> u64 {
+        1 | (self.member as u64) << 8 | Self::none(tag) | (self.generation as u64) << 32
+    }
+
+    /// The word of a service in no group, after the joining of that tag.
+    #[must_use]
+    pub const fn none(tag: u16) -> u64 {
+        (tag as u64) << 16
+    }
+
+    /// The tag in a word.
+    #[must_use]
+    pub const fn tag(word: u64) -> u16 {
+        (word >> 16 & 0xffff) as u16
     }
 
     /// From the ledger.

@@ -118,6 +118,7 @@ mod own_to_extension {
     pub(crate) mod group;
     pub(crate) mod held;
     pub(crate) mod hold;
+    pub(crate) mod joined;
     pub(crate) mod kept;
     pub(crate) mod known;
     pub(crate) mod look;

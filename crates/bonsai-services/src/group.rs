@@ -7,12 +7,17 @@
 //!
 //! # Invariants
 //! 1. The guarantees of all members are never above what the group has.
-//! 2. A member's number is given back when its service ends; what was left behind by
-//!    force goes to whoever needs it next.
+//! 2. A member's number is given back when its service leaves or ends; what was left behind
+//!    by force goes to whoever needs it next.
+//! 3. A service is in one group at a time.
 
+mod join;
 pub mod member;
 pub mod place;
+mod pool;
 pub mod view;
 
-pub use member::{Wishes, change, join, leave};
+pub use join::{can_join, draw_anew, join, join_at_start, leave, leave_at_end, of};
+pub use member::{Wishes, change};
+pub use pool::{Pool, PoolMember, Share, Terms};
 pub use view::{GroupView, Seen, blamed, drawn, limit_views, waiting_name};

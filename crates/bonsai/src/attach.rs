@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
 use bonsai_ledger::{EventLoops, Ledger};
+use bonsai_services::group;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::refusal::{Refusal, before_start};
@@ -347,6 +348,9 @@ fn clean_up(service: Into) -> anyhow::Result<u8> {
             name = own.name
         );
     } else {
+        if let Ok(ledger) = own.ledger() {
+            group::leave_at_end(&ledger);
+        }
         own.remove()?;
     }
     Ok(0)

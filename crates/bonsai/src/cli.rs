@@ -2,6 +2,7 @@
 //! pages, the completions and the reference.
 
 mod attach;
+mod daemon;
 mod group;
 
 use std::ffi::OsString;
@@ -14,7 +15,10 @@ use bonsai_units::parse_duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
-pub(crate) use group::{GroupCommand, GroupCreate, GroupSet, GroupStatus, Joining, Member};
+pub(crate) use daemon::{ConfigCommand, Daemon};
+pub(crate) use group::{
+    GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
+};
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -58,6 +62,9 @@ pub(crate) enum Command {
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),
+    Daemon(Daemon),
+    #[command(subcommand)]
+    Config(ConfigCommand),
     Gen(Gen),
     #[command(hide = true)]
     Enter(Enter),

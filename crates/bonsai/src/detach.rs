@@ -2,6 +2,7 @@
 //! ran.
 
 use bonsai_ledger::Ledger;
+use bonsai_services::group;
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::{Service, Services, members};
@@ -100,6 +101,7 @@ pub(crate) fn take_off(service: &Service, ledger: &Ledger) -> anyhow::Result<()>
         editor.clear(&name);
     }
     editor.commit();
+    group::leave_at_end(ledger);
     // Some may just have been made by others.
     for _ in 0..3 {
         let entered = entered(service, ledger)?;

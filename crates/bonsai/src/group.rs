@@ -4,16 +4,18 @@ use std::fs;
 
 use anyhow::Context;
 use bonsai_ledger::{Group, GroupEditor, Thing};
-use bonsai_services::group::member::{is_alive, limit_text, people, refused};
+use bonsai_services::group;
+use bonsai_services::group::member::{is_alive, limit_text, people, refused, said};
 use bonsai_services::group::place;
 use bonsai_services::group::view::{self, MemberView};
 use bonsai_services::limits::{Limit, check_together};
 use bonsai_services::observe::{Head, monotonic_ns};
 use bonsai_services::refusal::{Refusal, before_start};
+use bonsai_services::service::Services;
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
-use crate::cli::{GroupCommand, GroupCreate, GroupSet, GroupStatus};
+use crate::cli::{GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus};
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 
 /// Does what one of the subcommands says.
@@ -24,6 +26,8 @@ pub(crate) fn run(command: &GroupCommand) -> anyhow::Result<u8> {
     match command {
         GroupCommand::Create(args) => create(args),
         GroupCommand::Set(args) => set(args),
+        GroupCommand::Join(args) => join(args),
+        GroupCommand::Leave(args) => leave(&args.service),
         GroupCommand::Status(args) => status(args),
         GroupCommand::Remove(args) => remove(&args.group),
     }
@@ -112,12 +116,19 @@ fn create(args: &GroupCreate) -> anyhow::Result<u8> {
 
 fn set(args: &GroupSet) -> anyhow::Result<u8> {
     let limits = limits(&args.limits)?;
-    let group = place::find(&args.group)?;
-    let mut editor = group.edit(monotonic_ns())?;
+    let shared = place::find(&args.group)?;
+    let mut editor = shared.edit(monotonic_ns())?;
     let before = editor.things().to_vec();
     share(&mut editor, &limits)?;
     let after = editor.things().to_vec();
     editor.commit().map_err(refused)?;
+    let what = |things: &[Option<Thing>]| -> Vec<Option<(String, bool)>> {
+        let what = |thing: &Thing| (thing.name.clone(), thing.bytes);
+        things.iter().map(|t| t.as_ref().map(what)).collect()
+    };
+    if what(&before) != what(&after) {
+        group::draw_anew(&shared)?;
+    }
     let mut text = String::new();
     for (from, to) in before.iter().zip(&after).filter(|(from, to)| from != to) {
         let rate = |thing: &Option<Thing>| {
@@ -136,6 +147,42 @@ fn set(args: &GroupSet) -> anyhow::Result<u8> {
         ));
     }
     print(&text)?;
+    Ok(0)
+}
+
+fn join(args: &GroupJoin) -> anyhow::Result<u8> {
+    let wishes = args.member.wishes()?;
+    let group = place::find(&args.group)?;
+    let service = Services::open()?.find(&args.service)?;
+    let ledger = service.ledger()?;
+    let membership = group::join(&service, &ledger, &group, &wishes)?;
+    let mut text = String::new();
+    let reports = group.reports();
+    let own = reports.iter().find(|r| r.membership == membership);
+    let parts = own.map_or(&[][..], |own| &own.parts);
+    for (thing, part) in group.things().iter().zip(parts) {
+        if let (Some(thing), Some(part)) = (thing, part) {
+            text.push_str(&format!(
+                "{}: group {} {} {}\n",
+                args.service,
+                args.group,
+                thing.name,
+                said(thing, part.part)
+            ));
+        }
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn leave(service: &str) -> anyhow::Result<u8> {
+    let ledger = Services::open()?.find(service)?.ledger()?;
+    let Some(left) = group::leave(&ledger)? else {
+        let text = format!("{service} is in no group");
+        return Err(Refusal::input(text));
+    };
+    let name = left.file_name().unwrap_or_default().to_string_lossy();
+    print(&format!("{service}: left the group {name}\n"))?;
     Ok(0)
 }
 

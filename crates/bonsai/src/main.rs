@@ -18,6 +18,7 @@ mod attach;
 mod audit;
 mod cli;
 mod confine;
+mod daemon;
 mod detach;
 mod doctor;
 mod enter;
@@ -68,6 +69,8 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
+        Command::Config(command) => daemon::config(&command),
         Command::Gen(args) => generate::run(&args),
         Command::Enter(args) => enter::run(&args),
         Command::Confine(args) => confine::run(args),

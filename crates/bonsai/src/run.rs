@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             while !matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
         }
     } else {
-        group::leave(&ledger);
+        group::leave_at_end(&ledger);
         service.remove()?;
     }
     Ok(end.code)
@@ -187,7 +187,7 @@ impl Plan {
         let ledger = Arc::new(ledger);
         let started = self.start_with(service, &ledger, command);
         if started.is_err() {
-            group::leave(&ledger);
+            group::leave_at_end(&ledger);
         }
         Ok((started?, ledger))
     }
@@ -264,7 +264,7 @@ impl Plan {
         }
         // Last: from here on it has something to give back.
         if let Some((group, wishes)) = &self.group {
-            group::join(&ledger, &service.name, group, wishes)?;
+            group::join_at_start(&ledger, &service.name, group, wishes)?;
         }
         Ok((ledger, self.command(service)))
     }

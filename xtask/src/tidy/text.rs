@@ -9,14 +9,16 @@ const LONGEST: usize = 600;
 /// A source longer than this is noted, lines.
 const LONG: usize = 400;
 
-/// Files that a program writes: their form is that program's, and nobody edits them.
-const WRITTEN: [&str; 6] = [
+/// Files that a program writes, or others: their form is not ours, and nobody edits them.
+const WRITTEN: [&str; 8] = [
     "Cargo.lock",
     "completions/",
     "docs/reference/calls.md",
     "docs/reference/coverage.md",
     "docs/reference/cli.md",
     "man/",
+    "web/vendor/uPlot.iife.min.js",
+    "web/vendor/uPlot.min.css",
 ];
 
 /// Marks of unfinished work in code.

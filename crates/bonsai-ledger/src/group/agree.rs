@@ -91,6 +91,8 @@ pub struct PartReport {
     pub granted: u64,
     /// Those of them that were borrowed.
     pub borrowed: u64,
+    /// Units asked for and not granted yet.
+    pub backlog: u64,
     /// Waits so far.
     pub waits: u64,
     /// Their sum, ns.
@@ -125,13 +127,21 @@ impl Group {
         there.collect()
     }
 
+    /// What a member has of a thing.
+    #[must_use]
+    pub fn part(&self, membership: Membership, thing: usize) -> Option<Part> {
+        self.with_terms(|terms| part_in(terms.members.get(membership.member)?.get(thing)?))
+    }
+
     fn part_report(&self, member: usize, thing: usize) -> Option<PartReport> {
         let part = self.with_terms(|terms| part_in(&terms.members[member][thing]))?;
         let line = &self.lines[member][thing];
+        let backlog = line.asked.get().wrapping_sub(line.granted.get());
         Some(PartReport {
             part,
             granted: line.granted.get(),
             borrowed: line.borrowed.get(),
+            backlog: u64::try_from(backlog.cast_signed()).unwrap_or(0),
             waits: line.waits.get(),
             waited_ns: line.waited_ns.get(),
         })
@@ -211,7 +221,12 @@ impl GroupEditor<'_> {
             let text = format!("{}: a group has at most {GROUPS} limits", wanted.name);
             return Err(LedgerError::Limit(text));
         };
-        self.things[i] = Some(wanted);
+        if self.things[i].replace(wanted).is_none() {
+            // Whoever draws on it has its part; the others do not ask.
+            for (_, parts) in self.members.iter_mut().flatten() {
+                parts[i] = Some(Part::PLAIN);
+            }
+        }
         Ok(i)
     }
 
@@ -256,7 +271,9 @@ impl GroupEditor<'_> {
             None => true,
             Some((who, _)) => !is_alive(who) && !asks(i),
         };
-        let Some(i) = self.members.iter().enumerate().position(is_free) else {
+        // Those of services that may go on without whoever kept them come last.
+        let unused = self.members.iter().position(Option::is_none);
+        let Some(i) = unused.or_else(|| self.members.iter().enumerate().position(is_free)) else {
             let text = format!(
                 "group {}: all {MEMBERS} members are in use",
                 self.group.name()
@@ -275,6 +292,25 @@ impl GroupEditor<'_> {
             member: i,
             generation,
         })
+    }
+
+    /// Takes back all numbers of a service that is not a member.
+    pub fn forget(&mut self, who: &Who) {
+        for member in &mut self.members {
+            if member.as_ref().is_some_and(|(there, _)| there == who) {
+                *member = None;
+            }
+        }
+    }
+
+    /// Ties a number to another process of its service.
+    pub fn own(&mut self, membership: Membership, who: Who) {
+        let member = self.members.get_mut(membership.member);
+        if let Some((there, _)) = member.and_then(Option::as_mut)
+            && self.group.has(membership)
+        {
+            *there = who;
+        }
     }
 
     /// Takes a number back.

@@ -6,7 +6,7 @@ use crate::found::{Search, Sites};
 use crate::kind::{self, Kinds};
 use crate::state::GUARDED;
 use crate::sys::{call, nr};
-use crate::{clock, group, held, slow, unfold};
+use crate::{clock, held, joined, slow, unfold};
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +33,7 @@ unsafe extern "C" fn bonsai_extension(
     slow::set_make(make);
     clock::set_now(now);
     // Now, too: later, another user's process may not be able to open it.
-    group::map(segment);
+    joined::begin(segment);
     held::begin();
     Some(&EXTENSION)
 }

@@ -1,20 +1,18 @@
 //! What a call draws on of its service's group.
 
 use crate::facts::{fact, facts};
+use crate::joined;
 use crate::patience::Patience;
 use crate::state::GUARDED;
-use crate::sys::{self, call, nr};
+use crate::sys;
 use crate::wait::{self, SPIN_NS, Wait, Waiter};
 use bonsai_bucket::{ROUND_NS, Seat};
 use bonsai_calls::CallId;
 use bonsai_ledger::{
-    Config, GROUP_BUCKET, GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GROUPS, GroupSegment,
-    LOOK_AGAIN_NS, Membership, Segment, Shared, Unshaped,
+    Config, GROUP_BUCKET, GROUPS, GroupSegment, LOOK_AGAIN_NS, Membership, Segment, Shared,
+    Unshaped,
 };
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-/// The group's segment; 0 where there is none, or it cannot be mapped.
-static GROUP: AtomicUsize = AtomicUsize::new(0);
+use core::sync::atomic::Ordering;
 
 /// A wait that others have put off lasts at least so long: what has become available
 /// meanwhile is not lost.
@@ -102,64 +100,23 @@ impl Shares {
         }
     }
 
-    /// The group and the service's number in it.
+    /// The group and the service's number in it; none once the service has left.
     fn group(self, segment: &Segment) -> Option<(&'static GroupSegment, usize)> {
         let membership = Membership::from_word(self.membership)?;
-        // SAFETY: set once, to a mapping that is never removed.
-        let group = unsafe { (GROUP.load(Ordering::Acquire) as *const GroupSegment).as_ref() };
+        let group = joined::segment_of(segment, self.membership);
         let Some(group) = group.filter(|group| group.has(membership)) else {
-            segment.count_unshaped(Unshaped::NoGroup);
+            if joined::in_force(segment, self.membership) {
+                segment.count_unshaped(Unshaped::NoGroup);
+            }
             return None;
         };
         Some((group, membership.member))
     }
 }
 
-/// Maps the group's segment, if there is one.
-pub(crate) fn map(segment: &Segment) {
-    let path = &segment.header.group;
-    if path
-        .first()
-        .is_none_or(|word| word.load(Ordering::Relaxed) == 0)
-    {
-        return;
-    }
-    let mut stat = [0_u64; 18];
-    // SAFETY: a C string; struct stat has 144 bytes; a mapping of our own of a file that
-    // is long enough, and of which the first words are looked at only.
-    unsafe {
-        // O_RDWR | O_NOFOLLOW | O_CLOEXEC
-        let fd = call!(nr::OPEN, path.as_ptr(), 0o2_400_002, 0);
-        if fd < 0 {
-            return;
-        }
-        // st_size
-        let long = call!(nr::FSTAT, fd, stat.as_mut_ptr()) == 0 && stat[6] >= GROUP_LEN as u64;
-        let at = if long {
-            // PROT_READ | PROT_WRITE, MAP_SHARED
-            call!(nr::MMAP, 0, GROUP_LEN, 3, 1, fd, 0)
-        } else {
-            -1
-        };
-        call!(nr::CLOSE, fd);
-        if !(-4095..0).contains(&at) {
-            let group = &*(at as *const GroupSegment);
-            let magic = group.head.magic.load(Ordering::Acquire);
-            let version = group.head.version.load(Ordering::Relaxed);
-            if magic == GROUP_MAGIC && version == GROUP_VERSION {
-                GROUP.store(at.cast_unsigned(), Ordering::Release);
-            } else {
-                call!(nr::MUNMAP, at, GROUP_LEN);
-            }
-        }
-    }
-}
-
 /// The number of the terms in force; 0 without a group.
 pub(crate) fn epoch() -> u32 {
-    // SAFETY: set once, to a mapping that is never removed.
-    let group = unsafe { (GROUP.load(Ordering::Acquire) as *const GroupSegment).as_ref() };
-    group.map_or(0, GroupSegment::epoch)
+    joined::current().map_or(0, GroupSegment::epoch)
 }
 
 /// Takes tickets for all that a call draws on, in order.
@@ -398,13 +355,14 @@ fn until_served(
     let guarded = GUARDED.load(Ordering::Relaxed);
     let end = loop {
         let epoch = at.group.epoch();
+        // The service may have left, and its number and line be somebody else's.
+        if at.shares.group(at.segment).is_none() {
+            break Wait::Due;
+        }
         let nearest = seat.nearest(ticket);
         let Some(mut due) = at.group.serve(at.member, at.thing, nearest, now) else {
             break Wait::Due;
         };
-        if at.shares.group(at.segment).is_none() {
-            break Wait::Due;
-        }
         let limit = *limit.get_or_insert_with(|| patience.limit(now));
         if now >= limit {
             break Wait::TimedOut;
@@ -448,7 +406,10 @@ fn until_served(
     if now > from {
         at.segment
             .record_wait(waiter.call, waiter.tid as usize, now - from);
-        at.group.note_wait(at.member, at.thing, now - from);
+        // Of a number that was given back meanwhile, the line is cleared.
+        if Membership::from_word(at.shares.membership).is_some_and(|m| at.group.has(m)) {
+            at.group.note_wait(at.member, at.thing, now - from);
+        }
     }
     end
 }

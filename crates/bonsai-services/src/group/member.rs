@@ -1,13 +1,12 @@
 //! A service as a member of a group.
 
 use bonsai_calls::select;
-use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{
-    Group, GroupEditor, Ledger, LedgerError, MOST_WEIGHT, Membership, Part, Thing, Who, flags,
+    Group, GroupEditor, Ledger, LedgerError, MOST_WEIGHT, Membership, Part, Thing, Who,
 };
 use bonsai_units::{LimitSpec, Rate, Setting, Unit};
 
-use super::place;
+use super::join::of;
 use crate::limits::for_people;
 use crate::observe::monotonic_ns;
 use crate::refusal::{Refusal, before_start};
@@ -86,19 +85,7 @@ fn wish(what: &str, text: &str) -> anyhow::Result<(String, Option<Rate>)> {
     }
 }
 
-/// The process that makes a service, as its group knows it.
-fn myself(name: &str) -> anyhow::Result<Who> {
-    let pid = std::process::id();
-    let process = bonsai_host::proc::process(pid)?;
-    Ok(Who {
-        name: name.to_owned(),
-        pid,
-        started: process.map_or(0, |process| process.start_ticks),
-        uid: rustix::process::geteuid().as_raw(),
-    })
-}
-
-/// Whether the process that has made a member's service lives.
+/// Whether the process that keeps a member's service lives.
 pub fn is_alive(who: &Who) -> bool {
     match bonsai_host::proc::process(who.pid) {
         Ok(Some(process)) => process.start_ticks == who.started,
@@ -112,65 +99,14 @@ pub fn is_alive(who: &Who) -> bool {
     }
 }
 
-/// Makes a service a member, before any process of it lives.
-///
-/// # Errors
-/// A [`Refusal`]: there is no such group, or it has not what is wished.
-pub fn join(ledger: &Ledger, service: &str, group: &str, wishes: &Wishes) -> anyhow::Result<()> {
-    let group = place::find(group)?;
-    let now = monotonic_ns();
-    let mut editor = group.edit(now)?;
-    let membership = editor.join(myself(service)?, is_alive).map_err(refused)?;
-    agree(&group, &mut editor, membership, wishes)?;
-    let things = editor.things().to_vec();
-    ledger.set_group(group.path())?;
-    ledger
-        .header
-        .flags
-        .fetch_or(flags::EXTENDED, Ordering::Relaxed);
-    editor.commit().map_err(refused)?;
-    let mut limits = ledger.edit(now)?;
-    for (i, thing) in things.iter().enumerate() {
-        if let Some((thing, selection)) = thing.as_ref().and_then(|t| Some((t, select(&t.name)?))) {
-            limits.join(i, selection, thing.bytes, membership);
-        }
-    }
-    limits.commit();
-    Ok(())
-}
-
-/// Gives the number of a service back.
-pub fn leave(ledger: &Ledger) {
-    let Some((group, membership)) = of(ledger) else {
-        return;
-    };
-    // What cannot be given back now is free for others in a minute.
-    if let Ok(mut editor) = group.edit(monotonic_ns()) {
-        editor.leave(membership);
-        drop(editor.commit());
-    }
-}
-
-/// The group that a service is in, and its number.
-pub fn of(ledger: &Ledger) -> Option<(Group, Membership)> {
-    let group = Group::open(&ledger.group()?).ok()?;
-    let (_, word) = ledger.with_config(|config| {
-        let words = config.groups.iter().map(|w| w.load(Ordering::Relaxed));
-        words.fold(0, |found, word| if found == 0 { word } else { found })
-    });
-    let membership = Membership::from_word(word).filter(|m| group.has(*m))?;
-    Some((group, membership))
-}
-
 /// Changes what a running service has of its group. What changed, in words.
 ///
 /// # Errors
 /// A [`Refusal`]: it is in none, or the group has not what is wished.
 pub fn change(service: &str, ledger: &Ledger, wishes: &Wishes) -> anyhow::Result<Vec<String>> {
     let Some((group, membership)) = of(ledger) else {
-        let text = format!(
-            "{service} is in no group: a service joins one when it starts (bonsai run --group)"
-        );
+        let text =
+            format!("{service} is in no group: bonsai group join GROUP {service} puts it into one");
         return Err(Refusal::input(text));
     };
     let mut editor = group.edit(monotonic_ns())?;
@@ -234,7 +170,7 @@ pub fn said(thing: &Thing, part: Part) -> String {
 }
 
 /// Writes wishes into the terms.
-fn agree(
+pub(super) fn agree(
     group: &Group,
     editor: &mut GroupEditor<'_>,
     membership: Membership,

@@ -65,6 +65,12 @@ pub fn new(name: &str, for_others: bool) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// The file of a group of the calling user, whether it is there or not.
+pub(super) fn own(name: &str) -> anyhow::Result<PathBuf> {
+    check(name)?;
+    Ok(own_folder()?.join(name))
+}
+
 /// All groups that the calling user may know of: name and file.
 pub fn all() -> anyhow::Result<Vec<(String, PathBuf)>> {
     let mut folders = vec![own_folder()?];

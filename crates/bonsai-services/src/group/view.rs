@@ -146,7 +146,7 @@ pub fn member(
 
 /// What a service draws on; `None` if it is in no group.
 pub fn drawn(ledger: &Ledger) -> Seen {
-    let (group, membership) = member::of(ledger)?;
+    let (group, membership) = super::join::of(ledger)?;
     let reports = group.reports();
     let mine = reports.into_iter().find(|m| m.membership == membership)?;
     let parts = group.things().into_iter().zip(mine.parts);

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::interval;
 
-/// What a service has of its group; for `run` and `set`.
+/// What a service has of its group; for `run`, `set` and `group join`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Member {
     /// What the service always gets of what its group has, such as send=40Mbit/s.
@@ -63,6 +63,8 @@ pub(crate) struct Joining {
 pub(crate) enum GroupCommand {
     Create(GroupCreate),
     Set(GroupSet),
+    Join(GroupJoin),
+    Leave(GroupLeave),
     Status(GroupStatus),
     Remove(GroupRemove),
 }
@@ -72,6 +74,8 @@ Examples:
   bonsai group create media --limit send=100Mbit/s
   bonsai run --group media --guarantee send=40Mbit/s --weight 3 -- nginx -c vod.conf
   bonsai run --group media --ceiling send=20Mbit/s -- rsync -a /srv/ backup:
+  bonsai group join media backup --ceiling send=20Mbit/s
+  bonsai group leave backup
   bonsai group status media
   bonsai group set media send=200Mbit/s
   bonsai group remove media";
@@ -102,10 +106,35 @@ pub(crate) struct GroupSet {
     /// The group.
     pub(crate) group: String,
 
-    /// Limits as for `bonsai group create`, or NAME=unlimited. What is new holds for
-    /// services that start from then on.
+    /// Limits as for `bonsai group create`, or NAME=unlimited. What is new holds for all
+    /// services of this user, and for others that join from then on.
     #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
     pub(crate) limits: Vec<String>,
+}
+
+/// Put a running service into a group.
+///
+/// Its calls draw on the group from then on, also those that wait for the service's own
+/// limits. A service is in one group at a time.
+#[derive(Args, Debug)]
+pub(crate) struct GroupJoin {
+    /// The group.
+    pub(crate) group: String,
+
+    /// The service.
+    pub(crate) service: String,
+
+    #[command(flatten)]
+    pub(crate) member: Member,
+}
+
+/// Take a running service out of its group.
+///
+/// Calls that wait for the group go on at once; limits of the service itself stay.
+#[derive(Args, Debug)]
+pub(crate) struct GroupLeave {
+    /// The service.
+    pub(crate) service: String,
 }
 
 /// Show groups and all of their members.

@@ -110,6 +110,19 @@ fn each_mistake_with_groups_has_its_sentence() {
             "there is no group \"nope\"",
         ),
         (
+            vec!["group", "join", "nope", "vod"],
+            "there is no group \"nope\"; there are media",
+        ),
+        (
+            vec!["group", "join", "media", "vod"],
+            "there is no service \"vod\"",
+        ),
+        (
+            vec!["group", "join", "media", "vod", "--guarantee", "send=5"],
+            "guarantee \"send=5\":",
+        ),
+        (vec!["group", "leave", "vod"], "there is no service \"vod\""),
+        (
             vec!["set", "nope", "--weight", "2"],
             "there is no service \"nope\"",
         ),
@@ -202,4 +215,76 @@ fn a_member_is_shown_changed_and_gone() {
     );
     assert!(text.contains("write 2 MB/s"), "{text}");
     done(&place, &["group", "remove", "media"]);
+}
+
+#[test]
+fn mistakes_with_running_services_change_nothing() {
+    let Some(place) = place("mistakes_with_running_services_change_nothing") else {
+        return;
+    };
+    for name in ["media", "other"] {
+        done(&place, &["group", "create", name, "--limit", "write=2MB/s"]);
+    }
+    let busy = ["--", "sh", "-c", "while :; do sleep 0.02; done"];
+    let running = place.start("vod", &busy);
+    place.until("vod", |service| service["group"].is_null());
+    let too_much = [
+        "group",
+        "join",
+        "media",
+        "vod",
+        "--guarantee",
+        "write=3MB/s",
+    ];
+    assert!(refused(&place, &too_much).contains("does not fit (2 MB/s is left)"));
+    assert!(refused(&place, &["group", "leave", "vod"]).contains("vod is in no group"));
+    assert!(
+        refused(&place, &["set", "vod", "--weight", "3"])
+            .contains("vod is in no group: bonsai group join GROUP vod puts it into one")
+    );
+    place.until("vod", |service| service["group"].is_null());
+    let said = done(&place, &["group", "join", "media", "vod", "--weight", "5"]);
+    assert_eq!(
+        said,
+        "vod: group media write no guarantee, no ceiling, weight 5\n"
+    );
+    let twice = refused(&place, &["group", "join", "other", "vod"]);
+    let words = "vod is in the group media already: bonsai group leave vod takes it out";
+    assert!(twice.contains(words), "{twice}");
+    // What its group shares from now on, it draws on.
+    done(&place, &["group", "set", "media", "open=100/s"]);
+    place.until("vod", |service| {
+        let shares = service["group"]["shares"].as_array();
+        shares.is_some_and(|shares| shares.iter().any(|share| share["name"] == "open"))
+    });
+    assert_eq!(
+        done(&place, &["group", "leave", "vod"]),
+        "vod: left the group media\n"
+    );
+    for name in ["media", "other"] {
+        done(&place, &["group", "remove", name]);
+    }
+    drop(running);
+}
+
+#[test]
+fn a_service_without_the_extension_joins_no_group() {
+    let test = "a_service_without_the_extension_joins_no_group";
+    let Some(place) = place(test) else { return };
+    done(
+        &place,
+        &["group", "create", "media", "--limit", "write=2MB/s"],
+    );
+    // A copy of the library, with nothing beside it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = place.library().expect("it has one");
+    let copy = folder.path().join("libbonsai_preload.so");
+    std::fs::copy(library, &copy).expect("a copy");
+    let place = place.with_library(&copy);
+    let running = place.start("vod", &["--", "sleep", "60"]);
+    place.until("vod", |service| service["group"].is_null());
+    let refused = refused(&place, &["group", "join", "media", "vod"]);
+    let words = "groups need libbonsai_extension.so beside the library, where vod was started";
+    assert!(refused.contains(words), "{refused}");
+    drop(running);
 }

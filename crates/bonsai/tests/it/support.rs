@@ -63,6 +63,12 @@ impl Place {
         self.library.as_deref()
     }
 
+    /// The same with another copy of the library.
+    pub(crate) fn with_library(mut self, library: &Path) -> Self {
+        self.library = Some(library.to_owned());
+        self
+    }
+
     /// `bonsai` with these arguments.
     pub(crate) fn bonsai<S: AsRef<OsStr>>(&self, args: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bonsai"));

@@ -64,6 +64,7 @@ impl Protocol {
 
 struct Server {
     child: Child,
+    name: String,
     port: u16,
 }
 
@@ -84,10 +85,10 @@ fn start(
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     drop(listener);
-    let (_, mut command) = bonsai.run(options, program, &args(port));
+    let (name, mut command) = bonsai.run(options, program, &args(port));
     let command = command.stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.stderr(Stdio::null()).spawn().expect("it starts");
-    let server = Server { child, port };
+    let server = Server { child, name, port };
     let began = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(began.elapsed() < PATIENCE, "no server at port {port}");
@@ -200,6 +201,7 @@ fn nginx_serves_others_beside_a_greedy_connection() {
         "nginx_serves_others_beside_a_greedy_connection",
         &bonsai(),
         &LIMIT,
+        |_| (),
     );
 }
 
@@ -215,11 +217,47 @@ fn nginx_in_a_group_serves_others_beside_a_greedy_connection() {
         "nginx_in_a_group_serves_others_beside_a_greedy_connection",
         &bonsai,
         &options,
+        |_| (),
     );
     assert!(said(&["group", "remove", "nginx"]));
 }
 
-fn nginx(test: &str, bonsai: &Bonsai, options: &[&str]) {
+/// The same of one that runs already, before, within and after.
+#[test]
+fn nginx_joins_a_group_and_leaves_it_while_it_serves() {
+    let bonsai = bonsai();
+    let said = |args: &[&str]| bonsai.command(args).status().expect("it ends").success();
+    let create = ["group", "create", "nginx-live", "--limit", "send=4MB/s"];
+    assert!(said(&create));
+    nginx(
+        "nginx_joins_a_group_and_leaves_it_while_it_serves",
+        &bonsai,
+        &LIMIT,
+        |server| {
+            let protocol = Protocol::Http("small", "big");
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                // Held by the group and by its own limit when the service leaves.
+                scope.spawn(|| {
+                    let mut stream = connect(server.port);
+                    while !over.load(Ordering::Relaxed) {
+                        ask(&mut stream, protocol, SMALL);
+                    }
+                });
+                for _ in 0..3 {
+                    assert!(said(&["group", "join", "nginx-live", &server.name]));
+                    serves_others(server, protocol);
+                    assert!(said(&["group", "leave", &server.name]));
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                over.store(true, Ordering::Relaxed);
+            });
+        },
+    );
+    assert!(said(&["group", "remove", "nginx-live"]));
+}
+
+fn nginx(test: &str, bonsai: &Bonsai, options: &[&str], meanwhile: impl FnOnce(&Server)) {
     let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
         return;
     };
@@ -246,6 +284,7 @@ fn nginx(test: &str, bonsai: &Bonsai, options: &[&str]) {
         vec!["-c".to_owned(), path.display().to_string()]
     };
     let server = start(bonsai, options, &nginx, args);
+    meanwhile(&server);
     serves_others(&server, Protocol::Http("small", "big"));
 }
 

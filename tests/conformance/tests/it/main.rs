@@ -12,6 +12,7 @@ mod faults;
 mod fixture;
 mod go;
 mod groups;
+mod groups_live;
 mod libraries;
 mod loops;
 mod loops_in_groups;

@@ -1,0 +1,427 @@
+//! A typed client of the daemon's interface.
+//!
+//! ```no_run
+//! use bonsai_client::{Client, How};
+//!
+//! let client = Client::unix("/run/bonsai/daemon.sock")?;
+//! let services = client.services()?;
+//! let patch = serde_json::json!({"send": {"max": "40Mbit/s"}});
+//! let changed = client.change_service("vod", &patch, &How::default())?;
+//! println!("{} services, now at revision {}", services.services.len(), changed.revision);
+//! # Ok::<(), bonsai_client::ClientError>(())
+//! ```
+//!
+//! # Errors
+//! [`ClientError::Refused`] is what the daemon says ([`Problem`]); everything else is between here
+//! and there. Each call waits at most [`PATIENCE`].
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bonsai_api::{
+    Admission, AdmitRequest, AuditPage, Changed, Config, Known, Problem, QosReport, QosView,
+    Resource, Revision, Series, ServiceView, Services, Span, Status, Token, TokenScope, Undo,
+};
+use reqwest::Method;
+use reqwest::blocking::{RequestBuilder, Response};
+use reqwest::header::IF_MATCH;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How long an answer is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The daemon answers that it will not.
+    #[error("{}", .0.detail)]
+    Refused(Problem),
+    /// Nobody listens there.
+    #[error("no daemon answers at {place}: {source}")]
+    Nobody {
+        /// Where it was looked for.
+        place: String,
+        /// What the system says.
+        source: reqwest::Error,
+    },
+    /// What was answered is none of the interface's answers.
+    #[error("what answers at {place} is no daemon of this version: {about}")]
+    Foreign {
+        /// Where.
+        place: String,
+        /// What is wrong with it.
+        about: String,
+    },
+}
+
+/// How a change is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Nothing is changed; the answer shows what would be.
+    pub dry_run: bool,
+    /// For how long; for good without it.
+    pub lasts: Option<Span>,
+    /// Why, for the audit trail.
+    pub reason: Option<String>,
+    /// The revision that it is made for; whatever it is without it.
+    pub revision: Option<Revision>,
+}
+
+/// A token that was made; it is shown this once.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Made {
+    /// The token.
+    pub token: String,
+    /// What it is called.
+    pub name: String,
+    /// When it ends, ms since 1970.
+    pub until_unix_ms: Option<u64>,
+}
+
+/// A way to the page.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Page {
+    /// Its address, with a token.
+    pub url: String,
+    /// When the token ends, ms since 1970.
+    pub until_unix_ms: u64,
+}
+
+/// What is asked of the past.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// The service; all together without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// The resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// From when, ms since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// Until when, ms since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// About how many points.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub points: Option<u32>,
+}
+
+/// A way to one daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::blocking::Client,
+    base: String,
+    token: Option<String>,
+    place: String,
+}
+
+type Answer<T> = Result<T, ClientError>;
+
+impl Client {
+    /// To the daemon behind a Unix socket.
+    ///
+    /// # Errors
+    /// The client itself cannot be made.
+    pub fn unix(socket: impl AsRef<Path>) -> Answer<Self> {
+        let socket: PathBuf = socket.as_ref().into();
+        let place = socket.display().to_string();
+        let builder = reqwest::blocking::Client::builder().unix_socket(socket);
+        Self::build(builder, "http://localhost".to_owned(), None, place)
+    }
+
+    /// To the daemon at an address, such as `http://127.0.0.1:7117`, with a token.
+    ///
+    /// # Errors
+    /// The client itself cannot be made.
+    pub fn tcp(base: &str, token: &str) -> Answer<Self> {
+        let base = base.trim_end_matches('/').to_owned();
+        let builder = reqwest::blocking::Client::builder();
+        Self::build(builder, base.clone(), Some(token.to_owned()), base)
+    }
+
+    fn build(
+        builder: reqwest::blocking::ClientBuilder,
+        base: String,
+        token: Option<String>,
+        place: String,
+    ) -> Answer<Self> {
+        let http = builder.timeout(PATIENCE).no_proxy().build();
+        let http = http.map_err(|source| ClientError::Nobody {
+            place: place.clone(),
+            source,
+        })?;
+        Ok(Self {
+            http,
+            base,
+            token,
+            place,
+        })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self
+            .http
+            .request(method, format!("{}/v1/{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    fn send(&self, request: RequestBuilder) -> Answer<Response> {
+        let response = request.send().map_err(|source| ClientError::Nobody {
+            place: self.place.clone(),
+            source,
+        })?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let problem = response.json::<Problem>();
+        Err(problem.map_or_else(
+            |_| ClientError::Foreign {
+                place: self.place.clone(),
+                about: format!("it answers {status}"),
+            },
+            ClientError::Refused,
+        ))
+    }
+
+    fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Answer<T> {
+        let response = self.send(request)?;
+        response.json().map_err(|error| ClientError::Foreign {
+            place: self.place.clone(),
+            about: error.to_string(),
+        })
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
+        self.read(self.request(Method::GET, path))
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
+        self.read(self.request(Method::POST, path).json(body))
+    }
+
+    /// The daemon itself.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so of all calls.
+    pub fn status(&self) -> Answer<Status> {
+        self.get("status")
+    }
+
+    /// All services that this user may see.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn services(&self) -> Answer<Services> {
+        self.get("services")
+    }
+
+    /// One service.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn service(&self, id: &str) -> Answer<ServiceView> {
+        self.get(&format!("services/{}", escaped(id)))
+    }
+
+    /// Changes a service by a merge patch.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn change_service(&self, id: &str, patch: &Value, how: &How) -> Answer<Changed> {
+        self.change(&format!("services/{}", escaped(id)), patch, how)
+    }
+
+    /// What is configured.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn config(&self) -> Answer<Config> {
+        self.get("config")
+    }
+
+    /// Changes what is configured by a merge patch.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn change_config(&self, patch: &Value, how: &How) -> Answer<Changed> {
+        self.change("config", patch, how)
+    }
+
+    fn change(&self, path: &str, patch: &Value, how: &How) -> Answer<Changed> {
+        let mut query = Vec::new();
+        if how.dry_run {
+            query.push(("dry_run", "true".to_owned()));
+        }
+        query.extend(how.lasts.map(|lasts| ("for", lasts.to_string())));
+        query.extend(how.reason.clone().map(|reason| ("reason", reason)));
+        let mut request = self.request(Method::PATCH, path).query(&query).json(patch);
+        if let Some(revision) = how.revision {
+            request = request.header(IF_MATCH, format!("\"{revision}\""));
+        }
+        self.read(request)
+    }
+
+    /// Takes the last change back, or all since a revision.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn undo(&self, to: Option<Revision>) -> Answer<Changed> {
+        self.post("undo", &Undo { revision: to })
+    }
+
+    /// Who changed what, the youngest first; `before` is what the page before says.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn audit(
+        &self,
+        service: Option<&str>,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Answer<AuditPage> {
+        let mut query = vec![("limit", limit.to_string())];
+        query.extend(service.map(|service| ("service", service.to_owned())));
+        query.extend(before.map(|before| ("before", before.to_string())));
+        self.read(self.request(Method::GET, "audit").query(&query))
+    }
+
+    /// What was.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn history(&self, range: &Range) -> Answer<Series> {
+        self.read(self.request(Method::GET, "history").query(range))
+    }
+
+    /// What something is known of.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn known(&self) -> Answer<Vec<Known>> {
+        self.get("history/known")
+    }
+
+    /// The past as a file, `csv` or `parquet`.
+    ///
+    /// # Errors
+    /// See [`ClientError`], or what writing says.
+    pub fn export(
+        &self,
+        format: &str,
+        range: &Range,
+        into: &mut impl std::io::Write,
+    ) -> Answer<u64> {
+        let request = self.request(Method::GET, "history/export");
+        let range = Range {
+            points: None,
+            ..range.clone()
+        };
+        let request = request.query(&[("format", format)]).query(&range);
+        let mut response = self.send(request.timeout(Duration::from_secs(3600)))?;
+        response
+            .copy_to(into)
+            .map_err(|source| ClientError::Nobody {
+                place: self.place.clone(),
+                source,
+            })
+    }
+
+    /// What clients see.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn qos(&self) -> Answer<Vec<QosView>> {
+        self.get("qos")
+    }
+
+    /// Tells what clients saw.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn report(&self, report: &QosReport) -> Answer<()> {
+        self.send(self.request(Method::POST, "reports").json(report))
+            .map(drop)
+    }
+
+    /// Whether more streams fit.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn admit(&self, request: &AdmitRequest) -> Answer<Admission> {
+        self.post("admit", request)
+    }
+
+    /// Opens the page.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn page(&self) -> Answer<Page> {
+        self.read(self.request(Method::POST, "page"))
+    }
+
+    /// The tokens there are.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn tokens(&self) -> Answer<Vec<Token>> {
+        self.get("tokens")
+    }
+
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn make_token(&self, name: &str, scope: TokenScope, lasts: Option<Span>) -> Answer<Made> {
+        let body = serde_json::json!({"name": name, "scope": scope, "for": lasts});
+        self.post("tokens", &body)
+    }
+
+    /// Ends a token.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn revoke_token(&self, name: &str) -> Answer<()> {
+        let path = format!("tokens/{}", escaped(name));
+        self.send(self.request(Method::DELETE, &path)).map(drop)
+    }
+}
+
+/// A part of a path: whatever is not a letter, a digit or one of `-._~` (RFC 3986, section 2.3) in
+/// hexadecimal digits.
+fn escaped(text: &str) -> String {
+    let mut found = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            found.push(char::from(byte));
+        } else {
+            found.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_paths_are_escaped() {
+        assert_eq!(escaped("alice:vod-2.x"), "alice%3Avod-2.x");
+        assert_eq!(escaped("../ä"), "..%2F%C3%A4");
+    }
+
+    #[test]
+    fn nobody_is_named() {
+        let client = Client::unix("/nonexistent/daemon.sock").expect("a client");
+        let error = client.status().expect_err("nobody").to_string();
+        assert!(error.contains("/nonexistent/daemon.sock"), "{error}");
+    }
+}

@@ -1,0 +1,293 @@
+//! Files of the daemon: its configuration, what it keeps, and what says that it runs.
+//!
+//! ```text
+//! bonsai.toml           read; never written
+//! STATE/changes.json    changes since, replaced as a whole
+//! RUNTIME/.daemon.lock  held for as long as it runs: one daemon a user
+//! RUNTIME/daemon.sock   where it is asked
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::Context;
+use bonsai_api::Config;
+use bonsai_services::refusal::{Refusal, before_start};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+
+use crate::desired::Kept;
+
+/// The most bytes of a configuration file: far more than anybody writes by hand.
+const MOST_CONFIG: u64 = 4 << 20;
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    /// The configuration file, if there is one.
+    pub(crate) config: Option<PathBuf>,
+    /// Where what survives a restart is kept.
+    pub(crate) state: PathBuf,
+    /// When the configuration file was last seen changed.
+    seen: Option<Stamp>,
+}
+
+type Stamp = (SystemTime, u64);
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// A [`Refusal`] that says what is wrong where.
+pub fn read_config(path: &Path) -> anyhow::Result<Config> {
+    let named = path.display();
+    let refused = |text: String| Refusal::input(format!("{named}: {text}"));
+    let meta = fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
+    if meta.len() > MOST_CONFIG {
+        return Err(refused(format!(
+            "{} bytes are no configuration",
+            meta.len()
+        )));
+    }
+    let text = fs::read_to_string(path).map_err(|e| refused(format!("cannot be read: {e}")))?;
+    parse_config(&text).map_err(refused)
+}
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// What is wrong where, in one sentence.
+pub fn parse_config(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|error| {
+        let line = error.span().map(|span| {
+            let before = text.get(..span.start).unwrap_or_default();
+            format!("line {}: ", before.matches('\n').count() + 1)
+        });
+        let message = error.message().trim_end().replace('\n', ", ");
+        format!("{}{message}", line.unwrap_or_default())
+    })?;
+    crate::plan::plan(&config)?;
+    Ok(config)
+}
+
+/// Where the daemon's socket is, unless the configuration says otherwise.
+///
+/// # Errors
+/// There is no runtime directory.
+pub fn socket_path() -> anyhow::Result<PathBuf> {
+    let folder = bonsai_host::runtime_dir_path().map_err(|error| before_start(error.into()))?;
+    Ok(folder.join("daemon.sock"))
+}
+
+/// Where the configuration is looked for if nobody says: the system's for root, otherwise the
+/// user's.
+#[must_use]
+pub fn config_path() -> Option<PathBuf> {
+    let path = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/etc/bonsai/bonsai.toml")
+    } else {
+        home("XDG_CONFIG_HOME", ".config")?.join("bonsai/bonsai.toml")
+    };
+    path.exists().then_some(path)
+}
+
+fn home(variable: &str, below: &str) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let named = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(absolute);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)).filter(absolute))
+}
+
+fn state_path(config: &Config) -> anyhow::Result<PathBuf> {
+    if let Some(path) = &config.daemon.state {
+        return Ok(path.clone());
+    }
+    if let Some(path) = std::env::var_os("BONSAI_STATE_DIR") {
+        return Ok(path.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/bonsai"));
+    }
+    let home = home("XDG_STATE_HOME", ".local/state");
+    let home = home.context("neither XDG_STATE_HOME nor HOME says where the daemon may keep its state: set daemon.state")?;
+    Ok(home.join("bonsai"))
+}
+
+impl Files {
+    /// Of a daemon with that configuration.
+    pub(crate) fn new(path: Option<PathBuf>, config: &Config) -> anyhow::Result<Self> {
+        let state = state_path(config)?;
+        let mut builder = fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&state);
+        made.with_context(|| format!("{}: cannot be made", state.display()))
+            .map_err(before_start)?;
+        let mut files = Self {
+            config: path,
+            state,
+            seen: None,
+        };
+        files.seen = files.stamp();
+        Ok(files)
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        let meta = fs::metadata(self.config.as_ref()?).ok()?;
+        Some((meta.modified().ok()?, meta.len()))
+    }
+
+    /// The configuration, if its file has changed since it was last asked for.
+    pub(crate) fn changed(&mut self) -> Option<anyhow::Result<Config>> {
+        let now = self.stamp();
+        if now == self.seen {
+            return None;
+        }
+        self.seen = now;
+        // A file that is being replaced comes back; one that is removed leaves what is in force.
+        now?;
+        Some(read_config(self.config.as_ref()?))
+    }
+
+    fn changes(&self) -> PathBuf {
+        self.state.join("changes.json")
+    }
+
+    /// What was kept. A file that cannot be read is moved aside, and said.
+    pub(crate) fn kept(&self) -> (Option<Kept>, Vec<String>) {
+        let path = self.changes();
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return (None, Vec::new());
+            }
+            Err(error) => {
+                let text = format!("{}: cannot be read: {error}", path.display());
+                return (None, vec![text]);
+            }
+        };
+        match serde_json::from_slice(&text) {
+            Ok(kept) => (Some(kept), Vec::new()),
+            Err(error) => {
+                let aside = path.with_extension("json.damaged");
+                let moved = fs::rename(&path, &aside);
+                let note = match moved {
+                    Ok(()) => format!("it was moved to {}", aside.display()),
+                    Err(error) => format!("it cannot be moved aside: {error}"),
+                };
+                let text = format!(
+                    "{}: is damaged ({error}); {note}, and changes made before are lost",
+                    path.display()
+                );
+                (None, vec![text])
+            }
+        }
+    }
+
+    /// Keeps what is to survive a restart: all of it or, if that fails, what was there before.
+    pub(crate) fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
+        let path = self.changes();
+        let new = path.with_extension("json.new");
+        let write = || -> std::io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(&serde_json::to_vec(kept)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(&self.state)?.sync_all()
+        };
+        write().with_context(|| format!("{}: cannot be written", path.display()))
+    }
+}
+
+/// What says that this daemon runs. The kernel drops it with its holder.
+#[derive(Debug)]
+pub(crate) struct Running {
+    _lock: OwnedFd,
+}
+
+/// Takes the place of the user's one daemon.
+///
+/// # Errors
+/// A [`Refusal`]: there is one.
+pub(crate) fn be_the_one(runtime: &Path) -> anyhow::Result<Running> {
+    let path = runtime.join(".daemon.lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+        .with_context(|| format!("{}: cannot be opened", path.display()))
+        .map_err(before_start)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let pid = fs::read_to_string(&path).unwrap_or_default();
+            let text = format!(
+                "a daemon runs already, process {}: ask that one, or end it first (kill {})",
+                pid.trim(),
+                pid.trim()
+            );
+            return Err(Refusal::input(text));
+        }
+        Err(errno) => {
+            return Err(errno).with_context(|| format!("{}: cannot be locked", path.display()));
+        }
+    }
+    // For people, and for whoever is refused.
+    rustix::fs::ftruncate(&lock, 0)?;
+    rustix::io::write(&lock, format!("{}\n", std::process::id()).as_bytes())?;
+    Ok(Running { _lock: lock })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_name_the_line() {
+        let cases = [
+            ("[daemon]\nperiod = 5\n", "line 2: "),
+            (
+                "[daemon]\n\nperoid = \"1s\"\n",
+                "line 3: unknown field `peroid`",
+            ),
+            ("[capacity\n", "line 1: "),
+            ("[capacity]\nsend = \"1Gb\"\n", "line 2: "),
+        ];
+        for (text, expected) in cases {
+            let error = parse_config(text).expect_err(text);
+            assert!(error.starts_with(expected), "{text}: {error}");
+            assert!(!error.contains('\n'), "one line: {error}");
+        }
+    }
+
+    #[test]
+    fn one_daemon_at_a_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = be_the_one(folder.path()).expect("the first");
+        let error = be_the_one(folder.path())
+            .expect_err("the second")
+            .to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        be_the_one(folder.path()).expect("the next");
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_and_damage_is_moved_aside() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = Files {
+            config: None,
+            state: folder.path().to_owned(),
+            seen: None,
+        };
+        assert_eq!(files.kept(), (None, Vec::new()));
+        files.keep(&Kept::default()).expect("kept");
+        assert_eq!(files.kept(), (Some(Kept::default()), Vec::new()));
+        fs::write(files.changes(), "{\"version\":").expect("damage");
+        let (kept, notes) = files.kept();
+        assert_eq!((kept, notes.len()), (None, 1));
+        assert!(notes[0].contains("is damaged"), "{notes:?}");
+        assert!(folder.path().join("changes.json.damaged").exists());
+    }
+}

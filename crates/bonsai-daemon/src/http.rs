@@ -1,0 +1,159 @@
+//! The interface: REST and server-sent events over a Unix socket, and over TCP where that is
+//! wanted.
+
+mod auth;
+mod body;
+mod events;
+mod page;
+mod past;
+mod routes;
+mod serve;
+mod tokens;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use bonsai_api::Problem;
+use tokio::sync::oneshot;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::problems::unavailable;
+use crate::ring::{Ask, Asked, Event, Published, Reply};
+use crate::who::Who;
+
+pub(crate) use serve::{Doors, tls};
+pub(crate) use tokens::Tokens;
+
+/// The longest that an answer of the owner is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all handlers share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) published: Published,
+    pub(crate) events: SyncSender<Event>,
+    pub(crate) config: bonsai_api::Config,
+    pub(crate) file: Option<std::path::PathBuf>,
+    /// The folder of the past.
+    pub(crate) past: std::path::PathBuf,
+    pub(crate) tokens: Tokens,
+    pub(crate) doors: Doors,
+    pub(crate) started_unix_ms: u64,
+    /// Streams of events that are open.
+    pub(crate) listeners: AtomicUsize,
+    pub(crate) limiter: auth::Limiter,
+}
+
+impl App {
+    /// Asks the owner for something.
+    pub(crate) async fn ask<T>(
+        &self,
+        who: Who,
+        make: impl FnOnce(Reply<T>) -> Ask,
+    ) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let what = make(reply);
+        let event = Event::Ask(Box::new(Asked { who, what }));
+        self.events.try_send(event).map_err(|error| match error {
+            TrySendError::Full(_) => unavailable("too much is asked for at once: try again"),
+            TrySendError::Disconnected(_) => unavailable("the daemon is ending"),
+        })?;
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(unavailable("the daemon is ending")),
+            Err(_) => Err(unavailable(
+                "no answer came in time; what was asked for may still be done",
+            )),
+        }
+    }
+}
+
+/// So many requests a second for each client.
+pub(crate) fn limiter(requests: u32) -> auth::Limiter {
+    auth::Limiter::new(requests)
+}
+
+/// The description of the interface.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Bonsai",
+        description = "Who gets how much of a machine's input and output: look, change, look back.",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
+    ),
+    components(schemas(bonsai_api::Problem)),
+    tags(
+        (name = "state", description = "What is."),
+        (name = "change", description = "What is to be."),
+        (name = "past", description = "What was."),
+        (name = "clients", description = "What clients see."),
+        (name = "access", description = "Who may.")
+    )
+)]
+struct Description;
+
+fn described() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(routes::status))
+        .routes(routes!(routes::services))
+        .routes(routes!(routes::service, routes::change_service))
+        .routes(routes!(routes::config, routes::change_config))
+        .routes(routes!(routes::undo))
+        .routes(routes!(past::history))
+        .routes(routes!(past::known))
+        .routes(routes!(past::export))
+        .routes(routes!(past::audit))
+        .routes(routes!(routes::qos))
+        .routes(routes!(routes::report))
+        .routes(routes!(routes::admit))
+        .routes(routes!(events::events))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(page::open))
+}
+
+/// The description of the interface, as JSON.
+///
+/// # Panics
+/// Never: it is made of types that have a JSON form.
+#[must_use]
+pub fn openapi() -> String {
+    let (_, description) = described().split_for_parts();
+    let mut text = description.to_pretty_json().expect("a JSON form");
+    text.push('\n');
+    text
+}
+
+/// All that is answered.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let (router, description) = described().split_for_parts();
+    let text: Arc<str> = description.to_json().unwrap_or_default().into();
+    let body = usize::try_from(app.config.api.body.0.0).unwrap_or(usize::MAX);
+    router
+        .route(
+            "/v1/openapi.json",
+            axum::routing::get(async move || {
+                (
+                    [(axum::http::header::CONTENT_TYPE, "application/json")],
+                    text.to_string(),
+                )
+            }),
+        )
+        .fallback(routes::nothing_here)
+        .method_not_allowed_fallback(routes::not_so)
+        .layer(middleware::from_fn_with_state(Arc::clone(app), auth::known))
+        .merge(page::files())
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(app),
+            auth::bounded,
+        ))
+        .layer(DefaultBodyLimit::max(body))
+        .with_state(Arc::clone(app))
+}

@@ -1,0 +1,268 @@
+//! Who asks: by the kernel's word on a Unix socket, by a token over TCP. How often, and from
+//! which page.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bonsai_api::{Problem, TokenScope};
+use governor::clock::DefaultClock;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+
+use super::App;
+use super::body::Failure;
+use crate::problems::problem;
+use crate::users;
+use crate::who::Who;
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// A process of this machine.
+    Process {
+        /// Its user.
+        uid: u32,
+        /// Its user's group.
+        gid: u32,
+        /// Its number, if the kernel says it.
+        pid: Option<u32>,
+    },
+    /// Somebody at an address, and where they were let in.
+    Address {
+        /// From where.
+        from: SocketAddr,
+        /// To where.
+        to: SocketAddr,
+    },
+}
+
+/// What is counted together: a user, or an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Client {
+    User(u32),
+    Address(IpAddr),
+}
+
+/// How often each client may ask.
+#[derive(Debug)]
+pub(crate) struct Limiter(RateLimiter<Client, DashMapStateStore<Client>, DefaultClock>);
+
+/// Clients that are remembered at most; then those that have not asked lately are forgotten.
+const MOST_CLIENTS: usize = 10_000;
+
+impl Limiter {
+    /// So many requests a second each.
+    pub(crate) fn new(requests: u32) -> Self {
+        let requests = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
+        Self(RateLimiter::dashmap(Quota::per_second(requests)))
+    }
+
+    fn lets(&self, client: Client) -> bool {
+        if self.0.len() > MOST_CLIENTS {
+            self.0.retain_recent();
+        }
+        self.0.check_key(&client).is_ok()
+    }
+}
+
+/// Lets through who does not ask too often.
+pub(crate) async fn bounded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let client = match request.extensions().get::<Peer>() {
+        Some(Peer::Process { uid, .. }) => Client::User(*uid),
+        Some(Peer::Address { from, .. }) => Client::Address(from.ip()),
+        None => return refused(401, "unknown", "nobody knows who asks"),
+    };
+    if !app.limiter.lets(client) {
+        let text = format!(
+            "more than {} requests a second: ask less often, or raise api.requests",
+            app.config.api.requests
+        );
+        let mut response = refused(429, "too-often", text);
+        let second = HeaderValue::from_static("1");
+        response.headers_mut().insert(header::RETRY_AFTER, second);
+        return response;
+    }
+    if let Some(Peer::Address { to, .. }) = request.extensions().get::<Peer>()
+        && let Err(problem) = is_ours(request.headers(), *to, &app)
+    {
+        return Failure(problem).into_response();
+    }
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers
+        .entry(header::CACHE_CONTROL)
+        .or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Finds out who asks; nobody else gets further.
+pub(crate) async fn known(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let who = match request.extensions().get::<Peer>() {
+        Some(Peer::Process { uid, gid, pid }) => of_process(&app, *uid, *gid, *pid),
+        Some(Peer::Address { .. }) => match of_token(&app, request.headers()) {
+            Ok(who) => who,
+            Err(problem) => {
+                let mut response = Failure(problem).into_response();
+                let challenge = HeaderValue::from_static("Bearer realm=\"bonsai\"");
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, challenge);
+                return response;
+            }
+        },
+        None => return refused(401, "unknown", "nobody knows who asks"),
+    };
+    request.extensions_mut().insert(who);
+    next.run(request).await
+}
+
+fn refused(status: u16, kind: &str, text: impl Into<String>) -> Response {
+    let title = if status == 429 {
+        "Too often"
+    } else {
+        "Not known"
+    };
+    Failure(problem(status, kind, title, text)).into_response()
+}
+
+/// A user of this machine: root and the daemon's own user do everything, others what the
+/// configuration says, and everybody sees their own services.
+pub(crate) fn of_process(app: &App, uid: u32, gid: u32, pid: Option<u32>) -> Who {
+    let owner = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    let api = &app.config.api;
+    let in_group = |group: &Option<String>| {
+        group
+            .as_deref()
+            .is_some_and(|group| users::is_in(uid, gid, group))
+    };
+    let writes_all = owner || in_group(&api.write_group);
+    Who {
+        name: users::name(uid),
+        via: "socket",
+        uid: Some(uid),
+        pid,
+        reads_all: writes_all || in_group(&api.read_group),
+        writes_all,
+    }
+}
+
+fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
+    let unknown = |text: &str| problem(401, "unknown", "Not known", text);
+    let value = headers.get(header::AUTHORIZATION).ok_or_else(|| {
+        unknown("over TCP whoever asks shows a token: Authorization: Bearer TOKEN (bonsai token create makes one)")
+    })?;
+    let token = value.to_str().ok().and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then_some(token.trim())
+    });
+    let token = token.ok_or_else(|| unknown("Authorization: it is no bearer token"))?;
+    let bearer = app.tokens.bearer(token);
+    let bearer = bearer.ok_or_else(|| unknown("the token is not known, or has ended"))?;
+    Ok(Who {
+        name: bearer.name,
+        via: "tcp",
+        uid: bearer.uid,
+        pid: None,
+        reads_all: bearer.all,
+        writes_all: bearer.all && bearer.scope == TokenScope::Write,
+    })
+}
+
+/// Whether a request over TCP is meant for this interface, and does not come from somebody
+/// else's page: names that were made to point here (DNS rebinding) stand in `Host`.
+fn is_ours(headers: &HeaderMap, to: SocketAddr, app: &App) -> Result<(), Problem> {
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value: &HeaderValue| value.to_str().unwrap_or_default().to_owned())
+    };
+    let foreign = |what: &str, name: &str| {
+        let text = format!(
+            "{what} {name:?} is none of this interface's names: add it to api.hosts if it is"
+        );
+        problem(403, "foreign-host", "Not meant for this", text)
+    };
+    let host = text(header::HOST).unwrap_or_default();
+    if !is_own_name(&host, to, &app.config.api.hosts) {
+        return Err(foreign("Host", &host));
+    }
+    if let Some(origin) = text(header::ORIGIN) {
+        let name = origin.split_once("://").map_or("", |(_, name)| name);
+        if !is_own_name(name, to, &app.config.api.hosts) {
+            return Err(foreign("Origin", &origin));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name with or without a port is one that this listener has.
+fn is_own_name(name: &str, to: SocketAddr, more: &[String]) -> bool {
+    let port = format!(":{}", to.port());
+    let bare = name
+        .strip_suffix(&port)
+        .unwrap_or(name)
+        .to_ascii_lowercase();
+    let own = match to.ip() {
+        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V4(ip) => ip.to_string(),
+    };
+    bare == own
+        || to.ip().is_loopback() && bare == "localhost"
+        || more.iter().any(|more| more.to_ascii_lowercase() == bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_listener() {
+        let to: SocketAddr = "127.0.0.1:7117".parse().expect("an address");
+        let more = ["Media.example".to_owned()];
+        for name in [
+            "127.0.0.1:7117",
+            "localhost:7117",
+            "LOCALHOST",
+            "media.example:7117",
+        ] {
+            assert!(is_own_name(name, to, &more), "{name}");
+        }
+        for name in [
+            "",
+            "evil.example",
+            "127.0.0.1:1",
+            "localhost.evil.example",
+            "127.0.0.1.evil",
+        ] {
+            assert!(!is_own_name(name, to, &more), "{name}");
+        }
+        let to: SocketAddr = "[::1]:7117".parse().expect("an address");
+        assert!(is_own_name("[::1]:7117", to, &[]));
+    }
+
+    #[test]
+    fn clients_are_counted_apart() {
+        let limiter = Limiter::new(2);
+        let (a, b) = (Client::User(1), Client::User(2));
+        assert!(limiter.lets(a) && limiter.lets(a) && !limiter.lets(a));
+        assert!(limiter.lets(b));
+    }
+}

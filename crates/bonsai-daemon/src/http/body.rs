@@ -1,0 +1,167 @@
+//! What comes in, read with errors that say what is wrong, and errors that go out.
+
+use std::ops::Deref;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bonsai_api::Problem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::problems::problem;
+
+/// An error, as it is answered.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) Problem);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let text = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response = (status, text).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}
+
+/// An answer with the revision that it is of.
+#[derive(Debug)]
+pub(crate) struct Revised<T>(pub(crate) u64, pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Revised<T> {
+    fn into_response(self) -> Response {
+        let mut response = axum::Json(self.1).into_response();
+        if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", self.0)) {
+            response.headers_mut().insert(header::ETAG, tag);
+        }
+        response
+    }
+}
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+fn malformed(detail: String) -> Failure {
+    Failure(problem(400, "malformed", "Not understood", detail))
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let kind = request.headers().get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let essence = kind
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
+        // A type that browsers never send across origins without asking first.
+        if !matches!(
+            &*essence,
+            "application/json" | "application/merge-patch+json"
+        ) {
+            let text = format!("the body is application/json, and not {kind:?}");
+            return Err(Failure(problem(415, "not-json", "Not JSON", text)));
+        }
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                let status = rejection.status();
+                if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    let text = "the body is larger than api.body allows";
+                    return Failure(problem(413, "too-large", "Too large", text));
+                }
+                malformed(rejection.body_text())
+            })?;
+        let mut json = serde_json::Deserializer::from_slice(&bytes);
+        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let path = error.path().to_string();
+            let text = error.into_inner().to_string();
+            malformed(if path == "." {
+                text
+            } else {
+                format!("{path}: {text}")
+            })
+        })?;
+        json.end().map_err(|error| malformed(error.to_string()))?;
+        Ok(Self(value))
+    }
+}
+
+/// What stands behind the question mark.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T> Deref for Params<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query
+            .map(|Query(value)| Self(value))
+            .map_err(|error| malformed(error.body_text()))
+    }
+}
+
+/// A part of the path.
+#[derive(Debug)]
+pub(crate) struct Part(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Part {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let part = Path::<String>::from_request_parts(parts, state).await;
+        part.map(|Path(value)| Self(value))
+            .map_err(|error| malformed(error.body_text()))
+    }
+}
+
+/// The revision in `If-Match`; `*` for any.
+#[derive(Debug)]
+pub(crate) struct IfMatch(pub(crate) Option<u64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let Some(value) = parts.headers.get(header::IF_MATCH) else {
+            return Ok(Self(None));
+        };
+        let text = value.to_str().unwrap_or_default().trim();
+        if text == "*" {
+            return Ok(Self(None));
+        }
+        let number = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
+        let number = number.and_then(|number| number.parse().ok());
+        number.map(|number| Self(Some(number))).ok_or_else(|| {
+            malformed(format!(
+                "If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""
+            ))
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Listeners and connections.
+//!
+//! # Limits
+//! [`MOST_CONNECTIONS`] at a time, of which the Unix socket keeps a part for itself; the head of a
+//! request is waited for [`HEAD`].
+
+use std::convert::Infallible;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Body;
+use bonsai_services::refusal::{Refusal, before_start};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tower::ServiceExt;
+
+use super::auth::Peer;
+
+/// Connections of each listener at a time.
+const MOST_CONNECTIONS: usize = 512;
+
+/// How long the head of a request may take, and a TLS handshake.
+const HEAD: Duration = Duration::from_secs(10);
+
+/// After an error of the listener itself (no descriptors left), it is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Where requests come in.
+#[derive(Debug, Default)]
+pub(crate) struct Doors {
+    router: OnceLock<Router>,
+    /// The loopback listener of the page, once somebody has asked for it.
+    page: Mutex<Option<SocketAddr>>,
+}
+
+impl Doors {
+    /// What answers; once.
+    pub(crate) fn answer_with(&self, router: Router) {
+        let _ = self.router.set(router);
+    }
+
+    fn router(&self) -> anyhow::Result<Router> {
+        self.router.get().cloned().context("nothing answers yet")
+    }
+
+    /// Listens on a Unix socket. One that is left over is replaced: whoever holds the daemon's
+    /// lock is the only one to have it.
+    pub(crate) fn open_unix(&self, path: &Path) -> anyhow::Result<()> {
+        let named = || format!("{}: cannot be listened on", path.display());
+        match fs::symlink_metadata(path) {
+            Ok(meta) if is_socket(&meta) => fs::remove_file(path).with_context(named)?,
+            Ok(_) => {
+                let text = format!("{}: is there and no socket: remove it", path.display());
+                return Err(Refusal::input(text));
+            }
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path)
+            .with_context(named)
+            .map_err(before_start)?;
+        // Who may do what is decided for each who asks, by the kernel's word on who they are.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(named)?;
+        let router = self.router()?;
+        tokio::spawn(async move {
+            let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+            loop {
+                let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+                    return;
+                };
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                };
+                let Ok(cred) = stream.peer_cred() else {
+                    continue;
+                };
+                let peer = Peer::Process {
+                    uid: cred.uid(),
+                    gid: cred.gid(),
+                    pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
+                };
+                let router = router.clone();
+                tokio::spawn(async move {
+                    connection(stream, peer, router).await;
+                    drop(permit);
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// Listens on an address; returns it with its port.
+    pub(crate) async fn open_tcp(
+        &self,
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+    ) -> anyhow::Result<SocketAddr> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener
+            .with_context(|| format!("{address}: cannot be listened on"))
+            .map_err(before_start)?;
+        let to = listener.local_addr()?;
+        let router = self.router()?;
+        tokio::spawn(async move {
+            let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+            loop {
+                let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+                    return;
+                };
+                let Ok((stream, from)) = listener.accept().await else {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                };
+                // Small answers go at once.
+                let _ = stream.set_nodelay(true);
+                let peer = Peer::Address { from, to };
+                let (router, tls) = (router.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => connection(stream, peer, router).await,
+                        Some(tls) => {
+                            let shaken = tokio::time::timeout(HEAD, tls.accept(stream)).await;
+                            if let Ok(Ok(stream)) = shaken {
+                                connection(stream, peer, router).await;
+                            }
+                        }
+                    }
+                    drop(permit);
+                });
+            }
+        });
+        Ok(to)
+    }
+
+    /// The address of the page on this machine; it is listened on from the first time on.
+    pub(crate) async fn open_page(&self) -> anyhow::Result<SocketAddr> {
+        if let Some(address) = *self.page.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(address);
+        }
+        let address = self
+            .open_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), None)
+            .await?;
+        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two may have asked at once: then both listeners stay, and one is told of.
+        Ok(*page.get_or_insert(address))
+    }
+
+    /// Says where the page is, when the configuration does.
+    pub(crate) fn page_is_at(&self, address: SocketAddr) {
+        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+}
+
+fn is_socket(meta: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    meta.file_type().is_socket()
+}
+
+/// Serves a connection to its end.
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+) {
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        let router = router.clone();
+        async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|n| match n {})) }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    let builder = builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    // Whatever goes wrong on a connection is the end of it, and of nothing else.
+    let _ = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// Reads certificate and key.
+pub(crate) fn tls(wanted: &bonsai_api::Tls) -> anyhow::Result<TlsAcceptor> {
+    let read = || -> anyhow::Result<ServerConfig> {
+        let named = |path: &PathBuf| format!("{}: cannot be read as PEM", path.display());
+        let chain = CertificateDer::pem_file_iter(&wanted.certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .with_context(|| named(&wanted.certificate))?;
+        let key = PrivateKeyDer::from_pem_file(&wanted.key).with_context(|| named(&wanted.key))?;
+        let mode = fs::metadata(&wanted.key)?.permissions().mode();
+        anyhow::ensure!(
+            mode & 0o077 == 0,
+            "{}: others may read it (mode {:o}): chmod 600",
+            wanted.key.display(),
+            mode & 0o777
+        );
+        let config = ServerConfig::builder().with_no_client_auth();
+        config
+            .with_single_cert(chain, key)
+            .context("api.tls: certificate and key do not fit")
+    };
+    Ok(TlsAcceptor::from(Arc::new(read().map_err(before_start)?)))
+}

@@ -1,0 +1,345 @@
+//! Tokens: what is shown over TCP. 256 random bits; only their SHA-256 is kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use bonsai_api::{Problem, Span, Token, TokenScope};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::App;
+use super::body::{Failure, Json, Part};
+use crate::problems::{bad_input, forbidden, problem};
+use crate::ring::unix_ms;
+use crate::who::Who;
+
+/// Tokens at a time; the page's own do not count.
+const MOST_TOKENS: usize = 1000;
+
+/// Whoever has the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bearer {
+    /// In words.
+    pub(crate) name: String,
+    /// What they may do.
+    pub(crate) scope: TokenScope,
+    /// Whose page it is; `None` for everybody's.
+    pub(crate) uid: Option<u32>,
+    /// Whether they see what belongs to others.
+    pub(crate) all: bool,
+    created_unix_ms: u64,
+    until_unix_ms: Option<u64>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    path: PathBuf,
+    /// By the hash of the token, in hexadecimal digits.
+    known: Mutex<BTreeMap<String, Bearer>>,
+    /// Those of pages, which end with the daemon.
+    pages: Mutex<BTreeMap<String, Bearer>>,
+}
+
+fn hash(token: &str) -> String {
+    let digest = Sha256::digest(token.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn random() -> Result<String, Problem> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        problem(
+            503,
+            "unavailable",
+            "Not available now",
+            format!("no random numbers: {error}"),
+        )
+    })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Tokens {
+    /// Those of a file; none if it is not there.
+    pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
+        let known = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).with_context(|| {
+                format!(
+                    "{}: is damaged: remove it, and make tokens anew",
+                    path.display()
+                )
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
+        };
+        Ok(Self {
+            path,
+            known: Mutex::new(known),
+            pages: Mutex::default(),
+        })
+    }
+
+    /// Who has a token. It is looked up by its hash, so that the time this takes tells nothing of
+    /// others.
+    pub(crate) fn bearer(&self, token: &str) -> Option<Bearer> {
+        let hash = hash(token);
+        let now = unix_ms();
+        let find = |all: &Mutex<BTreeMap<String, Bearer>>| {
+            let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(&hash)
+                .filter(|b| b.until_unix_ms.is_none_or(|until| now < until))
+                .cloned()
+        };
+        find(&self.known).or_else(|| find(&self.pages))
+    }
+
+    /// A token for a page of somebody, for as long as said.
+    pub(crate) fn for_page(&self, who: &Who, lasts_ms: u64) -> Result<String, Problem> {
+        let token = random()?;
+        let now = unix_ms();
+        let bearer = Bearer {
+            name: who.name.clone(),
+            scope: if who.writes_all {
+                TokenScope::Write
+            } else {
+                TokenScope::Read
+            },
+            uid: who.uid,
+            all: who.reads_all,
+            created_unix_ms: now,
+            until_unix_ms: Some(now + lasts_ms),
+        };
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.retain(|_, page| page.until_unix_ms.is_none_or(|until| now < until));
+        if pages.len() >= MOST_TOKENS {
+            pages.pop_first();
+        }
+        pages.insert(hash(&token), bearer);
+        Ok(token)
+    }
+
+    /// Changes those that are kept: all, or none if they cannot be written.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<String, Bearer>) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = known.clone();
+        let done = change(&mut changed)?;
+        let new = self.path.with_extension("json.new");
+        let write = || -> std::io::Result<()> {
+            let mut options = fs::OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
+            file.write_all(&serde_json::to_vec(&changed)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)
+        };
+        write().map_err(|error| {
+            let text = format!("{}: cannot be written: {error}", self.path.display());
+            problem(507, "not-kept", "Cannot be kept", text)
+        })?;
+        *known = changed;
+        Ok(done)
+    }
+}
+
+/// A token that is wished for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wished {
+    /// What it is called: letters, digits, `.`, `_`, `-`.
+    #[schema(min_length = 1, max_length = 63)]
+    name: String,
+    /// What its bearer may do.
+    scope: TokenScope,
+    /// How long it holds; for good without it.
+    #[serde(rename = "for")]
+    #[schema(value_type = Option<String>, example = "720h")]
+    lasts: Option<Span>,
+}
+
+/// A token that was made. It is shown this once.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Made {
+    /// The token.
+    token: String,
+    /// What it is called.
+    name: String,
+    /// When it ends, ms since 1970.
+    until_unix_ms: Option<u64>,
+}
+
+/// Tokens are given by whoever is at the machine.
+fn may(who: &Who) -> Result<(), Problem> {
+    if who.writes_all && who.via == "socket" {
+        return Ok(());
+    }
+    Err(forbidden(
+        "tokens are given over the daemon's Unix socket, by root or its own user",
+    ))
+}
+
+/// The tokens there are.
+#[utoipa::path(
+    get, path = "/v1/tokens", tag = "access",
+    responses(
+        (status = 200, description = "They.", body = [Token]),
+        (status = 403, description = "Not over the Unix socket, or not allowed.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+) -> Result<axum::Json<Vec<Token>>, Failure> {
+    may(&who)?;
+    let known = app
+        .tokens
+        .known
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let tokens = known.values().map(|bearer| Token {
+        name: bearer.name.trim_start_matches("token ").to_owned(),
+        scope: bearer.scope,
+        created_unix_ms: bearer.created_unix_ms,
+        until_unix_ms: bearer.until_unix_ms,
+    });
+    Ok(axum::Json(tokens.collect()))
+}
+
+/// Makes a token.
+#[utoipa::path(
+    post, path = "/v1/tokens", tag = "access",
+    request_body = Wished,
+    responses(
+        (status = 201, description = "It. It is not shown again.", body = Made),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 507, description = "It cannot be kept.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+    Json(wished): Json<Wished>,
+) -> Result<(StatusCode, axum::Json<Made>), Failure> {
+    may(&who)?;
+    bonsai_services::service::check_name(&wished.name).map_err(|error| {
+        bad_input(
+            error
+                .to_string()
+                .replace("the name of a service", "the name of a token"),
+        )
+    })?;
+    let now = unix_ms();
+    let lasts = wished
+        .lasts
+        .map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
+    let token = random()?;
+    let bearer = Bearer {
+        name: format!("token {}", wished.name),
+        scope: wished.scope,
+        uid: None,
+        all: true,
+        created_unix_ms: now,
+        until_unix_ms: lasts.map(|ms| now.saturating_add(ms)),
+    };
+    let until_unix_ms = bearer.until_unix_ms;
+    app.tokens.change(|known| {
+        known.retain(|_, old| old.until_unix_ms.is_none_or(|until| now < until));
+        if known.values().any(|old| old.name == bearer.name) {
+            let text = format!(
+                "there is a token {:?}: revoke it first, or choose another name",
+                wished.name
+            );
+            return Err(problem(409, "name-in-use", "Name in use", text));
+        }
+        if known.len() >= MOST_TOKENS {
+            return Err(bad_input(format!(
+                "there are {MOST_TOKENS} tokens: revoke some first"
+            )));
+        }
+        known.insert(hash(&token), bearer);
+        Ok(())
+    })?;
+    let made = Made {
+        token,
+        name: wished.name,
+        until_unix_ms,
+    };
+    Ok((StatusCode::CREATED, axum::Json(made)))
+}
+
+/// Ends a token.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{name}", tag = "access",
+    params(("name" = String, Path, description = "What it is called.")),
+    responses(
+        (status = 204, description = "It is not known any more."),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 507, description = "It cannot be kept.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn revoke(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+    Part(name): Part,
+) -> Result<StatusCode, Failure> {
+    may(&who)?;
+    app.tokens.change(|known| {
+        let before = known.len();
+        known.retain(|_, bearer| bearer.name != format!("token {name}"));
+        if known.len() == before {
+            let text = format!("there is no token {name:?}: GET /v1/tokens lists them");
+            return Err(problem(404, "unknown-token", "No such token", text));
+        }
+        Ok(())
+    })?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_kept_as_hashes_and_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens.json");
+        let tokens = Tokens::open(path.clone()).expect("none yet");
+        let token = random().expect("random bits");
+        let bearer = |until| Bearer {
+            name: "token x".to_owned(),
+            scope: TokenScope::Read,
+            uid: None,
+            all: true,
+            created_unix_ms: 1,
+            until_unix_ms: until,
+        };
+        let put = |until| {
+            tokens
+                .change(|known| Ok(known.insert(hash(&token), bearer(until))))
+                .expect("kept");
+        };
+        put(None);
+        assert!(tokens.bearer(&token).is_some());
+        assert!(tokens.bearer(&token[1..]).is_none());
+        let text = fs::read_to_string(&path).expect("a file");
+        assert!(!text.contains(&token), "the token itself is nowhere");
+        assert!(Tokens::open(path).expect("kept").bearer(&token).is_some());
+        put(Some(2));
+        assert!(tokens.bearer(&token).is_none(), "it has ended");
+    }
+}

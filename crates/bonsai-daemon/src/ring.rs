@@ -1,0 +1,213 @@
+//! The owner of everything that changes: observe, decide, enforce, once a period, and what is
+//! asked for in between.
+//!
+//! # Definitions
+//! - *period*: from one decision to the next; the monotonic clock counts it.
+//! - *picture*: what is, as one value, published after each decision.
+//!
+//! ```text
+//!   Event::Tick ──> look ──> decide ──> enforce ──> publish ──> record
+//!   Event::Ask ───> check ──> change ──> decide ──> enforce ──> publish ──> answer
+//! ```
+//!
+//! # Invariants
+//! 1. Nothing changes but in [`Ring::apply`]; there is one thread that calls it.
+//! 2. A request that is refused has changed nothing.
+//! 3. Whoever got an answer to a change finds it in force: it is enforced before it is answered.
+//! 4. Nothing here is waited for by a service. When the daemon ends, however it ends, limits stay
+//!    as they are; the next one takes them over.
+//! 5. The wall clock is for people: only the ends of changes that outlive a restart, and the
+//!    dates in answers, depend on it.
+
+mod ask;
+mod audit;
+mod tick;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use bonsai_api as api;
+use bonsai_api::Problem;
+use bonsai_policy::{ClientReport, Observation, Policy};
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::desired::Desired;
+use crate::enforce::{Enforcer, Outcome};
+use crate::files::Files;
+use crate::look::Looker;
+use crate::past::Past;
+use crate::picture::{Health, Identity, Picture};
+use crate::plan::plan;
+use crate::who::Who;
+
+pub(crate) use ask::{Ask, Asked, Wish};
+
+/// What happens.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A period is over.
+    Tick,
+    /// Somebody asks for something.
+    Ask(Box<Asked>),
+    /// It is to end.
+    Stop,
+}
+
+/// What an answer is sent to.
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// All that is owned.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    files: Files,
+    desired: Desired,
+    policy: Policy,
+    planned: Arc<bonsai_policy::Config>,
+    config: Arc<api::Config>,
+    looker: Looker,
+    observation: Observation,
+    /// Reports since the last decision.
+    reports: Vec<ClientReport>,
+    qos: BTreeMap<String, (api::QosReport, u64)>,
+    enforcers: Vec<Box<dyn Enforcer>>,
+    outcome: Arc<Outcome>,
+    identities: Arc<BTreeMap<Arc<str>, Identity>>,
+    health: Health,
+    /// Said once, and shown until it is over.
+    notes: BTreeMap<&'static str, String>,
+    audits: audit::Audits,
+    past: Past,
+    publish: watch::Sender<Arc<Picture>>,
+    pictures: u64,
+    ended: bool,
+    /// The further limits that services have of the configuration.
+    further: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+    /// Why some have them not, in words.
+    unfit: BTreeMap<Arc<str>, String>,
+    /// The last time that what moves slowly was looked at, monotonic ns.
+    slow_ns: u64,
+}
+
+/// What everybody reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    /// The latest picture.
+    pub(crate) pictures: watch::Receiver<Arc<Picture>>,
+    /// What is done, as it happens.
+    pub(crate) audits: broadcast::Sender<api::AuditEntry>,
+    /// What was done lately.
+    pub(crate) recent: audit::Recent,
+}
+
+impl Ring {
+    /// A ring that has not looked yet.
+    pub(crate) fn new(
+        files: Files,
+        desired: Desired,
+        looker: Looker,
+        enforcers: Vec<Box<dyn Enforcer>>,
+        past: Past,
+        notes: Vec<String>,
+    ) -> anyhow::Result<(Self, Published)> {
+        let config = Arc::new(desired.effective().clone());
+        let planned = plan(&config).map_err(anyhow::Error::msg)?;
+        let mut policy = Policy::new(planned.clone())
+            .map_err(|problems| anyhow::anyhow!("{}", crate::texts(&problems)))?;
+        let planned = Arc::new(planned);
+        let empty = Picture {
+            number: 0,
+            unix_ms: unix_ms(),
+            revision: desired.revision(),
+            config: Arc::clone(&config),
+            planned: Arc::clone(&planned),
+            identities: Arc::default(),
+            seen: Vec::new(),
+            waited: Vec::new(),
+            allocation: bonsai_policy::Allocation::default(),
+            outcome: Arc::default(),
+            health: Health::default(),
+            qos: Arc::default(),
+        };
+        let (publish, pictures) = watch::channel(Arc::new(empty));
+        let audits = audit::Audits::new(Past::recall(&files.state, &mut policy));
+        let published = Published {
+            pictures,
+            audits: audits.live(),
+            recent: audits.recent(),
+        };
+        let notes = (!notes.is_empty()).then(|| ("start", notes.join("; ")));
+        let ring = Self {
+            files,
+            desired,
+            policy,
+            planned,
+            config,
+            looker,
+            observation: Observation::default(),
+            reports: Vec::new(),
+            qos: BTreeMap::new(),
+            enforcers,
+            outcome: Arc::default(),
+            identities: Arc::default(),
+            health: Health::default(),
+            notes: notes.into_iter().collect(),
+            audits,
+            past,
+            publish,
+            pictures: 0,
+            ended: false,
+            further: BTreeMap::new(),
+            unfit: BTreeMap::new(),
+            slow_ns: 0,
+        };
+        Ok((ring, published))
+    }
+
+    /// Takes one event. All that ever changes, changes here.
+    pub(crate) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Tick => self.tick(),
+            Event::Ask(asked) => self.ask(*asked),
+            Event::Stop => self.ended = true,
+        }
+    }
+
+    /// Runs until it is to end: an event as it comes, and a tick each period. Periods that were
+    /// missed are not made up for.
+    pub(crate) fn run(mut self, events: &std::sync::mpsc::Receiver<Event>) {
+        let mut due = Instant::now();
+        while !self.ended {
+            let now = Instant::now();
+            if now >= due {
+                self.apply(Event::Tick);
+                let period = self.config.daemon.period.0;
+                due = (due + period).max(Instant::now());
+                continue;
+            }
+            match events.recv_timeout(due - now) {
+                Ok(event) => self.apply(event),
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.past.end(&self.policy);
+    }
+}
+
+/// The wall clock, ms since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether somebody who may not change everything may ask for that.
+pub(crate) fn may_write(who: &Who) -> Result<(), Problem> {
+    if who.writes_all {
+        return Ok(());
+    }
+    Err(crate::problems::forbidden(format!(
+        "{} may look, and not change: root may, and users of api.write-group",
+        who.name
+    )))
+}

@@ -1,0 +1,332 @@
+//! What is asked for.
+
+use std::collections::BTreeSet;
+
+use bonsai_api as api;
+use bonsai_api::{Changed, Problem, QosReport, QosView};
+use bonsai_policy::ClientReport;
+use serde_json::Value;
+
+use super::{Reply, Ring, audit::Deed, may_write, unix_ms};
+use crate::desired::{Change, Refused};
+use crate::problems::{bad_input, forbidden, moved, problem, unknown_service};
+use crate::who::{Who, owner_may};
+
+/// The longest time that a change may be for, ms: a year.
+const LONGEST_MS: u64 = 366 * 24 * 3600 * 1000;
+
+/// Something that is asked for, and by whom.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) who: Who,
+    pub(crate) what: Ask,
+}
+
+/// What.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// A change of what is configured.
+    Change(Wish, Reply<Changed>),
+    /// Back to what was.
+    Undo(api::Undo, Option<u64>, Reply<Changed>),
+    /// What clients saw.
+    Report(QosReport, Reply<()>),
+    /// Whether more streams fit.
+    Admit(api::AdmitRequest, Reply<api::Admission>),
+}
+
+/// A change that is wished for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// What it is about, if it is one service.
+    pub(crate) service: Option<String>,
+    /// A merge patch on that service, or on all.
+    pub(crate) patch: Value,
+    /// For how long, ms.
+    pub(crate) for_ms: Option<u64>,
+    /// The revision it is made for.
+    pub(crate) for_revision: Option<u64>,
+    /// Whether it is only tried.
+    pub(crate) dry_run: bool,
+    /// Why.
+    pub(crate) reason: Option<String>,
+}
+
+fn check(config: &api::Config) -> Result<(), String> {
+    crate::plan::plan(config).map(drop)
+}
+
+fn refused(error: &Refused) -> Problem {
+    match error {
+        Refused::Invalid(text) => bad_input(text.as_str()),
+        Refused::NoStep(text) => problem(409, "nothing-to-undo", "Nothing to undo", text.as_str()),
+    }
+}
+
+impl Ring {
+    pub(super) fn ask(&mut self, asked: Asked) {
+        let Asked { who, what } = asked;
+        // Whoever asked may have gone away: then nobody takes the answer.
+        match what {
+            Ask::Change(wish, reply) => drop(reply.send(self.change(&who, wish))),
+            Ask::Undo(undo, revision, reply) => {
+                drop(reply.send(self.undo(&who, &undo, revision)));
+            }
+            Ask::Report(report, reply) => drop(reply.send(self.report(&who, report))),
+            Ask::Admit(request, reply) => drop(reply.send(self.admit(&who, &request))),
+        }
+    }
+
+    fn change(&mut self, who: &Who, wish: Wish) -> Result<Changed, Problem> {
+        self.is_for(wish.for_revision)?;
+        let patch = match &wish.service {
+            None => {
+                may_write(who)?;
+                wish.patch.clone()
+            }
+            Some(id) => {
+                self.may_change(who, id)?;
+                let mut services = serde_json::Map::new();
+                services.insert(id.clone(), wish.patch.clone());
+                let mut patch = serde_json::Map::new();
+                patch.insert("services".to_owned(), Value::Object(services));
+                Value::Object(patch)
+            }
+        };
+        if wish
+            .for_ms
+            .is_some_and(|ms| !(1000..=LONGEST_MS).contains(&ms))
+        {
+            return Err(bad_input("for: a change is for a time from 1s to a year"));
+        }
+        let (config, differences) = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
+        if let Some(id) = wish.service.as_deref().filter(|_| !who.writes_all) {
+            let before = self
+                .desired
+                .without(&who.name, check)
+                .map_err(|e| refused(&e))?;
+            owner_may(&wish.patch, id, &before, &config).map_err(forbidden)?;
+        }
+        let until = wish.for_ms.map(|ms| unix_ms() + ms);
+        if wish.dry_run {
+            let services = self.preview(who, &config)?;
+            return Ok(Changed {
+                revision: self.desired.revision(),
+                dry_run: true,
+                until_unix_ms: until,
+                differences,
+                services,
+                problems: Vec::new(),
+            });
+        }
+        let change = Change {
+            revision: 0,
+            actor: who.name.clone(),
+            until_unix_ms: until,
+            patch,
+        };
+        let differences = self
+            .desired
+            .change(change, check)
+            .map_err(|e| refused(&e))?;
+        let deed = Deed {
+            who: Some(who),
+            by: "",
+            action: "change",
+            service: wish.service.as_deref(),
+            differences: differences.clone(),
+            reason: match (wish.reason, until) {
+                (Some(reason), _) => reason,
+                (None, Some(_)) => "for a time".to_owned(),
+                (None, None) => String::new(),
+            },
+        };
+        self.note(deed);
+        Ok(self.changed(who, differences, until))
+    }
+
+    /// Whether that is still the state that the change was made for.
+    fn is_for(&self, revision: Option<u64>) -> Result<(), Problem> {
+        match revision {
+            Some(expected) if expected != self.desired.revision() => {
+                Err(moved(expected, self.desired.revision()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether they may change a service at all. One that they may not see does not exist for
+    /// them.
+    fn may_change(&self, who: &Who, id: &str) -> Result<(), Problem> {
+        if who.writes_all {
+            return Ok(());
+        }
+        let identity = self
+            .identities
+            .get(id)
+            .filter(|identity| who.sees(identity.uid));
+        match identity {
+            None => Err(unknown_service(id)),
+            Some(identity) if who.uid == Some(identity.uid) => Ok(()),
+            Some(_) => may_write(who),
+        }
+    }
+
+    /// Puts what was changed into force, and says what has become of it.
+    fn changed(
+        &mut self,
+        who: &Who,
+        differences: Vec<api::Difference>,
+        until: Option<u64>,
+    ) -> Changed {
+        self.configured();
+        self.show();
+        let picture = self.publish.borrow().clone();
+        let ids: BTreeSet<&str> = picture.ids().collect();
+        let services = touched(&differences, &ids);
+        let services = services
+            .into_iter()
+            .filter_map(|id| picture.service(id, who.only()));
+        Changed {
+            revision: self.desired.revision(),
+            dry_run: false,
+            until_unix_ms: until,
+            services: services.collect(),
+            differences,
+            problems: self.notes.values().cloned().collect(),
+        }
+    }
+
+    /// What all services would get.
+    fn preview(&self, who: &Who, config: &api::Config) -> Result<Vec<api::ServiceView>, Problem> {
+        let planned = crate::plan::plan(config).map_err(bad_input)?;
+        let allocation = self.policy.preview(planned, &self.observation);
+        let allocation = allocation.map_err(|problems| bad_input(crate::texts(&problems)))?;
+        let mut picture = (**self.publish.borrow()).clone();
+        picture.seen.clone_from(&self.observation.services);
+        picture.allocation = allocation;
+        picture.config = std::sync::Arc::new(config.clone());
+        Ok(picture.services(who.only()).services)
+    }
+
+    fn undo(
+        &mut self,
+        who: &Who,
+        undo: &api::Undo,
+        for_revision: Option<u64>,
+    ) -> Result<Changed, Problem> {
+        self.is_for(for_revision)?;
+        may_write(who)?;
+        let undone = self.desired.undo(undo.revision, unix_ms(), check);
+        let differences = undone.map_err(|e| refused(&e))?;
+        self.note(Deed {
+            who: Some(who),
+            by: "",
+            action: "undo",
+            service: None,
+            differences: differences.clone(),
+            reason: undo.revision.map_or_else(
+                || "the last change was taken back".to_owned(),
+                |to| format!("back to revision {to}"),
+            ),
+        });
+        Ok(self.changed(who, differences, None))
+    }
+
+    fn report(&mut self, who: &Who, report: QosReport) -> Result<(), Problem> {
+        self.may_change(who, &report.service)?;
+        if !self.identities.contains_key(report.service.as_str()) {
+            return Err(unknown_service(&report.service));
+        }
+        let number = |name: &str, value: Option<f64>, most: f64| match value {
+            Some(value) if !(0.0..=most).contains(&value) => Err(bad_input(format!(
+                "{name}: {value} is not from 0 to {most}"
+            ))),
+            value => Ok(value),
+        };
+        self.reports.push(ClientReport {
+            service: report.service.as_str().into(),
+            loss: number("loss", report.loss, 1.0)?,
+            delay_ms: number("delay-ms", report.delay_ms, 1e9)?,
+            jitter_ms: number("jitter-ms", report.jitter_ms, 1e9)?,
+            stalls: report.stalls.map(u64::from),
+        });
+        self.qos.insert(report.service.clone(), (report, unix_ms()));
+        Ok(())
+    }
+
+    fn admit(&mut self, who: &Who, request: &api::AdmitRequest) -> Result<api::Admission, Problem> {
+        let identity = self.identities.get(request.service.as_str());
+        let known = identity.is_some_and(|identity| who.sees(identity.uid))
+            || who.reads_all && self.config.services.contains_key(&request.service);
+        if !known {
+            return Err(unknown_service(&request.service));
+        }
+        crate::admit::admit(&self.policy, unix_ms() / 1000, request)
+    }
+
+    /// What clients see, of each service with a target.
+    pub(super) fn qos_views(&self) -> Vec<QosView> {
+        let with_target = self.config.services.iter().filter_map(|(id, service)| {
+            let class = service.class.as_deref().unwrap_or("default");
+            let class = self.config.classes.get(class);
+            let target = service.qos.as_ref().or_else(|| class?.qos.as_ref())?;
+            Some((id, target))
+        });
+        let views = with_target.map(|(id, target)| {
+            let last = self.qos.get(id);
+            let holds = last.map(|(report, _)| holds(target, report));
+            QosView {
+                service: id.clone(),
+                target: target.clone(),
+                last: last.map(|(report, _)| report.clone()),
+                last_unix_ms: last.map(|(_, at)| *at),
+                holds,
+                action: self.qos_action(id, holds),
+            }
+        });
+        views.collect()
+    }
+
+    fn qos_action(&self, id: &str, holds: Option<bool>) -> String {
+        let allocation = self.policy.allocation();
+        let about = |change: &&bonsai_policy::Change| &*change.service == id;
+        if let Some(change) = allocation.proposals.iter().find(about) {
+            return format!("would be done: {}", change.why);
+        }
+        match holds {
+            None => "no report yet".to_owned(),
+            Some(true) => "the target holds".to_owned(),
+            Some(false) => "the target does not hold".to_owned(),
+        }
+    }
+}
+
+/// Whether a report is within a target.
+fn holds(target: &api::Qos, report: &QosReport) -> bool {
+    let within = |most: Option<f64>, value: Option<f64>| match (most, value) {
+        (Some(most), Some(value)) => value <= most,
+        _ => true,
+    };
+    let ms = |span: Option<api::Span>| span.map(|span| span.0.as_secs_f64() * 1e3);
+    within(
+        target.loss.map(|loss| f64::from(loss.milli()) / 1e5),
+        report.loss,
+    ) && within(ms(target.delay), report.delay_ms)
+        && within(ms(target.jitter), report.jitter_ms)
+        && within(target.stalls.map(f64::from), report.stalls.map(f64::from))
+}
+
+/// The services that differences are about.
+fn touched<'a>(differences: &[api::Difference], ids: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+    let about = |difference: &api::Difference| {
+        let rest = difference.path.strip_prefix("services.")?;
+        // Names may have dots in them: the longest that fits.
+        let fits = |id: &&&str| {
+            let after = rest.strip_prefix(**id);
+            after.is_some_and(|after| after.is_empty() || after.starts_with('.'))
+        };
+        ids.iter().filter(fits).max_by_key(|id| id.len()).copied()
+    };
+    differences.iter().filter_map(about).collect()
+}

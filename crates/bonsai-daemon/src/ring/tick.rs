@@ -1,0 +1,309 @@
+//! One period.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bonsai_services::limits::{BY_DAEMON, written};
+use bonsai_services::observe::monotonic_ns;
+
+use super::{Ring, audit::Deed, unix_ms};
+use crate::enforce::{Outcome, Wanted};
+use crate::look::{Arrivals, Watched};
+use crate::picture::{Identity, Picture};
+
+/// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
+const SLOW_NS: u64 = 1_000_000_000;
+
+impl Ring {
+    /// Observes, decides, enforces and publishes.
+    pub(super) fn tick(&mut self) {
+        let start = Instant::now();
+        let now_ns = monotonic_ns();
+        let arrivals = match self.looker.look(now_ns, &mut self.observation) {
+            Ok(arrivals) => {
+                self.notes.remove("look");
+                arrivals
+            }
+            Err(error) => {
+                self.notes
+                    .insert("look", format!("services cannot be looked at: {error:#}"));
+                return;
+            }
+        };
+        for enforcer in &mut self.enforcers {
+            enforcer.observe(&mut self.observation);
+        }
+        self.observation.reports = std::mem::take(&mut self.reports);
+        let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
+        if slow {
+            self.slow_ns = now_ns;
+            self.looker.add_up_waits(now_ns);
+            self.look_at_what_moves_slowly();
+        }
+        self.decide_and_enforce(now_ns);
+        if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
+            self.identify(now_ns);
+        }
+        self.tell(&arrivals);
+        self.past
+            .tick(&self.looker, self.policy.allocation(), &self.policy);
+        self.health.periods += 1;
+        self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.show();
+    }
+
+    /// Decides by what was seen last, and puts that into force.
+    pub(super) fn decide_and_enforce(&mut self, now_ns: u64) {
+        let start = Instant::now();
+        self.policy.decide(&self.observation);
+        let decided = start.elapsed().as_nanos();
+        self.health.decision_ns = u64::try_from(decided).unwrap_or(u64::MAX);
+        let wanted = Wanted {
+            allocation: self.policy.allocation(),
+            looker: &self.looker,
+            capacity: &self.planned.capacity,
+            now_ns,
+        };
+        let mut outcome = Outcome::default();
+        for enforcer in &mut self.enforcers {
+            enforcer.enforce(&wanted, &mut outcome);
+        }
+        match outcome.problem.clone() {
+            Some(problem) => drop(self.notes.insert("enforce", problem)),
+            None => drop(self.notes.remove("enforce")),
+        }
+        self.health.written += outcome.written;
+        self.outcome = Arc::new(outcome);
+    }
+
+    fn look_at_what_moves_slowly(&mut self) {
+        match self.files.changed() {
+            None => {}
+            Some(Ok(config)) => {
+                let reloaded = self
+                    .desired
+                    .reload(&config, |config| crate::plan::plan(config).map(drop));
+                match reloaded {
+                    Ok((differences, notes)) => {
+                        self.notes.remove("file");
+                        if !notes.is_empty() {
+                            self.notes.insert("file", notes.join("; "));
+                        }
+                        let deed = Deed {
+                            who: None,
+                            by: "file",
+                            action: "reload",
+                            service: None,
+                            differences,
+                            reason: "the configuration file was changed".to_owned(),
+                        };
+                        self.note(deed);
+                        self.configured();
+                    }
+                    Err(error) => self.refuse_file(&error.to_string()),
+                }
+            }
+            Some(Err(error)) => self.refuse_file(&format!("{error:#}")),
+        }
+        let check = |config: &bonsai_api::Config| crate::plan::plan(config).map(drop);
+        if let Some((differences, whose)) = self.desired.expire(unix_ms(), check) {
+            let deed = Deed {
+                who: None,
+                by: "timer",
+                action: "expire",
+                service: None,
+                differences,
+                reason: format!("a change for a time, made by {whose}, has ended"),
+            };
+            self.note(deed);
+            self.configured();
+        }
+    }
+
+    fn refuse_file(&mut self, why: &str) {
+        let text = format!(
+            "the configuration file was changed and is not taken: {why}; what was in force still is"
+        );
+        if self.notes.get("file") != Some(&text) {
+            self.note(Deed {
+                who: None,
+                by: "file",
+                action: "refuse",
+                service: None,
+                differences: Vec::new(),
+                reason: text.clone(),
+            });
+        }
+        self.notes.insert("file", text);
+    }
+
+    /// Takes over what is wanted now; it has been checked.
+    pub(super) fn configured(&mut self) {
+        self.config = Arc::new(self.desired.effective().clone());
+        match crate::plan::plan(&self.config) {
+            Ok(planned) => {
+                if let Err(problems) = self.policy.configure(planned.clone()) {
+                    self.notes.insert("policy", crate::texts(&problems));
+                }
+                self.planned = Arc::new(planned);
+            }
+            Err(problem) => drop(self.notes.insert("policy", problem)),
+        }
+        match self.files.keep(self.desired.kept()) {
+            Ok(()) => drop(self.notes.remove("keep")),
+            Err(error) => {
+                let text = format!(
+                    "changes are in force, and would be lost if the daemon were restarted: {error:#}"
+                );
+                self.notes.insert("keep", text);
+            }
+        }
+        let now_ns = monotonic_ns();
+        self.enforce_further(now_ns);
+        self.decide_and_enforce(now_ns);
+        self.identify(now_ns);
+    }
+
+    /// Further limits of services, as they are configured.
+    pub(super) fn enforce_further(&mut self, now_ns: u64) {
+        for watched in self.looker.watched().values() {
+            let configured = self.config.services.get(&*watched.id);
+            let limits = configured.map(|service| &service.limits);
+            let key = Arc::clone(&watched.id);
+            match further(
+                watched,
+                limits,
+                self.further.entry(key).or_default(),
+                now_ns,
+            ) {
+                Ok(()) => drop(self.unfit.remove(&watched.id)),
+                Err(error) => {
+                    let text = format!("its further limits are not in force: {error:#}");
+                    self.unfit.insert(Arc::clone(&watched.id), text);
+                }
+            }
+        }
+    }
+
+    /// Who the services are, beside what they do.
+    fn identify(&mut self, now_ns: u64) {
+        let identity = |watched: &Watched| {
+            let limits = watched.ledger.limits(now_ns);
+            let own = limits
+                .iter()
+                .filter(|limit| !limit.name.ends_with(BY_DAEMON));
+            let keeper = watched.service.has_keeper().unwrap_or(false);
+            let creator = &watched.ledger.header.creator;
+            Identity {
+                uid: watched.uid,
+                keeper: keeper.then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
+                created_unix_ms: watched.created_ns / 1_000_000,
+                limits: own
+                    .map(|limit| (limit.name.clone(), written(limit)))
+                    .collect(),
+                problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
+            }
+        };
+        let all = self.looker.watched().values();
+        let all: BTreeMap<Arc<str>, Identity> = all
+            .map(|watched| (Arc::clone(&watched.id), identity(watched)))
+            .collect();
+        self.identities = Arc::new(all);
+    }
+
+    /// Tells who came and went, and what the policy changed by itself.
+    fn tell(&mut self, arrivals: &Arrivals) {
+        for id in &arrivals.went {
+            self.further.remove(id);
+            self.unfit.remove(id);
+        }
+        if !arrivals.came.is_empty() {
+            self.enforce_further(monotonic_ns());
+        }
+        let changes = self.policy.allocation().changes.clone();
+        for change in changes {
+            let rate = |milli| {
+                let rate = bonsai_units::Rate::from_milli(milli, change.resource.unit());
+                Some(if milli == 0 {
+                    "0".to_owned()
+                } else {
+                    change.resource.for_people(rate)
+                })
+            };
+            self.note(Deed {
+                who: None,
+                by: "policy",
+                action: "decide",
+                service: Some(&change.service),
+                differences: vec![bonsai_api::Difference {
+                    path: format!("services.{}.{}.min", change.service, change.resource),
+                    from: rate(change.from),
+                    to: rate(change.to),
+                }],
+                reason: change.why.to_string(),
+            });
+        }
+    }
+
+    /// Notes a deed where everybody finds it.
+    pub(super) fn note(&mut self, deed: Deed<'_>) {
+        let revision = self.desired.revision();
+        let uid = deed.who.and_then(|who| who.uid);
+        let entry = self.audits.note(deed, revision);
+        self.past.deed(&entry, uid);
+    }
+
+    /// Publishes what is.
+    pub(super) fn show(&mut self) {
+        self.pictures += 1;
+        self.health.history = self.past.state();
+        self.health.problems = self.notes.values().cloned().collect();
+        let looked = self.looker.watched();
+        let waited = self.observation.services.iter();
+        let waited = waited.map(|seen| {
+            looked
+                .get(&seen.name)
+                .map_or_else(Default::default, |w| w.waited)
+        });
+        let picture = Picture {
+            number: self.pictures,
+            unix_ms: unix_ms(),
+            revision: self.desired.revision(),
+            config: Arc::clone(&self.config),
+            planned: Arc::clone(&self.planned),
+            identities: Arc::clone(&self.identities),
+            waited: waited.collect(),
+            seen: self.observation.services.clone(),
+            allocation: self.policy.allocation().clone(),
+            outcome: Arc::clone(&self.outcome),
+            health: self.health.clone(),
+            qos: Arc::new(self.qos_views()),
+        };
+        self.publish.send_replace(Arc::new(picture));
+    }
+}
+
+/// Puts the further limits of a service into force, as far as they differ from those of before
+/// (`names`).
+fn further(
+    watched: &Watched,
+    configured: Option<&BTreeMap<String, String>>,
+    before: &mut BTreeMap<String, String>,
+    now_ns: u64,
+) -> anyhow::Result<()> {
+    let empty = BTreeMap::new();
+    let configured = configured.unwrap_or(&empty);
+    if configured == before {
+        return Ok(());
+    }
+    let mut change = configured.clone();
+    change.retain(|name, setting| before.get(name) != Some(setting));
+    for name in before.keys().filter(|name| !configured.contains_key(*name)) {
+        change.insert(name.clone(), "unlimited".to_owned());
+    }
+    let limits = crate::plan::further(&watched.id, &change).map_err(anyhow::Error::msg)?;
+    bonsai_services::limits::apply(&watched.ledger, &limits, None, now_ns)?;
+    before.clone_from(configured);
+    Ok(())
+}

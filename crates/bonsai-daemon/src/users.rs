@@ -1,0 +1,40 @@
+//! Users and Unix groups, by the machine's own name service.
+
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// What a user is called; its number where nobody knows.
+pub(crate) fn name(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| format!("uid {uid}"), |user| user.name)
+}
+
+/// Whether a user is in a group.
+pub(crate) fn is_in(uid: u32, gid: u32, group: &str) -> bool {
+    let Some(wanted) = Group::from_name(group).ok().flatten() else {
+        return false;
+    };
+    if wanted.gid == Gid::from_raw(gid) {
+        return true;
+    }
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let groups = user.and_then(|user| {
+        let name = CString::new(user.name).ok()?;
+        getgrouplist(&name, user.gid).ok()
+    });
+    groups.is_some_and(|groups| groups.contains(&wanted.gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_root() {
+        assert_eq!(name(0), "root");
+        assert!(is_in(0, 0, "root"));
+        assert!(!is_in(0, 0, "no-such-group-anywhere"));
+        assert_eq!(name(4_000_000_000), "uid 4000000000");
+    }
+}

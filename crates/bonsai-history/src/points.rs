@@ -1,0 +1,328 @@
+//! The writer's side of `history.sqlite`.
+
+mod fold;
+mod retain;
+mod services;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use bonsai_units::Resource;
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+use crate::codec::{Block, Cells, Entry, FIELDS, Level, SUMMARY, entries, push_entry};
+use crate::database::{self, Kind, MovedAside};
+use crate::error::Error;
+use crate::model::{Sample, Tick};
+use crate::options::Options;
+
+use services::Services;
+
+/// The name of the file.
+pub(crate) const FILE: &str = "history.sqlite";
+
+const KIND: Kind = Kind {
+    file: FILE,
+    version: 1,
+    schema: include_str!("points.sql"),
+    synchronous: "NORMAL",
+};
+
+/// The service that all others together are: in each row, with what they did summed up.
+pub(crate) const TOTAL: u32 = 0;
+
+/// Bits of a block's key that name the service; the others are its time in blocks.
+pub(crate) const SERVICE_BITS: u32 = 20;
+
+/// Services of a tick beyond these are dropped and counted.
+const MOST_SERVICES: usize = 8192;
+
+/// A wall clock beyond this (the year 10889) is a mistake of the caller.
+const LAST_SECOND: u64 = 1 << 48;
+
+/// The tables of a tier: of blocks, and of rows of all services.
+pub(crate) const TABLES: [(&str, &str); 3] = [
+    ("second", "open_second"),
+    ("minute", "open_minute"),
+    ("hour", "open_hour"),
+];
+
+/// The key of a service's block: blocks of one time stand together, so that they are
+/// appended, and removed, page by page.
+pub(crate) fn key(block: u64, service: u32) -> i64 {
+    (block << SERVICE_BITS | u64::from(service)).cast_signed()
+}
+
+/// What became of a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Its second was there already.
+    pub(crate) repeated: bool,
+    /// It is older than everything that is kept.
+    pub(crate) too_old: bool,
+    /// Points of services that were too many, or without a name that can be kept.
+    pub(crate) dropped_points: u64,
+    /// Blocks that were damaged and are gaps now.
+    pub(crate) damaged: u64,
+}
+
+/// The open database.
+#[derive(Debug)]
+pub(crate) struct Points {
+    path: PathBuf,
+    connection: Connection,
+    limits: Limits,
+    state: Working,
+}
+
+/// Bounds in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Of the file.
+    file: u64,
+    /// Of the WAL.
+    wal: u64,
+}
+
+/// What is known of the database without asking it.
+#[derive(Debug, Default)]
+struct Working {
+    services: Services,
+    /// Of each tier the blocks that have rows which are none yet.
+    open: [BTreeSet<u64>; 3],
+    /// The newest second that was ever written.
+    newest: u64,
+    /// Of each tier the first second that is kept.
+    horizon: [u64; 3],
+    /// Of each tier the bytes of its blocks.
+    bytes: [u64; 3],
+    damaged: u64,
+}
+
+impl Points {
+    /// Opens it in the folder.
+    pub(crate) fn open(
+        folder: &Path,
+        options: &Options,
+    ) -> Result<(Self, Option<MovedAside>), Error> {
+        let wal = options.wal_bytes();
+        let file = options.points_bytes - wal;
+        let limits = Limits { file, wal };
+        database::open(folder, KIND, (file, wal), |path, connection| {
+            Self::with(path, connection, limits)
+        })
+    }
+
+    fn with(path: PathBuf, connection: Connection, limits: Limits) -> Result<Self, Error> {
+        let state = Working::load(&connection).map_err(Error::sqlite(&path))?;
+        let mut points = Self {
+            path,
+            connection,
+            limits,
+            state,
+        };
+        points.relieve()?;
+        Ok(points)
+    }
+
+    /// Writes a tick, and does a bounded part of what else is due.
+    pub(crate) fn tick(&mut self, tick: &Tick) -> Result<Outcome, Error> {
+        self.bound_wal()?;
+        let failed = Error::sqlite(&self.path);
+        let begun = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
+        let transaction = begun.map_err(&failed)?;
+        let written = self.state.tick(&transaction, tick, self.limits);
+        let outcome = written.map_err(&failed)?;
+        transaction.commit().map_err(&failed)?;
+        Ok(outcome)
+    }
+
+    /// Keeps the WAL within its bound, with half of it for the largest transaction; an error where a
+    /// reader does not let it.
+    fn bound_wal(&self) -> Result<(), Error> {
+        let (_, bytes) = database::sizes(&self.path);
+        if bytes <= self.limits.wal / 2 {
+            return Ok(());
+        }
+        let busy: i64 = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+            .map_err(Error::sqlite(&self.path))?;
+        if busy == 0 {
+            return Ok(());
+        }
+        Err(Error::Wal {
+            path: self.path.clone(),
+            bytes,
+        })
+    }
+
+    /// Reads the whole file; an error where it is damaged.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        database::check(&self.connection, &self.path)?;
+        // SQLite does not look whether texts are texts.
+        let names = Services::load(&self.connection);
+        names.map(drop).map_err(Error::sqlite(&self.path))
+    }
+
+    /// Bytes of pages in use, of the file and of the WAL.
+    pub(crate) fn bytes(&self) -> (u64, u64, u64) {
+        let (file, wal) = database::sizes(&self.path);
+        let used =
+            database::pages(&self.connection).map_or(file, |(used, _)| used * database::PAGE);
+        (used, file, wal)
+    }
+}
+
+impl Working {
+    fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut state = Self {
+            services: Services::load(connection)?,
+            ..Self::default()
+        };
+        for level in Level::ALL {
+            let (blocks, open) = TABLES[level.index()];
+            let mut rows = connection.prepare(&format!("SELECT at FROM {open}"))?;
+            for at in rows.query_map([], |row| row.get::<_, i64>(0))? {
+                let at = at?.cast_unsigned();
+                state.open[level.index()].insert(at / level.block_seconds());
+                state.newest = state.newest.max(at);
+            }
+            let text = format!("SELECT max(key) FROM {blocks}");
+            let last: Option<i64> = connection.query_row(&text, [], |row| row.get(0))?;
+            let last = last.map_or(0, |key| (key.cast_unsigned() >> SERVICE_BITS) + 1);
+            state.newest = state.newest.max(last * level.block_seconds());
+        }
+        let mut rows = connection.prepare("SELECT level, bytes, horizon FROM tier")?;
+        let tiers = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        for tier in tiers {
+            let (level, bytes, horizon): (i64, i64, i64) = tier?;
+            if let Some(level) = usize::try_from(level).ok().filter(|level| *level < 3) {
+                state.bytes[level] = bytes.cast_unsigned();
+                state.horizon[level] = horizon.cast_unsigned();
+            }
+        }
+        Ok(state)
+    }
+
+    fn tick(
+        &mut self,
+        transaction: &Transaction<'_>,
+        tick: &Tick,
+        limits: Limits,
+    ) -> rusqlite::Result<Outcome> {
+        let mut outcome = Outcome::default();
+        self.damaged = 0;
+        if tick.second < self.horizon[0] || tick.second >= LAST_SECOND {
+            outcome.too_old = true;
+        } else if tick.second <= self.newest && self.has(transaction, tick.second)? {
+            outcome.repeated = true;
+        } else {
+            self.insert(transaction, tick, &mut outcome)?;
+        }
+        for level in Level::ALL {
+            let now = tick.second / level.block_seconds();
+            let ended = self.open[level.index()]
+                .iter()
+                .copied()
+                .find(|block| *block != now);
+            if let Some(block) = ended {
+                self.fold(transaction, level, block)?;
+            }
+        }
+        self.retain(transaction, limits)?;
+        outcome.damaged = self.damaged;
+        Ok(outcome)
+    }
+
+    /// Whether a second has been written.
+    fn has(&self, transaction: &Transaction<'_>, second: u64) -> rusqlite::Result<bool> {
+        let mut open = transaction.prepare_cached("SELECT 1 FROM open_second WHERE at = ?")?;
+        if open.exists([second.cast_signed()])? {
+            return Ok(true);
+        }
+        let level = Level::Second;
+        let key = key(second / level.block_seconds(), TOTAL);
+        let mut blocks = transaction.prepare_cached("SELECT data FROM second WHERE key = ?")?;
+        let data: Option<Vec<u8>> = blocks.query_row([key], |row| row.get(0)).optional()?;
+        // No resource has this number: the slots alone are decoded.
+        let block = data.and_then(|data| Block::decode(&data, level, Some(usize::MAX)).ok());
+        let slot = second % level.block_seconds();
+        Ok(block.is_some_and(|block| block.slots.iter().any(|(at, _)| u64::from(*at) == slot)))
+    }
+
+    fn insert(
+        &mut self,
+        transaction: &Transaction<'_>,
+        tick: &Tick,
+        outcome: &mut Outcome,
+    ) -> rusqlite::Result<()> {
+        let level = Level::Second;
+        let slot = u8::try_from(tick.second % level.block_seconds()).unwrap_or(0);
+        let mut by_service = std::collections::BTreeMap::<u32, [Option<Cells>; 5]>::new();
+        let mut total = <[Option<Cells>; Resource::COUNT]>::default();
+        for point in &tick.points {
+            let full = by_service.len() >= MOST_SERVICES;
+            let known = self
+                .services
+                .intern(transaction, &point.service, tick.second, full)?;
+            let Some(id) = known else {
+                outcome.dropped_points += 1;
+                continue;
+            };
+            let resource = point.resource.index();
+            let cells = by_service.entry(id).or_default();
+            // What has no limit and did nothing is the zero that a missing resource means.
+            if point.sample == Sample::default() {
+                continue;
+            }
+            let sample = cells_of(&point.sample);
+            let sum = total[resource].get_or_insert([0; SUMMARY]);
+            for field in (0..FIELDS).filter(|field| *field != crate::codec::LIMIT) {
+                sum[field] = sum[field].saturating_add(sample[field]);
+            }
+            cells[resource] = Some(sample);
+        }
+        let mut row = Vec::with_capacity(64 * (by_service.len() + 1));
+        push_entry(
+            &mut row,
+            TOTAL,
+            level,
+            &Block::single(level, slot, 1, &total),
+        );
+        for (id, cells) in &by_service {
+            push_entry(&mut row, *id, level, &Block::single(level, slot, 1, cells));
+        }
+        transaction
+            .prepare_cached("INSERT INTO open_second (at, data) VALUES (?, ?)")?
+            .execute((tick.second.cast_signed(), row))?;
+        self.open[level.index()].insert(tick.second / level.block_seconds());
+        self.newest = self.newest.max(tick.second);
+        Ok(())
+    }
+}
+
+/// A second as it is kept.
+fn cells_of(sample: &Sample) -> Cells {
+    let mut cells = [0; SUMMARY];
+    let whole = |milli: u64| milli.saturating_add(500) / 1000;
+    cells[0] = whole(sample.asked);
+    cells[1] = whole(sample.got);
+    cells[2] = sample.limit.map_or(0, |milli| milli.saturating_add(1));
+    cells[3] = sample.guarantee;
+    cells[4] = sample.waited_ns.div_ceil(1000);
+    cells[5] = sample.waits;
+    cells
+}
+
+/// The services of a row, without those that are damaged, which are counted.
+fn readable<'a>(row: &'a [u8], damaged: &mut u64) -> Vec<Entry<'a>> {
+    let mut found = Vec::new();
+    for entry in entries(row) {
+        match entry {
+            Ok(entry) => found.push(entry),
+            Err(_) => *damaged += 1,
+        }
+    }
+    found
+}

@@ -1,0 +1,192 @@
+//! Rows of all services become blocks of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{OptionalExtension, Transaction};
+
+use super::{TABLES, Working, key, readable};
+use crate::codec::{Block, Level, push_entry};
+
+/// Services that are folded at a time: at 19 columns of 60 slots and five resources they take
+/// 12 MB, so memory does not grow with the number of services.
+const TOGETHER: usize = 256;
+
+impl Working {
+    /// Makes blocks of the rows of one span, and a row of the next coarser tier.
+    pub(super) fn fold(
+        &mut self,
+        transaction: &Transaction<'_>,
+        level: Level,
+        block: u64,
+    ) -> rusqlite::Result<()> {
+        let rows = open_rows(transaction, level, block)?;
+        let damaged = &mut self.damaged;
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(at, row)| (*at, readable(row, damaged)))
+            .collect();
+        let services: BTreeSet<u32> = rows
+            .iter()
+            .flat_map(|(_, entries)| entries.iter().map(|entry| entry.service))
+            .collect();
+        let services: Vec<u32> = services.into_iter().collect();
+        let mut upward = BTreeMap::new();
+        for some in services.chunks(TOGETHER) {
+            let (Some(&first), Some(&last)) = (some.first(), some.last()) else {
+                continue;
+            };
+            let mut blocks = BTreeMap::<u32, Block>::new();
+            for (_, entries) in &rows {
+                for entry in entries
+                    .iter()
+                    .filter(|e| (first..=last).contains(&e.service))
+                {
+                    match entry.block(level, None) {
+                        Ok(slot) => append(blocks.entry(entry.service).or_default(), &slot, level),
+                        Err(_) => self.damaged += 1,
+                    }
+                }
+            }
+            for (service, new) in blocks {
+                if let Some(coarser) = level.coarser() {
+                    upward.insert(service, summary(&new, level, coarser, block));
+                }
+                self.store(transaction, level, block, service, new)?;
+            }
+        }
+        if let Some(coarser) = level.coarser() {
+            self.add_row(transaction, coarser, block * level.block_seconds(), upward)?;
+        }
+        let (_, open) = TABLES[level.index()];
+        let (from, to) = span(level, block);
+        transaction
+            .prepare_cached(&format!("DELETE FROM {open} WHERE at >= ? AND at < ?"))?
+            .execute((from, to))?;
+        self.open[level.index()].remove(&block);
+        self.save_tier(transaction, level)
+    }
+
+    /// Writes a block, with what stands there already.
+    fn store(
+        &mut self,
+        transaction: &Transaction<'_>,
+        level: Level,
+        block: u64,
+        service: u32,
+        new: Block,
+    ) -> rusqlite::Result<()> {
+        let (table, _) = TABLES[level.index()];
+        let key = key(block, service);
+        let select = format!("SELECT data FROM {table} WHERE key = ?");
+        let old: Option<Vec<u8>> = transaction
+            .prepare_cached(&select)?
+            .query_row([key], |row| row.get(0))
+            .optional()?;
+        let before = old.as_ref().map_or(0, Vec::len) as u64;
+        let whole = match old.map(|old| Block::decode(&old, level, None)) {
+            None => new,
+            Some(Ok(old)) => old.merged(&new, level),
+            Some(Err(_)) => {
+                self.damaged += 1;
+                new
+            }
+        };
+        let bytes = whole.encode(level);
+        let kept = &mut self.bytes[level.index()];
+        *kept = (*kept + bytes.len() as u64).saturating_sub(before);
+        transaction
+            .prepare_cached(&format!(
+                "INSERT OR REPLACE INTO {table} (key, data) VALUES (?, ?)"
+            ))?
+            .execute((key, bytes))?;
+        if level == Level::Second {
+            let second = |slot: Option<&(u8, u16)>| {
+                let slot = slot.map_or(0, |(slot, _)| u64::from(*slot));
+                (block * level.block_seconds() + slot).cast_signed()
+            };
+            let (first, last) = (second(whole.slots.first()), second(whole.slots.last()));
+            transaction
+                .prepare_cached(
+                    "UPDATE service SET first = min(first, ?), last = max(last, ?) WHERE id = ?",
+                )?
+                .execute((first, last, service))?;
+        }
+        Ok(())
+    }
+
+    /// Adds one slot of each service to a tier's rows.
+    fn add_row(
+        &mut self,
+        transaction: &Transaction<'_>,
+        level: Level,
+        at: u64,
+        mut slots: BTreeMap<u32, Block>,
+    ) -> rusqlite::Result<()> {
+        let (_, open) = TABLES[level.index()];
+        let select = format!("SELECT data FROM {open} WHERE at = ?");
+        let there: Option<Vec<u8>> = transaction
+            .prepare_cached(&select)?
+            .query_row([at.cast_signed()], |row| row.get(0))
+            .optional()?;
+        for entry in readable(&there.unwrap_or_default(), &mut self.damaged) {
+            let Ok(old) = entry.block(level, None) else {
+                self.damaged += 1;
+                continue;
+            };
+            let both = match slots.remove(&entry.service) {
+                Some(new) => old.merged(&new, level),
+                None => old,
+            };
+            slots.insert(entry.service, both);
+        }
+        let mut row = Vec::new();
+        for (service, slot) in &slots {
+            push_entry(&mut row, *service, level, slot);
+        }
+        transaction
+            .prepare_cached(&format!(
+                "INSERT OR REPLACE INTO {open} (at, data) VALUES (?, ?)"
+            ))?
+            .execute((at.cast_signed(), row))?;
+        self.open[level.index()].insert(at / level.block_seconds());
+        Ok(())
+    }
+}
+
+/// Everything of a block as its slot in the next coarser tier.
+fn summary(block: &Block, level: Level, coarser: Level, at: u64) -> Block {
+    let (seconds, cells) = block.summary(level);
+    let slot = u8::try_from(at % coarser.slots() as u64).unwrap_or(0);
+    Block::single(coarser, slot, seconds, &cells)
+}
+
+/// Puts a slot behind the others; rows come in the order of time.
+fn append(block: &mut Block, slot: &Block, level: Level) {
+    if let Some((at, seconds)) = slot.slots.first()
+        && block.slots.last().is_none_or(|(last, _)| last < at)
+    {
+        block.push(level, *at, *seconds, &slot.all_cells(0));
+    }
+}
+
+fn span(level: Level, block: u64) -> (i64, i64) {
+    let from = block * level.block_seconds();
+    (
+        from.cast_signed(),
+        (from + level.block_seconds()).cast_signed(),
+    )
+}
+
+fn open_rows(
+    transaction: &Transaction<'_>,
+    level: Level,
+    block: u64,
+) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+    let (_, open) = TABLES[level.index()];
+    let select = format!("SELECT at, data FROM {open} WHERE at >= ? AND at < ? ORDER BY at");
+    let mut statement = transaction.prepare_cached(&select)?;
+    let rows = statement.query_map(span(level, block), |row| {
+        Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?))
+    })?;
+    rows.collect()
+}
