@@ -72,6 +72,12 @@ export function select(pairs, value, props = {}) {
   return node;
 }
 
+/** Brings the choices of a select up to date without touching what is chosen. */
+export function offer(node, names) {
+  const known = new Set(Array.from(node.options, (option) => option.value));
+  for (const name of names) if (!known.has(name)) node.append(el("option", { value: name, text: name }));
+}
+
 /** Calls `draw` at the next frame, once however often it is asked. */
 export function atFrame(draw) {
   let waiting = false;

@@ -64,7 +64,7 @@ try {
   await go(pages.dark, "/service/vod?resource=send");
   await take(pages.dark, "dark");
   await go(pages.light, "/service/vod?resource=send");
-  await pages.light.getByLabel("Guarantee").first().fill("200Mbit/s");
+  await pages.light.getByLabel("Guarantee", { exact: true }).first().fill("200Mbit/s");
   await pages.light.locator(".preview").waitFor();
   await take(pages.light, "service");
 } finally {

@@ -19,7 +19,8 @@ test("a_daemon_that_is_started_anew_is_found_again", async () => {
   await machine.stopDaemon("SIGKILL");
   const banner = page.locator("#banner");
   await until(async () => /Connection lost/.test(await banner.textContent()), "the loss is told", 15);
-  assert.ok(await page.locator(".settings > fieldset").isDisabled(), "nothing can be changed meanwhile");
+  const weight = page.getByLabel("Weight").first();
+  await until(async () => weight.isDisabled(), "nothing can be changed meanwhile", 5);
   await machine.startDaemon();
   await until(async () => banner.isHidden(), "it is connected again", 20);
   assert.ok(await page.evaluate(() => window.theSamePage), "the page was not loaded anew");
@@ -57,7 +58,7 @@ test("a_missing_or_wrong_token_is_asked_for", async () => {
 test("whoever_may_only_look_is_told_so", async () => {
   const page = await machine.open({ token: machine.reader, hash: "/service/vod?resource=send" });
   await page.getByText("Your token may look and not change.").first().waitFor();
-  assert.ok(await page.locator(".settings > fieldset").isDisabled());
+  assert.ok(await page.getByLabel("Weight").first().isDisabled());
   assert.ok(await page.locator(".tools").getByRole("button", { name: "Undo" }).isDisabled());
   const before = (await machine.use("vod", "send")).max;
   await page.locator(".handle").focus();

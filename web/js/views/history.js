@@ -8,6 +8,7 @@ import { colour, thin } from "../theme.js";
 import { RESOURCES, TITLES, duration, rate, waits } from "../units.js";
 
 const RANGES = [
+  ["10 min", 600e3],
   ["1 h", 3600e3],
   ["24 h", 86_400e3],
   ["7 d", 7 * 86_400e3],

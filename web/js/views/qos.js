@@ -1,7 +1,7 @@
 // What clients are to see, what they see, and whether more of them fit.
 
 import { ApiError } from "../api.js";
-import { el, field, select, setText, timeElement } from "../dom.js";
+import { el, field, offer, select, setText, timeElement } from "../dom.js";
 import { announce } from "../notices.js";
 import { RESOURCES, TITLES, parseShare, percent, rate } from "../units.js";
 
@@ -34,10 +34,9 @@ function card(view) {
 }
 
 function admission(app) {
-  const ids = [...app.store.services.keys()].sort();
   const streams = field("Streams", el("input", { type: "number", min: 1, max: 1_000_000, value: "10", required: true }));
   const each = field("Rate of each", el("input", { type: "text", value: "2Mbit/s", autocomplete: "off", required: true }));
-  const service = field("For", select(ids.map((id) => [id, id]), ids[0] ?? "", {}));
+  const service = field("For", select([], "", {}));
   const resource = field("Of", select(RESOURCES.map((of) => [of, TITLES[of]]), "send", {}));
   const answer = el("div", { class: "answer", role: "status" });
   const submit = async (event) => {
@@ -59,19 +58,25 @@ function admission(app) {
       answer.replaceChildren(el("p", { class: "error", text: error.message }));
     }
   };
-  return el(
+  // The page may have been opened here, before anything is known.
+  const offerAll = () => offer(service.input, [...app.store.services.keys()].sort());
+  offerAll();
+  const off = app.store.on("services", offerAll);
+  const element = el(
     "section",
     { class: "panel", "aria-labelledby": "admit-title" },
     el("h2", { id: "admit-title", text: "Would more fit?" }),
     el("form", { novalidate: true, on: { submit } }, el("div", { class: "row" }, streams.node, each.node, resource.node, service.node), el("div", { class: "buttons" }, el("button", { type: "submit", class: "main", text: "Ask" }))),
     answer,
   );
+  return { element, off };
 }
 
 export function qosView(app) {
   const cards = el("div", { class: "cards" });
   const note = el("p", { class: "hint" });
-  const element = el("div", {}, el("h1", { text: "What clients see" }), admission(app), cards, note);
+  const asking = admission(app);
+  const element = el("div", {}, el("h1", { text: "What clients see" }), asking.element, cards, note);
   let key = "";
   let timer = 0;
   let gone = false;
@@ -96,6 +101,7 @@ export function qosView(app) {
     title: "QoS",
     destroy() {
       gone = true;
+      asking.off();
       clearTimeout(timer);
     },
   };

@@ -2,7 +2,7 @@
 
 import { servicePath } from "../api.js";
 import { baseOf } from "../changes.js";
-import { el, field, select, setText } from "../dom.js";
+import { el, field, offer, select, setText } from "../dom.js";
 import { Editing } from "../editing.js";
 import { Pairs } from "../pairs.js";
 import { diff, equal, tidy } from "../patch.js";
@@ -58,7 +58,7 @@ export class ServiceForm {
     try {
       const config = await this.app.api.get("/config");
       const fill = (input, names, chosen) => {
-        for (const name of names) if (![...input.options].some((option) => option.value === name)) input.append(el("option", { value: name, text: name }));
+        offer(input, names);
         input.value = chosen ?? "";
       };
       fill(this.class, Object.keys(config.classes ?? {}), this.base.state.class);
@@ -78,7 +78,7 @@ export class ServiceForm {
     const settings = this.base.state;
     for (const resource of RESOURCES) this.terms[resource].set(settings[resource]);
     const choose = (input, value = "") => {
-      if (![...input.options].some((option) => option.value === value)) input.append(el("option", { value, text: value }));
+      offer(input, [value]);
       input.value = value;
     };
     choose(this.class, settings.class);
