@@ -20,7 +20,7 @@ export class Editing {
     this.timer = 0;
     this.previewed = el("div", { class: "previewed" });
     this.problem = el("p", { class: "error", role: "alert" });
-    this.span = select([["", "until it is changed"], ["10m", "for 10 min"], ["1h", "for 1 hour"], ["8h", "for 8 hours"]], "", {});
+    this.span = select([["", "until it is changed"], ["10min", "for 10 min"], ["1h", "for 1 hour"], ["8h", "for 8 hours"]], "", {});
     this.reason = el("input", { type: "text", maxlength: 200, placeholder: "for the audit" });
     this.apply = el("button", { type: "submit", class: "main", text: "Apply" });
     this.preview = el("button", { type: "button", text: "Preview", on: { click: () => this.show(true) } });

@@ -98,7 +98,7 @@ export class Plot {
     );
     const canvas = this.node.querySelector("canvas");
     canvas.setAttribute("role", "img");
-    if (this.label) canvas.setAttribute("aria-label", this.label);
+    canvas.setAttribute("aria-label", this.label ?? "Nothing is drawn yet.");
     options.onBuild?.(this);
   }
 

@@ -15,7 +15,8 @@ const UNSEEN_A_TICK = 40;
 
 const asked = (use, resource) => {
   if (!use) return "–";
-  if (use.asked === null) return use.got > 0 || use.waiting ? "all it can get" : "–";
+  // Where nothing is shared out, nobody estimates what is asked for.
+  if (use.asked === null) return use.waiting ? "all it can get" : "–";
   return rate(use.asked, resource);
 };
 

@@ -155,6 +155,7 @@ export class Machine {
     page.on("console", (message) => {
       if (message.type() === "error" && /Content Security Policy|Refused to/.test(message.text())) page.complaints.push(message.text());
     });
+    if (process.env.BONSAI_PAGE_FILES) await fromTree(page);
     const start = token === null ? `#${hash}` : `#token=${token}&${hash}`;
     await page.goto(`http://127.0.0.1:${this.port}/${start}`);
     return page;
@@ -170,6 +171,17 @@ export class Machine {
     await until(() => this.children.size === 0, "all programs are gone", 5).catch(() => {});
     await rm(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Answers with the files of a folder instead of those in the program: for work on the page. */
+async function fromTree(page) {
+  const kinds = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
+  await page.route((url) => !url.pathname.startsWith("/v1"), async (route) => {
+    const name = new URL(route.request().url()).pathname.slice(1) || "index.html";
+    const { "content-security-policy": policy } = (await route.fetch()).headers();
+    const headers = { "content-type": kinds[name.split(".").pop()] ?? "text/plain", ...(policy ? { "content-security-policy": policy } : {}) };
+    await route.fulfill({ path: path.join(process.env.BONSAI_PAGE_FILES, name), headers });
+  });
 }
 
 /** The rate in a text such as `39.8 Mbit/s`, bytes/s or calls/s. */

@@ -39,7 +39,8 @@ export class ServiceForm {
     this.fieldset.append(
       this.first,
       this.more,
-      el("div", { class: "row" }, field("Class", this.class).node, field("Group", this.group).node, field("Mode", this.mode).node),
+      el("div", { class: "row" }, field("Class", this.class).node, field("Group", this.group).node),
+      field("Mode", this.mode).node,
       el("details", { class: "more" }, el("summary", { text: "Further limits and targets for clients" }), this.limits.node, el("fieldset", {}, el("legend", { text: "What clients are to see" }), el("div", { class: "row" }, Object.values(this.qos).map(({ node }) => node)))),
       this.editing.node,
     );

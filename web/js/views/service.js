@@ -195,13 +195,18 @@ class ServiceView {
   }
 
   columns() {
-    return LINES.map(({ field }) => this.app.store.tape.series(this.id, this.resource, field));
+    const { tape } = this.app.store;
+    return LINES.map(({ field }) => {
+      const column = tape.series(this.id, this.resource, field);
+      // No guarantee is no line.
+      return field === "min" ? column.map((value) => value || null) : column;
+    });
   }
 
   text(field, value) {
     if (field === "waited") return waits(value);
-    if (value === null && field === "asked") return "all it can get";
-    if (value === null && field === "max") return "none";
+    if (value === null && field === "asked") return this.use?.waiting ? "all it can get" : "–";
+    if (value === null && (field === "max" || field === "min")) return "none";
     return rate(value, this.resource);
   }
 
