@@ -144,7 +144,10 @@ fn a_suite_of_its_own_is_added() {
     assert_eq!(stdout(&output), wanted);
 
     // There may be more of them.
-    let output = repository.run("count-tests.sh", &["log", "0", "skips", "suite", "0", "suite", "0"]);
+    let output = repository.run(
+        "count-tests.sh",
+        &["log", "0", "skips", "suite", "0", "suite", "0"],
+    );
     assert!(stdout(&output).ends_with("\n83 passed, 0 failed, 3 skipped\n"));
 
     // A suite that dies, or ends without its closing line, has failed.

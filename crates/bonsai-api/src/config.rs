@@ -348,10 +348,10 @@ pub struct Service {
 pub struct History {
     /// Whether anything is.
     pub keep: bool,
-    /// The most bytes that it takes on disk, from `1MB`.
+    /// The most bytes that it takes on disk, from `16MiB`.
     #[schema(value_type = String, example = "512MB")]
     pub size: Size,
-    /// The most bytes of who changed what.
+    /// The most bytes of who changed what, from `256KiB`.
     #[schema(value_type = String, example = "32MB")]
     pub audit_size: Size,
 }

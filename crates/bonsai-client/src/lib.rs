@@ -163,7 +163,9 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.http.request(method, format!("{}/v1/{path}", self.base));
+        let request = self
+            .http
+            .request(method, format!("{}/v1/{path}", self.base));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -279,7 +281,12 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn audit(&self, service: Option<&str>, before: Option<u64>, limit: u32) -> Answer<AuditPage> {
+    pub fn audit(
+        &self,
+        service: Option<&str>,
+        before: Option<u64>,
+        limit: u32,
+    ) -> Answer<AuditPage> {
         let mut query = vec![("limit", limit.to_string())];
         query.extend(service.map(|service| ("service", service.to_owned())));
         query.extend(before.map(|before| ("before", before.to_string())));
@@ -313,12 +320,18 @@ impl Client {
         into: &mut impl std::io::Write,
     ) -> Answer<u64> {
         let request = self.request(Method::GET, "history/export");
-        let request = request.query(&[("format", format)]).query(range);
+        let range = Range {
+            points: None,
+            ..range.clone()
+        };
+        let request = request.query(&[("format", format)]).query(&range);
         let mut response = self.send(request.timeout(Duration::from_secs(3600)))?;
-        response.copy_to(into).map_err(|source| ClientError::Nobody {
-            place: self.place.clone(),
-            source,
-        })
+        response
+            .copy_to(into)
+            .map_err(|source| ClientError::Nobody {
+                place: self.place.clone(),
+                source,
+            })
     }
 
     /// What clients see.
@@ -334,7 +347,8 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn report(&self, report: &QosReport) -> Answer<()> {
-        self.send(self.request(Method::POST, "reports").json(report)).map(drop)
+        self.send(self.request(Method::POST, "reports").json(report))
+            .map(drop)
     }
 
     /// Whether more streams fit.

@@ -119,7 +119,14 @@ impl Desired {
         kept.changes = fitting;
         // Whatever somebody has seen before the restart is another state.
         kept.revision += 1;
-        Ok((Self { base, kept, effective }, left_out))
+        Ok((
+            Self {
+                base,
+                kept,
+                effective,
+            },
+            left_out,
+        ))
     }
 
     /// What survives a restart.
@@ -246,7 +253,13 @@ impl Desired {
         check: impl Fn(&Config) -> Result<(), String>,
     ) -> Option<(Vec<Difference>, String)> {
         let over = |change: &Change| change.until_unix_ms.is_some_and(|until| until <= now);
-        let ended: Vec<Change> = self.kept.changes.iter().filter(|c| over(c)).cloned().collect();
+        let ended: Vec<Change> = self
+            .kept
+            .changes
+            .iter()
+            .filter(|c| over(c))
+            .cloned()
+            .collect();
         let last = ended.last()?;
         let whose = last.actor.clone();
         let mut changes = self.kept.changes.clone();
@@ -264,8 +277,13 @@ impl Desired {
         let base = to_value(base);
         let config = effective(&base, &self.kept.changes, &check)?;
         let mut notes = Vec::new();
-        for name in SETTLED.iter().filter(|name| base.get(**name) != self.base.get(**name)) {
-            notes.push(format!("[{name}] in the file takes effect when the daemon is restarted"));
+        for name in SETTLED
+            .iter()
+            .filter(|name| base.get(**name) != self.base.get(**name))
+        {
+            notes.push(format!(
+                "[{name}] in the file takes effect when the daemon is restarted"
+            ));
         }
         self.base = base;
         Ok((self.put(self.kept.changes.clone(), config), notes))
@@ -297,7 +315,11 @@ fn from_value(document: Value, check: &impl Fn(&Config) -> Result<(), String>) -
     let config: Config = serde_path_to_error::deserialize(document).map_err(|error| {
         let path = error.path().to_string();
         let why = error.into_inner();
-        Refused::Invalid(if path == "." { why.to_string() } else { format!("{path}: {why}") })
+        Refused::Invalid(if path == "." {
+            why.to_string()
+        } else {
+            format!("{path}: {why}")
+        })
     })?;
     check(&config).map_err(Refused::Invalid)?;
     Ok(config)

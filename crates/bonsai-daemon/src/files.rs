@@ -46,7 +46,10 @@ pub fn read_config(path: &Path) -> anyhow::Result<Config> {
     let refused = |text: String| Refusal::input(format!("{named}: {text}"));
     let meta = fs::metadata(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
     if meta.len() > MOST_CONFIG {
-        return Err(refused(format!("{} bytes are no configuration", meta.len())));
+        return Err(refused(format!(
+            "{} bytes are no configuration",
+            meta.len()
+        )));
     }
     let text = fs::read_to_string(path).map_err(|e| refused(format!("cannot be read: {e}")))?;
     parse_config(&text).map_err(refused)
@@ -92,7 +95,9 @@ pub fn config_path() -> Option<PathBuf> {
 
 fn home(variable: &str, below: &str) -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
-    let named = std::env::var_os(variable).map(PathBuf::from).filter(absolute);
+    let named = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(absolute);
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(below)).filter(absolute))
 }
 
@@ -154,7 +159,9 @@ impl Files {
         let path = self.changes();
         let text = match fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return (None, Vec::new()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return (None, Vec::new());
+            }
             Err(error) => {
                 let text = format!("{}: cannot be read: {error}", path.display());
                 return (None, vec![text]);
@@ -240,7 +247,10 @@ mod tests {
     fn problems_name_the_line() {
         let cases = [
             ("[daemon]\nperiod = 5\n", "line 2: "),
-            ("[daemon]\n\nperoid = \"1s\"\n", "line 3: unknown field `peroid`"),
+            (
+                "[daemon]\n\nperoid = \"1s\"\n",
+                "line 3: unknown field `peroid`",
+            ),
             ("[capacity\n", "line 1: "),
             ("[capacity]\nsend = \"1Gb\"\n", "line 2: "),
         ];
@@ -255,7 +265,9 @@ mod tests {
     fn one_daemon_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = be_the_one(folder.path()).expect("the first");
-        let error = be_the_one(folder.path()).expect_err("the second").to_string();
+        let error = be_the_one(folder.path())
+            .expect_err("the second")
+            .to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(first);
         be_the_one(folder.path()).expect("the next");

@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod events;
 mod page;
+mod past;
 mod routes;
 mod serve;
 mod tokens;
@@ -40,6 +41,8 @@ pub(crate) struct App {
     pub(crate) events: SyncSender<Event>,
     pub(crate) config: bonsai_api::Config,
     pub(crate) file: Option<std::path::PathBuf>,
+    /// The folder of the past.
+    pub(crate) past: std::path::PathBuf,
     pub(crate) tokens: Tokens,
     pub(crate) doors: Doors,
     pub(crate) started_unix_ms: u64,
@@ -65,7 +68,9 @@ impl App {
         match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(unavailable("the daemon is ending")),
-            Err(_) => Err(unavailable("no answer came in time; what was asked for may still be done")),
+            Err(_) => Err(unavailable(
+                "no answer came in time; what was asked for may still be done",
+            )),
         }
     }
 }
@@ -101,7 +106,10 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(routes::service, routes::change_service))
         .routes(routes!(routes::config, routes::change_config))
         .routes(routes!(routes::undo))
-        .routes(routes!(routes::audit))
+        .routes(routes!(past::history))
+        .routes(routes!(past::known))
+        .routes(routes!(past::export))
+        .routes(routes!(past::audit))
         .routes(routes!(routes::qos))
         .routes(routes!(routes::report))
         .routes(routes!(routes::admit))
@@ -132,14 +140,20 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route(
             "/v1/openapi.json",
             axum::routing::get(async move || {
-                ([(axum::http::header::CONTENT_TYPE, "application/json")], text.to_string())
+                (
+                    [(axum::http::header::CONTENT_TYPE, "application/json")],
+                    text.to_string(),
+                )
             }),
         )
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::not_so)
         .layer(middleware::from_fn_with_state(Arc::clone(app), auth::known))
         .merge(page::files())
-        .layer(middleware::from_fn_with_state(Arc::clone(app), auth::bounded))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(app),
+            auth::bounded,
+        ))
         .layer(DefaultBodyLimit::max(body))
         .with_state(Arc::clone(app))
 }

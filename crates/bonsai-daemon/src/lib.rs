@@ -23,6 +23,7 @@ mod enforce;
 mod files;
 mod http;
 mod look;
+mod past;
 mod patch;
 mod picture;
 mod plan;

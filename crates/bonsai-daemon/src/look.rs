@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use bonsai_calls::{CALLS, Call, Selection, select};
+use bonsai_calls::{CALLS, select};
+use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{CallTotals, Ledger};
 use bonsai_policy::{Observation, PerResource, Seen, Usage};
+use bonsai_services::glance::{Glance, Glances};
 use bonsai_services::service::{Service, Services};
 use bonsai_units::{Resource, Unit};
 
-/// How often it is looked who is there if nothing says that somebody came or went, ns.
-const WHO_NS: u64 = 1_000_000_000;
+/// Folders of services that have ended are removed so often, ns: until then they are in sight.
+const TIDY_NS: u64 = 1_000_000_000;
+
+/// So long after its making a service has all that it will have.
+const YOUNG: Duration = Duration::from_secs(2);
 
 /// A time so short that no rate can be told from it, ns.
 const TOO_SHORT_NS: u64 = 1_000_000;
@@ -41,20 +45,23 @@ pub(crate) struct Watched {
     pub(crate) uid: u32,
     /// When it was made, ns since 1970.
     pub(crate) created_ns: u64,
-    /// What it had done at the last look.
+    /// What it had done at the last look; waits, at the last second.
     pub(crate) done: PerResource<Done>,
-    /// Waits, ns per s, in the last period.
+    /// Waits, ns per s, in the last second.
     pub(crate) waited: PerResource<f64>,
     last_ns: u64,
+    /// When waits were added up last, and what had been done then.
+    waits_ns: u64,
+    waits_units: PerResource<u64>,
 }
 
 /// Looks.
 #[derive(Debug)]
 pub(crate) struct Looker {
     services: Services,
+    glances: Glances,
     watched: BTreeMap<Arc<str>, Watched>,
-    folder_changed: Option<SystemTime>,
-    who_ns: u64,
+    tidied_ns: u64,
 }
 
 /// Who came and went between two looks.
@@ -66,13 +73,13 @@ pub(crate) struct Arrivals {
 
 impl Looker {
     /// Of the services of this user.
-    pub(crate) const fn new(services: Services) -> Self {
-        Self {
+    pub(crate) fn new(services: Services) -> anyhow::Result<Self> {
+        Ok(Self {
             services,
+            glances: Glances::new()?,
             watched: BTreeMap::new(),
-            folder_changed: None,
-            who_ns: 0,
-        }
+            tidied_ns: 0,
+        })
     }
 
     /// Those that run, by id.
@@ -91,121 +98,133 @@ impl Looker {
         now_ns: u64,
         into: &mut Observation,
     ) -> anyhow::Result<Arrivals> {
+        if now_ns.saturating_sub(self.tidied_ns) >= TIDY_NS {
+            self.tidied_ns = now_ns;
+            self.services.live()?;
+        }
         let arrivals = self.who(now_ns)?;
         into.now_ns = now_ns;
         into.wall_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
         into.services.clear();
-        into.services.extend(self.watched.values_mut().map(|w| w.look(now_ns)));
+        for watched in self.watched.values_mut() {
+            if let Some(glance) = self.glances.get(&watched.id) {
+                into.services.push(watched.look(glance, now_ns));
+            }
+        }
         Ok(arrivals)
     }
 
     /// Who is there.
     fn who(&mut self, now_ns: u64) -> anyhow::Result<Arrivals> {
+        let changes = self.glances.look()?;
         let mut arrivals = Arrivals::default();
-        let changed = self.services.changed();
-        let due = now_ns.saturating_sub(self.who_ns) >= WHO_NS;
-        if self.who_ns != 0 && !due && changed == self.folder_changed {
-            return Ok(arrivals);
-        }
-        (self.folder_changed, self.who_ns) = (changed, now_ns);
-        let mut gone = std::mem::take(&mut self.watched);
-        for service in self.services.live()? {
-            let id: Arc<str> = service.name.as_str().into();
-            // A ledger that is being made is looked at in the next period.
-            let Some(old) = gone.remove(&id) else {
-                if let Some(new) = Watched::new(id.clone(), service, now_ns) {
-                    arrivals.came.push(id.clone());
-                    self.watched.insert(id, new);
-                } else {
-                    self.folder_changed = None;
-                }
-                continue;
-            };
-            // One of the same name may have been made anew meanwhile.
-            let Some(new) = Watched::new(id.clone(), service, now_ns) else {
-                continue;
-            };
-            if new.created_ns == old.created_ns {
-                self.watched.insert(id, old);
-            } else {
-                arrivals.went.push(id.clone());
-                arrivals.came.push(id.clone());
-                self.watched.insert(id, new);
+        for name in changes.gone {
+            if let Some((id, _)) = self.watched.remove_entry(name.as_str()) {
+                arrivals.went.push(id);
             }
         }
-        arrivals.went.extend(gone.into_keys());
+        // One that could not be opened is tried again: it may have been half made.
+        let unknown = self.glances.iter().map(|(name, _)| name);
+        let unknown = unknown.filter(|name| !self.watched.contains_key(*name));
+        let unknown: Vec<Arc<str>> = unknown.map(Into::into).collect();
+        for id in unknown {
+            let service = self.services.named(&id);
+            if let Some(new) = Watched::new(&id, service, now_ns) {
+                self.watched.insert(Arc::clone(&id), new);
+                arrivals.came.push(id);
+            }
+        }
         Ok(arrivals)
     }
 }
 
 impl Watched {
-    fn new(id: Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
+    fn new(id: &Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
         let ledger = service.ledger().ok()?;
         let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
         Some(Self {
-            id,
+            id: Arc::clone(id),
             service,
+            ledger,
             uid: rustix::process::geteuid().as_raw(),
             created_ns,
-            done: done(&ledger.totals()),
+            done: Default::default(),
             waited: [0.0; Resource::COUNT],
-            ledger,
-            last_ns: now_ns,
+            last_ns: 0,
+            waits_ns: now_ns,
+            waits_units: [0; Resource::COUNT],
         })
     }
 
-    fn look(&mut self, now_ns: u64) -> Seen {
-        let limits = self.ledger.limits(now_ns);
-        let done = done(&self.ledger.totals());
-        let time_ns = now_ns.saturating_sub(self.last_ns);
+    /// Whether it may be half made.
+    pub(crate) fn is_young(&self) -> bool {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let made = Duration::from_nanos(self.created_ns);
+        now.saturating_sub(made) < YOUNG
+    }
+
+    fn look(&mut self, glance: &Glance, now_ns: u64) -> Seen {
+        // Nothing is known of the time before the first look.
+        let first = self.last_ns == 0;
+        let time_ns = now_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
         let mut usage: PerResource<Usage> = Default::default();
-        for resource in Resource::ALL {
-            let i = resource.index();
-            let (then, now) = (self.done[i], done[i]);
-            let per_s = |units: u64, factor: u128| {
-                let scaled = u128::from(units) * factor / u128::from(time_ns.max(TOO_SHORT_NS));
-                u64::try_from(scaled).unwrap_or(u64::MAX)
-            };
-            let waiting = limits.iter().any(|limit| {
-                limit.level < 0 && !limit.per_stream && limit.name.starts_with(resource.class())
-            });
-            self.waited[i] = per_s(now.waited_ns.saturating_sub(then.waited_ns), 1_000_000_000) as f64;
-            usage[i] = Usage {
-                used: per_s(now.units.saturating_sub(then.units), 1_000_000_000_000),
-                wanted_more: waiting || now.waits > then.waits,
+        for at in 0..Resource::COUNT {
+            let units = glance.totals[at].saturating_sub(self.done[at].units);
+            let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+            usage[at] = Usage {
+                used: if first { 0 } else { u64::try_from(used).unwrap_or(u64::MAX) },
+                wanted_more: glance.waiting[at] > 0 || glance.backlog[at] > 0,
                 borrowed: None,
             };
+            self.done[at].units = glance.totals[at];
         }
-        (self.done, self.last_ns) = (done, now_ns);
+        self.last_ns = now_ns;
         Seen {
-            name: self.id.clone(),
+            name: Arc::clone(&self.id),
             usage,
         }
     }
-}
 
-/// What was done of each resource.
-fn done(totals: &[CallTotals]) -> PerResource<Done> {
-    let mut found = [Done::default(); Resource::COUNT];
-    for resource in Resource::ALL {
-        let Some(selection) = select(resource.class()) else {
-            continue;
-        };
-        let sum = &mut found[resource.index()];
-        let of_it = totals.iter().filter(|total| belongs(&CALLS[total.call], resource, selection));
-        for total in of_it {
-            let units = match resource.unit() {
-                Unit::Bytes => total.bytes,
-                Unit::Calls => total.calls,
-            };
-            sum.units = sum.units.wrapping_add(units);
-            sum.waits += total.delays.count();
-            sum.waited_ns = sum.waited_ns.saturating_add(total.waited_ns);
+    /// Adds up its waits, if it has done anything since that was done last.
+    pub(crate) fn add_up_waits(&mut self, now_ns: u64) {
+        let time_ns = now_ns.saturating_sub(self.waits_ns).max(TOO_SHORT_NS);
+        self.waits_ns = now_ns;
+        let units = self.done.map(|done| done.units);
+        if units == self.waits_units {
+            self.waited = [0.0; Resource::COUNT];
+            return;
+        }
+        self.waits_units = units;
+        let mut sums = [(0_u64, 0_u64); Resource::COUNT];
+        for shard in &self.ledger.delays {
+            for (row, call) in shard.rows.iter().zip(CALLS) {
+                let ns = row.sum_ns.load(Ordering::Relaxed);
+                if ns == 0 {
+                    continue;
+                }
+                let waits = row.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum::<u64>();
+                for resource in Resource::ALL {
+                    let of_it = select(resource.class()).is_some_and(|s| s.contains(call));
+                    if of_it && (resource.unit() == Unit::Calls || call.moves_bytes()) {
+                        let sum = &mut sums[resource.index()];
+                        *sum = (sum.0 + waits, sum.1.saturating_add(ns));
+                    }
+                }
+            }
+        }
+        for (at, (waits, ns)) in sums.into_iter().enumerate() {
+            let more = ns.saturating_sub(self.done[at].waited_ns);
+            self.waited[at] = more as f64 * 1e9 / time_ns as f64;
+            (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
         }
     }
-    found
 }
 
-fn belongs(call: &Call, resource: Resource, selection: Selection) -> bool {
-    selection.contains(call) && (resource.unit() == Unit::Calls || call.moves_bytes())
+impl Looker {
+    /// Adds up the waits of all; for once a second.
+    pub(crate) fn add_up_waits(&mut self, now_ns: u64) {
+        for watched in self.watched.values_mut() {
+            watched.add_up_waits(now_ns);
+        }
+    }
 }

@@ -43,7 +43,9 @@ pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
     paths.sort_unstable();
     paths.dedup();
-    let pairs = paths.into_iter().map(|path| (path, before.get(path), after.get(path)));
+    let pairs = paths
+        .into_iter()
+        .map(|path| (path, before.get(path), after.get(path)));
     pairs
         .filter(|(_, from, to)| from != to)
         .map(|(path, from, to)| Difference {
@@ -93,7 +95,11 @@ mod tests {
             (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
             (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
             (json!({"a":"b"}), json!({"a":null}), json!({})),
-            (json!({"a":"b","b":"c"}), json!({"a":null}), json!({"b":"c"})),
+            (
+                json!({"a":"b","b":"c"}),
+                json!({"a":null}),
+                json!({"b":"c"}),
+            ),
             (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
             (json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]})),
             (
@@ -108,7 +114,11 @@ mod tests {
             (json!({"a":"foo"}), json!("bar"), json!("bar")),
             (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
             (json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"})),
-            (json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}})),
+            (
+                json!({}),
+                json!({"a":{"bb":{"ccc":null}}}),
+                json!({"a":{"bb":{}}}),
+            ),
         ];
         for (mut target, patch, expected) in cases {
             merge(&mut target, &patch);

@@ -28,6 +28,8 @@ pub(crate) struct Health {
     pub(crate) periods: u64,
     pub(crate) decision_ns: u64,
     pub(crate) work_ns: u64,
+    /// Limits and terms written so far.
+    pub(crate) written: u64,
     pub(crate) history: api::StoreState,
     pub(crate) problems: Vec<String>,
 }
@@ -66,9 +68,11 @@ impl Picture {
                 services.push(view);
             }
         }
-        let sleeping = self.config.services.iter().filter(|(id, _)| {
-            only.is_none() && !self.identities.contains_key(id.as_str())
-        });
+        let sleeping = self
+            .config
+            .services
+            .iter()
+            .filter(|(id, _)| only.is_none() && !self.identities.contains_key(id.as_str()));
         services.extend(sleeping.map(|(id, settings)| self.sleeping(id, settings)));
         services.sort_by(|a, b| a.id.cmp(&b.id));
         api::Services {
@@ -122,7 +126,10 @@ impl Picture {
         let uses = Resource::ALL.into_iter().map(|resource| {
             let at = resource.index();
             let grant = &decided.grants[at];
-            let usage = self.seen.get(i).map_or_else(Default::default, |seen| seen.usage[at]);
+            let usage = self
+                .seen
+                .get(i)
+                .map_or_else(Default::default, |seen| seen.usage[at]);
             let waited = self.waited.get(i).map_or(0.0, |waited| waited[at]);
             Use {
                 resource: resource.into(),
@@ -137,7 +144,7 @@ impl Picture {
                     weight: u16::try_from(grant.weight).unwrap_or(u16::MAX),
                     share: grant.share.map(per_s),
                     reason: grant.reason.to_string(),
-                    enforced: how.map_or(Enforced::None, |how| how[at]),
+                    enforced: how.and_then(|how| how[at]).unwrap_or(Enforced::None),
                 },
             }
         });
@@ -145,7 +152,9 @@ impl Picture {
     }
 
     fn mode(&self, settings: Option<&api::Service>) -> api::Mode {
-        let class = settings.and_then(|s| s.class.as_deref()).unwrap_or("default");
+        let class = settings
+            .and_then(|s| s.class.as_deref())
+            .unwrap_or("default");
         let class = self.config.classes.get(class);
         let own = settings.and_then(|s| s.mode).or_else(|| class?.mode);
         own.unwrap_or(self.config.policy.mode)
@@ -207,7 +216,9 @@ impl Picture {
     /// Whether a service is in a group, or in one of those in it.
     fn is_in(&self, id: &str, group: &str) -> bool {
         let settings = self.config.services.get(id);
-        let class = settings.and_then(|s| s.class.as_deref()).unwrap_or("default");
+        let class = settings
+            .and_then(|s| s.class.as_deref())
+            .unwrap_or("default");
         let class = self.config.classes.get(class);
         let own = settings.and_then(|s| s.group.as_deref());
         let mut at = own.or_else(|| class?.group.as_deref());
@@ -215,7 +226,11 @@ impl Picture {
             if name == group {
                 return true;
             }
-            at = self.config.groups.get(name).and_then(|g| g.parent.as_deref());
+            at = self
+                .config
+                .groups
+                .get(name)
+                .and_then(|g| g.parent.as_deref());
         }
         false
     }

@@ -5,16 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bonsai_api as api;
+use bonsai_history::Options;
 use bonsai_policy as policy;
 use bonsai_services::limits::{Limit, check_together};
-use bonsai_units::{Resource, Unit};
+use bonsai_units::{Bytes, Resource, Unit};
 
 /// The shortest and the longest time between two decisions.
 const PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
-
-/// The least that a history takes: below it nothing worth looking at is kept.
-const LEAST_HISTORY: u64 = 1_000_000;
 
 /// What the policy decides by.
 ///
@@ -60,14 +58,24 @@ fn settled(config: &api::Config) -> Result<(), String> {
     if !PERIODS.contains(&period.0) {
         return Err(format!("daemon.period: {period} is not from 10ms to 10s"));
     }
-    for (name, size) in [("size", config.history.size), ("audit-size", config.history.audit_size)] {
-        if size.0.0 < LEAST_HISTORY {
-            return Err(format!("history.{name}: {size} is less than 1MB"));
+    let history = &config.history;
+    for (name, size, least) in [
+        ("size", history.size, Options::LEAST_POINTS),
+        ("audit-size", history.audit_size, Options::LEAST_RECORDS),
+    ] {
+        if size.0.0 < least {
+            return Err(format!(
+                "history.{name}: {size} is less than {}",
+                Bytes(least)
+            ));
         }
     }
     let api = &config.api;
     if !(1..=100_000).contains(&api.requests) {
-        let text = format!("api.requests: {} is not from 1 to 100000 a second", api.requests);
+        let text = format!(
+            "api.requests: {} is not from 1 to 100000 a second",
+            api.requests
+        );
         return Err(text);
     }
     if !(1024..=16 << 20).contains(&api.body.0.0) {
@@ -108,7 +116,10 @@ fn adaptive(written: &api::Policy) -> Result<policy::Adaptive, String> {
         .ok()
         .filter(|hours| (1..=8760).contains(hours))
         .ok_or_else(|| {
-            format!("policy.half-life: {} is not from 1h to 8760h, a year", written.half_life)
+            format!(
+                "policy.half-life: {} is not from 1h to 8760h, a year",
+                written.half_life
+            )
         })?;
     Ok(policy::Adaptive {
         percentile: thousandths(written.percentile),
@@ -160,9 +171,7 @@ fn rate(
         )),
         api::Share::Percent(percent) => capacity[resource.index()]
             .map(|capacity| percent.of(capacity))
-            .ok_or_else(|| {
-                format!("{place}: {percent} of what? There is no capacity.{resource}")
-            }),
+            .ok_or_else(|| format!("{place}: {percent} of what? There is no capacity.{resource}")),
     }
 }
 
@@ -180,7 +189,9 @@ fn terms<'a>(
         let place = format!("{place}.{resource}");
         let rate = |word: &str, share: Option<api::Share>| {
             let place = format!("{place}.{word}");
-            share.map(|share| rate(&place, resource, share, capacity)).transpose()
+            share
+                .map(|share| rate(&place, resource, share, capacity))
+                .transpose()
         };
         if let Some(weight) = written.weight
             && !(1..=policy::MAX_WEIGHT).contains(&u32::from(weight))
@@ -257,7 +268,9 @@ pub(crate) fn further(
     for (name, setting) in limits {
         let place = format!("{place}.limits.{name}");
         if let Some(resource) = Resource::ALL.into_iter().find(|r| r.class() == name) {
-            return Err(format!("{place}: write it as {resource}.max of the service"));
+            return Err(format!(
+                "{place}: write it as {resource}.max of the service"
+            ));
         }
         let limit = Limit::parse(&format!("{name}={setting}"));
         found.push(limit.map_err(|error| format!("{place}: {error:#}"))?);
@@ -289,7 +302,10 @@ mod tests {
     fn percentages_are_of_the_capacity() {
         let text = "[capacity]\nsend = \"80Mbit/s\"\n[services.vod.send]\nmin = \"25%\"\n";
         let planned = planned(text).expect("a plan");
-        assert_eq!(planned.capacity[Resource::Send.index()], Some(10_000_000_000));
+        assert_eq!(
+            planned.capacity[Resource::Send.index()],
+            Some(10_000_000_000)
+        );
         let terms = planned.services[0].terms[Resource::Send.index()];
         assert_eq!(terms.min, Some(2_500_000_000));
     }
@@ -297,21 +313,57 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_place() {
         let cases = [
-            ("[capacity]\nsend = \"50%\"", "capacity.send: 50% is no rate of it"),
-            ("[capacity]\ncalls = \"1MB/s\"", "capacity.calls: 1MB/s is no rate of it"),
-            ("[services.vod.send]\nmin = \"5%\"", "services.vod.send.min: 5% of what?"),
-            ("[services.vod.send]\nmin = \"5/s\"", "services.vod.send.min: 5/s counts other"),
-            ("[services.vod.send]\nweight = 0", "services.vod.send.weight: 0 is no weight"),
+            (
+                "[capacity]\nsend = \"50%\"",
+                "capacity.send: 50% is no rate of it",
+            ),
+            (
+                "[capacity]\ncalls = \"1MB/s\"",
+                "capacity.calls: 1MB/s is no rate of it",
+            ),
+            (
+                "[services.vod.send]\nmin = \"5%\"",
+                "services.vod.send.min: 5% of what?",
+            ),
+            (
+                "[services.vod.send]\nmin = \"5/s\"",
+                "services.vod.send.min: 5/s counts other",
+            ),
+            (
+                "[services.vod.send]\nweight = 0",
+                "services.vod.send.weight: 0 is no weight",
+            ),
             ("[services.\"a b\"]\nclass=\"x\"", "services.a b: "),
-            ("[services.vod.limits]\nsend = \"1MB/s\"", "write it as send.max"),
-            ("[services.vod.limits]\nsned = \"1MB/s\"", "services.vod.limits.sned: "),
-            ("[daemon]\nperiod = \"1ms\"", "daemon.period: 1ms is not from 10ms to 10s"),
-            ("[api]\nlisten = \"localhost\"", "api.listen: \"localhost\" is no address"),
+            (
+                "[services.vod.limits]\nsend = \"1MB/s\"",
+                "write it as send.max",
+            ),
+            (
+                "[services.vod.limits]\nsned = \"1MB/s\"",
+                "services.vod.limits.sned: ",
+            ),
+            (
+                "[daemon]\nperiod = \"1ms\"",
+                "daemon.period: 1ms is not from 10ms to 10s",
+            ),
+            (
+                "[api]\nlisten = \"localhost\"",
+                "api.listen: \"localhost\" is no address",
+            ),
             ("[api]\nlisten = \"0.0.0.0:1\"", "needs api.tls"),
-            ("[history]\nsize = \"1kB\"", "history.size: 1kB is less than 1MB"),
-            ("[policy]\nhalf-life = \"1s\"", "policy.half-life: 1s is not from 1h"),
+            (
+                "[history]\nsize = \"1kB\"",
+                "history.size: 1kB is less than 16MiB",
+            ),
+            (
+                "[policy]\nhalf-life = \"1s\"",
+                "policy.half-life: 1s is not from 1h",
+            ),
             ("[services.vod]\nclass = \"none\"", "none"),
-            ("[groups.a]\nparent = \"b\"\n[groups.b]\nparent = \"a\"", "a"),
+            (
+                "[groups.a]\nparent = \"b\"\n[groups.b]\nparent = \"a\"",
+                "a",
+            ),
             (
                 "[capacity]\nsend=\"100Mbit/s\"\n[services.a.send]\nmin=\"60Mbit/s\"\n\
                  [services.b.send]\nmin=\"50Mbit/s\"",

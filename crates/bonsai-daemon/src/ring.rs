@@ -24,7 +24,6 @@ mod audit;
 mod tick;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -37,6 +36,7 @@ use crate::desired::Desired;
 use crate::enforce::{Enforcer, Outcome};
 use crate::files::Files;
 use crate::look::Looker;
+use crate::past::Past;
 use crate::picture::{Health, Identity, Picture};
 use crate::plan::plan;
 use crate::who::Who;
@@ -77,6 +77,7 @@ pub(crate) struct Ring {
     /// Said once, and shown until it is over.
     notes: BTreeMap<&'static str, String>,
     audits: audit::Audits,
+    past: Past,
     publish: watch::Sender<Arc<Picture>>,
     pictures: u64,
     ended: bool,
@@ -106,11 +107,12 @@ impl Ring {
         desired: Desired,
         looker: Looker,
         enforcers: Vec<Box<dyn Enforcer>>,
+        past: Past,
         notes: Vec<String>,
     ) -> anyhow::Result<(Self, Published)> {
         let config = Arc::new(desired.effective().clone());
         let planned = plan(&config).map_err(anyhow::Error::msg)?;
-        let policy = Policy::new(planned.clone())
+        let mut policy = Policy::new(planned.clone())
             .map_err(|problems| anyhow::anyhow!("{}", crate::texts(&problems)))?;
         let planned = Arc::new(planned);
         let empty = Picture {
@@ -128,7 +130,7 @@ impl Ring {
             qos: Arc::default(),
         };
         let (publish, pictures) = watch::channel(Arc::new(empty));
-        let audits = audit::Audits::new();
+        let audits = audit::Audits::new(Past::recall(&files.state, &mut policy));
         let published = Published {
             pictures,
             audits: audits.live(),
@@ -151,6 +153,7 @@ impl Ring {
             health: Health::default(),
             notes: notes.into_iter().collect(),
             audits,
+            past,
             publish,
             pictures: 0,
             ended: false,
@@ -185,9 +188,10 @@ impl Ring {
             match events.recv_timeout(due - now) {
                 Ok(event) => self.apply(event),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.past.end(&self.policy);
     }
 }
 
@@ -196,9 +200,6 @@ pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
-
-/// Where the configuration file is read from.
-pub(crate) type FilePath = Option<PathBuf>;
 
 /// Whether somebody who may not change everything may ask for that.
 pub(crate) fn may_write(who: &Who) -> Result<(), Problem> {

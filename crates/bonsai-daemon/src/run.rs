@@ -13,10 +13,11 @@ use bonsai_services::service::Services;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
-use crate::enforce::{Enforcer, Limits};
+use crate::enforce::{Enforcer, Limits, Pooled};
 use crate::files::{Files, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
 use crate::look::Looker;
+use crate::past::Past;
 use crate::ring::{Event, Ring, unix_ms};
 
 /// What may be waiting for the owner.
@@ -52,19 +53,34 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let files = Files::new(path.clone(), &config)?;
     let (kept, mut notes) = files.kept();
     let check = |config: &Config| crate::plan::plan(config).map(drop);
-    let (desired, left_out) = Desired::new(&config, kept, check).map_err(|e| Refusal::input(e.to_string()))?;
+    let (desired, left_out) =
+        Desired::new(&config, kept, check).map_err(|e| Refusal::input(e.to_string()))?;
     notes.extend(left_out);
     let socket = match &config.daemon.socket {
         Some(socket) => socket.clone(),
         None => socket_path()?,
     };
-    let enforcers: Vec<Box<dyn Enforcer>> = vec![Box::new(Limits)];
+    let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
+    if config.daemon.pool {
+        enforcers.push(Box::new(Pooled::default()));
+    }
+    enforcers.push(Box::new(Limits));
     let tokens = Tokens::open(files.state.join("tokens.json"))?;
-    let (ring, published) = Ring::new(files, desired, Looker::new(services), enforcers, notes)?;
+    let state = files.state.clone();
+    let past = Past::open(&state, &config.history);
+    let (ring, published) = Ring::new(
+        files,
+        desired,
+        Looker::new(services)?,
+        enforcers,
+        past,
+        notes,
+    )?;
     let (events, queue) = sync_channel(QUEUE);
     let app = Arc::new(App {
         published,
         events: events.clone(),
+        past: state,
         tokens,
         doors: Doors::default(),
         started_unix_ms: unix_ms(),
@@ -74,8 +90,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         config,
     });
     // One thread owns what changes, one answers.
-    let owner = thread::Builder::new().name("ring".to_owned()).spawn(move || ring.run(&queue))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let owner = thread::Builder::new()
+        .name("ring".to_owned())
+        .spawn(move || ring.run(&queue))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let served = runtime.block_on(serve(&app, &socket, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();

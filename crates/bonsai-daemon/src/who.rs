@@ -36,7 +36,12 @@ impl Who {
 /// Whether the owner of a service, who may change nothing else, may make that change to it: they
 /// lower what they get and put further limits on their calls. `before` is what it is without their
 /// own changes, so that they may take them back.
-pub(crate) fn owner_may(patch: &Value, id: &str, before: &Config, after: &Config) -> Result<(), String> {
+pub(crate) fn owner_may(
+    patch: &Value,
+    id: &str,
+    before: &Config,
+    after: &Config,
+) -> Result<(), String> {
     let refused = |what: &str| {
         Err(format!(
             "{what} of {id} is for root or whoever administers the machine: its owner may lower \

@@ -17,6 +17,9 @@ const APPLICATION: i32 = 0x426e_7369;
 /// size lose little at their ends, and a tick dirties few of them.
 pub(crate) const PAGE: u64 = 8192;
 
+/// Damaged files of a name that are kept.
+const DAMAGED_KEPT: usize = 2;
+
 /// What makes one database differ from another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
@@ -53,24 +56,36 @@ pub(crate) fn restrict(path: &Path, mode: u32) -> Result<(), Error> {
         .map_err(|error| Error::file(path, error))
 }
 
-/// Opens the database to write it; `(file, WAL)` are the most bytes of each.
-pub(crate) fn open(
+/// Opens the database to write it, and makes of it what is wanted; one that turns out to be
+/// damaged is moved aside, and a new one begun. `(file, WAL)` are the most bytes of each.
+pub(crate) fn open<T>(
     folder: &Path,
     kind: Kind,
     (file_bytes, wal_bytes): (u64, u64),
-) -> Result<(Connection, Option<MovedAside>), Error> {
+    make: impl Fn(PathBuf, Connection) -> Result<T, Error>,
+) -> Result<(T, Option<MovedAside>), Error> {
     let path = folder.join(kind.file);
-    let mut aside = None;
-    match look(&path, kind.version)? {
-        Found::Ours => restrict(&path, 0o600)?,
-        Found::Nothing => create(&path, kind)?,
-        Found::Damaged(what) => {
-            aside = Some(move_aside(&path, what)?);
-            create(&path, kind)?;
+    let attempt = || {
+        let connection = connect(&path, kind, file_bytes, wal_bytes)?;
+        compare(&path, &connection, kind)?;
+        make(path.clone(), connection)
+    };
+    let aside = match look(&path, kind.version)? {
+        Found::Ours => {
+            restrict(&path, 0o600)?;
+            match attempt() {
+                Err(error) if error.is_corrupt() => move_aside(&path, &error.to_string())?,
+                done => return done.map(|made| (made, None)),
+            }
         }
-    }
-    let connection = connect(&path, kind, file_bytes, wal_bytes)?;
-    Ok((connection, aside))
+        Found::Damaged(what) => move_aside(&path, what)?,
+        Found::Nothing => {
+            create(&path, kind)?;
+            return attempt().map(|made| (made, None));
+        }
+    };
+    create(&path, kind)?;
+    attempt().map(|made| (made, Some(aside)))
 }
 
 enum Found {
@@ -171,9 +186,10 @@ fn connect(path: &Path, kind: Kind, file_bytes: u64, wal_bytes: u64) -> Result<C
         .busy_timeout(Duration::from_secs(1))
         .map_err(&failed)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // Half of the WAL's bytes, so that a large transaction fits behind what has not been
-    // written back yet.
-    let checkpoint = wal_bytes / 2 / PAGE;
+    // Less than half of the WAL's bytes, so that the largest transaction fits behind what has
+    // not been written back yet.
+    let checkpoint = wal_bytes / 8 * 3 / PAGE;
+    let checkpoint_bytes = checkpoint * PAGE;
     let text = format!(
         "PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
@@ -181,7 +197,7 @@ fn connect(path: &Path, kind: Kind, file_bytes: u64, wal_bytes: u64) -> Result<C
          PRAGMA cache_size = -4096;
          PRAGMA synchronous = {};
          PRAGMA wal_autocheckpoint = {checkpoint};
-         PRAGMA journal_size_limit = {wal_bytes};
+         PRAGMA journal_size_limit = {checkpoint_bytes};
          PRAGMA max_page_count = {};",
         kind.synchronous,
         file_bytes / PAGE
@@ -221,6 +237,7 @@ pub(crate) fn move_aside(path: &Path, what: &str) -> Result<MovedAside, Error> {
             done => done.map_err(|error| Error::file(path, error))?,
         }
     }
+    forget_older(path);
     sync_folder(path)?;
     Ok(MovedAside {
         sentence: format!(
@@ -231,7 +248,29 @@ pub(crate) fn move_aside(path: &Path, what: &str) -> Result<MovedAside, Error> {
     })
 }
 
-/// Damaged files that were moved aside, oldest first.
+/// Damaged files are kept to be looked at, but not so many that they fill the disk.
+fn forget_older(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return;
+    };
+    let start = format!("{}.corrupt-", name.to_string_lossy());
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    let extra = ["-wal", "-shm", "-journal"];
+    let whole =
+        |name: &String| name.starts_with(&start) && !extra.iter().any(|e| name.ends_with(e));
+    let mut damaged: Vec<String> = names.filter(whole).collect();
+    // The time of day has the same number of digits for centuries.
+    damaged.sort();
+    let older = damaged.len().saturating_sub(DAMAGED_KEPT);
+    for name in &damaged[..older] {
+        for end in ["", "-wal", "-shm", "-journal"] {
+            let _ = fs::remove_file(folder.join(format!("{name}{end}")));
+        }
+    }
+}
+
+/// A path with something behind its name.
 pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
@@ -249,6 +288,45 @@ fn sync_folder(path: &Path) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|error| Error::file(folder, error))
+}
+
+/// Whether the tables are those of the version that the header names: a damaged page may hold
+/// other words that SQLite finds nothing wrong with.
+fn compare(path: &Path, connection: &Connection, kind: Kind) -> Result<(), Error> {
+    let failed = Error::sqlite(path);
+    let tables = |connection: &Connection| -> rusqlite::Result<Vec<(String, Option<String>)>> {
+        let mut statement =
+            connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    };
+    let expected = Connection::open_in_memory().map_err(&failed)?;
+    expected.execute_batch(kind.schema).map_err(&failed)?;
+    if tables(connection).map_err(&failed)? == tables(&expected).map_err(&failed)? {
+        Ok(())
+    } else {
+        Err(damaged(
+            path,
+            "its tables are others than those of its version",
+        ))
+    }
+}
+
+fn damaged(path: &Path, what: &str) -> Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    Error::sqlite(path)(rusqlite::Error::SqliteFailure(code, Some(what.to_owned())))
+}
+
+/// Reads the whole file; an error where it is damaged.
+pub(crate) fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let failed = Error::sqlite(path);
+    let found: String = connection
+        .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+        .map_err(&failed)?;
+    if found == "ok" {
+        return Ok(());
+    }
+    Err(damaged(path, found.lines().next().unwrap_or_default()))
 }
 
 /// Bytes of the database and of its WAL.

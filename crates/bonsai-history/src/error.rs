@@ -103,15 +103,27 @@ impl Error {
         }
     }
 
-    /// Whether the file is beyond repair.
-    pub(crate) fn is_corrupt(&self) -> bool {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    /// Whether the file is beyond repair: then [`History::check`](crate::History::check) moves it
+    /// aside.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        use rusqlite::Error as E;
+        use rusqlite::ErrorCode::{ConstraintViolation, DatabaseCorrupt, NotADatabase};
         let Self::Sqlite { source, .. } = self else {
             return false;
         };
-        matches!(
-            source.sqlite_error_code(),
-            Some(DatabaseCorrupt | NotADatabase)
-        )
+        match source {
+            // All tables are strict and no row of a sound file breaks their rules, so numbers
+            // and texts that cannot be are damage that SQLite has not noticed.
+            E::FromSqlConversionFailure(..)
+            | E::IntegralValueOutOfRange(..)
+            | E::InvalidColumnType(..)
+            | E::Utf8Error(..)
+            | E::QueryReturnedNoRows => true,
+            other => matches!(
+                other.sqlite_error_code(),
+                Some(DatabaseCorrupt | NotADatabase | ConstraintViolation)
+            ),
+        }
     }
 }

@@ -228,6 +228,14 @@ impl History {
         }
     }
 
+    fn records_failed(&mut self, error: &Error) {
+        self.records.fail(error, self.options.retry);
+        if error.is_corrupt() {
+            self.set_aside(crate::records::FILE, error);
+            self.records.next = Instant::now();
+        }
+    }
+
     fn set_aside(&mut self, file: &str, error: &Error) {
         match database::move_aside(&self.folder.join(file), &error.to_string()) {
             Ok(aside) => self.notes.push(aside.sentence),
@@ -288,6 +296,18 @@ impl History {
         }
     }
 
+    /// Reads both databases as a whole and moves aside what is damaged: for when a reader has
+    /// met damage that the writer does not come across. Takes seconds for a large file.
+    pub fn check(&mut self) {
+        if let Some(Err(error)) = self.points().map(|points| points.check()) {
+            self.points_failed(&error);
+        }
+        if let Some(Err(error)) = self.records().map(|records| records.check()) {
+            self.records_failed(&error);
+        }
+        self.attend();
+    }
+
     /// Tries again what failed, if it is time; to be called now and then while nothing else is.
     pub fn attend(&mut self) {
         let _ = self.points();
@@ -311,10 +331,8 @@ impl History {
                 Ok(()) => {}
                 Err(error @ Error::TooLarge(_)) => return Err(error),
                 Err(error) => {
-                    self.records.fail(&error, self.options.retry);
+                    self.records_failed(&error);
                     if error.is_corrupt() {
-                        self.set_aside(crate::records::FILE, &error);
-                        self.records.next = Instant::now();
                         continue;
                     }
                 }

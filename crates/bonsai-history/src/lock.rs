@@ -12,7 +12,7 @@ use crate::error::Error;
 /// A lock that the kernel drops with its holder, however that ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -42,6 +42,14 @@ impl Lock {
         let _ = file.set_len(0);
         let _ = file.rewind();
         let _ = writeln!(file, "{}", std::process::id());
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that another thread is about to start has a copy of the descriptor for a
+        // moment, and closing this one alone would leave it the lock.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }

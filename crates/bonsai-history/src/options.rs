@@ -20,9 +20,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The least of `points_bytes`: room for the rows of a few hundred services that are not
+    /// The least of `points_bytes`: room for the rows of some hundred services that are not
     /// blocks yet.
-    pub const LEAST_POINTS: u64 = 16 << 20;
+    pub const LEAST_POINTS: u64 = 8 << 20;
     /// The least of `audit_bytes` and `state_bytes`.
     pub const LEAST_RECORDS: u64 = 256 << 10;
     /// The part of the points that the tier of hours may have, in percent.
@@ -32,7 +32,7 @@ impl Options {
 
     /// Of the points' bytes, those for the WAL.
     pub(crate) fn wal_bytes(&self) -> u64 {
-        (self.points_bytes / 8).clamp(4 << 20, 32 << 20)
+        (self.points_bytes / 8).clamp(2 << 20, 32 << 20)
     }
 
     /// Why these cannot be.

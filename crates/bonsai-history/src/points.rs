@@ -105,21 +105,12 @@ impl Points {
         folder: &Path,
         options: &Options,
     ) -> Result<(Self, Option<MovedAside>), Error> {
-        let path = folder.join(FILE);
         let wal = options.wal_bytes();
         let file = options.points_bytes - wal;
-        let (connection, mut aside) = database::open(folder, KIND, (file, wal))?;
         let limits = Limits { file, wal };
-        let first = Self::with(path.clone(), connection, limits);
-        let points = match first {
-            Err(error) if error.is_corrupt() => {
-                aside = Some(database::move_aside(&path, &error.to_string())?);
-                let (connection, _) = database::open(folder, KIND, (file, wal))?;
-                Self::with(path, connection, limits)?
-            }
-            done => done?,
-        };
-        Ok((points, aside))
+        database::open(folder, KIND, (file, wal), |path, connection| {
+            Self::with(path, connection, limits)
+        })
     }
 
     fn with(path: PathBuf, connection: Connection, limits: Limits) -> Result<Self, Error> {
@@ -136,20 +127,21 @@ impl Points {
 
     /// Writes a tick, and does a bounded part of what else is due.
     pub(crate) fn tick(&mut self, tick: &Tick) -> Result<Outcome, Error> {
+        self.bound_wal()?;
         let failed = Error::sqlite(&self.path);
         let begun = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
         let transaction = begun.map_err(&failed)?;
         let written = self.state.tick(&transaction, tick, self.limits);
         let outcome = written.map_err(&failed)?;
         transaction.commit().map_err(&failed)?;
-        self.bound_wal()?;
         Ok(outcome)
     }
 
-    /// Keeps the WAL within its bound; an error where a reader does not let it.
+    /// Keeps the WAL within its bound, with half of it for the largest transaction; an error where a
+    /// reader does not let it.
     fn bound_wal(&self) -> Result<(), Error> {
         let (_, bytes) = database::sizes(&self.path);
-        if bytes <= self.limits.wal {
+        if bytes <= self.limits.wal / 2 {
             return Ok(());
         }
         let busy: i64 = self
@@ -163,6 +155,14 @@ impl Points {
             path: self.path.clone(),
             bytes,
         })
+    }
+
+    /// Reads the whole file; an error where it is damaged.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        database::check(&self.connection, &self.path)?;
+        // SQLite does not look whether texts are texts.
+        let names = Services::load(&self.connection);
+        names.map(drop).map_err(Error::sqlite(&self.path))
     }
 
     /// Bytes of pages in use, of the file and of the WAL.

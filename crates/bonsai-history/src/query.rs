@@ -123,7 +123,7 @@ pub(crate) fn step_for(from: u64, to: u64, points: usize) -> u64 {
 /// The coarsest tier that such slots can be made of.
 pub(crate) fn level_for(step: u64) -> Level {
     let coarse = Level::ALL.into_iter().rev();
-    let mut fitting = coarse.filter(|level| step % level.slot_seconds() == 0);
+    let mut fitting = coarse.filter(|level| step.is_multiple_of(level.slot_seconds()));
     fitting.next().unwrap_or(Level::Second)
 }
 

@@ -54,25 +54,16 @@ impl Records {
     ) -> Result<(Self, Option<MovedAside>), Error> {
         // Twice the state: replaced as a whole, both are there for a moment.
         let file = options.audit_bytes + 2 * options.state_bytes + WAL;
-        let path = folder.join(FILE);
-        let (connection, mut aside) = database::open(folder, KIND, (file, WAL))?;
-        let mut connection = connection;
-        // At most a few tens of MB, so it is read as a whole.
-        if let Err(error) = check(&connection, &path) {
-            if !error.is_corrupt() {
-                return Err(error);
-            }
-            drop(connection);
-            aside = Some(database::move_aside(&path, &error.to_string())?);
-            (connection, _) = database::open(folder, KIND, (file, WAL))?;
-        }
-        let records = Self {
-            path,
-            connection,
-            audit_bytes: options.audit_bytes,
-            state_bytes: options.state_bytes,
-        };
-        Ok((records, aside))
+        database::open(folder, KIND, (file, WAL), |path, connection| {
+            // At most a few tens of MB, so it is read as a whole.
+            database::check(&connection, &path)?;
+            Ok(Self {
+                path,
+                connection,
+                audit_bytes: options.audit_bytes,
+                state_bytes: options.state_bytes,
+            })
+        })
     }
 
     /// Appends entries, all or none of them.
@@ -125,6 +116,23 @@ impl Records {
             .map_err(Error::sqlite(&self.path))
     }
 
+    /// Reads the whole file; an error where it is damaged.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        database::check(&self.connection, &self.path)?;
+        // SQLite does not look whether texts are texts.
+        let mut page = AuditFilter {
+            limit: 1000,
+            ..AuditFilter::default()
+        };
+        loop {
+            let rows = audit(&self.connection, &page).map_err(Error::sqlite(&self.path))?;
+            let Some(last) = rows.last() else {
+                return Ok(());
+            };
+            page.before = Some(last.id);
+        }
+    }
+
     /// Bytes of pages in use, of the file and of the WAL.
     pub(crate) fn bytes(&self) -> (u64, u64, u64) {
         let (file, wal) = database::sizes(&self.path);
@@ -164,19 +172,6 @@ pub(crate) fn refuse(key: &str, blob: &Blob, most: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn check(connection: &Connection, path: &Path) -> Result<(), Error> {
-    let failed = Error::sqlite(path);
-    let found: String = connection
-        .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-        .map_err(&failed)?;
-    if found == "ok" {
-        return Ok(());
-    }
-    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    let message = found.lines().next().map(str::to_owned);
-    Err(failed(rusqlite::Error::SqliteFailure(code, message)))
-}
-
 fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result<()> {
     const INSERT: &str =
         "INSERT INTO audit (revision, unix_ms, actor, uid, name, pid, peer, via, by_name,
@@ -192,7 +187,7 @@ fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result
         via_name,
     } = entry.columns();
     let entry = shortened(entry);
-    let bytes = entry.bytes() as i64;
+    let bytes = i64::try_from(entry.bytes()).unwrap_or(i64::MAX);
     transaction
         .prepare_cached(INSERT)?
         .execute(rusqlite::params![

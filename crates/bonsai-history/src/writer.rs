@@ -28,6 +28,7 @@ struct Inbox {
     /// Requests that were taken in, and that were done.
     taken: u64,
     done: u64,
+    check: bool,
     end: bool,
 }
 
@@ -135,6 +136,15 @@ impl Writer {
         Ok(())
     }
 
+    /// Has [`History::check`] made: for when a reader has met damage.
+    pub fn check(&self) {
+        let mut inbox = self.shared.inbox();
+        inbox.check = true;
+        inbox.taken += 1;
+        drop(inbox);
+        self.shared.work.notify_one();
+    }
+
     /// How the history is, as of the last thing that was written.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -182,7 +192,9 @@ fn work(mut history: History, shared: &Shared) {
     loop {
         let mut inbox = shared.inbox();
         let idle = |inbox: &Inbox| {
-            inbox.ticks.is_empty() && inbox.audit.is_empty() && inbox.state.is_empty()
+            let nothing =
+                inbox.ticks.is_empty() && inbox.audit.is_empty() && inbox.state.is_empty();
+            nothing && !inbox.check
         };
         if idle(&inbox) && !inbox.end {
             let waited = shared.work.wait_timeout(inbox, ATTENTION);
@@ -195,6 +207,7 @@ fn work(mut history: History, shared: &Shared) {
         let audit = std::mem::take(&mut inbox.audit);
         let state = std::mem::take(&mut inbox.state);
         let ticks = std::mem::take(&mut inbox.ticks);
+        let check = std::mem::take(&mut inbox.check);
         drop(inbox);
 
         // What people did first.
@@ -206,6 +219,9 @@ fn work(mut history: History, shared: &Shared) {
         }
         for tick in &ticks {
             history.tick(tick);
+        }
+        if check {
+            history.check();
         }
         history.attend();
 

@@ -6,6 +6,7 @@ mod event_loops;
 mod exactness;
 mod fig12;
 mod groups;
+mod history;
 mod injected;
 mod live_change;
 mod peers;
@@ -16,6 +17,7 @@ mod startup;
 mod trapped;
 mod wait_cpu;
 mod web;
+mod week;
 
 use crate::context::Context;
 use crate::record::Record;
@@ -54,6 +56,8 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &servers::Servers,
     &event_loops::EventLoops,
     &rtsp::Rtsp,
+    &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
+    &week::PolicyWeek,
 ];

@@ -62,6 +62,8 @@ mod streams;
 pub mod sync;
 mod take;
 mod threads;
+#[cfg(all(feature = "std", not(any(loom, miri))))]
+mod watch;
 
 pub use config::{Config, CurveWords};
 #[cfg(all(feature = "std", not(loom)))]
@@ -80,3 +82,5 @@ pub use scope::{End, Kind, Peer, Scope, mapped};
 pub use streams::PROBES;
 pub use take::{KEPT, MAX_TICKETS, Tickets};
 pub use threads::Owner;
+#[cfg(all(feature = "std", not(any(loom, miri))))]
+pub use watch::{Lines, Watch, Watched};

@@ -245,10 +245,28 @@ impl Ledger {
         Self::open_with(&path, OFlags::empty())
     }
 
-    fn open_with(path: &Path, more: OFlags) -> Result<Self, LedgerError> {
+    pub(crate) fn open_with(path: &Path, more: OFlags) -> Result<Self, LedgerError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | more;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| file(path, "open", e))?;
         let stat = rustix::fs::fstat(&fd).map_err(|e| file(path, "examine", e))?;
+        Self::check_file(path, &fd, &stat)?;
+        let ledger = Self::map(path, fd)?;
+        if ledger.header.check.load(Ordering::Relaxed) != ledger.checksum() {
+            return Err(LedgerError::Damaged {
+                path: path.into(),
+                what: "header checksum",
+            });
+        }
+        Ok(ledger)
+    }
+
+    /// Checks whose a file is, and that it is a segment of this layout, before anything is
+    /// mapped.
+    pub(crate) fn check_file(
+        path: &Path,
+        fd: &OwnedFd,
+        stat: &rustix::fs::Stat,
+    ) -> Result<(), LedgerError> {
         let uid = rustix::process::geteuid().as_raw();
         if stat.st_uid != uid && uid != 0 {
             return Err(LedgerError::NotYours {
@@ -263,15 +281,7 @@ impl Ledger {
                 what: "too short",
             });
         }
-        Self::check_head(path, &fd, u64::try_from(stat.st_size).unwrap_or(0))?;
-        let ledger = Self::map(path, fd)?;
-        if ledger.header.check.load(Ordering::Relaxed) != ledger.checksum() {
-            return Err(LedgerError::Damaged {
-                path: path.into(),
-                what: "header checksum",
-            });
-        }
-        Ok(ledger)
+        Self::check_head(path, fd, u64::try_from(stat.st_size).unwrap_or(0))
     }
 
     /// Looks at the header through the file, before anything is mapped.

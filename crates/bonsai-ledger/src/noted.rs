@@ -69,6 +69,7 @@ impl WaitNote {
     /// The wait under way, if it could be read as that of one call.
     #[cfg(any(feature = "std", loom, miri))]
     #[must_use]
+    #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the parts of a word")]
     pub fn read(&self) -> Option<(u32, Noted)> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
@@ -119,6 +120,7 @@ impl Waiting {
     /// Whether the thread should have looked at its tickets long before `now`: then
     /// it does not wait any more.
     #[must_use]
+    #[inline]
     pub fn is_overdue(&self, now: u64) -> bool {
         let looks = self
             .noted

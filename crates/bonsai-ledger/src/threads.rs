@@ -54,6 +54,7 @@ impl ThreadPage {
 impl Count {
     /// Calls and bytes.
     #[must_use]
+    #[inline]
     pub fn load(&self) -> (u64, u64) {
         (
             self.calls.load(Ordering::Relaxed),

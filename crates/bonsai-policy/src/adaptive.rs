@@ -84,11 +84,9 @@ pub(crate) fn wanted(
             per_minute: config.adaptive.lower_per_minute,
         },
     });
-    if let Some(demand) = second
-        && more(demand, margin) > wanted.rate
-    {
+    if let Some(demand) = second {
         wanted = Wanted {
-            rate: more(demand, margin),
+            rate: wanted.rate.max(more(demand, margin)),
             why: CauseKind::Surpassed { demand, margin },
         };
     }

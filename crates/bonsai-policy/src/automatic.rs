@@ -13,7 +13,7 @@ use crate::cause::{Cause, CauseKind};
 use crate::config::{Automatic, Mode, Name, PerResource};
 use crate::fill::narrow;
 use crate::histogram::Mixture;
-use crate::history::{Clock, History};
+use crate::history::{Clock, Gathered, History};
 use crate::observation::Observation;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -29,11 +29,8 @@ const PARKED: usize = 1_024;
 pub(crate) struct Auto {
     /// What it would be, where it is not what is configured.
     pub(crate) wish: Option<u64>,
-    /// The wish, where it is in force.
-    pub(crate) applied: Option<u64>,
     why: Option<CauseKind>,
     changed_s: f64,
-    due_s: f64,
 }
 
 impl Auto {
@@ -55,6 +52,8 @@ pub(crate) struct Learned {
     pub(crate) parked: BTreeMap<Name, Histories>,
     pub(crate) clock: Clock,
     last_ns: Option<u64>,
+    /// Time that was seen to pass.
+    passed_ns: u64,
     pub(crate) mixture: Mixture,
     /// The proposals have to be made anew.
     pub(crate) dirty: bool,
@@ -119,6 +118,7 @@ impl Learned {
         let now_ns = observation.now_ns;
         let last_ns = self.last_ns.replace(now_ns).unwrap_or(now_ns);
         let span_ns = now_ns.saturating_sub(last_ns).min(LONGEST_NS);
+        self.passed_ns = self.passed_ns.saturating_add(span_ns);
         self.clock = Clock {
             history_s: self.clock.history_s + span_ns as f64 / 1e9,
             local_s: observation
@@ -130,6 +130,12 @@ impl Learned {
     }
 }
 
+/// When a service is looked at again: once a minute, not all of a machine in the same period.
+fn next_look(now_s: f64, service: usize) -> f64 {
+    let shift = (service * 37 % 600) as f64 / 10.0;
+    ((now_s + shift) / EVERY_S).floor() * EVERY_S + EVERY_S - shift
+}
+
 impl Policy {
     /// Learns from an observation, and changes guarantees, or says what it would change.
     pub(crate) fn learn(&mut self, observation: &Observation) {
@@ -138,13 +144,21 @@ impl Policy {
             self.learned
                 .advance(observation, adaptive.half_life_h, adaptive.utc_offset_s);
         self.learned.sums = PerResource::default();
+        let (now_ns, now_s) = (self.learned.passed_ns, self.learned.clock.history_s);
         for (place, seen) in observation.services.iter().enumerate() {
             let at = self.places[place] as usize;
-            for i in 0..Resource::COUNT {
-                let usage = seen.usage[i];
-                let second = self.note(at, i, usage.used, usage.wanted_more, span_ns);
-                if self.plan.services[at].mode == Mode::Adaptive {
-                    self.follow_demand(at, i, second);
+            let live = &mut self.live[at];
+            live.gathered.add(&seen.usage, span_ns);
+            let over = live.gathered.is_over(now_ns - span_ns, now_ns, at);
+            let done = over.then(|| core::mem::take(&mut live.gathered));
+            let (adapts, due) = (live.adapts, live.adapts && live.due_s <= now_s);
+            if due {
+                live.due_s = next_look(now_s, at);
+            }
+            for i in (0..Resource::COUNT).filter(|_| over || due) {
+                let second = done.and_then(|done| self.note(at, i, &done));
+                if adapts {
+                    self.follow_demand(at, i, second, due);
                 }
             }
         }
@@ -158,21 +172,16 @@ impl Policy {
         }
     }
 
-    /// Takes what a service used into its history.
-    fn note(
-        &mut self,
-        at: usize,
-        i: usize,
-        used: u64,
-        wanted_more: bool,
-        span_ns: u64,
-    ) -> Option<u64> {
+    /// Takes a second into a service's history; returns its rate.
+    fn note(&mut self, at: usize, i: usize, done: &Gathered) -> Option<u64> {
+        let (rate, hungry) = done.mean(i);
         let history = &mut self.learned.histories[at][i];
-        if history.is_none() && used == 0 {
-            return None;
+        // A resource that was never used has no history, and needs no memory.
+        if history.is_some() || rate > 0 {
+            let history = history.get_or_insert_default();
+            history.note(rate, hungry, &self.learned.clock);
         }
-        let history = history.get_or_insert_default();
-        history.see(used, wanted_more, span_ns, &self.learned.clock)
+        Some(rate)
     }
 
     /// Within what a guarantee may be changed.
@@ -188,7 +197,7 @@ impl Policy {
     /// The guarantee that a service has, or would have.
     pub(crate) fn wish(&self, at: usize, i: usize) -> u64 {
         let configured = self.plan.tree.bounds[i][self.plan.node(at)].min;
-        self.live[at].auto[i].wish.unwrap_or(configured)
+        self.live[at].cold.auto[i].wish.unwrap_or(configured)
     }
 
     /// What all guarantees may come to.
@@ -218,18 +227,17 @@ impl Policy {
     }
 
     /// Mode adaptive: once a minute, and when a second was above the guarantee.
-    fn follow_demand(&mut self, at: usize, i: usize, second: Option<u64>) {
+    fn follow_demand(&mut self, at: usize, i: usize, second: Option<u64>, due: bool) {
         let Some(most_of_all) = self.most_of_all(i) else {
             return;
         };
         let from = self.wish(at, i);
         let clock = self.learned.clock;
-        let auto = &mut self.live[at].auto[i];
+        let auto = &mut self.live[at].cold.auto[i];
         let above = second.filter(|&second| second > from);
-        if above.is_none() && clock.history_s < auto.due_s {
+        if above.is_none() && !due {
             return;
         }
-        auto.due_s = clock.history_s + EVERY_S;
         let since_s = clock.history_s - auto.changed_s;
         let range = self.range(at, i);
         let Some(history) = &self.learned.histories[at][i] else {
@@ -262,11 +270,14 @@ impl Policy {
             };
             let at = at as usize;
             if let Some(target) = &self.plan.services[at].target {
-                self.live[at].reports.take(report, target, now_s);
+                self.live[at].cold.reports.take(report, target, now_s);
             }
         }
         for (place, seen) in observation.services.iter().enumerate() {
             let at = self.places[place] as usize;
+            if !self.live[at].reported {
+                continue;
+            }
             let service = &self.plan.services[at];
             let (Mode::Qos, Some(target)) = (service.mode, service.target) else {
                 continue;
@@ -278,7 +289,7 @@ impl Policy {
             let from = self.wish(at, i);
             let range = self.reports_range(at, i, from, most_of_all);
             let usage = seen.usage[i];
-            let (qos, reports) = (&self.config.qos, &mut self.live[at].reports);
+            let (qos, reports) = (&self.config.qos, &mut self.live[at].cold.reports);
             let next = reports.decide(from, range, usage.used, usage.wanted_more, qos, now_s);
             let Some(mut next) = next else { continue };
             if next.rate > from {
@@ -295,7 +306,7 @@ impl Policy {
                 next.rate = rate;
             }
             if next.rate != from {
-                self.live[at].reports.changed(now_s);
+                self.live[at].cold.reports.changed(now_s);
                 self.change(at, i, next);
             }
         }
@@ -326,7 +337,7 @@ impl Policy {
         if let Some(sums) = &mut self.learned.sums[i] {
             self.plan.tree.guarantee(i, sums, node, next.rate);
         }
-        let auto = &mut self.live[at].auto[i];
+        let auto = &mut self.live[at].cold.auto[i];
         auto.wish = Some(next.rate);
         auto.why = Some(next.why);
         auto.changed_s = self.learned.clock.history_s;
@@ -349,7 +360,8 @@ impl Policy {
             let service = &plan.services[at as usize];
             for resource in Resource::ALL {
                 let i = resource.index();
-                let auto = &mut live[at as usize].auto[i];
+                let live = &mut live[at as usize];
+                let auto = &mut live.cold.auto[i];
                 if !matches!(service.mode, Mode::Adaptive | Mode::Qos) {
                     auto.wish = None;
                 }
@@ -367,11 +379,11 @@ impl Policy {
                     to: to.unwrap_or(configured),
                     why: Cause { resource, kind },
                 };
-                let done = change(auto.applied, applied, kind);
+                let done = change(live.applied[i], applied, kind);
                 if done.from != done.to {
                     allocation.changes.push(done);
                 }
-                auto.applied = applied;
+                live.applied[i] = applied;
                 if let (false, Some(_), Some(why)) = (on, auto.wish, auto.why) {
                     let proposed = change(None, auto.wish, why);
                     if proposed.from != proposed.to {
@@ -392,7 +404,7 @@ impl Policy {
             let bounds = &self.plan.tree.bounds[i];
             let mut sums = self.plan.tree.guaranteed(i, |node| bounds[node].min);
             for at in 0..self.live.len() {
-                let Some(wish) = self.live[at].auto[i].wish else {
+                let Some(wish) = self.live[at].cold.auto[i].wish else {
                     continue;
                 };
                 let range = self.range(at, i);
@@ -400,7 +412,7 @@ impl Policy {
                 let room = self.plan.tree.room(i, &sums, node, most_of_all);
                 let wish = wish.max(range.least).min(sums[node].saturating_add(room));
                 self.plan.tree.guarantee(i, &mut sums, node, wish);
-                self.live[at].auto[i].wish = Some(wish);
+                self.live[at].cold.auto[i].wish = Some(wish);
             }
         }
     }

@@ -18,9 +18,9 @@
 //! 2. Nobody gets more than its most, and nobody less than its floor.
 //! 3. Whoever gets less than its most gets its floor and `level * weight`, to one unit, and
 //!    nobody gets more than that.
-//! 4. The unit that rounding leaves goes to the first in the order of (most - floor) / weight,
-//!    and then of index, whose running sum passes a whole unit: with the same sharers in the
-//!    same order always to the same.
+//! 4. A unit that rounding leaves goes to the first whose running sum of exact parts, in the
+//!    order of sharers, passes a whole unit: with the same sharers in the same order always to
+//!    the same.
 //!
 //! # Limits
 //! Amounts and mosts are at most [`UNBOUNDED`], so that no product here is beyond 128 bits.
@@ -54,11 +54,11 @@ pub(crate) struct Level {
 }
 
 /// Gives `amount` to `sharers`; `out[i]` is what sharer `i` gets. The level is `None` where
-/// everybody gets its most. `order` is scratch.
+/// everybody gets its most. `open` is scratch.
 pub(crate) fn fill(
     amount: u64,
     sharers: &[Sharer],
-    order: &mut Vec<u32>,
+    open: &mut Vec<u32>,
     out: &mut [u64],
 ) -> Option<Level> {
     let floors: u128 = sharers.iter().map(|s| u128::from(s.floor)).sum();
@@ -76,59 +76,65 @@ pub(crate) fn fill(
             weight: 1,
         });
     }
-    order.clear();
-    for (at, sharer) in (0_u32..).zip(sharers) {
-        out[at as usize] = sharer.floor;
+    open.clear();
+    for (at, (out, sharer)) in (0_u32..).zip(out.iter_mut().zip(sharers)) {
+        *out = sharer.floor;
         if sharer.room() > 0 {
-            order.push(at);
+            open.push(at);
         }
     }
-    let key = |at: u32| {
-        let sharer = sharers[at as usize];
-        (u128::from(sharer.room()), u128::from(sharer.weight))
-    };
-    order.sort_unstable_by(|&a, &b| {
-        let ((room_a, weight_a), (room_b, weight_b)) = (key(a), key(b));
-        (room_a * weight_b)
-            .cmp(&(room_b * weight_a))
-            .then(a.cmp(&b))
-    });
-    let left = amount - narrow(floors);
-    Some(pour(left, sharers, order, out))
+    Some(pour(amount - narrow(floors), sharers, open, out))
 }
 
-/// Gives what is `left` beyond the floors, in the order in which sharers become full. Not
-/// all can be.
-fn pour(left: u64, sharers: &[Sharer], order: &[u32], out: &mut [u64]) -> Level {
-    let mut left = left;
-    let mut weight: u64 = order
-        .iter()
-        .map(|&at| u64::from(sharers[at as usize].weight))
-        .sum();
-    let mut full = 0;
-    for &at in order {
-        let sharer = sharers[at as usize];
-        let (room, own) = (u128::from(sharer.room()), u128::from(sharer.weight));
-        if room * u128::from(weight) > u128::from(left) * own {
+/// Gives what is `left` beyond the floors to those in `open`, who have more room together.
+/// Whoever is full below the level gives what is left of its part to the others, so that the
+/// level rises; after few rounds nobody is.
+fn pour(mut left: u64, sharers: &[Sharer], open: &mut Vec<u32>, out: &mut [u64]) -> Level {
+    let weights = |open: &[u32]| -> u64 {
+        open.iter()
+            .map(|&at| u64::from(sharers[at as usize].weight))
+            .sum()
+    };
+    let mut weight = weights(open);
+    loop {
+        let before = open.len();
+        let (level, of) = (u128::from(left), u128::from(weight));
+        open.retain(|&at| {
+            let sharer = sharers[at as usize];
+            let room = sharer.room();
+            let full = u128::from(room) * of <= level * u128::from(sharer.weight);
+            if full {
+                out[at as usize] = sharer.most;
+                left -= room;
+                weight -= u64::from(sharer.weight);
+            }
+            !full
+        });
+        if open.len() == before {
             break;
         }
-        out[at as usize] = sharer.most;
-        left -= sharer.room();
-        weight -= u64::from(sharer.weight);
-        full += 1;
     }
-    // Differences of running sums: each is within a unit of its exact part, and together they
-    // are what is left.
-    let (mut sum, mut given) = (0_u128, 0);
-    for &at in &order[full..] {
-        sum += u128::from(sharers[at as usize].weight);
-        let upto = narrow(u128::from(left) * sum / u128::from(weight.max(1)));
+    // Differences of running sums: each is within a unit of its exact part, which its room is
+    // above, and together they are what is left.
+    let weight = weight.max(1);
+    let (mut sum, mut given) = (0_u64, 0);
+    for &at in &*open {
+        sum += u64::from(sharers[at as usize].weight);
+        let upto = part(left, sum, weight);
         out[at as usize] += upto - given;
         given = upto;
     }
     Level {
         amount: left,
-        weight: weight.max(1),
+        weight,
+    }
+}
+
+/// `amount * of / whole`, rounded down.
+fn part(amount: u64, of: u64, whole: u64) -> u64 {
+    match amount.checked_mul(of) {
+        Some(product) => product / whole,
+        None => narrow(u128::from(amount) * u128::from(of) / u128::from(whole)),
     }
 }
 

@@ -12,7 +12,10 @@
 //! [`AHEAD_S`] from now counts like that of now, so that a guarantee is there before the
 //! evening is.
 
+use crate::config::PerResource;
+use crate::fill::{UNBOUNDED, narrow};
 use crate::histogram::{Histogram, Mixture};
+use crate::observation::Usage;
 
 /// Hours of a day.
 pub(crate) const HOURS: usize = 24;
@@ -29,7 +32,7 @@ pub(crate) const AHEAD_S: u64 = 900;
 /// Half-life of what was seen lately.
 pub(crate) const RECENT_HALF_LIFE_S: f64 = 1_200.0;
 
-/// An observation, nanoseconds.
+/// An observation is so long, nanoseconds.
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Where and when: what histories need to know of the clocks.
@@ -59,46 +62,49 @@ pub(crate) struct History {
     pub(crate) seconds: u64,
     /// Part of them in which it wanted more, of those of about a day.
     pub(crate) hunger: f64,
-    pub(crate) gathered: Gathered,
 }
 
-/// The second that is being observed.
+/// The second that is being observed, of all resources of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Gathered {
-    span_ns: u64,
-    /// Rate and time, and the time in which it wanted more.
-    moved: u128,
-    hungry_ns: u64,
+    pub(crate) span_ns: u64,
+    /// What was used, thousandths of a unit.
+    moved: PerResource<u64>,
+    /// How long it wanted more.
+    hungry_ns: PerResource<u64>,
+}
+
+impl Gathered {
+    /// Takes in a period.
+    pub(crate) fn add(&mut self, usage: &PerResource<Usage>, span_ns: u64) {
+        self.span_ns += span_ns;
+        for (i, usage) in usage.iter().enumerate().filter(|(_, usage)| usage.used > 0) {
+            // A rate of at most 1e14 in at most ten seconds.
+            let used = u128::from(usage.used.min(UNBOUNDED)) * u128::from(span_ns);
+            self.moved[i] += narrow(used / u128::from(SECOND_NS));
+            self.hungry_ns[i] += if usage.wanted_more { span_ns } else { 0 };
+        }
+    }
+
+    /// Whether the second is over that ends at multiples of a second, shifted by the service's
+    /// number: not all services of a machine are looked at in the same period.
+    pub(crate) fn is_over(&self, before_ns: u64, now_ns: u64, service: usize) -> bool {
+        let shift = service as u64 * 618 % 1_000 * (SECOND_NS / 1_000);
+        let second = |ns: u64| ns.saturating_add(shift) / SECOND_NS;
+        second(before_ns) != second(now_ns) && self.span_ns >= SECOND_NS / 2
+    }
+
+    /// The mean rate of a resource, and whether it wanted more for most of the time.
+    pub(crate) fn mean(&self, resource: usize) -> (u64, bool) {
+        let moved = u128::from(self.moved[resource]) * u128::from(SECOND_NS);
+        let rate = narrow(moved / u128::from(self.span_ns.max(1)));
+        (rate, 2 * self.hungry_ns[resource] > self.span_ns)
+    }
 }
 
 impl History {
-    /// Notes a period; returns the rate of the second that ends with it, if one does.
-    pub(crate) fn see(
-        &mut self,
-        used: u64,
-        wanted_more: bool,
-        span_ns: u64,
-        clock: &Clock,
-    ) -> Option<u64> {
-        let gathered = &mut self.gathered;
-        gathered.span_ns += span_ns;
-        gathered.moved += u128::from(used) * u128::from(span_ns);
-        gathered.hungry_ns += if wanted_more { span_ns } else { 0 };
-        if gathered.span_ns < SECOND_NS {
-            return None;
-        }
-        let done = core::mem::take(gathered);
-        let rate = crate::fill::narrow(done.moved / u128::from(done.span_ns));
-        self.note(rate, 2 * done.hungry_ns > done.span_ns, clock);
-        Some(rate)
-    }
-
     /// Notes a second.
-    fn note(&mut self, rate: u64, hungry: bool, clock: &Clock) {
-        if self.seconds == 0 && rate == 0 {
-            // A resource that was never used has no history, and needs no memory.
-            return;
-        }
+    pub(crate) fn note(&mut self, rate: u64, hungry: bool, clock: &Clock) {
         let now_s = clock.history_s;
         self.all.add(rate, now_s, clock.half_life_s);
         self.recent.add(rate, now_s, RECENT_HALF_LIFE_S);

@@ -48,5 +48,6 @@ pub(crate) fn weight(before: u32, now: u32, hysteresis: u32) -> u32 {
 }
 
 fn part(of: u64, thousandths: u32) -> u64 {
-    crate::fill::narrow(u128::from(of) * u128::from(thousandths) / 1_000)
+    // Rates are at most 1e14 and parts 500: far below 2^64.
+    of.saturating_mul(u64::from(thousandths)) / 1_000
 }

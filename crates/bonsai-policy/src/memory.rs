@@ -61,7 +61,7 @@ impl Policy {
         let clock = self.clock();
         let own = self.plan.services.iter().zip(&self.learned.histories);
         let own = own.enumerate().map(|(at, (service, histories))| {
-            let wishes = core::array::from_fn(|i| self.live[at].auto[i].wish);
+            let wishes = core::array::from_fn(|i| self.live[at].cold.auto[i].wish);
             (&service.name, histories, wishes)
         });
         let parked = self.learned.parked.iter();
@@ -98,7 +98,7 @@ impl Policy {
             self.learned.histories[at as usize] = histories;
             for known in &service.resources {
                 if let Some(guarantee) = known.guarantee {
-                    let auto = &mut self.live[at as usize].auto[known.resource.index()];
+                    let auto = &mut self.live[at as usize].cold.auto[known.resource.index()];
                     auto.restore(guarantee, CauseKind::Remembered);
                 }
             }
@@ -165,6 +165,5 @@ fn history(known: &ResourceMemory, then_s: f64) -> History {
         } else {
             0.0
         },
-        ..History::default()
     }
 }

@@ -23,7 +23,8 @@ use bonsai_units::Resource;
 use crate::allocation::{Allocated, Allocation, Grant};
 use crate::automatic::{Auto, Learned};
 use crate::check::Problem;
-use crate::config::{Config, Name, PerResource};
+use crate::config::{Config, Mode, Name, PerResource};
+use crate::history::Gathered;
 use crate::observation::Observation;
 use crate::plan::Plan;
 use crate::qos::Reports;
@@ -34,17 +35,27 @@ use crate::share::Scratch;
 pub(crate) struct Live {
     /// Whether it runs.
     pub(crate) present: bool,
+    /// Whether its mode is static, adaptive, or qos.
+    pub(crate) fixed: bool,
+    pub(crate) adapts: bool,
+    pub(crate) reported: bool,
+    /// When its demand is looked at again.
+    pub(crate) due_s: f64,
     pub(crate) limits: PerResource<Option<u64>>,
     pub(crate) weights: PerResource<u32>,
-    pub(crate) auto: PerResource<Auto>,
-    pub(crate) reports: Reports,
+    /// The guarantees in force, where they were changed automatically.
+    pub(crate) applied: PerResource<Option<u64>>,
+    pub(crate) gathered: Gathered,
+    /// What few decisions look at, apart, so that the rest of a thousand services stays in the
+    /// cache.
+    pub(crate) cold: Box<Cold>,
 }
 
-impl Live {
-    /// The guarantee in force, where it was changed automatically.
-    pub(crate) fn guarantee(&self, resource: usize) -> Option<u64> {
-        self.auto[resource].applied
-    }
+/// What few decisions look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cold {
+    pub(crate) auto: PerResource<Auto>,
+    pub(crate) reports: Reports,
 }
 
 /// Decides who gets how much. Pure: the same calls give the same answers.
@@ -72,7 +83,7 @@ impl Policy {
         config.check()?;
         let plan = Plan::new(&config, &[]);
         let live = vec![Live::default(); plan.services.len()];
-        Ok(Self {
+        let mut policy = Self {
             config,
             others: Vec::new(),
             places: Vec::new(),
@@ -81,7 +92,9 @@ impl Policy {
             live,
             plan,
             allocation: Allocation::default(),
-        })
+        };
+        policy.note_modes();
+        Ok(policy)
     }
 
     /// Takes another configuration; what was learned stays.
@@ -127,6 +140,7 @@ impl Policy {
         for (live, service) in other.live.iter_mut().zip(&other.plan.services) {
             *live = was(&service.name).cloned().unwrap_or_default();
         }
+        other.note_modes();
         other.fit();
         other.decide(observation);
         Ok(other.allocation)
@@ -155,8 +169,17 @@ impl Policy {
         self.learned.move_to(&self.plan, &plan);
         self.plan = plan;
         self.live = live;
+        self.note_modes();
         self.others = others;
         self.places.clear();
+    }
+
+    fn note_modes(&mut self) {
+        for (live, service) in self.live.iter_mut().zip(&self.plan.services) {
+            live.fixed = service.mode == Mode::Static;
+            live.adapts = service.mode == Mode::Adaptive;
+            live.reported = service.mode == Mode::Qos;
+        }
     }
 
     /// Finds the services of an observation. Most periods have those of the one before.
@@ -187,9 +210,11 @@ impl Policy {
         for (live, present) in self.live.iter_mut().zip(present) {
             if live.present != present {
                 live.present = present;
+                live.due_s = 0.0;
                 if !present {
                     // Whoever comes back begins anew, with what is known of it.
-                    live.auto = PerResource::default();
+                    live.applied = PerResource::default();
+                    *live.cold = Cold::default();
                 }
             }
         }

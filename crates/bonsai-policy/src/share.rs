@@ -3,7 +3,6 @@
 use bonsai_units::Resource;
 
 use crate::allocation::{Grant, Reason, Why};
-use crate::config::Mode;
 use crate::fill::{UNBOUNDED, narrow};
 use crate::limits::{self, Bound};
 use crate::observation::{Observation, Usage};
@@ -43,7 +42,8 @@ impl Policy {
             .iter()
             .map(|&at| u128::from(self.share_of(at)))
             .sum();
-        self.allocation.free[i] = Some(capacity.saturating_sub(narrow(given)));
+        let spare = capacity.saturating_sub(narrow(given));
+        self.allocation.free[i] = Some(spare);
         let scratch = &mut self.scratch;
         let shares = &scratch.shares;
         weights::within_groups(
@@ -62,7 +62,7 @@ impl Policy {
             shares,
             &mut scratch.weights,
         );
-        self.limit(i, capacity);
+        self.limit(i, capacity, spare);
         self.write(resource);
     }
 
@@ -88,7 +88,7 @@ impl Policy {
         scratch.demands.clear();
         scratch.demands.resize(nodes, Some(0));
         for (service, live) in live.iter().enumerate() {
-            if let Some(min) = live.guarantee(i) {
+            if let Some(min) = live.applied[i] {
                 scratch.guarantees[plan.tree.first_leaf + service] = min;
             }
         }
@@ -109,9 +109,8 @@ impl Policy {
             scratch,
             ..
         } = self;
-        let is_static = |at: usize| plan.services[at].mode == Mode::Static;
         scratch.fixed.clear();
-        if !(0..plan.services.len()).any(|at| live[at].present && is_static(at)) {
+        if !live.iter().any(|live| live.present && live.fixed) {
             return;
         }
         let bounds = &plan.tree.bounds[i];
@@ -136,9 +135,9 @@ impl Policy {
         let bounds = &plan.tree.bounds[i];
         let water = &mut scratch.shares;
         water.reset(&plan.tree);
-        for (service, _) in live.iter().enumerate().filter(|(_, live)| live.present) {
+        for (service, live) in live.iter().enumerate().filter(|(_, live)| live.present) {
             let node = plan.node(service);
-            if plan.services[service].mode == Mode::Static {
+            if live.fixed {
                 water.mosts[node] = scratch.fixed[node];
                 water.floors[node] = scratch.fixed[node];
             } else {
@@ -151,7 +150,7 @@ impl Policy {
     }
 
     /// The limits: shares, and parts of what is spare.
-    fn limit(&mut self, i: usize, capacity: u64) {
+    fn limit(&mut self, i: usize, capacity: u64, spare: u64) {
         let Self {
             plan,
             live,
@@ -166,7 +165,7 @@ impl Policy {
         for &at in places.iter() {
             let node = plan.node(at as usize);
             let share = scratch.shares.given[node];
-            let fixed = plan.services[at as usize].mode == Mode::Static;
+            let fixed = live[at as usize].fixed;
             water.floors[node] = share;
             water.mosts[node] = if fixed {
                 share
@@ -174,7 +173,11 @@ impl Policy {
                 bounds[node].max.max(share)
             };
         }
-        water.pour(&plan.tree, i, capacity, false);
+        if spare > 0 {
+            water.pour(&plan.tree, i, capacity, false);
+        } else {
+            water.given.copy_from_slice(&scratch.shares.given);
+        }
         scratch.bounds.clear();
         scratch.bounds.extend(places.iter().map(|&at| {
             let node = plan.node(at as usize);
@@ -185,7 +188,8 @@ impl Policy {
                 now: water.given[node],
                 ceiling: water.mosts[node],
                 guaranteed: scratch.guarantees[node].min(scratch.shares.mosts[node]),
-                in_bounds: groups.any(|group| bounds[group as usize].max < UNBOUNDED),
+                in_bounds: plan.tree.ceilings[i]
+                    && groups.any(|group| bounds[group as usize].max < UNBOUNDED),
             }
         }));
         limits::settle(&mut scratch.bounds, capacity, config.hysteresis);
@@ -204,7 +208,7 @@ impl Policy {
             let scratch = &self.scratch;
             let bounds = self.plan.tree.bounds[i][node];
             let share = scratch.shares.given[node];
-            let fixed = self.plan.services[at as usize].mode == Mode::Static;
+            let fixed = live.fixed;
             let weight = scratch.weights[place];
             let weight = limits::weight(live.weights[i], weight, self.config.hysteresis);
             live.weights[i] = weight;
@@ -275,8 +279,10 @@ impl Policy {
 
 /// What a service is taken to want.
 fn demand(usage: Usage, headroom: u32, trickle: u64) -> Option<u64> {
-    let with_headroom = u128::from(usage.used) * u128::from(1_000 + headroom) / 1_000;
-    (!usage.wanted_more).then(|| narrow(with_headroom).clamp(trickle, UNBOUNDED))
+    // A rate of at most 1e14 and at most 11 times that: far below 2^64.
+    let used = usage.used.min(UNBOUNDED);
+    let with_headroom = used.saturating_mul(u64::from(headroom) + 1_000) / 1_000;
+    (!usage.wanted_more).then(|| with_headroom.clamp(trickle.min(UNBOUNDED), UNBOUNDED))
 }
 
 /// The words for a demand that is met.

@@ -200,7 +200,7 @@ pub(crate) struct Water {
     /// Of each inner node: the level of those of its children that want more.
     pub(crate) levels: Vec<Option<Level>>,
     sharers: Vec<Sharer>,
-    order: Vec<u32>,
+    open: Vec<u32>,
     out: Vec<u64>,
 }
 
@@ -243,8 +243,7 @@ impl Water {
             self.out.clear();
             self.out.resize(kids.len(), 0);
             let amount = self.given[node as usize];
-            self.levels[node as usize] =
-                fill(amount, &self.sharers, &mut self.order, &mut self.out);
+            self.levels[node as usize] = fill(amount, &self.sharers, &mut self.open, &mut self.out);
             for (&kid, &given) in kids.iter().zip(&self.out) {
                 self.given[kid as usize] = given;
             }

@@ -5,6 +5,7 @@
 //! - [`service`]: where services live, and which of them do;
 //! - [`limits`]: what a limit may say, and putting limits into force;
 //! - [`group`]: services that share a rate;
+//! - [`glance`]: what many services have done so far, cheaply;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all views
 //!   draw;
 //! - [`refusal`]: errors that have an exit code of their own.
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod glance;
 pub mod group;
 pub mod limits;
 pub mod observe;

@@ -89,13 +89,21 @@ impl Services {
     /// When a service was last made or removed.
     #[must_use]
     pub fn changed(&self) -> Option<std::time::SystemTime> {
-        fs::metadata(&self.folder).and_then(|meta| meta.modified()).ok()
+        fs::metadata(&self.folder)
+            .and_then(|meta| meta.modified())
+            .ok()
     }
 
-    /// The folder of all.
+    /// The runtime directory: the folder of all.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The service of that name, whether it is there or not.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Service {
+        self.service(name)
     }
 
     /// All that have a folder, by name; some may be dead.

@@ -6,7 +6,10 @@ fn anything(_: &Config) -> Result<(), String> {
 }
 
 fn no_weight_above_ten(config: &Config) -> Result<(), String> {
-    let weights = config.services.values().filter_map(|s| s.send.as_ref()?.weight);
+    let weights = config
+        .services
+        .values()
+        .filter_map(|s| s.send.as_ref()?.weight);
     match weights.max() {
         Some(weight) if weight > 10 => Err(format!("weight {weight} is above 10")),
         _ => Ok(()),
@@ -28,7 +31,13 @@ fn change(patch: Value, until: Option<u64>) -> Change {
 }
 
 fn weight(desired: &Desired) -> Option<u16> {
-    desired.effective().services.get("vod")?.send.as_ref()?.weight
+    desired
+        .effective()
+        .services
+        .get("vod")?
+        .send
+        .as_ref()?
+        .weight
 }
 
 fn weight_of(n: u16) -> Value {
@@ -41,11 +50,19 @@ const FILE: &str = "[services.vod]\nsend = { min = \"1MB/s\", weight = 2 }\n";
 fn changes_are_made_and_undone() {
     let mut state = desired(FILE);
     let first = state.revision();
-    let told = state.change(change(weight_of(3), None), anything).expect("a change");
+    let told = state
+        .change(change(weight_of(3), None), anything)
+        .expect("a change");
     assert_eq!(told.len(), 1);
     assert_eq!((weight(&state), state.revision()), (Some(3), first + 1));
-    state.change(change(weight_of(4), None), anything).expect("a change");
-    assert_eq!(state.kept().changes.len(), 1, "the one before says nothing any more");
+    state
+        .change(change(weight_of(4), None), anything)
+        .expect("a change");
+    assert_eq!(
+        state.kept().changes.len(),
+        1,
+        "the one before says nothing any more"
+    );
     state.undo(None, 0, anything).expect("a step back");
     assert_eq!(weight(&state), Some(3));
     state.undo(None, 0, anything).expect("a step back");
@@ -59,27 +76,43 @@ fn several_changes_are_undone_at_once() {
     let mut state = desired(FILE);
     let first = state.revision();
     for n in 3..6 {
-        state.change(change(weight_of(n), None), anything).expect("a change");
+        state
+            .change(change(weight_of(n), None), anything)
+            .expect("a change");
     }
-    state.undo(Some(77), 0, anything).expect_err("no such revision");
-    state.undo(Some(first), 0, anything).expect("three steps back");
+    state
+        .undo(Some(77), 0, anything)
+        .expect_err("no such revision");
+    state
+        .undo(Some(first), 0, anything)
+        .expect("three steps back");
     assert_eq!(weight(&state), Some(2));
 }
 
 #[test]
 fn a_change_that_ends_leaves_what_it_covered() {
     let mut state = desired(FILE);
-    state.change(change(weight_of(5), None), anything).expect("for good");
-    state.change(change(weight_of(9), Some(1000)), anything).expect("for a time");
     state
-        .change(change(json!({"services": {"vod": {"class": "media"}}}), None), anything)
+        .change(change(weight_of(5), None), anything)
+        .expect("for good");
+    state
+        .change(change(weight_of(9), Some(1000)), anything)
+        .expect("for a time");
+    state
+        .change(
+            change(json!({"services": {"vod": {"class": "media"}}}), None),
+            anything,
+        )
         .expect("another one");
     assert_eq!(weight(&state), Some(9));
     assert!(state.expire(999, anything).is_none());
     let (told, whose) = state.expire(1000, anything).expect("it ends");
     assert_eq!((told.len(), whose.as_str()), (1, "root"));
     assert_eq!(weight(&state), Some(5));
-    assert_eq!(state.effective().services["vod"].class.as_deref(), Some("media"));
+    assert_eq!(
+        state.effective().services["vod"].class.as_deref(),
+        Some("media")
+    );
     // What had ended does not come back by undoing.
     state.undo(None, 1000, anything).expect("a step back");
     assert_eq!(weight(&state), Some(5));
@@ -91,9 +124,18 @@ fn what_is_refused_changes_nothing() {
     let before = (state.revision(), state.effective().clone());
     let wrong = [
         (weight_of(11), "weight 11 is above 10"),
-        (json!({"services": {"vod": {"send": {"min": 7}}}}), "services.vod.send.min: "),
-        (json!({"services": {"vod": {"sent": {}}}}), "unknown field `sent`"),
-        (json!({"daemon": {"period": "1s"}}), "[daemon] is settled when the daemon starts"),
+        (
+            json!({"services": {"vod": {"send": {"min": 7}}}}),
+            "services.vod.send.min: ",
+        ),
+        (
+            json!({"services": {"vod": {"sent": {}}}}),
+            "unknown field `sent`",
+        ),
+        (
+            json!({"daemon": {"period": "1s"}}),
+            "[daemon] is settled when the daemon starts",
+        ),
         (json!([]), "a change is a JSON object"),
     ];
     for (patch, expected) in wrong {
@@ -108,7 +150,9 @@ fn what_is_refused_changes_nothing() {
 #[test]
 fn a_restart_keeps_changes_and_never_repeats_a_revision() {
     let mut state = desired(FILE);
-    state.change(change(weight_of(3), None), anything).expect("a change");
+    state
+        .change(change(weight_of(3), None), anything)
+        .expect("a change");
     let text = serde_json::to_string(state.kept()).expect("JSON");
     let kept: Kept = serde_json::from_str(&text).expect("what was kept");
     let config: Config = toml::from_str(FILE).expect("a configuration");
@@ -128,7 +172,9 @@ fn a_restart_keeps_changes_and_never_repeats_a_revision() {
 #[test]
 fn a_file_that_was_changed() {
     let mut state = desired(FILE);
-    state.change(change(weight_of(3), None), anything).expect("a change");
+    state
+        .change(change(weight_of(3), None), anything)
+        .expect("a change");
     let text = format!("{FILE}[daemon]\nperiod = \"50ms\"\n[capacity]\nsend = \"1Gbit/s\"\n");
     let config: Config = toml::from_str(&text).expect("a configuration");
     let (told, notes) = state.reload(&config, anything).expect("a new file");

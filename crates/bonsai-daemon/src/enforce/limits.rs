@@ -18,19 +18,29 @@ pub(crate) struct Limits;
 
 impl Enforcer for Limits {
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) {
-        for decided in &wanted.allocation.services {
-            if outcome.how.contains_key(&decided.name) {
-                continue;
-            }
+        let services = &wanted.allocation.services;
+        let scales = Resource::ALL.map(|resource| scale(services, resource, outcome));
+        for decided in services {
             let Some(watched) = wanted.looker.get(&decided.name) else {
                 continue;
             };
-            let how = decided.grants.map(|grant| match grant.limit {
-                Some(_) => Enforced::Limit,
-                None => Enforced::None,
-            });
+            let mut limits = [None; Resource::COUNT];
+            let mut how = outcome.how.get(&decided.name).copied().unwrap_or_default();
+            for resource in Resource::ALL {
+                let at = resource.index();
+                if how[at].is_some() {
+                    continue;
+                }
+                limits[at] = decided.grants[at]
+                    .limit
+                    .map(|limit| scaled(limit, scales[at]));
+                how[at] = Some(match limits[at] {
+                    Some(_) => Enforced::Limit,
+                    None => Enforced::None,
+                });
+            }
             outcome.how.insert(decided.name.clone(), how);
-            match put(&watched.ledger, wants(decided), wanted.now_ns) {
+            match put(&watched.ledger, limits, wanted.now_ns) {
                 Ok(written) => outcome.written += written,
                 Err(error) => {
                     let text = format!("its limits could not be written: {error}");
@@ -41,22 +51,29 @@ impl Enforcer for Limits {
     }
 }
 
-/// The limits of a service; `None` where there is to be none.
-fn wants(decided: &Allocated) -> PerResource<Option<u64>> {
-    decided.grants.map(|grant| grant.limit)
+/// What there is for those with plain limits, and what they would have together, where that is
+/// more.
+fn scale(services: &[Allocated], resource: Resource, outcome: &Outcome) -> Option<(u64, u64)> {
+    let room = outcome.room[resource.index()]?;
+    let theirs = services
+        .iter()
+        .filter(|decided| !outcome.has(&decided.name, resource));
+    let wanted: u64 = theirs
+        .filter_map(|d| d.grants[resource.index()].limit)
+        .sum();
+    (wanted > room).then_some((room, wanted))
 }
 
-/// Takes what the daemon has put there away.
-pub(super) fn clear(ledger: &Ledger, now_ns: u64) -> Result<u64, LedgerError> {
-    put(ledger, [None; Resource::COUNT], now_ns)
+fn scaled(limit: u64, scale: Option<(u64, u64)>) -> u64 {
+    let Some((room, wanted)) = scale else {
+        return limit;
+    };
+    let part = u128::from(limit) * u128::from(room) / u128::from(wanted.max(1));
+    u64::try_from(part).unwrap_or(limit).max(1)
 }
 
 /// Writes what is different, in one change.
-fn put(
-    ledger: &Ledger,
-    wanted: PerResource<Option<u64>>,
-    now_ns: u64,
-) -> Result<u64, LedgerError> {
+fn put(ledger: &Ledger, wanted: PerResource<Option<u64>>, now_ns: u64) -> Result<u64, LedgerError> {
     let in_force = ledger.limits(now_ns);
     let name = |resource: Resource| format!("{}{BY_DAEMON}", resource.class());
     let now = |resource: Resource| {

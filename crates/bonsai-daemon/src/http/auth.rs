@@ -71,11 +71,7 @@ impl Limiter {
 }
 
 /// Lets through who does not ask too often.
-pub(crate) async fn bounded(
-    State(app): State<Arc<App>>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn bounded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let client = match request.extensions().get::<Peer>() {
         Some(Peer::Process { uid, .. }) => Client::User(*uid),
         Some(Peer::Address { from, .. }) => Client::Address(from.ip()),
@@ -124,7 +120,9 @@ pub(crate) async fn known(
             Err(problem) => {
                 let mut response = Failure(problem).into_response();
                 let challenge = HeaderValue::from_static("Bearer realm=\"bonsai\"");
-                response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, challenge);
                 return response;
             }
         },
@@ -135,7 +133,11 @@ pub(crate) async fn known(
 }
 
 fn refused(status: u16, kind: &str, text: impl Into<String>) -> Response {
-    let title = if status == 429 { "Too often" } else { "Not known" };
+    let title = if status == 429 {
+        "Too often"
+    } else {
+        "Not known"
+    };
     Failure(problem(status, kind, title, text)).into_response()
 }
 
@@ -145,7 +147,9 @@ pub(crate) fn of_process(app: &App, uid: u32, gid: u32, pid: Option<u32>) -> Who
     let owner = uid == 0 || uid == rustix::process::geteuid().as_raw();
     let api = &app.config.api;
     let in_group = |group: &Option<String>| {
-        group.as_deref().is_some_and(|group| users::is_in(uid, gid, group))
+        group
+            .as_deref()
+            .is_some_and(|group| users::is_in(uid, gid, group))
     };
     let writes_all = owner || in_group(&api.write_group);
     Who {
@@ -165,7 +169,9 @@ fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
     })?;
     let token = value.to_str().ok().and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then_some(token.trim())
     });
     let token = token.ok_or_else(|| unknown("Authorization: it is no bearer token"))?;
     let bearer = app.tokens.bearer(token);
@@ -184,7 +190,9 @@ fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
 /// else's page: names that were made to point here (DNS rebinding) stand in `Host`.
 fn is_ours(headers: &HeaderMap, to: SocketAddr, app: &App) -> Result<(), Problem> {
     let text = |name| {
-        headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default().to_owned())
+        headers
+            .get(name)
+            .map(|value: &HeaderValue| value.to_str().unwrap_or_default().to_owned())
     };
     let foreign = |what: &str, name: &str| {
         let text = format!(
@@ -208,7 +216,10 @@ fn is_ours(headers: &HeaderMap, to: SocketAddr, app: &App) -> Result<(), Problem
 /// Whether a name with or without a port is one that this listener has.
 fn is_own_name(name: &str, to: SocketAddr, more: &[String]) -> bool {
     let port = format!(":{}", to.port());
-    let bare = name.strip_suffix(&port).unwrap_or(name).to_ascii_lowercase();
+    let bare = name
+        .strip_suffix(&port)
+        .unwrap_or(name)
+        .to_ascii_lowercase();
     let own = match to.ip() {
         IpAddr::V6(ip) => format!("[{ip}]"),
         IpAddr::V4(ip) => ip.to_string(),
@@ -226,10 +237,21 @@ mod tests {
     fn names_of_a_listener() {
         let to: SocketAddr = "127.0.0.1:7117".parse().expect("an address");
         let more = ["Media.example".to_owned()];
-        for name in ["127.0.0.1:7117", "localhost:7117", "LOCALHOST", "media.example:7117"] {
+        for name in [
+            "127.0.0.1:7117",
+            "localhost:7117",
+            "LOCALHOST",
+            "media.example:7117",
+        ] {
             assert!(is_own_name(name, to, &more), "{name}");
         }
-        for name in ["", "evil.example", "127.0.0.1:1", "localhost.evil.example", "127.0.0.1.evil"] {
+        for name in [
+            "",
+            "evil.example",
+            "127.0.0.1:1",
+            "localhost.evil.example",
+            "127.0.0.1.evil",
+        ] {
             assert!(!is_own_name(name, to, &more), "{name}");
         }
         let to: SocketAddr = "[::1]:7117".parse().expect("an address");

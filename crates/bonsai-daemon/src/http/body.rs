@@ -25,7 +25,8 @@ impl From<Problem> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let text = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = (status, text).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
@@ -62,25 +63,39 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
         let kind = request.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let essence = kind
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         // A type that browsers never send across origins without asking first.
-        if !matches!(&*essence, "application/json" | "application/merge-patch+json") {
+        if !matches!(
+            &*essence,
+            "application/json" | "application/merge-patch+json"
+        ) {
             let text = format!("the body is application/json, and not {kind:?}");
             return Err(Failure(problem(415, "not-json", "Not JSON", text)));
         }
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            let status = rejection.status();
-            if status == StatusCode::PAYLOAD_TOO_LARGE {
-                let text = "the body is larger than api.body allows";
-                return Failure(problem(413, "too-large", "Too large", text));
-            }
-            malformed(rejection.body_text())
-        })?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                let status = rejection.status();
+                if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    let text = "the body is larger than api.body allows";
+                    return Failure(problem(413, "too-large", "Too large", text));
+                }
+                malformed(rejection.body_text())
+            })?;
         let mut json = serde_json::Deserializer::from_slice(&bytes);
         let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let path = error.path().to_string();
             let text = error.into_inner().to_string();
-            malformed(if path == "." { text } else { format!("{path}: {text}") })
+            malformed(if path == "." {
+                text
+            } else {
+                format!("{path}: {text}")
+            })
         })?;
         json.end().map_err(|error| malformed(error.to_string()))?;
         Ok(Self(value))
@@ -104,7 +119,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let query = Query::<T>::from_request_parts(parts, state).await;
-        query.map(|Query(value)| Self(value)).map_err(|error| malformed(error.body_text()))
+        query
+            .map(|Query(value)| Self(value))
+            .map_err(|error| malformed(error.body_text()))
     }
 }
 
@@ -117,7 +134,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Part {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let part = Path::<String>::from_request_parts(parts, state).await;
-        part.map(|Path(value)| Self(value)).map_err(|error| malformed(error.body_text()))
+        part.map(|Path(value)| Self(value))
+            .map_err(|error| malformed(error.body_text()))
     }
 }
 
@@ -136,10 +154,14 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         if text == "*" {
             return Ok(Self(None));
         }
-        let number = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let number = text
+            .strip_prefix('"')
+            .and_then(|text| text.strip_suffix('"'));
         let number = number.and_then(|number| number.parse().ok());
         number.map(|number| Self(Some(number))).ok_or_else(|| {
-            malformed(format!("If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""))
+            malformed(format!(
+                "If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""
+            ))
         })
     }
 }

@@ -69,7 +69,9 @@ pub(super) async fn events(
     Extension(who): Extension<Who>,
     how: Params<How>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
-    let interval = how.interval.map_or(Duration::from_millis(500), |span| span.0);
+    let interval = how
+        .interval
+        .map_or(Duration::from_millis(500), |span| span.0);
     if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
         return Err(bad_input("interval: it is from 100ms to 60s").into());
     }
@@ -114,7 +116,7 @@ impl Listening {
                     return self.event("services", &services);
                 }
                 audit = self.audits.recv() => match audit {
-                    Ok(entry) if super::routes::may_see(&self.app, &self.who, &entry) => {
+                    Ok(entry) if super::past::may_see(&self.app, &self.who, &entry) => {
                         return self.event("audit", &entry);
                     }
                     // What was missed is found in the trail.

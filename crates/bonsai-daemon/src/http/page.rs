@@ -34,7 +34,10 @@ struct Files;
 pub(super) fn files() -> Router<Arc<App>> {
     Router::new()
         .route("/", get(async || file("index.html")))
-        .route("/{*path}", get(async |Path(path): Path<String>| file(&path)))
+        .route(
+            "/{*path}",
+            get(async |Path(path): Path<String>| file(&path)),
+        )
 }
 
 fn file(path: &str) -> Response {
@@ -53,7 +56,10 @@ fn file(path: &str) -> Response {
     };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(POLICY),
+        ),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     (headers, found.data.into_owned()).into_response()

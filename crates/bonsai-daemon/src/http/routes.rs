@@ -1,15 +1,15 @@
 //! What is asked for, path by path.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bonsai_api::{
-    Admission, AdmitRequest, AuditEntry, AuditPage, Changed, Config, Problem, QosReport, QosView,
-    Service, ServiceView, Services, Span, Status, Undo,
+    Admission, AdmitRequest, Changed, Config, Problem, QosReport, QosView, Service, ServiceView,
+    Services, Span, Status, Undo,
 };
 use bonsai_units::Resource;
 use serde::Deserialize;
@@ -20,12 +20,9 @@ use super::App;
 use super::body::{Failure, IfMatch, Json, Params, Part, Revised};
 use crate::picture::per_s;
 use crate::problems::{forbidden, problem, unknown_service};
-use crate::ring::{Ask, unix_ms};
 use crate::ring::Wish;
+use crate::ring::{Ask, unix_ms};
 use crate::who::Who;
-
-/// The most entries of the trail in one answer.
-const MOST_ENTRIES: usize = 500;
 
 type Answer<T> = Result<Revised<T>, Failure>;
 
@@ -50,13 +47,18 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
     let (used, guaranteed) = picture.sums();
     let by_resource = |values: &[u64; Resource::COUNT]| {
         let pairs = Resource::ALL.into_iter();
-        pairs.map(|resource| (resource.into(), per_s(values[resource.index()]))).collect()
+        pairs
+            .map(|resource| (resource.into(), per_s(values[resource.index()])))
+            .collect()
     };
     let capacity = Resource::ALL.into_iter().filter_map(|resource| {
         let capacity = picture.planned.capacity[resource.index()]?;
         Some((resource.into(), per_s(capacity)))
     });
-    let seen = picture.identities.values().filter(|identity| who.sees(identity.uid));
+    let seen = picture
+        .identities
+        .values()
+        .filter(|identity| who.sees(identity.uid));
     let health = &picture.health;
     Status {
         bonsai: env!("CARGO_PKG_VERSION").to_owned(),
@@ -69,15 +71,27 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         mode: picture.config.policy.mode,
         automatic: picture.config.policy.automatic,
         capacity: capacity.collect(),
-        used: if who.reads_all { by_resource(&used) } else { BTreeMap::new() },
-        guaranteed: if who.reads_all { by_resource(&guaranteed) } else { BTreeMap::new() },
+        used: if who.reads_all {
+            by_resource(&used)
+        } else {
+            BTreeMap::new()
+        },
+        guaranteed: if who.reads_all {
+            by_resource(&guaranteed)
+        } else {
+            BTreeMap::new()
+        },
         services: seen.count(),
         file: app.file.clone().filter(|_| who.reads_all),
         history: health.history.clone(),
         periods: health.periods,
         decision_ns: health.decision_ns,
         work_ns: health.work_ns,
-        problems: if who.reads_all { health.problems.clone() } else { Vec::new() },
+        problems: if who.reads_all {
+            health.problems.clone()
+        } else {
+            Vec::new()
+        },
         may_write: who.writes_all,
     }
 }
@@ -113,7 +127,9 @@ pub(super) async fn service(
     Part(id): Part,
 ) -> Answer<ServiceView> {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    let view = picture.service(&id, who.only()).ok_or_else(|| unknown_service(&id))?;
+    let view = picture
+        .service(&id, who.only())
+        .ok_or_else(|| unknown_service(&id))?;
     Ok(Revised(picture.revision, view))
 }
 
@@ -143,7 +159,9 @@ impl How {
             for_ms: self.lasts.map(ms),
             for_revision,
             dry_run: self.dry_run,
-            reason: self.reason.map(|reason| reason.chars().take(1000).collect()),
+            reason: self
+                .reason
+                .map(|reason| reason.chars().take(1000).collect()),
         }
     }
 }
@@ -238,61 +256,10 @@ pub(super) async fn undo(
     IfMatch(revision): IfMatch,
     Json(undo): Json<Undo>,
 ) -> Answer<Changed> {
-    let changed = app.ask(who, |reply| Ask::Undo(undo, revision, reply)).await?;
+    let changed = app
+        .ask(who, |reply| Ask::Undo(undo, revision, reply))
+        .await?;
     Ok(Revised(changed.revision, changed))
-}
-
-/// Which part of the audit trail.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Which {
-    /// Entries with lower numbers than this.
-    before: Option<u64>,
-    /// How many, 1 to 500.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
-    /// Only those about a service.
-    service: Option<String>,
-}
-
-/// Who changed what, when, from what to what, and why; the youngest first.
-#[utoipa::path(
-    get, path = "/v1/audit", tag = "past",
-    params(Which),
-    responses(
-        (status = 200, description = "Entries.", body = AuditPage),
-        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json")
-    )
-)]
-pub(super) async fn audit(
-    State(app): State<Arc<App>>,
-    Extension(who): Extension<Who>,
-    which: Params<Which>,
-) -> Result<axum::Json<AuditPage>, Failure> {
-    let most = which.limit.unwrap_or(100).clamp(1, MOST_ENTRIES);
-    let recent = app.published.recent.lock().unwrap_or_else(PoisonError::into_inner);
-    let fits = |entry: &&AuditEntry| {
-        which.before.is_none_or(|before| entry.id < before)
-            && which.service.as_ref().is_none_or(|id| entry.service.as_ref() == Some(id))
-            && may_see(&app, &who, entry)
-    };
-    let mut entries: Vec<AuditEntry> =
-        recent.iter().rev().filter(fits).take(most + 1).cloned().collect();
-    let more = entries.len() > most;
-    entries.truncate(most);
-    let before = entries.last().map(|entry| entry.id).filter(|_| more);
-    Ok(axum::Json(AuditPage { entries, before }))
-}
-
-/// Whether somebody may see an entry: all of them, or those about their services.
-pub(super) fn may_see(app: &App, who: &Who, entry: &AuditEntry) -> bool {
-    if who.reads_all {
-        return true;
-    }
-    let picture = app.published.pictures.borrow();
-    let identity = entry.service.as_deref().and_then(|id| picture.identities.get(id));
-    identity.is_some_and(|identity| who.sees(identity.uid))
 }
 
 /// What clients of services with a target see.
@@ -312,7 +279,9 @@ pub(super) async fn qos(
         let identity = picture.identities.get(view.service.as_str());
         identity.map_or(who.reads_all, |identity| who.sees(identity.uid))
     };
-    Ok(axum::Json(picture.qos.iter().filter(visible).cloned().collect()))
+    Ok(axum::Json(
+        picture.qos.iter().filter(visible).cloned().collect(),
+    ))
 }
 
 /// What clients of a service saw since the last report.
@@ -350,7 +319,9 @@ pub(super) async fn admit(
     Extension(who): Extension<Who>,
     Json(request): Json<AdmitRequest>,
 ) -> Result<axum::Json<Admission>, Failure> {
-    Ok(axum::Json(app.ask(who, |reply| Ask::Admit(request, reply)).await?))
+    Ok(axum::Json(
+        app.ask(who, |reply| Ask::Admit(request, reply)).await?,
+    ))
 }
 
 /// Where there is nothing.
@@ -361,6 +332,7 @@ pub(super) async fn nothing_here() -> Response {
 
 /// Where there is something, and not with this method.
 pub(super) async fn not_so() -> Response {
-    let text = "this path is not asked with this method: GET /v1/openapi.json describes what there is";
+    let text =
+        "this path is not asked with this method: GET /v1/openapi.json describes what there is";
     Failure(problem(405, "not-so", "Not this method", text)).into_response()
 }

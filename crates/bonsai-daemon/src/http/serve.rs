@@ -68,7 +68,9 @@ impl Doors {
             }
             Err(_) => {}
         }
-        let listener = UnixListener::bind(path).with_context(named).map_err(before_start)?;
+        let listener = UnixListener::bind(path)
+            .with_context(named)
+            .map_err(before_start)?;
         // Who may do what is decided for each who asks, by the kernel's word on who they are.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(named)?;
         let router = self.router()?;
@@ -148,7 +150,9 @@ impl Doors {
         if let Some(address) = *self.page.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(address);
         }
-        let address = self.open_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), None).await?;
+        let address = self
+            .open_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), None)
+            .await?;
         let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         // Two may have asked at once: then both listeners stay, and one is told of.
         Ok(*page.get_or_insert(address))
@@ -180,7 +184,9 @@ async fn connection(
     let mut builder = hyper::server::conn::http1::Builder::new();
     let builder = builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     // Whatever goes wrong on a connection is the end of it, and of nothing else.
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    let _ = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 /// Reads certificate and key.
@@ -199,7 +205,9 @@ pub(crate) fn tls(wanted: &bonsai_api::Tls) -> anyhow::Result<TlsAcceptor> {
             mode & 0o777
         );
         let config = ServerConfig::builder().with_no_client_auth();
-        config.with_single_cert(chain, key).context("api.tls: certificate and key do not fit")
+        config
+            .with_single_cert(chain, key)
+            .context("api.tls: certificate and key do not fit")
     };
     Ok(TlsAcceptor::from(Arc::new(read().map_err(before_start)?)))
 }

@@ -58,7 +58,12 @@ fn hash(token: &str) -> String {
 fn random() -> Result<String, Problem> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
-        problem(503, "unavailable", "Not available now", format!("no random numbers: {error}"))
+        problem(
+            503,
+            "unavailable",
+            "Not available now",
+            format!("no random numbers: {error}"),
+        )
     })?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
@@ -68,7 +73,10 @@ impl Tokens {
     pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let known = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| {
-                format!("{}: is damaged: remove it, and make tokens anew", path.display())
+                format!(
+                    "{}: is damaged: remove it, and make tokens anew",
+                    path.display()
+                )
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
@@ -87,7 +95,9 @@ impl Tokens {
         let now = unix_ms();
         let find = |all: &Mutex<BTreeMap<String, Bearer>>| {
             let all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.get(&hash).filter(|b| b.until_unix_ms.is_none_or(|until| now < until)).cloned()
+            all.get(&hash)
+                .filter(|b| b.until_unix_ms.is_none_or(|until| now < until))
+                .cloned()
         };
         find(&self.known).or_else(|| find(&self.pages))
     }
@@ -128,7 +138,12 @@ impl Tokens {
         let new = self.path.with_extension("json.new");
         let write = || -> std::io::Result<()> {
             let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&new)?;
             file.write_all(&serde_json::to_vec(&changed)?)?;
             file.sync_all()?;
             fs::rename(&new, &self.path)
@@ -173,7 +188,9 @@ fn may(who: &Who) -> Result<(), Problem> {
     if who.writes_all && who.via == "socket" {
         return Ok(());
     }
-    Err(forbidden("tokens are given over the daemon's Unix socket, by root or its own user"))
+    Err(forbidden(
+        "tokens are given over the daemon's Unix socket, by root or its own user",
+    ))
 }
 
 /// The tokens there are.
@@ -189,7 +206,11 @@ pub(super) async fn list(
     Extension(who): Extension<Who>,
 ) -> Result<axum::Json<Vec<Token>>, Failure> {
     may(&who)?;
-    let known = app.tokens.known.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = app
+        .tokens
+        .known
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let tokens = known.values().map(|bearer| Token {
         name: bearer.name.trim_start_matches("token ").to_owned(),
         scope: bearer.scope,
@@ -216,10 +237,16 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, axum::Json<Made>), Failure> {
     may(&who)?;
     bonsai_services::service::check_name(&wished.name).map_err(|error| {
-        bad_input(error.to_string().replace("the name of a service", "the name of a token"))
+        bad_input(
+            error
+                .to_string()
+                .replace("the name of a service", "the name of a token"),
+        )
     })?;
     let now = unix_ms();
-    let lasts = wished.lasts.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
+    let lasts = wished
+        .lasts
+        .map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
     let token = random()?;
     let bearer = Bearer {
         name: format!("token {}", wished.name),
@@ -233,11 +260,16 @@ pub(super) async fn create(
     app.tokens.change(|known| {
         known.retain(|_, old| old.until_unix_ms.is_none_or(|until| now < until));
         if known.values().any(|old| old.name == bearer.name) {
-            let text = format!("there is a token {:?}: revoke it first, or choose another name", wished.name);
+            let text = format!(
+                "there is a token {:?}: revoke it first, or choose another name",
+                wished.name
+            );
             return Err(problem(409, "name-in-use", "Name in use", text));
         }
         if known.len() >= MOST_TOKENS {
-            return Err(bad_input(format!("there are {MOST_TOKENS} tokens: revoke some first")));
+            return Err(bad_input(format!(
+                "there are {MOST_TOKENS} tokens: revoke some first"
+            )));
         }
         known.insert(hash(&token), bearer);
         Ok(())
@@ -297,7 +329,9 @@ mod tests {
             until_unix_ms: until,
         };
         let put = |until| {
-            tokens.change(|known| Ok(known.insert(hash(&token), bearer(until)))).expect("kept");
+            tokens
+                .change(|known| Ok(known.insert(hash(&token), bearer(until))))
+                .expect("kept");
         };
         put(None);
         assert!(tokens.bearer(&token).is_some());

@@ -93,12 +93,18 @@ impl Ring {
                 Value::Object(patch)
             }
         };
-        if wish.for_ms.is_some_and(|ms| !(1000..=LONGEST_MS).contains(&ms)) {
+        if wish
+            .for_ms
+            .is_some_and(|ms| !(1000..=LONGEST_MS).contains(&ms))
+        {
             return Err(bad_input("for: a change is for a time from 1s to a year"));
         }
         let (config, differences) = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
         if let Some(id) = wish.service.as_deref().filter(|_| !who.writes_all) {
-            let before = self.desired.without(&who.name, check).map_err(|e| refused(&e))?;
+            let before = self
+                .desired
+                .without(&who.name, check)
+                .map_err(|e| refused(&e))?;
             owner_may(&wish.patch, id, &before, &config).map_err(forbidden)?;
         }
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
@@ -119,7 +125,10 @@ impl Ring {
             until_unix_ms: until,
             patch,
         };
-        let differences = self.desired.change(change, check).map_err(|e| refused(&e))?;
+        let differences = self
+            .desired
+            .change(change, check)
+            .map_err(|e| refused(&e))?;
         let deed = Deed {
             who: Some(who),
             by: "",
@@ -152,7 +161,10 @@ impl Ring {
         if who.writes_all {
             return Ok(());
         }
-        let identity = self.identities.get(id).filter(|identity| who.sees(identity.uid));
+        let identity = self
+            .identities
+            .get(id)
+            .filter(|identity| who.sees(identity.uid));
         match identity {
             None => Err(unknown_service(id)),
             Some(identity) if who.uid == Some(identity.uid) => Ok(()),
@@ -172,7 +184,9 @@ impl Ring {
         let picture = self.publish.borrow().clone();
         let ids: BTreeSet<&str> = picture.ids().collect();
         let services = touched(&differences, &ids);
-        let services = services.into_iter().filter_map(|id| picture.service(id, who.only()));
+        let services = services
+            .into_iter()
+            .filter_map(|id| picture.service(id, who.only()));
         Changed {
             revision: self.desired.revision(),
             dry_run: false,
@@ -225,9 +239,9 @@ impl Ring {
             return Err(unknown_service(&report.service));
         }
         let number = |name: &str, value: Option<f64>, most: f64| match value {
-            Some(value) if !(0.0..=most).contains(&value) => {
-                Err(bad_input(format!("{name}: {value} is not from 0 to {most}")))
-            }
+            Some(value) if !(0.0..=most).contains(&value) => Err(bad_input(format!(
+                "{name}: {value} is not from 0 to {most}"
+            ))),
             value => Ok(value),
         };
         self.reports.push(ClientReport {
@@ -248,7 +262,7 @@ impl Ring {
         if !known {
             return Err(unknown_service(&request.service));
         }
-        crate::admit::admit(&self.policy, &self.planned, request)
+        crate::admit::admit(&self.policy, unix_ms() / 1000, request)
     }
 
     /// What clients see, of each service with a target.
@@ -295,8 +309,10 @@ fn holds(target: &api::Qos, report: &QosReport) -> bool {
         _ => true,
     };
     let ms = |span: Option<api::Span>| span.map(|span| span.0.as_secs_f64() * 1e3);
-    within(target.loss.map(|loss| f64::from(loss.milli()) / 1e5), report.loss)
-        && within(ms(target.delay), report.delay_ms)
+    within(
+        target.loss.map(|loss| f64::from(loss.milli()) / 1e5),
+        report.loss,
+    ) && within(ms(target.delay), report.delay_ms)
         && within(ms(target.jitter), report.jitter_ms)
         && within(target.stalls.map(f64::from), report.stalls.map(f64::from))
 }

@@ -38,11 +38,12 @@ pub(crate) struct Deed<'a> {
 }
 
 impl Audits {
-    pub(crate) fn new() -> Self {
+    /// The last one that was kept had the number `last`.
+    pub(crate) fn new(last: u64) -> Self {
         Self {
             recent: Recent::default(),
             live: broadcast::channel(BEHIND).0,
-            next: 1,
+            next: last + 1,
         }
     }
 
@@ -61,7 +62,9 @@ impl Audits {
         let entry = AuditEntry {
             id: self.next,
             unix_ms: super::unix_ms(),
-            actor: deed.who.map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),
+            actor: deed
+                .who
+                .map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),
             via: deed.who.map_or("daemon", |who| who.via).to_owned(),
             pid: deed.who.and_then(|who| who.pid),
             action: deed.action.to_owned(),

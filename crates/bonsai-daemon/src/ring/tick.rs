@@ -26,14 +26,19 @@ impl Ring {
                 arrivals
             }
             Err(error) => {
-                self.notes.insert("look", format!("services cannot be looked at: {error:#}"));
+                self.notes
+                    .insert("look", format!("services cannot be looked at: {error:#}"));
                 return;
             }
         };
+        for enforcer in &mut self.enforcers {
+            enforcer.observe(&mut self.observation);
+        }
         self.observation.reports = std::mem::take(&mut self.reports);
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
+            self.looker.add_up_waits(now_ns);
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
@@ -41,6 +46,8 @@ impl Ring {
             self.identify(now_ns);
         }
         self.tell(&arrivals);
+        self.past
+            .tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.show();
@@ -62,6 +69,11 @@ impl Ring {
         for enforcer in &mut self.enforcers {
             enforcer.enforce(&wanted, &mut outcome);
         }
+        match outcome.problem.clone() {
+            Some(problem) => drop(self.notes.insert("enforce", problem)),
+            None => drop(self.notes.remove("enforce")),
+        }
+        self.health.written += outcome.written;
         self.outcome = Arc::new(outcome);
     }
 
@@ -69,7 +81,9 @@ impl Ring {
         match self.files.changed() {
             None => {}
             Some(Ok(config)) => {
-                let reloaded = self.desired.reload(&config, |config| crate::plan::plan(config).map(drop));
+                let reloaded = self
+                    .desired
+                    .reload(&config, |config| crate::plan::plan(config).map(drop));
                 match reloaded {
                     Ok((differences, notes)) => {
                         self.notes.remove("file");
@@ -157,7 +171,12 @@ impl Ring {
             let configured = self.config.services.get(&*watched.id);
             let limits = configured.map(|service| &service.limits);
             let key = Arc::clone(&watched.id);
-            match further(watched, limits, self.further.entry(key).or_default(), now_ns) {
+            match further(
+                watched,
+                limits,
+                self.further.entry(key).or_default(),
+                now_ns,
+            ) {
                 Ok(()) => drop(self.unfit.remove(&watched.id)),
                 Err(error) => {
                     let text = format!("its further limits are not in force: {error:#}");
@@ -171,20 +190,25 @@ impl Ring {
     fn identify(&mut self, now_ns: u64) {
         let identity = |watched: &Watched| {
             let limits = watched.ledger.limits(now_ns);
-            let own = limits.iter().filter(|limit| !limit.name.ends_with(BY_DAEMON));
+            let own = limits
+                .iter()
+                .filter(|limit| !limit.name.ends_with(BY_DAEMON));
             let keeper = watched.service.has_keeper().unwrap_or(false);
             let creator = &watched.ledger.header.creator;
             Identity {
                 uid: watched.uid,
                 keeper: keeper.then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
                 created_unix_ms: watched.created_ns / 1_000_000,
-                limits: own.map(|limit| (limit.name.clone(), written(limit))).collect(),
+                limits: own
+                    .map(|limit| (limit.name.clone(), written(limit)))
+                    .collect(),
                 problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
             }
         };
         let all = self.looker.watched().values();
-        let all: BTreeMap<Arc<str>, Identity> =
-            all.map(|watched| (Arc::clone(&watched.id), identity(watched))).collect();
+        let all: BTreeMap<Arc<str>, Identity> = all
+            .map(|watched| (Arc::clone(&watched.id), identity(watched)))
+            .collect();
         self.identities = Arc::new(all);
     }
 
@@ -201,7 +225,11 @@ impl Ring {
         for change in changes {
             let rate = |milli| {
                 let rate = bonsai_units::Rate::from_milli(milli, change.resource.unit());
-                Some(if milli == 0 { "0".to_owned() } else { change.resource.for_people(rate) })
+                Some(if milli == 0 {
+                    "0".to_owned()
+                } else {
+                    change.resource.for_people(rate)
+                })
             };
             self.note(Deed {
                 who: None,
@@ -221,16 +249,23 @@ impl Ring {
     /// Notes a deed where everybody finds it.
     pub(super) fn note(&mut self, deed: Deed<'_>) {
         let revision = self.desired.revision();
-        self.audits.note(deed, revision);
+        let uid = deed.who.and_then(|who| who.uid);
+        let entry = self.audits.note(deed, revision);
+        self.past.deed(&entry, uid);
     }
 
     /// Publishes what is.
     pub(super) fn show(&mut self) {
         self.pictures += 1;
+        self.health.history = self.past.state();
         self.health.problems = self.notes.values().cloned().collect();
         let looked = self.looker.watched();
         let waited = self.observation.services.iter();
-        let waited = waited.map(|seen| looked.get(&seen.name).map_or_else(Default::default, |w| w.waited));
+        let waited = waited.map(|seen| {
+            looked
+                .get(&seen.name)
+                .map_or_else(Default::default, |w| w.waited)
+        });
         let picture = Picture {
             number: self.pictures,
             unix_ms: unix_ms(),

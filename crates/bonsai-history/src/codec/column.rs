@@ -164,7 +164,7 @@ fn read_packed(input: &mut Input<'_>, length: usize) -> Result<Vec<u64>, DecodeE
             rest |= u128::from(*bytes.next().ok_or(DecodeError::Short)?) << waiting;
             waiting += 8;
         }
-        let low = (rest & u128::from(mask)) as u64;
+        let low = u64::try_from(rest & u128::from(mask)).unwrap_or(u64::MAX);
         rest >>= bits;
         waiting -= bits;
         least.checked_add(low).ok_or(DecodeError::Range)

@@ -15,7 +15,7 @@ use crate::points::{SERVICE_BITS, TABLES, TOTAL, key};
 use crate::query::{Slot, Sum};
 
 /// Blocks that are read at a time: a few hundred kB.
-const BLOCKS: usize = 512;
+const BLOCKS: u32 = 512;
 
 /// A part of an export.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<'a> Piece<'a> {
         );
         let end = key(self.what.to.min(1 << 40).div_ceil(level.block_seconds()), 0);
         let mut statement = transaction.prepare_cached(&text)?;
-        let mut found = statement.query((self.from, end, BLOCKS as i64))?;
+        let mut found = statement.query((self.from, end, BLOCKS))?;
         let mut number = 0;
         while let Some(row) = found.next()? {
             let at: i64 = row.get(0)?;

@@ -162,10 +162,10 @@ fn summary(block: &Block, level: Level, coarser: Level, at: u64) -> Block {
 
 /// Puts a slot behind the others; rows come in the order of time.
 fn append(block: &mut Block, slot: &Block, level: Level) {
-    if let Some((at, seconds)) = slot.slots.first() {
-        if block.slots.last().is_none_or(|(last, _)| last < at) {
-            block.push(level, *at, *seconds, &slot.all_cells(0));
-        }
+    if let Some((at, seconds)) = slot.slots.first()
+        && block.slots.last().is_none_or(|(last, _)| last < at)
+    {
+        block.push(level, *at, *seconds, &slot.all_cells(0));
     }
 }
 

@@ -155,7 +155,7 @@ impl Working {
         let horizon = self.horizon[level.index()].cast_signed();
         transaction
             .prepare_cached("INSERT OR REPLACE INTO tier (level, bytes, horizon) VALUES (?, ?, ?)")?
-            .execute((level.index() as u32, bytes, horizon))?;
+            .execute((u32::try_from(level.index()).unwrap_or(0), bytes, horizon))?;
         Ok(())
     }
 }

@@ -2,4 +2,13 @@
 
 mod support;
 
+mod audit;
+mod clock;
+mod export;
+mod faults;
+mod killed;
 mod points;
+mod retention;
+mod room;
+mod state;
+mod writer;

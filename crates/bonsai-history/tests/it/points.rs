@@ -87,8 +87,11 @@ fn tiers_agree_with_the_seconds_they_are_made_of() {
                 .map(rate)
                 .collect();
             assert_eq!(slot.observed, of.len() as u64, "step {}", series.step);
-            assert_eq!(slot.got.min as u64, *of.iter().min().expect("some"));
-            assert_eq!(slot.got.max as u64, *of.iter().max().expect("some"));
+            let ends = of.iter().min().zip(of.iter().max()).expect("some");
+            assert_eq!(
+                (slot.got.min, slot.got.max),
+                (*ends.0 as f64, *ends.1 as f64)
+            );
             let mean = of.iter().sum::<u64>() as f64 / of.len() as f64;
             assert!(
                 (slot.got.mean - mean).abs() < 1e-3,

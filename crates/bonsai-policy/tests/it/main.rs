@@ -1,5 +1,7 @@
 //! Tests of the policy through its public interface.
 
+mod adaptive;
+mod admission;
 mod cases;
 mod exact;
 mod hysteresis;
@@ -7,3 +9,4 @@ mod invariants;
 mod machine;
 mod mistakes;
 mod modes;
+mod qos;

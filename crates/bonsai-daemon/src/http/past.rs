@@ -1,0 +1,387 @@
+//! What was: series, exports, the audit trail.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bonsai_api::{AuditEntry, AuditPage, Known, Point, Problem, Resource, Series};
+use bonsai_history::{AuditFilter, Error, Export, Format, Level, Query, Reader, Which};
+use futures_util::stream;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use utoipa::{IntoParams, ToSchema};
+
+use super::App;
+use super::body::{Failure, Params};
+use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
+use crate::ring::unix_ms;
+use crate::who::Who;
+
+/// The most entries of the trail in one answer.
+const MOST_ENTRIES: usize = 500;
+
+/// Without a beginning: the last hour, ms.
+const LATELY_MS: u64 = 3600 * 1000;
+
+/// Asks the past on a thread that may wait for the disk.
+async fn ask<T: Send + 'static>(
+    app: &App,
+    question: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Problem> {
+    let folder: PathBuf = app.past.clone();
+    let asked = tokio::task::spawn_blocking(move || question(&Reader::new(&folder)));
+    let answer = asked
+        .await
+        .map_err(|error| unavailable(error.to_string()))?;
+    answer.map_err(|error| match error {
+        Error::Query(text) => bad_input(text),
+        error => unavailable(format!("the history cannot be read: {error}")),
+    })
+}
+
+/// Which part of the past.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Range {
+    /// The service; all together without it.
+    service: Option<String>,
+    /// The resource; `send` without it.
+    resource: Option<Resource>,
+    /// From when, ms since 1970; an hour before the end without it.
+    #[param(maximum = 253_402_300_800_000_u64)]
+    from: Option<u64>,
+    /// Until when, ms since 1970; now without it.
+    #[param(maximum = 253_402_300_800_000_u64)]
+    to: Option<u64>,
+    /// About how many points, 1 to 20000; 600 without it.
+    #[param(minimum = 1, maximum = 20_000)]
+    points: Option<usize>,
+}
+
+/// The latest time there is: the end of the year 9999.
+const LATEST_MS: u64 = 253_402_300_800_000;
+
+impl Range {
+    fn seconds(&self) -> Result<(u64, u64), Problem> {
+        let to = self.to.unwrap_or_else(unix_ms);
+        let from = self.from.unwrap_or(to.saturating_sub(LATELY_MS));
+        if to > LATEST_MS {
+            return Err(bad_input("to: that is after the year 9999"));
+        }
+        if from >= to {
+            return Err(bad_input("from: it is before `to`, in ms since 1970"));
+        }
+        Ok((from / 1000, to.div_ceil(1000).max(from / 1000 + 1)))
+    }
+}
+
+/// Whether somebody may look at the past of a service, or of all.
+fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
+    if who.reads_all {
+        return Ok(());
+    }
+    let Some(id) = service else {
+        return Err(forbidden(
+            "the past of all together is for those who see all services",
+        ));
+    };
+    let picture = app.published.pictures.borrow();
+    let identity = picture
+        .identities
+        .get(id)
+        .filter(|identity| who.sees(identity.uid));
+    identity.map(drop).ok_or_else(|| unknown_service(id))
+}
+
+/// What a service got, second by second or coarser; all together without a service. Where nothing
+/// is known there is no point.
+#[utoipa::path(
+    get, path = "/v1/history", tag = "past",
+    params(Range),
+    responses(
+        (status = 200, description = "Points.", body = Series),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Nothing is kept, or it cannot be read.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn history(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+    Params(range): Params<Range>,
+) -> Result<axum::Json<Series>, Failure> {
+    may(&app, &who, range.service.as_deref())?;
+    let (from, to) = range.seconds()?;
+    let resource = range.resource.unwrap_or(Resource::Send);
+    let query = Query {
+        which: range.service.clone().map_or(Which::Total, Which::Service),
+        resource: resource.into(),
+        from,
+        to,
+        points: range.points.unwrap_or(600),
+    };
+    let series = ask(&app, move |reader| match reader.series(&query) {
+        // Nothing has been kept yet.
+        Err(Error::Absent { .. }) => Ok(bonsai_history::Series::default()),
+        other => other,
+    });
+    let series = series.await?;
+    let points = series.slots.iter().map(|slot| Point {
+        unix_ms: slot.at * 1000,
+        got: slot.got.mean,
+        got_min: slot.got.min,
+        got_max: slot.got.max,
+        asked: slot.asked.mean,
+        limit: slot.limit.map(|limit| limit.mean),
+        guarantee: slot.guarantee.mean,
+        waited: slot.waited.mean,
+    });
+    Ok(axum::Json(Series {
+        service: range.service,
+        resource,
+        step_ms: series.step * 1000,
+        points: points.collect(),
+    }))
+}
+
+/// The services that something is known of.
+#[utoipa::path(
+    get, path = "/v1/history/known", tag = "past",
+    responses(
+        (status = 200, description = "They.", body = [Known]),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn known(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+) -> Result<axum::Json<Vec<Known>>, Failure> {
+    let services = ask(&app, |reader| match reader.services() {
+        Err(Error::Absent { .. }) => Ok(Vec::new()),
+        other => other,
+    });
+    let mut services = services.await?;
+    services.retain(|service| may(&app, &who, Some(&service.name)).is_ok());
+    let services = services.into_iter().map(|service| Known {
+        service: service.name,
+        from_unix_ms: service.first * 1000,
+        to_unix_ms: (service.last + 1) * 1000,
+    });
+    Ok(axum::Json(services.collect()))
+}
+
+/// In which form.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Form {
+    Csv,
+    Parquet,
+}
+
+/// What is exported.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct What {
+    /// `csv` or `parquet`.
+    format: Form,
+    /// One service; all, and all together, without it.
+    service: Option<String>,
+    /// One resource; all without it.
+    resource: Option<Resource>,
+    /// From when, ms since 1970; an hour before the end without it.
+    #[param(maximum = 253_402_300_800_000_u64)]
+    from: Option<u64>,
+    /// Until when, ms since 1970; now without it.
+    #[param(maximum = 253_402_300_800_000_u64)]
+    to: Option<u64>,
+}
+
+/// The past as a file: rows of a second where these are still kept for the whole of the time,
+/// otherwise of a minute or an hour.
+#[utoipa::path(
+    get, path = "/v1/history/export", tag = "past",
+    params(What),
+    responses(
+        (status = 200, description = "A file.", content_type = "text/csv"),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn export(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+    Params(what): Params<What>,
+) -> Result<Response, Failure> {
+    may(&app, &who, what.service.as_deref())?;
+    let range = Range {
+        service: None,
+        resource: None,
+        from: what.from,
+        to: what.to,
+        points: None,
+    };
+    let (from, to) = range.seconds()?;
+    let horizons = ask(&app, Reader::horizons).await?;
+    let finest = Level::ALL
+        .into_iter()
+        .zip(horizons)
+        .find(|(_, horizon)| *horizon <= from);
+    let export = Export {
+        from,
+        to,
+        level: finest.map_or(Level::Hour, |(level, _)| level),
+        services: what.service.map(|service| vec![service]),
+        resources: what.resource.map(|resource| vec![resource.into()]),
+    };
+    let (format, kind, name) = match what.format {
+        Form::Csv => (Format::Csv, "text/csv; charset=utf-8", "bonsai.csv"),
+        Form::Parquet => (
+            Format::Parquet,
+            "application/vnd.apache.parquet",
+            "bonsai.parquet",
+        ),
+    };
+    let (out, pieces) = mpsc::channel(8);
+    let folder = app.past.clone();
+    tokio::task::spawn_blocking(move || {
+        let mut pipe = Pipe { out: out.clone() };
+        let written = Reader::new(&folder).export(&export, format, &mut pipe);
+        if let Err(error) = written {
+            // The answer is under way: it breaks off, and whoever reads sees that.
+            let _ = out.blocking_send(Err(io::Error::other(error.to_string())));
+        }
+    });
+    let pieces = stream::unfold(pieces, |mut pieces| async move {
+        let piece: io::Result<Bytes> = pieces.recv().await?;
+        Some((piece, pieces))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, kind.to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{name}\""),
+        ),
+    ];
+    Ok((headers, Body::from_stream(pieces)).into_response())
+}
+
+/// What is written goes to whoever reads the answer.
+struct Pipe {
+    out: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.out.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Which part of the audit trail.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// Entries with lower numbers than this.
+    before: Option<u64>,
+    /// How many, 1 to 500; 100 without it.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// Only those about a service.
+    service: Option<String>,
+}
+
+/// Who changed what, when, from what to what, and why; the youngest first.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "past",
+    params(Part),
+    responses(
+        (status = 200, description = "Entries.", body = AuditPage),
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
+    )
+)]
+pub(super) async fn audit(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+    Params(part): Params<Part>,
+) -> Result<axum::Json<AuditPage>, Failure> {
+    let most = part.limit.unwrap_or(100);
+    if !(1..=MOST_ENTRIES).contains(&most) {
+        return Err(bad_input(format!("limit: {most} is not from 1 to {MOST_ENTRIES}")).into());
+    }
+    let before = part.before.unwrap_or(u64::MAX);
+    if before == 0 {
+        return Ok(axum::Json(AuditPage {
+            entries: Vec::new(),
+            before: None,
+        }));
+    }
+    // What was done lately is in memory, and may not have been written yet.
+    let fits = |entry: &AuditEntry| {
+        entry.id < before
+            && part
+                .service
+                .as_ref()
+                .is_none_or(|id| entry.service.as_ref() == Some(id))
+    };
+    let mut entries: Vec<AuditEntry> = {
+        let recent = app
+            .published
+            .recent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        recent
+            .iter()
+            .rev()
+            .filter(|entry| fits(entry))
+            .take(most + 1)
+            .cloned()
+            .collect()
+    };
+    if entries.len() <= most {
+        let filter = AuditFilter {
+            service: part.service.clone(),
+            before: Some(
+                entries
+                    .last()
+                    .map_or(before, |entry| entry.id)
+                    .min(i64::MAX as u64),
+            ),
+            limit: most + 1 - entries.len(),
+            ..AuditFilter::default()
+        };
+        let older = ask(&app, move |reader| reader.audit(&filter)).await;
+        entries.extend(older.unwrap_or_default().into_iter().map(crate::past::told));
+    }
+    let more = entries.len() > most;
+    entries.truncate(most);
+    let before = entries.last().map(|entry| entry.id).filter(|_| more);
+    entries.retain(|entry| may_see(&app, &who, entry));
+    Ok(axum::Json(AuditPage { entries, before }))
+}
+
+/// Whether somebody may see an entry: all of them, or those about their services.
+pub(super) fn may_see(app: &App, who: &Who, entry: &AuditEntry) -> bool {
+    if who.reads_all {
+        return true;
+    }
+    let picture = app.published.pictures.borrow();
+    let identity = entry
+        .service
+        .as_deref()
+        .and_then(|id| picture.identities.get(id));
+    identity.is_some_and(|identity| who.sees(identity.uid))
+}

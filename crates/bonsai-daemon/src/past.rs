@@ -1,0 +1,303 @@
+//! What is kept of what happens: points each second, deeds as they are done, what was learned.
+
+mod learned;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bonsai_api as api;
+use bonsai_history::{
+    Actor, AuditEntry, AuditFilter, Blob, Options, Point, Reader, Sample, State, Tick, Via, Writer,
+};
+use bonsai_policy::{Allocation, PerResource, Policy};
+use bonsai_units::Resource;
+
+use crate::look::{Done, Looker};
+
+/// What was learned is kept so often.
+const LEARNED: Duration = Duration::from_secs(600);
+
+/// The key of what was learned.
+const KEY: &str = "policy";
+
+/// Keeps the past.
+#[derive(Debug)]
+pub(crate) struct Past {
+    writer: Option<Writer>,
+    /// Why there is none.
+    why: Option<String>,
+    last: BTreeMap<Arc<str>, (u64, PerResource<Done>)>,
+    last_at: Instant,
+    last_second: u64,
+    learned_at: Instant,
+}
+
+impl Past {
+    /// In that folder.
+    pub(crate) fn open(folder: &Path, config: &api::History) -> Self {
+        let (mut writer, mut why) = (None, None);
+        if config.keep {
+            let options = Options {
+                points_bytes: config.size.0.0,
+                audit_bytes: config.audit_size.0.0,
+                ..Options::default()
+            };
+            match Writer::start(folder, options) {
+                Ok(started) => writer = Some(started),
+                Err(error) => why = Some(error.to_string()),
+            }
+        } else {
+            why = Some("history.keep is false".to_owned());
+        }
+        Self {
+            writer,
+            why,
+            last: BTreeMap::new(),
+            last_at: Instant::now(),
+            last_second: 0,
+            learned_at: Instant::now(),
+        }
+    }
+
+    /// What the policy had learned, and the number of the last deed.
+    pub(crate) fn recall(folder: &Path, policy: &mut Policy) -> u64 {
+        let reader = Reader::new(folder);
+        let wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
+        if let Ok(Some(blob)) = reader.get(KEY)
+            && let Some(memory) = learned::read(&blob)
+        {
+            policy.import(&memory, wall_s);
+        }
+        let newest = AuditFilter {
+            limit: 1,
+            ..AuditFilter::default()
+        };
+        let rows = reader.audit(&newest).unwrap_or_default();
+        rows.first().map_or(0, |row| row.id)
+    }
+
+    /// Notes what happened in the second that has just ended, if one has.
+    pub(crate) fn tick(&mut self, looker: &Looker, allocation: &Allocation, policy: &Policy) {
+        let second = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
+        if second == self.last_second || self.writer.is_none() {
+            return;
+        }
+        let elapsed = self.last_at.elapsed().max(Duration::from_millis(1));
+        let first = self.last_second == 0;
+        (self.last_second, self.last_at) = (second, Instant::now());
+        let points = self.points(looker, allocation, elapsed);
+        let Some(writer) = &self.writer else {
+            return;
+        };
+        // The first second was not seen from its beginning.
+        if !first {
+            let tick = Tick {
+                second: second - 1,
+                points,
+            };
+            // What finds no room is counted, and said.
+            let _ = writer.try_send(tick);
+        }
+        if self.learned_at.elapsed() >= LEARNED {
+            self.keep_learned(policy);
+        }
+    }
+
+    fn points(&mut self, looker: &Looker, allocation: &Allocation, time: Duration) -> Vec<Point> {
+        let mut points = Vec::new();
+        let mut now = BTreeMap::new();
+        for decided in &allocation.services {
+            let Some(watched) = looker.get(&decided.name) else {
+                continue;
+            };
+            let last = self.last.get(&decided.name);
+            let last = last.filter(|(created, _)| *created == watched.created_ns);
+            now.insert(
+                Arc::clone(&decided.name),
+                (watched.created_ns, watched.done),
+            );
+            let Some((_, last)) = last else {
+                continue;
+            };
+            for resource in Resource::ALL {
+                let at = resource.index();
+                let (then, done, grant) = (last[at], watched.done[at], &decided.grants[at]);
+                // What was never touched says nothing.
+                if done.units == 0 && grant.guarantee == 0 {
+                    continue;
+                }
+                let units = u128::from(done.units.saturating_sub(then.units));
+                let got = units * 1_000_000_000_000 / time.as_nanos().max(1);
+                let got = u64::try_from(got).unwrap_or(u64::MAX);
+                let sample = Sample {
+                    // One that wants more than it gets asks for no number.
+                    asked: grant
+                        .demand
+                        .map_or(got, |demand| demand.min(got.max(demand))),
+                    got,
+                    limit: grant.share.or(grant.limit),
+                    guarantee: grant.guarantee,
+                    waited_ns: done.waited_ns.saturating_sub(then.waited_ns),
+                    waits: done.waits.saturating_sub(then.waits),
+                };
+                points.push(Point {
+                    service: Arc::clone(&decided.name),
+                    resource,
+                    sample,
+                });
+            }
+        }
+        self.last = now;
+        points
+    }
+
+    /// Keeps what was learned.
+    pub(crate) fn keep_learned(&mut self, policy: &Policy) {
+        self.learned_at = Instant::now();
+        let wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
+        let blob: Option<Blob> = learned::write(&policy.export(wall_s));
+        if let (Some(writer), Some(blob)) = (&self.writer, blob) {
+            // What is too much to keep is learned anew.
+            let _ = writer.put(KEY, Some(blob));
+        }
+    }
+
+    /// Notes a deed.
+    pub(crate) fn deed(&self, entry: &api::AuditEntry, uid: Option<u32>) {
+        if let Some(writer) = &self.writer {
+            writer.audit(kept(entry, uid));
+        }
+    }
+
+    /// How it is.
+    pub(crate) fn state(&self) -> api::StoreState {
+        let Some(writer) = &self.writer else {
+            return api::StoreState {
+                about: self.why.clone(),
+                ..api::StoreState::default()
+            };
+        };
+        let status = writer.status();
+        let off = [&status.points, &status.records]
+            .into_iter()
+            .find_map(|state| match state {
+                State::Off(why) => Some(why.clone()),
+                State::Writing => None,
+            });
+        let (points, records) = (status.points_bytes, status.records_bytes);
+        api::StoreState {
+            keeping: off.is_none(),
+            about: off.or_else(|| status.notes.last().cloned()),
+            bytes: points.1 + points.2 + records.1 + records.2,
+            dropped: status.counters.dropped_points,
+        }
+    }
+
+    /// Writes what there is to write before the end.
+    pub(crate) fn end(&mut self, policy: &Policy) {
+        self.keep_learned(policy);
+        if let Some(writer) = &self.writer {
+            let _ = writer.flush(Duration::from_secs(5));
+        }
+    }
+}
+
+/// A deed as it is kept.
+fn kept(entry: &api::AuditEntry, uid: Option<u32>) -> AuditEntry {
+    let side = |of: fn(&api::Difference) -> &Option<String>| {
+        let pairs = entry
+            .differences
+            .iter()
+            .filter_map(|d| Some((&d.path, of(d).as_ref()?)));
+        let pairs: BTreeMap<&String, &String> = pairs.collect();
+        serde_json::to_string(&pairs).ok()
+    };
+    let actor = match (entry.actor.as_str(), uid) {
+        ("policy", None) => Actor::Policy {
+            name: "policy".to_owned(),
+        },
+        ("timer", None) => Actor::Timer,
+        ("file", None) => Actor::Config,
+        (name, Some(uid)) => Actor::User {
+            uid,
+            name: Some(name.to_owned()),
+            pid: entry.pid,
+            peer: None,
+        },
+        (name, None) => Actor::Token {
+            name: name.to_owned(),
+            peer: None,
+        },
+    };
+    AuditEntry {
+        revision: entry.revision,
+        unix_ms: entry.unix_ms,
+        via: match (entry.via.as_str(), &actor) {
+            ("socket", _) => Via::Socket,
+            ("tcp", _) => Via::Tcp {
+                token: entry.actor.clone(),
+            },
+            (_, Actor::Config) => Via::Config {
+                path: String::new(),
+            },
+            (_, Actor::Timer) => Via::Timer,
+            _ => Via::Policy,
+        },
+        actor,
+        action: entry.action.clone(),
+        service: entry.service.clone(),
+        from: side(|d| &d.from),
+        to: side(|d| &d.to),
+        reason: entry.reason.clone(),
+        dry_run: false,
+    }
+}
+
+/// A deed as it is told.
+pub(crate) fn told(row: bonsai_history::AuditRow) -> api::AuditEntry {
+    let entry = row.entry;
+    let side = |text: Option<String>| -> BTreeMap<String, String> {
+        text.and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
+    };
+    let (from, to) = (side(entry.from), side(entry.to));
+    let mut paths: Vec<String> = from.keys().chain(to.keys()).cloned().collect();
+    paths.sort_unstable();
+    paths.dedup();
+    let differences = paths.into_iter().map(|path| api::Difference {
+        from: from.get(&path).cloned(),
+        to: to.get(&path).cloned(),
+        path,
+    });
+    let (actor, pid) = match entry.actor {
+        Actor::User { uid, name, pid, .. } => (name.unwrap_or_else(|| format!("uid {uid}")), pid),
+        Actor::Token { name, .. } | Actor::Policy { name } => (name, None),
+        Actor::Timer => ("timer".to_owned(), None),
+        Actor::Config => ("file".to_owned(), None),
+    };
+    api::AuditEntry {
+        id: row.id,
+        unix_ms: entry.unix_ms,
+        actor,
+        via: match entry.via {
+            Via::Socket => "socket",
+            Via::Tcp { .. } => "tcp",
+            _ => "daemon",
+        }
+        .to_owned(),
+        pid,
+        action: entry.action,
+        revision: entry.revision,
+        service: entry.service,
+        differences: differences.collect(),
+        reason: entry.reason,
+    }
+}

@@ -1,0 +1,413 @@
+//! What many services have done so far, cheaply enough to look ten times a second.
+//!
+//! # How
+//! A thread's page of counters has a line for each two entries of the table of calls, of
+//! which a program uses few. So it is remembered which entries of a page have been counted,
+//! and only these are read; each page is read whole once in [`TURNS`] looks. What a thread
+//! does for the first time in its life is seen that late at most, and nothing is lost: these
+//! are totals. Limits are read when they have changed, and then their lines alone.
+//!
+//! The runtime directory is read when it has changed. A service that has died stays in sight
+//! until somebody removes its folder ([`Services::live`] does).
+//!
+//! # Invariants
+//! 1. A look writes nothing into a ledger.
+//! 2. No descriptor is kept.
+
+use std::collections::BTreeMap;
+
+use bonsai_bucket::Curve;
+use bonsai_calls::{CALLS, Selection, select};
+use bonsai_ledger::{LedgerError, Lines, Watch};
+use bonsai_units::Resource;
+
+use crate::limits::calls_of;
+use crate::observe::monotonic_ns;
+use crate::service::{Service, Services};
+
+/// A page is read whole once in so many looks.
+pub const TURNS: usize = 10;
+
+/// What a service has done so far, and whether it is held, by [`Resource::index`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// Units since the service was made.
+    pub totals: [u64; Resource::COUNT],
+    /// Threads that wait now with a call that is of the resource, for a limit of the service
+    /// or for its group. Event loops do not wait, but are in `backlog`.
+    pub waiting: [u32; Resource::COUNT],
+    /// Units that its own limits hold back now: of several, the most.
+    pub backlog: [u64; Resource::COUNT],
+}
+
+/// Who came and who went since the look before. A service that was replaced by another one of
+/// its name did both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// New services.
+    pub came: Vec<String>,
+    /// Those that are gone.
+    pub gone: Vec<String>,
+}
+
+/// Looks at all services of a user.
+#[derive(Debug)]
+pub struct Glances {
+    services: Services,
+    rows: Vec<Row>,
+    /// By name, in order.
+    seen: Vec<(String, Seen)>,
+    /// Services that could not be opened, and will be tried again.
+    half_made: Vec<String>,
+    /// When the runtime directory had changed last, and whether it may have again at the
+    /// same instant.
+    listed: Option<(i64, i64)>,
+    is_settled: bool,
+    turn: usize,
+}
+
+/// Which resources an entry of the table of calls is of, a bit each; the calls themselves are
+/// of all.
+type Row = u8;
+
+#[derive(Debug)]
+struct Seen {
+    watch: Watch,
+    /// By page: where anything was counted there.
+    used: Vec<Lines>,
+    epoch: u32,
+    limits: Vec<Line>,
+    glance: Glance,
+}
+
+/// A limit in force.
+#[derive(Debug)]
+struct Line {
+    bucket: usize,
+    curve: Curve,
+    resources: Row,
+}
+
+const CALLS_ROW: Row = 1 << Resource::Calls.index();
+
+fn rows() -> Vec<Row> {
+    let row = |call: &bonsai_calls::Call| {
+        let bytes = Resource::ALL.into_iter().filter(|resource| {
+            let selection = select(resource.class());
+            let is_of = selection.is_some_and(|selection| selection.contains(call));
+            *resource != Resource::Calls && is_of && call.moves_bytes()
+        });
+        bytes.fold(CALLS_ROW, |row, resource| row | 1 << resource.index())
+    };
+    CALLS.iter().map(row).collect()
+}
+
+impl Glances {
+    /// Of the calling user's services.
+    ///
+    /// # Errors
+    /// There is no runtime directory, and none can be made.
+    pub fn new() -> anyhow::Result<Self> {
+        Ok(Self {
+            services: Services::open()?,
+            rows: rows(),
+            seen: Vec::new(),
+            half_made: Vec::new(),
+            listed: None,
+            is_settled: false,
+            turn: 0,
+        })
+    }
+
+    /// Looks at all of them.
+    ///
+    /// # Errors
+    /// The runtime directory cannot be read.
+    pub fn look(&mut self) -> anyhow::Result<Changes> {
+        let mut changes = self.list()?;
+        let now = monotonic_ns();
+        self.turn = (self.turn + 1) % TURNS;
+        let mut lost = Vec::new();
+        for i in 0..self.seen.len() {
+            if let Some((_, next)) = self.seen.get(i + 1) {
+                next.fetch();
+            }
+            if let Some((name, seen)) = self.seen.get_mut(i)
+                && seen.look(&self.rows, self.turn + i, now).is_err()
+            {
+                lost.push(name.clone());
+            }
+        }
+        // They are ending at this moment; the next look at the directory says so.
+        self.seen.retain(|(name, _)| !lost.contains(name));
+        changes.gone.extend(lost.iter().cloned());
+        self.half_made.extend(lost);
+        Ok(changes)
+    }
+
+    /// What was seen at the last look, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Glance)> {
+        let all = self.seen.iter();
+        all.map(|(name, seen)| (name.as_str(), &seen.glance))
+    }
+
+    fn seen(&self, name: &str) -> Option<&Seen> {
+        let at = self.seen.binary_search_by(|(there, _)| (**there).cmp(name));
+        self.seen.get(at.ok()?).map(|(_, seen)| seen)
+    }
+
+    /// What was seen of one at the last look.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Glance> {
+        self.seen(name).map(|seen| &seen.glance)
+    }
+
+    /// When a service was made, ns of the wall clock since 1970: another one of its name was
+    /// made at another time.
+    #[must_use]
+    pub fn created_ns(&self, name: &str) -> Option<u64> {
+        self.seen(name).map(|seen| seen.watch.created_ns())
+    }
+
+    /// How many services there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
+    /// Finds out which services there are, if that may have changed.
+    fn list(&mut self) -> anyhow::Result<Changes> {
+        let mut changes = Changes::default();
+        let stat = rustix::fs::stat(self.services.folder())?;
+        let changed = (
+            stat.st_mtime,
+            i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
+        );
+        if self.is_settled && self.listed == Some(changed) {
+            for name in core::mem::take(&mut self.half_made) {
+                self.open(&name, &mut changes);
+            }
+            if !changes.came.is_empty() {
+                self.seen.sort_by(|(a, _), (b, _)| a.cmp(b));
+            }
+            return Ok(changes);
+        }
+        // The kernel's clock for files has steps of some milliseconds.
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let since = since.unwrap_or_default().as_millis();
+        let at = u128::try_from(changed.0 * 1000 + changed.1 / 1_000_000).unwrap_or(0);
+        self.is_settled = since > at + 50;
+        self.listed = Some(changed);
+        self.half_made.clear();
+        let there = self.services.all()?;
+        let mut gone: BTreeMap<_, _> = core::mem::take(&mut self.seen).into_iter().collect();
+        for service in there {
+            match gone.remove(&service.name) {
+                Some(seen) if seen.is_still(&service) => {
+                    self.seen.push((service.name, seen));
+                }
+                was => {
+                    changes.gone.extend(was.map(|_| service.name.clone()));
+                    self.open(&service.name, &mut changes);
+                }
+            }
+        }
+        changes.gone.extend(gone.into_keys());
+        Ok(changes)
+    }
+
+    fn open(&mut self, name: &str, changes: &mut Changes) {
+        let service = Service {
+            name: name.to_owned(),
+            folder: self.services.folder().join(name),
+        };
+        match watch(&service) {
+            Ok(watch) => {
+                changes.came.push(service.name.clone());
+                self.seen.push((service.name, Seen::new(watch)));
+            }
+            // It is half made, or just being removed. What is of another version stays so.
+            Err(LedgerError::Version { .. } | LedgerError::NotYours { .. }) => {}
+            Err(_) if service.folder.exists() => self.half_made.push(service.name),
+            Err(_) => {}
+        }
+    }
+}
+
+fn watch(service: &Service) -> Result<Watch, LedgerError> {
+    match service.enforced() {
+        Some(enforced) => Watch::open_held(enforced.supervisor, enforced.ledger),
+        None => Watch::open(&service.ledger_path()),
+    }
+}
+
+impl Seen {
+    const fn new(watch: Watch) -> Self {
+        Self {
+            watch,
+            used: Vec::new(),
+            // Never the number of limits.
+            epoch: 0,
+            limits: Vec::new(),
+            glance: Glance {
+                totals: [0; Resource::COUNT],
+                waiting: [0; Resource::COUNT],
+                backlog: [0; Resource::COUNT],
+            },
+        }
+    }
+
+    /// Whether a service of its name is the same one.
+    fn is_still(&self, service: &Service) -> bool {
+        let path = match service.enforced() {
+            Some(_) => self.watch.path().to_owned(),
+            None => service.ledger_path(),
+        };
+        let stat = rustix::fs::stat(&path);
+        stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.watch.identity())
+    }
+
+    /// What the next look reads is on its way.
+    fn fetch(&self) {
+        for (i, lines) in self.used.iter().enumerate() {
+            if let Some(page) = self.watch.page(i).filter(|_| i != 0) {
+                page.fetch(*lines);
+            }
+        }
+        for line in &self.limits {
+            self.watch.fetch(line.bucket);
+        }
+    }
+
+    fn look(&mut self, rows: &[Row], turn: usize, now: u64) -> Result<(), LedgerError> {
+        let pages = match self.watch.pages() {
+            Some(pages) => pages,
+            None => {
+                self.watch = self.watch.again()?;
+                self.watch.pages().unwrap_or(0)
+            }
+        };
+        let mut glance = Glance::default();
+        self.used.resize(pages, Lines::default());
+        let mut totals = [0_u64; Resource::COUNT];
+        for (i, used) in self.used.iter_mut().enumerate() {
+            let Some(page) = self.watch.page(i) else {
+                break;
+            };
+            // That of threads without a page of their own is hardly ever used.
+            let is_new = used.is_empty() && i != 0;
+            if is_new || (turn + i).is_multiple_of(TURNS) {
+                *used = page.used();
+            }
+            page.counts(*used, |call, calls, bytes| {
+                let row = rows.get(usize::from(call)).copied().unwrap_or(0);
+                // Without a branch: which of them it is, is as good as random.
+                for (i, total) in totals.iter_mut().enumerate() {
+                    let units = if i == Resource::Calls.index() {
+                        calls
+                    } else {
+                        bytes
+                    };
+                    let is_of = u64::from(row >> i & 1);
+                    *total = total.wrapping_add(units & is_of.wrapping_neg());
+                }
+            });
+            if let Some(call) = page.waits(now) {
+                let row = rows.get(usize::from(call)).copied().unwrap_or(0);
+                for (i, waiting) in glance.waiting.iter_mut().enumerate() {
+                    *waiting += u32::from(row >> i & 1);
+                }
+            }
+        }
+        // Between a correction and what it corrects, a sum may be below zero.
+        glance.totals = totals.map(|total| u64::try_from(total.cast_signed()).unwrap_or(0));
+        let epoch = self.watch.epoch();
+        if epoch != self.epoch {
+            self.limits = limits(&self.watch, rows)?;
+            self.epoch = epoch;
+        }
+        for line in &self.limits {
+            let level = self.watch.level(line.bucket, &line.curve, now);
+            let owed = u64::try_from(level.saturating_neg()).unwrap_or(0);
+            for (i, backlog) in glance.backlog.iter_mut().enumerate() {
+                if line.resources >> i & 1 != 0 {
+                    *backlog = owed.max(*backlog);
+                }
+            }
+        }
+        self.glance = glance;
+        Ok(())
+    }
+}
+
+/// The limits in force on all of their calls, and which resources they are on.
+fn limits(watch: &Watch, rows: &[Row]) -> Result<Vec<Line>, LedgerError> {
+    let ledger = watch.ledger()?;
+    let all = ledger.limits(monotonic_ns());
+    let lines = all.iter().filter(|limit| !limit.per_stream);
+    let lines = lines.filter_map(|limit| {
+        let selection = calls_of(&limit.name)?;
+        let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
+        Some(Line {
+            bucket: limit.bucket,
+            curve,
+            resources: resources(selection, limit.bytes, rows),
+        })
+    });
+    Ok(lines.collect())
+}
+
+/// The resources that a limit is on: those which have at least half of its calls in common
+/// with it, or of their own. (`net` has `sendfile`, which reads, but is no limit on reading.)
+fn resources(selection: Selection, bytes: bool, rows: &[Row]) -> Row {
+    if !bytes {
+        return CALLS_ROW;
+    }
+    let calls = || {
+        CALLS
+            .iter()
+            .zip(rows)
+            .filter(|(call, _)| call.moves_bytes())
+    };
+    let limited = calls().filter(|(call, _)| selection.contains(call));
+    let limited: Vec<Row> = limited.map(|(_, row)| *row).collect();
+    let of = |bit: usize| {
+        let own = calls().filter(|(_, row)| *row >> bit & 1 != 0).count();
+        let common = limited.iter().filter(|row| **row >> bit & 1 != 0).count();
+        2 * common >= own.min(limited.len())
+    };
+    let bits = (0..Resource::Calls.index()).filter(|bit| of(*bit));
+    bits.fold(0, |row, bit| row | 1 << bit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_on_what_they_hold_back() {
+        let [read, write, send, recv, all] = [1, 2, 4, 8, CALLS_ROW];
+        for (name, bytes, wanted) in [
+            ("read", true, read),
+            ("write", true, write),
+            ("send", true, send),
+            ("recv", true, recv),
+            ("net", true, send | recv),
+            ("disk", true, read | write),
+            ("all", true, read | write | send | recv),
+            ("pwrite64", true, write),
+            ("sendto", true, send),
+            ("all", false, all),
+            ("open", false, all),
+        ] {
+            let selection = select(name).expect(name);
+            assert_eq!(resources(selection, bytes, &rows()), wanted, "{name}");
+        }
+    }
+}
