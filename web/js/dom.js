@@ -67,7 +67,11 @@ export function field(label, input, hint = "") {
 
 /** A select of `[value, text]` pairs. */
 export function select(pairs, value, props = {}) {
-  const node = el("select", props, pairs.map(([of, text]) => el("option", { value: of, text })));
+  const node = el(
+    "select",
+    props,
+    pairs.map(([of, text]) => el("option", { value: of, text })),
+  );
   node.value = value;
   return node;
 }

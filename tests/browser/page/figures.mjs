@@ -52,7 +52,13 @@ try {
   await set("vod", "80Mbit/s");
   await sleep(12_000);
   await set("vod", "110Mbit/s");
-  await machine.ask("POST", "/v1/reports", { service: "vod", source: "rtcp", loss: 0.0004, "delay-ms": 120, "jitter-ms": 9 });
+  await machine.ask("POST", "/v1/reports", {
+    service: "vod",
+    source: "rtcp",
+    loss: 0.0004,
+    "delay-ms": 120,
+    "jitter-ms": 9,
+  });
   await sleep(12_000);
   const take = (page, name) => page.screenshot({ path: path.join(FOLDER, `page-${name}.png`) });
   const go = async (page, hash) => {

@@ -15,7 +15,13 @@ let machine;
 let page;
 before(async () => {
   // 8 MB/s are 64 Mbit/s.
-  machine = await Machine.start({ config: CONFIG, services: [{ name: "vod", rate: 8e6 }, { name: "backup", rate: 4e6 }] });
+  machine = await Machine.start({
+    config: CONFIG,
+    services: [
+      { name: "vod", rate: 8e6 },
+      { name: "backup", rate: 4e6 },
+    ],
+  });
 });
 after(async () => machine?.stop());
 
@@ -59,10 +65,15 @@ test("a_limit_that_is_typed_is_in_force", async () => {
   await row("vod").locator(".edit").click();
   await page.locator("input.inline").fill("16Mbit/s");
   await page.keyboard.press("Enter");
-  await until(async () => (await row("vod").locator(".edit").textContent()) === "16 Mbit/s", "the page shows the limit", 5);
+  await until(
+    async () => (await row("vod").locator(".edit").textContent()) === "16 Mbit/s",
+    "the page shows the limit",
+    5,
+  );
   assert.equal((await machine.use("vod", "send")).max, 2e6);
   // Burst and the instants of the pictures allow for some of it.
-  for (const got of await shownRates(row("vod").locator(".col-got"))) assert.ok(got <= 2e6 * 1.15, `${got} B/s above 2e6`);
+  for (const got of await shownRates(row("vod").locator(".col-got")))
+    assert.ok(got <= 2e6 * 1.15, `${got} B/s above 2e6`);
   // A slip is told, and nothing is changed.
   await row("vod").locator(".edit").click();
   await page.locator("input.inline").fill("16");
@@ -92,7 +103,8 @@ test("a_limit_that_is_dragged_is_in_force", async () => {
   const { max } = await machine.use("vod", "send");
   assert.ok(Math.abs(max - read(held)) < 1, `${max} is ${held}`);
   assert.ok(max < 8e6, "it was dragged below what is asked for");
-  for (const got of await shownRates(page.locator(".legend li:nth-child(2)"))) assert.ok(got <= max * 1.15, `${got} B/s above ${max}`);
+  for (const got of await shownRates(page.locator(".legend li:nth-child(2)")))
+    assert.ok(got <= max * 1.15, `${got} B/s above ${max}`);
   // Arrow keys move it, and a held key is one change.
   const before = (await machine.ask("GET", "/v1/status")).revision;
   await page.locator(".handle").focus();
@@ -116,7 +128,10 @@ test("a_finger_drags_the_limit_too", async () => {
   const at = (y) => ({ touchPoints: [{ x: box.x + 20, y }] });
   await touch.send("Input.dispatchTouchEvent", { type: "touchStart", ...at(box.y + box.height / 2) });
   for (let step = 1; step <= 8; step += 1) {
-    await touch.send("Input.dispatchTouchEvent", { type: "touchMove", ...at(box.y + (step / 8) * (plot.y + plot.height * 0.7 - box.y)) });
+    await touch.send("Input.dispatchTouchEvent", {
+      type: "touchMove",
+      ...at(box.y + (step / 8) * (plot.y + plot.height * 0.7 - box.y)),
+    });
   }
   await touch.send("Input.dispatchTouchEvent", { type: "touchEnd", touchPoints: [] });
   await until(async () => (await limitOf("vod")) !== null, "the daemon has the limit", 5);
@@ -185,7 +200,11 @@ test("two_at_once_see_each_other_and_do_not_overwrite", async () => {
   // From there it goes through, and the other one sees it.
   await limit.fill("24Mbit/s");
   await first.getByRole("button", { name: "Apply" }).click();
-  await until(async () => (await second.locator('tr[data-id="vod"] .edit').textContent()) === "24 Mbit/s", "the other sees it", 5);
+  await until(
+    async () => (await second.locator('tr[data-id="vod"] .edit').textContent()) === "24 Mbit/s",
+    "the other sees it",
+    5,
+  );
   await clear("vod");
   await first.context().close();
   await second.context().close();
@@ -211,7 +230,11 @@ test("policy_capacity_and_groups_are_changed_with_a_preview", async () => {
   await capacity.locator(".preview").waitFor();
   assert.equal((await machine.ask("GET", "/v1/config")).capacity.write ?? null, null);
   await capacity.getByRole("button", { name: "Apply" }).click();
-  await until(async () => (await machine.ask("GET", "/v1/config")).capacity.write === "50MB/s", "the capacity is set", 5);
+  await until(
+    async () => (await machine.ask("GET", "/v1/config")).capacity.write === "50MB/s",
+    "the capacity is set",
+    5,
+  );
 
   const policy = page.getByRole("region", { name: "Policy", exact: true });
   await policy.getByRole("switch").check();
@@ -223,7 +246,11 @@ test("policy_capacity_and_groups_are_changed_with_a_preview", async () => {
   await groups.getByLabel("Name").fill("vip");
   await groups.getByLabel("In", { exact: true }).selectOption("media");
   await groups.getByRole("button", { name: "Apply" }).click();
-  await until(async () => (await machine.ask("GET", "/v1/config")).groups.vip?.parent === "media", "the group is there", 5);
+  await until(
+    async () => (await machine.ask("GET", "/v1/config")).groups.vip?.parent === "media",
+    "the group is there",
+    5,
+  );
   await groups.locator('li[data-name="vip"]').waitFor();
   assert.deepEqual(page.complaints, []);
   await page.context().close();

@@ -20,12 +20,16 @@ const clear = (id) => machine.ask("PATCH", `/v1/services/${id}`, { send: null })
 test("the_past_is_seen_and_saved", async () => {
   await open("/history?service=vod&resource=send");
   const note = page.locator("p.hint[role=status]");
-  await until(async () => {
-    await page.getByRole("button", { name: "10 min" }).click();
-    await sleep(500);
-    // Fewer than some seconds of it cannot be looked at closer.
-    return Number(/(\d+) points/.exec(await note.textContent())?.[1]) > 20;
-  }, "the history has points", 40);
+  await until(
+    async () => {
+      await page.getByRole("button", { name: "10 min" }).click();
+      await sleep(500);
+      // Fewer than some seconds of it cannot be looked at closer.
+      return Number(/(\d+) points/.exec(await note.textContent())?.[1]) > 20;
+    },
+    "the history has points",
+    40,
+  );
   const plot = await page.locator(".u-over").boundingBox();
   const wide = await note.textContent();
   await page.mouse.move(plot.x + plot.width * 0.94, plot.y + 40);
@@ -34,7 +38,10 @@ test("the_past_is_seen_and_saved", async () => {
   await page.mouse.up();
   await until(async () => (await note.textContent()) !== wide, "the zoom shows another time", 5);
   await page.getByRole("button", { name: "Zoom out" }).click();
-  for (const [format, start] of [["CSV", null], ["Parquet", "PAR1"]]) {
+  for (const [format, start] of [
+    ["CSV", null],
+    ["Parquet", "PAR1"],
+  ]) {
     const saved = page.waitForEvent("download");
     await page.getByRole("button", { name: `Save as ${format}` }).click();
     const stream = await (await saved).createReadStream();

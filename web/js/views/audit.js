@@ -11,7 +11,15 @@ export function auditView(app, query) {
   const list = el("ol", { class: "audit-list" });
   const note = el("p", { class: "hint", role: "status" });
   const older = el("button", { type: "button", text: "Older", on: { click: () => load(false) } });
-  const filter = select([["", "everything"], ...(service ? [[service, service]] : [])], service, { id: "audit-service", on: { change: () => { service = filter.value; load(true); } } });
+  const filter = select([["", "everything"], ...(service ? [[service, service]] : [])], service, {
+    id: "audit-service",
+    on: {
+      change: () => {
+        service = filter.value;
+        load(true);
+      },
+    },
+  });
   const element = el(
     "div",
     {},
