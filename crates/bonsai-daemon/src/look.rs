@@ -93,18 +93,16 @@ impl Looker {
     }
 
     /// Looks at all, at `now_ns` (monotonic clock), and fills the observation.
-    pub(crate) fn look(
-        &mut self,
-        now_ns: u64,
-        into: &mut Observation,
-    ) -> anyhow::Result<Arrivals> {
+    pub(crate) fn look(&mut self, now_ns: u64, into: &mut Observation) -> anyhow::Result<Arrivals> {
         if now_ns.saturating_sub(self.tidied_ns) >= TIDY_NS {
             self.tidied_ns = now_ns;
             self.services.live()?;
         }
         let arrivals = self.who(now_ns)?;
         into.now_ns = now_ns;
-        into.wall_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+        into.wall_s = SystemTime::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs());
         into.services.clear();
         for watched in self.watched.values_mut() {
             if let Some(glance) = self.glances.get(&watched.id) {
@@ -172,7 +170,11 @@ impl Watched {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
             usage[at] = Usage {
-                used: if first { 0 } else { u64::try_from(used).unwrap_or(u64::MAX) },
+                used: if first {
+                    0
+                } else {
+                    u64::try_from(used).unwrap_or(u64::MAX)
+                },
                 wanted_more: glance.waiting[at] > 0 || glance.backlog[at] > 0,
                 borrowed: None,
             };
@@ -202,7 +204,11 @@ impl Watched {
                 if ns == 0 {
                     continue;
                 }
-                let waits = row.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum::<u64>();
+                let waits = row
+                    .buckets
+                    .iter()
+                    .map(|bucket| bucket.load(Ordering::Relaxed))
+                    .sum::<u64>();
                 for resource in Resource::ALL {
                     let of_it = select(resource.class()).is_some_and(|s| s.contains(call));
                     if of_it && (resource.unit() == Unit::Calls || call.moves_bytes()) {

@@ -8,7 +8,7 @@ use bonsai_api as api;
 use bonsai_history::Options;
 use bonsai_policy as policy;
 use bonsai_services::limits::{Limit, check_together};
-use bonsai_units::{Bytes, Resource, Unit};
+use bonsai_units::{Bytes, Resource, Setting, Unit};
 
 /// The shortest and the longest time between two decisions.
 const PERIODS: std::ops::RangeInclusive<Duration> =
@@ -267,13 +267,19 @@ pub(crate) fn further(
     let mut found = Vec::new();
     for (name, setting) in limits {
         let place = format!("{place}.limits.{name}");
-        if let Some(resource) = Resource::ALL.into_iter().find(|r| r.class() == name) {
+        let limit = Limit::parse(&format!("{name}={setting}"));
+        let limit = limit.map_err(|error| format!("{place}: {error:#}"))?;
+        let plain = Resource::ALL
+            .into_iter()
+            .find(|resource| resource.class() == name);
+        if let (Some(resource), Setting::Rate { rate, burst: None }) = (plain, limit.setting)
+            && rate.unit() == resource.unit()
+        {
             return Err(format!(
                 "{place}: write it as {resource}.max of the service"
             ));
         }
-        let limit = Limit::parse(&format!("{name}={setting}"));
-        found.push(limit.map_err(|error| format!("{place}: {error:#}"))?);
+        found.push(limit);
     }
     check_together(&found).map_err(|error| format!("{place}.limits: {error}"))?;
     Ok(found)

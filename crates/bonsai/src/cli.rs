@@ -15,7 +15,9 @@ use bonsai_units::parse_duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
-pub(crate) use daemon::{ConfigCommand, Daemon};
+pub(crate) use daemon::{
+    Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
+};
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
@@ -65,6 +67,16 @@ pub(crate) enum Command {
     Daemon(Daemon),
     #[command(subcommand)]
     Config(ConfigCommand),
+    Shares(Shares),
+    Undo(Undo),
+    Log(Log),
+    #[command(name = "history")]
+    Past(Past),
+    Admit(Admit),
+    Report(Report),
+    Page(Page),
+    #[command(subcommand)]
+    Token(TokenCommand),
     Gen(Gen),
     #[command(hide = true)]
     Enter(Enter),
@@ -384,7 +396,9 @@ pub(crate) struct Why {
 /// Change limits of a running service.
 ///
 /// All limits of one call of this command come into force together, within
-/// milliseconds, also for calls that are waiting.
+/// milliseconds, also for calls that are waiting. Where a daemon runs it is told: then a limit
+/// on read, write, send or recv is the most that the service gets of it, and the change is in
+/// the audit trail and can be undone.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -392,7 +406,8 @@ Examples:
   bonsai set vod send=unlimited
   bonsai set vod --event-loops on
   bonsai set vod read=20MB/s write=5MB/s:burst=1MB open=100/s
-  bonsai set vod --guarantee send=20Mbit/s --weight 2")]
+  bonsai set vod --guarantee send=20Mbit/s --weight 2
+  bonsai set backup send=5MB/s --for 2h --reason 'the final'")]
 pub(crate) struct Set {
     /// The service.
     pub(crate) service: String,
@@ -404,6 +419,13 @@ pub(crate) struct Set {
 
     #[command(flatten)]
     pub(crate) member: Member,
+
+    #[command(flatten)]
+    pub(crate) how: Changing,
+
+    /// Change the service's own limits, past a daemon that runs.
+    #[arg(long, conflicts_with_all = ["lasts", "dry_run", "reason"])]
+    pub(crate) direct: bool,
 
     /// Whether calls on descriptors that do not block are refused, as for `bonsai run`.
     #[arg(long, value_name = "WHEN", value_enum)]

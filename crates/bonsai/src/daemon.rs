@@ -1,10 +1,19 @@
-//! `bonsai daemon` and `bonsai config`.
+//! The daemon, and what is asked of it.
 
+mod change;
+mod look;
+mod token;
+
+use bonsai_client::{Client, ClientError};
 use bonsai_daemon::Options;
 use bonsai_services::refusal::Refusal;
 
-use crate::cli::{ConfigCommand, Daemon};
+use crate::cli::Daemon;
 use crate::output::print;
+
+pub(crate) use change::{config, set, undo};
+pub(crate) use look::{admit, log, page, past, report, shares};
+pub(crate) use token::token;
 
 /// Runs the daemon to its end.
 ///
@@ -23,23 +32,40 @@ pub(crate) fn run(args: &Daemon) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Looks at a configuration file.
+/// The user's daemon, if it runs.
 ///
 /// # Errors
-/// It could not be used.
-pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
-    let ConfigCommand::Check { file } = command;
-    let Some(path) = file.clone().or_else(bonsai_daemon::config_path) else {
-        let text = "there is no configuration file at the usual place: name one (bonsai config check FILE)";
-        return Err(Refusal::input(text));
-    };
-    let config = bonsai_daemon::read_config(&path)?;
-    print(&format!(
-        "{}: fine: {} services, {} groups, {} classes\n",
-        path.display(),
-        config.services.len(),
-        config.groups.len(),
-        config.classes.len()
-    ))?;
-    Ok(0)
+/// Something is there and does not answer as it should.
+pub(crate) fn running() -> anyhow::Result<Option<Client>> {
+    let socket = bonsai_daemon::socket_path()?;
+    if !socket.exists() {
+        return Ok(None);
+    }
+    let client = Client::unix(&socket)?;
+    match client.status() {
+        Ok(_) => Ok(Some(client)),
+        // One that was killed leaves its socket behind.
+        Err(ClientError::Nobody { .. }) => Ok(None),
+        Err(error) => Err(said(error)),
+    }
+}
+
+/// The user's daemon.
+///
+/// # Errors
+/// A [`Refusal`]: there is none.
+fn needed() -> anyhow::Result<Client> {
+    let none = "no daemon runs for this user: start one (bonsai daemon), or as a service \
+                (systemctl start bonsai)";
+    running()?.ok_or_else(|| Refusal::input(none))
+}
+
+/// What the daemon will not do is bad input; what keeps it from answering is not.
+fn said(error: ClientError) -> anyhow::Error {
+    match error {
+        ClientError::Refused(problem) if (400..500).contains(&problem.status) => {
+            Refusal::input(problem.detail)
+        }
+        error => error.into(),
+    }
 }

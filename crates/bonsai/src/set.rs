@@ -34,6 +34,16 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let limits = args.limits.iter().map(|text| Limit::parse(text));
     let limits: Vec<Limit> = limits.collect::<Result<_, _>>()?;
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    if !args.direct
+        && args.event_loops.is_none()
+        && let Some(client) = crate::daemon::running()?
+    {
+        return crate::daemon::set(&client, args, &limits);
+    }
+    if args.how.lasts.is_some() || args.how.dry_run || args.how.reason.is_some() {
+        let text = "--for, --dry-run and --reason need the daemon, and none runs (bonsai daemon)";
+        return Err(Refusal::input(text));
+    }
     let service = Services::open()?.find(&args.service)?;
     if let Some(enforced) = service.enforced() {
         enforced.check(&service.name, &limits)?;

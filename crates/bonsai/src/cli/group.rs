@@ -14,14 +14,14 @@ pub(crate) struct Member {
     ///
     /// It may be repeated; NAME=none takes it back. The guarantees of all members
     /// together are at most what the group has.
-    #[arg(long = "guarantee", value_name = "NAME=RATE")]
+    #[arg(long = "guarantee", visible_alias = "min", value_name = "NAME=RATE")]
     pub(crate) guarantees: Vec<String>,
 
     /// The most that the service gets with what others leave, such as send=90Mbit/s.
     ///
     /// It may be repeated; NAME=none takes it back. Without one, it gets all that the
     /// group has while nobody else wants it.
-    #[arg(long = "ceiling", value_name = "NAME=RATE")]
+    #[arg(long = "ceiling", visible_alias = "max", value_name = "NAME=RATE")]
     pub(crate) ceilings: Vec<String>,
 
     /// Its part of what is left beyond the guarantees, against the weights of the

@@ -1,0 +1,236 @@
+//! Changes by the daemon.
+
+use bonsai_api::{Changed, Difference, ServiceView};
+use bonsai_client::{Client, How};
+use bonsai_services::limits::Limit;
+use bonsai_services::refusal::Refusal;
+use bonsai_units::{Resource, Setting};
+use serde_json::{Map, Value, json};
+
+use super::{needed, said};
+use crate::cli::{Changing, ConfigCommand, Set, Undo};
+use crate::output::{print, print_json};
+
+fn how(changing: &Changing) -> How {
+    How {
+        dry_run: changing.dry_run,
+        lasts: changing.lasts,
+        reason: changing.reason.clone(),
+        revision: None,
+    }
+}
+
+/// `bonsai set` where the daemon runs.
+///
+/// # Errors
+/// The daemon will not.
+pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Result<u8> {
+    let patch = patch(args, limits)?;
+    let changed = client
+        .change_service(&args.service, &patch, &how(&args.how))
+        .map_err(said)?;
+    show(&changed, args.json)
+}
+
+/// What `bonsai set` says, as a merge patch on the service.
+fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
+    // The daemon says best what is wrong with a name; what is wrong with a text is said here.
+    args.member.wishes()?;
+    let mut patch = Map::new();
+    let mut put = |resource: Resource, word: &str, value: Value| {
+        let terms = patch.entry(resource.name()).or_insert_with(|| json!({}));
+        terms[word] = value;
+    };
+    let mut further = Map::new();
+    for limit in limits {
+        let of_it = |resource: &Resource| resource.class() == limit.name;
+        let resource = Resource::ALL.into_iter().find(of_it);
+        match (resource, limit.setting) {
+            (Some(resource), Setting::Rate { rate, burst: None })
+                if rate.unit() == resource.unit() =>
+            {
+                put(resource, "max", json!(rate.to_string()));
+            }
+            (Some(resource), Setting::Unlimited) => {
+                put(resource, "max", Value::Null);
+                further.insert(limit.name.clone(), Value::Null);
+            }
+            (_, Setting::Unlimited) => drop(further.insert(limit.name.clone(), Value::Null)),
+            (_, setting) => drop(further.insert(limit.name.clone(), json!(setting.to_string()))),
+        }
+    }
+    let wishes = [
+        ("min", &args.member.guarantees),
+        ("max", &args.member.ceilings),
+    ];
+    for (word, texts) in wishes {
+        for text in texts {
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            let of_it =
+                |resource: &Resource| [resource.class(), resource.name()].contains(&name.trim());
+            let resource = Resource::ALL.into_iter().find(of_it).ok_or_else(|| {
+                Refusal::input(format!(
+                    "{text:?}: the daemon shares out read, write, send, recv and all (calls), and \
+                     not {name:?}"
+                ))
+            })?;
+            let value = value.trim();
+            let lifted = matches!(value, "none" | "unlimited");
+            put(
+                resource,
+                word,
+                if lifted { Value::Null } else { json!(value) },
+            );
+        }
+    }
+    if let Some(weight) = args.member.weight {
+        for resource in Resource::ALL {
+            put(resource, "weight", json!(weight));
+        }
+    }
+    if !further.is_empty() {
+        patch.insert("limits".to_owned(), Value::Object(further));
+    }
+    Ok(Value::Object(patch))
+}
+
+/// `bonsai undo`.
+///
+/// # Errors
+/// There is nothing to undo, or no daemon.
+pub(crate) fn undo(args: &Undo) -> anyhow::Result<u8> {
+    let changed = needed()?.undo(args.to).map_err(said)?;
+    show(&changed, false)
+}
+
+/// `bonsai config`.
+///
+/// # Errors
+/// What is written makes no sense, or no daemon runs.
+pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
+    match command {
+        ConfigCommand::Check { file } => {
+            let Some(path) = file.clone().or_else(bonsai_daemon::config_path) else {
+                let text = "there is no configuration file at the usual place: name one (bonsai config check FILE)";
+                return Err(Refusal::input(text));
+            };
+            let config = bonsai_daemon::read_config(&path)?;
+            print(&format!(
+                "{}: fine: {} services, {} groups, {} classes\n",
+                path.display(),
+                config.services.len(),
+                config.groups.len(),
+                config.classes.len()
+            ))?;
+        }
+        ConfigCommand::Show { json } => {
+            let config = needed()?.config().map_err(said)?;
+            if *json {
+                print_json(&config, false)?;
+            } else {
+                print(&toml::to_string(&config)?)?;
+            }
+        }
+        ConfigCommand::Set {
+            values,
+            how: changing,
+        } => {
+            let mut patch = json!({});
+            for text in values {
+                put(&mut patch, text)?;
+            }
+            let changed = needed()?
+                .change_config(&patch, &how(changing))
+                .map_err(said)?;
+            return show(&changed, false);
+        }
+    }
+    Ok(0)
+}
+
+/// Puts `a.b.c=value` into a patch.
+fn put(patch: &mut Value, text: &str) -> anyhow::Result<()> {
+    let Some((path, value)) = text.split_once('=') else {
+        let text = format!("{text:?} has no =: write NAME=VALUE, such as policy.mode=static");
+        return Err(Refusal::input(text));
+    };
+    let mut at = patch;
+    for name in path.split('.') {
+        if name.is_empty() {
+            return Err(Refusal::input(format!(
+                "{text:?}: {path:?} is no name of a setting"
+            )));
+        }
+        at = &mut at[name];
+    }
+    *at = match value {
+        "" => Value::Null,
+        "true" => Value::Bool(true),
+        "false" => Value::Bool(false),
+        number if number.bytes().all(|b| b.is_ascii_digit()) => number.parse::<u64>()?.into(),
+        text => text.into(),
+    };
+    Ok(())
+}
+
+/// What a change did, or would do.
+fn show(changed: &Changed, as_json: bool) -> anyhow::Result<u8> {
+    if as_json {
+        print_json(changed, false)?;
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for difference in &changed.differences {
+        text.push_str(&line(difference));
+    }
+    if changed.differences.is_empty() {
+        text.push_str("nothing is different\n");
+    }
+    if changed.dry_run {
+        text.push_str("\nnothing was changed; with it, services would get:\n");
+        text.push_str(&preview(&changed.services));
+    }
+    for problem in &changed.problems {
+        text.push_str(&format!("note: {problem}\n"));
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn line(difference: &Difference) -> String {
+    let Difference { path, from, to } = difference;
+    let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+    let path = path.strip_prefix("services.").unwrap_or(path);
+    format!("{path}: {} -> {}\n", said(from), said(to))
+}
+
+fn preview(services: &[ServiceView]) -> String {
+    super::look::table_of(services, None, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_patches() {
+        let mut patch = json!({});
+        for text in [
+            "policy.mode=static",
+            "groups.a.send.weight=3",
+            "daemon.pool=true",
+            "capacity.send=",
+        ] {
+            put(&mut patch, text).expect(text);
+        }
+        let expected = json!({
+            "policy": {"mode": "static"},
+            "groups": {"a": {"send": {"weight": 3}}},
+            "daemon": {"pool": true},
+            "capacity": {"send": null},
+        });
+        assert_eq!(patch, expected);
+        put(&mut patch, "policy").expect_err("no value");
+        put(&mut patch, ".x=1").expect_err("no name");
+    }
+}

@@ -1,0 +1,286 @@
+//! What the daemon tells.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Use};
+use bonsai_client::Range;
+use bonsai_services::refusal::Refusal;
+use bonsai_units::{Rate, Resource};
+
+use super::{needed, said};
+use crate::cli::{Admit, Log, Page, Past, Report, Shares};
+use crate::output::{finish, print, print_json, table};
+
+/// A rate for people.
+fn rate(resource: Resource, per_s: f64) -> String {
+    if per_s <= 0.0 {
+        return "0".to_owned();
+    }
+    // Beyond the largest rate it is the largest.
+    let milli = (per_s * 1000.0).round().min(Rate::MAX_MILLI as f64);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let rate = Rate::from_milli(milli as u64, resource.unit());
+    resource.for_people(rate)
+}
+
+/// `bonsai shares`.
+///
+/// # Errors
+/// No daemon, or no such service.
+pub(crate) fn shares(args: &Shares) -> anyhow::Result<u8> {
+    let client = needed()?;
+    let services = match &args.service {
+        Some(id) => vec![client.service(id).map_err(said)?],
+        None => client.services().map_err(said)?.services,
+    };
+    if args.json {
+        print_json(&services, false)?;
+        return Ok(0);
+    }
+    print(&table_of(&services, Some(""), args.all))?;
+    for service in &services {
+        for problem in &service.problems {
+            print(&format!("{}: {problem}\n", service.id))?;
+        }
+        for proposal in &service.proposals {
+            let resource = proposal.resource.into();
+            print(&format!(
+                "{}: with policy.automatic = \"on\" {resource}.min would be {} instead of {}: {}\n",
+                service.id,
+                rate(resource, proposal.to),
+                rate(resource, proposal.from),
+                proposal.reason
+            ))?;
+        }
+    }
+    Ok(0)
+}
+
+/// What services get; with reasons where that is wanted.
+pub(super) fn table_of(services: &[ServiceView], reasons: Option<&str>, all: bool) -> String {
+    let mut header = vec![
+        "service", "of", "min", "max", "weight", "share", "got", "waits",
+    ];
+    header.extend(reasons.map(|_| "why"));
+    let mut table = table(&header, &[2, 3, 4, 5, 6]);
+    for service in services {
+        let uses = service.resources.iter();
+        for of in
+            uses.filter(|of| all || of.decision.enforced != Enforced::None || of.decision.min > 0.0)
+        {
+            table.add_row(row(service, of, reasons.is_some()));
+        }
+    }
+    finish(&table)
+}
+
+fn row(service: &ServiceView, of: &Use, with_reason: bool) -> Vec<String> {
+    let resource: Resource = of.resource.into();
+    let some = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| rate(resource, v));
+    let decision = &of.decision;
+    let mut row = vec![
+        service.id.clone(),
+        resource.to_string(),
+        if decision.min > 0.0 {
+            rate(resource, decision.min)
+        } else {
+            "-".to_owned()
+        },
+        some(decision.max),
+        decision.weight.to_string(),
+        some(decision.share),
+        rate(resource, of.got),
+        if of.waiting { "yes" } else { "no" }.to_owned(),
+    ];
+    if with_reason {
+        row.push(decision.reason.clone());
+    }
+    row
+}
+
+/// `bonsai log`.
+///
+/// # Errors
+/// No daemon.
+pub(crate) fn log(args: &Log) -> anyhow::Result<u8> {
+    let page = needed()?
+        .audit(args.service.as_deref(), None, args.number)
+        .map_err(said)?;
+    if args.json {
+        print_json(&page.entries, false)?;
+        return Ok(0);
+    }
+    let text: String = page.entries.iter().map(deed).collect();
+    print(if text.is_empty() {
+        "nothing has been changed yet\n"
+    } else {
+        &text
+    })?;
+    Ok(0)
+}
+
+fn deed(entry: &AuditEntry) -> String {
+    let age = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let age = age.saturating_sub(Duration::from_millis(entry.unix_ms));
+    let age = bonsai_units::format_duration_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    let pid = entry
+        .pid
+        .map_or_else(String::new, |pid| format!(" (process {pid})"));
+    let reason = if entry.reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", entry.reason)
+    };
+    let mut text = format!(
+        "revision {}, {age} ago, {}{pid}, {}{reason}\n",
+        entry.revision, entry.actor, entry.action
+    );
+    for difference in &entry.differences {
+        let side = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+        text.push_str(&format!(
+            "  {} {} -> {}\n",
+            difference.path,
+            side(&difference.from),
+            side(&difference.to)
+        ));
+    }
+    text
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `bonsai history`.
+///
+/// # Errors
+/// No daemon, nothing kept, or the file cannot be written.
+pub(crate) fn past(args: &Past) -> anyhow::Result<u8> {
+    let client = needed()?;
+    let now = unix_ms();
+    let since = u64::try_from(args.since.0.as_millis()).unwrap_or(u64::MAX);
+    let mut range = Range {
+        service: args.service.clone(),
+        resource: Some(args.resource.into()),
+        from: Some(now.saturating_sub(since)),
+        to: Some(now),
+        points: Some(60),
+    };
+    if let Some(format) = &args.export {
+        range.resource = None;
+        let written = match &args.output {
+            None => client.export(format, &range, &mut io::stdout().lock()),
+            Some(path) => {
+                let file = File::create(path);
+                let mut file =
+                    file.map_err(|error| Refusal::input(format!("{}: {error}", path.display())))?;
+                let written = client.export(format, &range, &mut file);
+                file.flush().with_context(|| path.display().to_string())?;
+                written
+            }
+        };
+        written.map_err(said)?;
+        return Ok(0);
+    }
+    let series = client.history(&range).map_err(said)?;
+    if args.json {
+        print_json(&series, false)?;
+        return Ok(0);
+    }
+    let mut table = table(
+        &["ago", "got", "at most", "asked", "share", "min", "waited"],
+        &[0, 1, 2, 3, 4, 5, 6],
+    );
+    let of = |value: f64| rate(args.resource, value);
+    for point in &series.points {
+        let ago = now.saturating_sub(point.unix_ms).saturating_mul(1_000_000);
+        table.add_row(vec![
+            bonsai_units::format_duration_ns(ago),
+            of(point.got),
+            of(point.got_max),
+            of(point.asked),
+            point.limit.map_or_else(|| "-".to_owned(), of),
+            of(point.guarantee),
+            format!("{:.0} %", point.waited * 100.0),
+        ]);
+    }
+    if series.points.is_empty() {
+        print("nothing is known of that time\n")?;
+    } else {
+        print(&finish(&table))?;
+    }
+    Ok(0)
+}
+
+/// `bonsai admit`.
+///
+/// # Errors
+/// No daemon, or a question that has no answer.
+pub(crate) fn admit(args: &Admit) -> anyhow::Result<u8> {
+    let asked = AdmitRequest {
+        service: args.service.clone(),
+        resource: Some(args.resource.into()),
+        streams: args.streams,
+        rate: args
+            .rate
+            .parse()
+            .map_err(|error| Refusal::input(format!("--rate: {error}")))?,
+    };
+    let answer = needed()?.admit(&asked).map_err(said)?;
+    let code = u8::from(!answer.admitted);
+    if args.json {
+        print_json(&answer, false)?;
+        return Ok(code);
+    }
+    let mut text = format!(
+        "{}: {}\nall get what they need with a probability of {:.1} %; {} is free now\n",
+        if answer.admitted { "yes" } else { "no" },
+        answer.reason,
+        answer.probability * 100.0,
+        rate(args.resource, answer.free)
+    );
+    for give in &answer.give {
+        let amount = rate(args.resource, give.amount);
+        text.push_str(&format!(
+            "{} would have to give {amount}: {}\n",
+            give.service, give.reason
+        ));
+    }
+    print(&text)?;
+    Ok(code)
+}
+
+/// `bonsai report`.
+///
+/// # Errors
+/// No daemon, or no such service.
+pub(crate) fn report(args: &Report) -> anyhow::Result<u8> {
+    let report = QosReport {
+        service: args.service.clone(),
+        source: Some("command line".to_owned()),
+        loss: args.loss,
+        delay_ms: args.delay,
+        jitter_ms: args.jitter,
+        stalls: args.stalls,
+    };
+    needed()?.report(&report).map_err(said)?;
+    Ok(0)
+}
+
+/// `bonsai page`.
+///
+/// # Errors
+/// No daemon.
+pub(crate) fn page(args: &Page) -> anyhow::Result<u8> {
+    let page = needed()?.page().map_err(said)?;
+    if args.json {
+        print_json(&page, false)?;
+    } else {
+        print(&format!("{}\n", page.url))?;
+    }
+    Ok(0)
+}
