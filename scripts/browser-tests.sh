@@ -98,7 +98,11 @@ fi
 
 export BONSAI_CHROMIUM=$chromium BONSAI_BROWSER_MODULES=$modules
 if [ "$figures" = yes ]; then
-  exec "$node" tests/browser/page/figures.mjs docs/figures
+  "$node" tests/browser/page/figures.mjs docs/figures
+  if command -v pngquant >/dev/null; then
+    pngquant --force --ext .png --skip-if-larger --speed 1 docs/figures/page-*.png || true
+  fi
+  exit
 fi
 files=()
 for name in "$@"; do files+=("tests/browser/page/$name.test.mjs"); done

@@ -58,7 +58,7 @@ export async function askToken(why) {
       "The command ",
       el("code", { text: "bonsai page" }),
       " prints an address with a fresh token; ",
-      el("code", { text: "bonsai token" }),
+      el("code", { text: "bonsai token create" }),
       " makes lasting ones.",
     ),
     el("label", { for: id, text: "Token" }),
