@@ -2,10 +2,11 @@
 # Tests of the web page: its modules in node, and all of it in Debian's Chromium against the real
 # daemon. The last line is N passed, N failed, N skipped.
 #
-#   scripts/browser-tests.sh [--figures] [NAME...]
+#   scripts/browser-tests.sh [--tree] [--figures] [NAME...]
 #
 # NAME is a file of tests/browser/page without `.test.mjs`; without one, all are run. --figures
-# takes the pictures of docs/figures instead. What the tests need of npm is installed into TARGET.
+# takes the pictures of docs/figures instead. With --tree the browser gets the files in web/ instead
+# of those in the program, which then need not be built anew for each change of them. What the tests need of npm is installed into TARGET.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,10 +19,17 @@ log=$target/browser-tests.log
 : >"$log"
 
 figures=no
-if [ "${1-}" = --figures ]; then
-  figures=yes
+while [[ "${1-}" == --* ]]; do
+  case $1 in
+    --figures) figures=yes ;;
+    --tree) export BONSAI_PAGE_FILES=$PWD/web ;;
+    *)
+      echo "browser-tests.sh: $1 is no option: --figures and --tree are" >&2
+      exit 2
+      ;;
+  esac
   shift
-fi
+done
 
 skip() {
   echo "SKIP: $1: $2"
@@ -90,7 +98,11 @@ fi
 
 export BONSAI_CHROMIUM=$chromium BONSAI_BROWSER_MODULES=$modules
 if [ "$figures" = yes ]; then
-  exec "$node" tests/browser/page/figures.mjs docs/figures
+  "$node" tests/browser/page/figures.mjs docs/figures
+  if command -v pngquant >/dev/null; then
+    pngquant --force --ext .png --skip-if-larger --speed 1 docs/figures/page-*.png || true
+  fi
+  exit
 fi
 files=()
 for name in "$@"; do files+=("tests/browser/page/$name.test.mjs"); done

@@ -87,7 +87,9 @@ export class Changes {
 
   done(changed) {
     this.store.takeChanged(changed);
-    const until = changed.until_unix_ms ? `, until ${new Date(changed.until_unix_ms).toLocaleTimeString([], { hour12: false })}` : "";
+    const until = changed.until_unix_ms
+      ? `, until ${new Date(changed.until_unix_ms).toLocaleTimeString([], { hour12: false })}`
+      : "";
     const what = changed.differences.length > 0 ? sentence(changed.differences) + until : "Nothing was different.";
     const action = changed.differences.length > 0 ? { text: "Undo", run: () => this.undo(changed.revision) } : null;
     toast(what, { action });
@@ -104,7 +106,9 @@ export class Changes {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       const text =
-        error.status === 412 ? "Not undone: something else was changed since. The audit shows what." : `Not undone: ${this.explain(error)}`;
+        error.status === 412
+          ? "Not undone: something else was changed since. The audit shows what."
+          : `Not undone: ${this.explain(error)}`;
       toast(text, { error: true });
     }
   }

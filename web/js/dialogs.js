@@ -13,7 +13,13 @@ export function ask(title, content, buttons) {
       ? el("button", { type: "submit", value, class: "main", text })
       : el("button", { type: "button", text, on: { click: () => dialog.close(value) } }),
   );
-  const form = el("form", { method: "dialog" }, el("h2", { id: heading, text: title }), content, el("div", { class: "buttons" }, row));
+  const form = el(
+    "form",
+    { method: "dialog" },
+    el("h2", { id: heading, text: title }),
+    content,
+    el("div", { class: "buttons" }, row),
+  );
   // Closed by hand: the content policy forbids forms to go anywhere.
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -34,12 +40,27 @@ export function ask(title, content, buttons) {
 /** Asks for a token; the empty text if none was given. */
 export async function askToken(why) {
   const id = newId("token");
-  const input = el("input", { id, type: "password", autocomplete: "off", spellcheck: "false", required: true, autofocus: true });
+  const input = el("input", {
+    id,
+    type: "password",
+    autocomplete: "off",
+    spellcheck: "false",
+    required: true,
+    autofocus: true,
+  });
   const content = el(
     "div",
     {},
     el("p", { text: why }),
-    el("p", {}, "The command ", el("code", { text: "bonsai page" }), " prints an address with a fresh token; ", el("code", { text: "bonsai token" }), " makes lasting ones."),
+    el(
+      "p",
+      {},
+      "The command ",
+      el("code", { text: "bonsai page" }),
+      " prints an address with a fresh token; ",
+      el("code", { text: "bonsai token create" }),
+      " makes lasting ones.",
+    ),
     el("label", { for: id, text: "Token" }),
     input,
   );
@@ -54,7 +75,8 @@ export async function askToken(why) {
 
 /** The differences of a change, one a line. */
 export function differenceList(differences, print = (text) => text) {
-  const shown = (difference, side) => (difference[side] === null ? "nothing" : print(difference[side], difference.path));
+  const shown = (difference, side) =>
+    difference[side] === null ? "nothing" : print(difference[side], difference.path);
   return el(
     "ul",
     { class: "differences" },
@@ -80,12 +102,24 @@ export function askConflict(entries, print) {
           el(
             "div",
             { class: "entry" },
-            el("p", {}, el("strong", { text: entry.actor }), " changed it at ", timeElement(entry.unix_ms), entry.reason ? `: ${entry.reason}` : ""),
+            el(
+              "p",
+              {},
+              el("strong", { text: entry.actor }),
+              " changed it at ",
+              timeElement(entry.unix_ms),
+              entry.reason ? `: ${entry.reason}` : "",
+            ),
             differenceList(entry.differences, print),
           ),
         )
       : [el("p", { text: "The audit does not say what was changed." })];
-  const content = el("div", {}, el("p", { text: "Your change was not made: what it started from has changed meanwhile." }), told);
+  const content = el(
+    "div",
+    {},
+    el("p", { text: "Your change was not made: what it started from has changed meanwhile." }),
+    told,
+  );
   return ask("Changed meanwhile", content, [
     { text: "Keep editing", value: "" },
     { text: "Make my change anyway", value: "force" },

@@ -67,9 +67,19 @@ export function field(label, input, hint = "") {
 
 /** A select of `[value, text]` pairs. */
 export function select(pairs, value, props = {}) {
-  const node = el("select", props, pairs.map(([of, text]) => el("option", { value: of, text })));
+  const node = el(
+    "select",
+    props,
+    pairs.map(([of, text]) => el("option", { value: of, text })),
+  );
   node.value = value;
   return node;
+}
+
+/** Brings the choices of a select up to date without touching what is chosen. */
+export function offer(node, names) {
+  const known = new Set(Array.from(node.options, (option) => option.value));
+  for (const name of names) if (!known.has(name)) node.append(el("option", { value: name, text: name }));
 }
 
 /** Calls `draw` at the next frame, once however often it is asked. */

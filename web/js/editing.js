@@ -20,18 +20,35 @@ export class Editing {
     this.timer = 0;
     this.previewed = el("div", { class: "previewed" });
     this.problem = el("p", { class: "error", role: "alert" });
-    this.span = select([["", "until it is changed"], ["10m", "for 10 min"], ["1h", "for 1 hour"], ["8h", "for 8 hours"]], "", {});
+    this.span = select(
+      [
+        ["", "until it is changed"],
+        ["10min", "for 10 min"],
+        ["1h", "for 1 hour"],
+        ["8h", "for 8 hours"],
+      ],
+      "",
+      {},
+    );
     this.reason = el("input", { type: "text", maxlength: 200, placeholder: "for the audit" });
     this.apply = el("button", { type: "submit", class: "main", text: "Apply" });
     this.preview = el("button", { type: "button", text: "Preview", on: { click: () => this.show(true) } });
-    this.revert = el("button", { type: "button", class: "quiet", text: "Discard", on: { click: () => this.discard() } });
+    this.revert = el("button", {
+      type: "button",
+      class: "quiet",
+      text: "Discard",
+      on: { click: () => this.discard() },
+    });
     this.node = add(
       el("div", { class: "editing" }),
       el("div", { class: "row" }, field("How long", this.span).node, field("Why", this.reason).node),
       this.problem,
       this.previewed,
       el("div", { class: "buttons" }, this.revert, this.preview, this.apply),
-      (this.idle = el("p", { class: "hint idle-hint", text: "Whatever you change is shown as a preview for all services before you apply it." })),
+      (this.idle = el("p", {
+        class: "hint idle-hint",
+        text: "Whatever you change is shown as a preview for all services before you apply it.",
+      })),
     );
     this.update();
   }
@@ -54,7 +71,8 @@ export class Editing {
     const dirty = this.dirty;
     this.node.classList.toggle("idle", !dirty);
     this.idle.hidden = dirty;
-    for (const button of [this.apply, this.preview, this.revert]) button.disabled = !dirty || !this.app.store.mayWrite();
+    for (const button of [this.apply, this.preview, this.revert])
+      button.disabled = !dirty || !this.app.store.mayWrite();
   }
 
   clear() {
@@ -86,7 +104,10 @@ export class Editing {
       const changed = await this.app.changes.preview(this.form.path(), made.patch, { span: this.span.value, signal });
       if (signal.aborted) return;
       setText(this.problem, "");
-      this.previewed.replaceChildren(el("h3", { text: "This would happen" }), previewElement(this.app.store, changed, this.form.service));
+      this.previewed.replaceChildren(
+        el("h3", { text: "This would happen" }),
+        previewElement(this.app.store, changed, this.form.service),
+      );
       if (asked) announce(`Preview: ${this.previewed.textContent}`);
     } catch (error) {
       if (signal.aborted) return;

@@ -17,7 +17,14 @@ export class LimitHandle {
     this.label = el("span", { class: "handle-label" });
     this.node = el(
       "div",
-      { class: "handle", role: "slider", tabindex: "0", "aria-orientation": "vertical", "aria-label": `Limit of ${of.name}`, "aria-valuemin": "0" },
+      {
+        class: "handle",
+        role: "slider",
+        tabindex: "0",
+        "aria-orientation": "vertical",
+        "aria-label": `Limit of ${of.name}`,
+        "aria-valuemin": "0",
+      },
       el("span", { class: "handle-line", "aria-hidden": "true" }),
       el("span", { class: "handle-grip", "aria-hidden": "true" }, this.label),
     );
@@ -28,7 +35,8 @@ export class LimitHandle {
     this.node.addEventListener("keydown", (event) => this.key(event));
     this.node.addEventListener("blur", () => this.commitKeys());
     // The plot would take it for a movement of its own.
-    for (const event of ["mousedown", "mousemove", "dblclick"]) this.node.addEventListener(event, (e) => e.stopPropagation());
+    for (const event of ["mousedown", "mousemove", "dblclick"])
+      this.node.addEventListener(event, (e) => e.stopPropagation());
   }
 
   /** Puts it into a plot that was just built. */
@@ -112,7 +120,14 @@ export class LimitHandle {
       this.commitKeys();
       return;
     }
-    const factors = { ArrowUp: 1.02, ArrowRight: 1.02, ArrowDown: 1 / 1.02, ArrowLeft: 1 / 1.02, PageUp: 1.25, PageDown: 0.8 };
+    const factors = {
+      ArrowUp: 1.02,
+      ArrowRight: 1.02,
+      ArrowDown: 1 / 1.02,
+      ArrowLeft: 1 / 1.02,
+      PageUp: 1.25,
+      PageDown: 0.8,
+    };
     const factor = factors[event.key];
     const ends = ["Home", "End", "Delete"].includes(event.key);
     if ((!factor && !ends) || event.altKey || event.ctrlKey || event.metaKey) return;

@@ -13,7 +13,15 @@ export function editLimit(app, id, resource, cell, button) {
   }
   const base = baseOf(app.api, app.store, id);
   const before = forInput(base.state[resource]?.max, resource);
-  const input = el("input", { type: "text", class: "inline", value: before, placeholder: "none", "aria-label": `Limit of ${id}: a rate, a percentage or none`, spellcheck: "false", autocomplete: "off" });
+  const input = el("input", {
+    type: "text",
+    class: "inline",
+    value: before,
+    placeholder: "none",
+    "aria-label": `Limit of ${id}: a rate, a percentage or none`,
+    spellcheck: "false",
+    autocomplete: "off",
+  });
   let open = true;
   const close = (focus) => {
     if (!open) return;

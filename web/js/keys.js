@@ -7,7 +7,13 @@ import { RESOURCES, TITLES } from "./units.js";
 const KEY = "bonsai-shortcuts";
 const SEQUENCE_MS = 1500;
 
-const GO = { o: ["", "Overview"], p: ["policy", "Policy"], h: ["history", "History"], a: ["audit", "Audit"], q: ["qos", "QoS"] };
+const GO = {
+  o: ["", "Overview"],
+  p: ["policy", "Policy"],
+  h: ["history", "History"],
+  a: ["audit", "Audit"],
+  q: ["qos", "QoS"],
+};
 
 const TABLE = [
   ["?", "these shortcuts"],
@@ -42,8 +48,19 @@ async function help() {
   const box = el("input", { type: "checkbox" });
   box.checked = enabled();
   box.addEventListener("change", () => enable(box.checked));
-  const rows = TABLE.map(([key, what]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", { text: key })), el("td", { text: what })));
-  await ask("Shortcuts", el("div", {}, el("table", { class: "plain" }, el("tbody", {}, rows)), el("label", { class: "switch" }, box, el("span", { text: "Use single letters" }))), [{ text: "Close", value: "", main: true }]);
+  const rows = TABLE.map(([key, what]) =>
+    el("tr", {}, el("th", { scope: "row" }, el("kbd", { text: key })), el("td", { text: what })),
+  );
+  await ask(
+    "Shortcuts",
+    el(
+      "div",
+      {},
+      el("table", { class: "plain" }, el("tbody", {}, rows)),
+      el("label", { class: "switch" }, box, el("span", { text: "Use single letters" })),
+    ),
+    [{ text: "Close", value: "", main: true }],
+  );
 }
 
 /** Listens for shortcuts; `on` is what they do. */

@@ -37,7 +37,11 @@ async function wantToken(error) {
   if (asking) return;
   asking = true;
   store.connect("refused", error.message);
-  const token = await askToken(api.token ? `It refused the present one: ${error.message}` : "Nobody without one may look or change anything over this address.");
+  const token = await askToken(
+    api.token
+      ? `It refused the present one: ${error.message}`
+      : "Nobody without one may look or change anything over this address.",
+  );
   asking = false;
   if (!token) return;
   api.token = token;
@@ -82,7 +86,10 @@ const stream = new Stream(
 /** Changes by others are told; own ones were already. */
 function tellOthers(entry) {
   if (entry.revision === store.changed.revision || entry.differences.length === 0) return;
-  const what = entry.differences.map(({ path }) => path.replace(/^services\./, "")).slice(0, 2).join(", ");
+  const what = entry.differences
+    .map(({ path }) => path.replace(/^services\./, ""))
+    .slice(0, 2)
+    .join(", ");
   announce(`${entry.actor} changed ${what}`);
 }
 
@@ -90,7 +97,14 @@ function tellOthers(entry) {
 
 const banner = document.getElementById("banner");
 const bannerText = el("span");
-const bannerButton = el("button", { type: "button", class: "small", text: "Try now", on: { click: () => (store.connection.state === "refused" ? wantToken({ message: store.connection.why }) : stream.retry()) } });
+const bannerButton = el("button", {
+  type: "button",
+  class: "small",
+  text: "Try now",
+  on: {
+    click: () => (store.connection.state === "refused" ? wantToken({ message: store.connection.why }) : stream.retry()),
+  },
+});
 add(banner, bannerText, bannerButton);
 let countdown = 0;
 let wasLost = false;
@@ -111,7 +125,12 @@ function showConnection() {
   setText(bannerButton, state === "refused" ? "Enter a token" : "Try now");
   const tell = () => {
     const seconds = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
-    setText(bannerText, state === "refused" ? `The daemon wants a token. ${why}` : `Connection lost: ${why}. What you see is old; limits hold as they are. ${seconds > 0 ? `Next try in ${seconds} s.` : "Trying …"}`);
+    setText(
+      bannerText,
+      state === "refused"
+        ? `The daemon wants a token. ${why}`
+        : `Connection lost: ${why}. What you see is old; limits hold as they are. ${seconds > 0 ? `Next try in ${seconds} s.` : "Trying …"}`,
+    );
   };
   tell();
   // Each second of it is for the eye only.
@@ -121,7 +140,8 @@ function showConnection() {
 let told = "";
 store.on("connection", () => {
   showConnection();
-  if (store.connection.state !== told && store.connection.state === "lost") announce("Connection to the daemon lost. It is tried again by itself.");
+  if (store.connection.state !== told && store.connection.state === "lost")
+    announce("Connection to the daemon lost. It is tried again by itself.");
   told = store.connection.state;
 });
 window.addEventListener("online", () => stream.retry());
@@ -142,20 +162,38 @@ function changeTheme() {
   announce(`Colours: ${theme()}`);
 }
 showTheme();
-const undoButton = el("button", { type: "button", class: "quiet", text: "Undo", title: "Undo the last change", on: { click: () => app.changes.undo() } });
+const undoButton = el("button", {
+  type: "button",
+  class: "quiet",
+  text: "Undo",
+  title: "Undo the last change",
+  on: { click: () => app.changes.undo() },
+});
 add(document.getElementById("tools"), undoButton, themeButton);
 
 const foot = document.getElementById("foot");
 const footText = el("span");
 const problems = el("ul", { class: "problems", hidden: true });
-add(foot, footText, el("button", { type: "button", class: "quiet small", text: "Shortcuts (?)", on: { click: () => shortcuts.help() } }));
+add(
+  foot,
+  footText,
+  el("button", { type: "button", class: "quiet small", text: "Shortcuts (?)", on: { click: () => shortcuts.help() } }),
+);
 document.getElementById("main").before(problems);
 
 store.on("status", (status) => {
   document.body.dataset.may = status.may_write ? "write" : "read";
-  const kept = status.history.keeping ? `history ${size(status.history.bytes)}` : `no history${status.history.about ? `: ${status.history.about}` : ""}`;
-  setText(footText, `bonsai ${status.bonsai} · ${status.services} services · ${status.mode} · decides every ${duration(status.period_ms * 1e6)} in ${duration(status.work_ns)} · ${kept}${status.may_write ? "" : " · read only"}`);
-  const all = [...status.problems, ...(status.history.keeping || !status.history.about ? [] : [`No history is kept: ${status.history.about}`])];
+  const kept = status.history.keeping
+    ? `history ${size(status.history.bytes)}`
+    : `no history${status.history.about ? `: ${status.history.about}` : ""}`;
+  setText(
+    footText,
+    `bonsai ${status.bonsai} · ${status.services} services · ${status.mode} · decides every ${duration(status.period_ms * 1e6)} in ${duration(status.work_ns)} · ${kept}${status.may_write ? "" : " · read only"}`,
+  );
+  const all = [
+    ...status.problems,
+    ...(status.history.keeping || !status.history.about ? [] : [`No history is kept: ${status.history.about}`]),
+  ];
   problems.hidden = all.length === 0;
   if (problems.dataset.text !== all.join("\n")) {
     problems.dataset.text = all.join("\n");
@@ -191,7 +229,8 @@ function route() {
   main.replaceChildren(view.element);
   view.shown?.();
   document.title = `${view.title} · Bonsai`;
-  for (const link of nav.children) setAttr(link, "aria-current", link.dataset.path === (found ? head : "") ? "page" : null);
+  for (const link of nav.children)
+    setAttr(link, "aria-current", link.dataset.path === (found ? head : "") ? "page" : null);
   // A new view is read from its beginning.
   if (routed) main.focus({ preventScroll: true });
   if (routed) window.scrollTo(0, 0);

@@ -19,7 +19,11 @@ export function announce(text) {
 /** A note at the edge; `action` is `{ text, run }`. Errors stay until they are closed. */
 export function toast(text, { action = null, error = false } = {}) {
   const place = document.getElementById("toasts");
-  const note = el("div", { class: error ? "toast bad" : "toast", role: error ? "alert" : "group", "aria-label": "Notice" });
+  const note = el("div", {
+    class: error ? "toast bad" : "toast",
+    role: error ? "alert" : "group",
+    "aria-label": "Notice",
+  });
   const close = () => note.remove();
   note.append(el("span", { text }));
   if (action) {
@@ -29,7 +33,15 @@ export function toast(text, { action = null, error = false } = {}) {
     };
     note.append(el("button", { type: "button", class: "small", text: action.text, on: { click: run } }));
   }
-  note.append(el("button", { type: "button", class: "quiet small", "aria-label": "Close this notice", text: "×", on: { click: close } }));
+  note.append(
+    el("button", {
+      type: "button",
+      class: "quiet small",
+      "aria-label": "Close this notice",
+      text: "×",
+      on: { click: close },
+    }),
+  );
   // An older change can no longer be undone alone: its note makes room.
   for (const old of [...place.children]) if (!error || place.children.length > 2) old.remove();
   place.append(note);

@@ -23,14 +23,32 @@ export class Pairs {
   }
 
   add(name, value, focus = false) {
-    const input = (text, label) => el("input", { type: "text", value: text, id: newId("pair"), "aria-label": label, placeholder: label, autocomplete: "off", spellcheck: "false", on: { input: this.onInput } });
+    const input = (text, label) =>
+      el("input", {
+        type: "text",
+        value: text,
+        id: newId("pair"),
+        "aria-label": label,
+        placeholder: label,
+        autocomplete: "off",
+        spellcheck: "false",
+        on: { input: this.onInput },
+      });
     const first = input(name, this.of.name);
     const row = el("div", { class: "pair" }, first, input(value, this.of.value));
     const remove = () => {
       row.remove();
       this.onInput();
     };
-    row.append(el("button", { type: "button", class: "small quiet", "aria-label": `Remove ${name || "this one"}`, text: "×", on: { click: remove } }));
+    row.append(
+      el("button", {
+        type: "button",
+        class: "small quiet",
+        "aria-label": `Remove ${name || "this one"}`,
+        text: "×",
+        on: { click: remove },
+      }),
+    );
     this.rows.append(row);
     if (focus) first.focus();
   }

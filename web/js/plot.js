@@ -63,13 +63,30 @@ export class Plot {
       points: { show: false },
       spanGaps: false,
     });
-    const axis = { stroke: () => colour("muted"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = {
+      stroke: () => colour("muted"),
+      grid: { stroke: () => colour("grid"), width: 1 },
+      ticks: { show: false },
+      font: "11px system-ui, sans-serif",
+    };
     const axes = [
       { ...axis, space: 76, size: options.onZoom ? 42 : 28, values: options.times },
-      { ...axis, size: width < NARROW ? 62 : 74, values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : rate(tick / this.factor, this.resource))) },
+      {
+        ...axis,
+        size: width < NARROW ? 62 : 74,
+        values: (_, ticks) => ticks.map((tick) => (tick === 0 ? "0" : rate(tick / this.factor, this.resource))),
+      },
     ];
     if (options.series.some((of) => of.waits) && width >= NARROW) {
-      axes.push({ ...axis, stroke: () => colour("waits"), scale: "w", side: 1, size: 62, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => waits(tick)) });
+      axes.push({
+        ...axis,
+        stroke: () => colour("waits"),
+        scale: "w",
+        side: 1,
+        size: 62,
+        grid: { show: false },
+        values: (_, ticks) => ticks.map((tick) => waits(tick)),
+      });
     }
     this.u = new uPlot(
       {
@@ -98,7 +115,7 @@ export class Plot {
     );
     const canvas = this.node.querySelector("canvas");
     canvas.setAttribute("role", "img");
-    if (this.label) canvas.setAttribute("aria-label", this.label);
+    canvas.setAttribute("aria-label", this.label ?? "Nothing is drawn yet.");
     options.onBuild?.(this);
   }
 
@@ -120,7 +137,9 @@ export class Plot {
   setData(times, columns) {
     const { factor } = this;
     const scaled = columns.map((column, at) =>
-      factor === 1 || this.options.series[at].waits ? column : column.map((value) => (value === null ? null : value * factor)),
+      factor === 1 || this.options.series[at].waits
+        ? column
+        : column.map((value) => (value === null ? null : value * factor)),
     );
     this.data = [times, ...scaled];
     this.u.setData(this.data);
@@ -176,7 +195,14 @@ export function legend(entries) {
     entries.map(({ label, mark, colour: of }) => {
       const value = el("span", { class: "num" });
       values.push(value);
-      return el("li", {}, el("span", { class: `mark ${mark ?? ""}`, style: { "--mark": of }, "aria-hidden": "true" }), el("span", { class: "name", text: label }), " ", value);
+      return el(
+        "li",
+        {},
+        el("span", { class: `mark ${mark ?? ""}`, style: { "--mark": of }, "aria-hidden": "true" }),
+        el("span", { class: "name", text: label }),
+        " ",
+        value,
+      );
     }),
   );
   return {
@@ -194,10 +220,35 @@ export function numbers(headings, rows) {
     "details",
     { class: "numbers" },
     el("summary", { text: "The same in numbers" }),
-    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers of the plot" }, el("table", { class: "plain" }, el("thead", {}, el("tr", {}, headings.map((text) => el("th", { scope: "col", text })))), body)),
+    el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "group", "aria-label": "Numbers of the plot" },
+      el(
+        "table",
+        { class: "plain" },
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            headings.map((text) => el("th", { scope: "col", text })),
+          ),
+        ),
+        body,
+      ),
+    ),
   );
   const fill = () => {
-    body.replaceChildren(...rows().map((cells) => el("tr", {}, cells.map((text, at) => el(at ? "td" : "th", { class: at ? "num" : "", scope: at ? null : "row", text })))));
+    body.replaceChildren(
+      ...rows().map((cells) =>
+        el(
+          "tr",
+          {},
+          cells.map((text, at) => el(at ? "td" : "th", { class: at ? "num" : "", scope: at ? null : "row", text })),
+        ),
+      ),
+    );
   };
   node.addEventListener("toggle", () => node.open && fill());
   return node;

@@ -9,7 +9,8 @@ import { RESOURCES, TITLES, rate } from "./units.js";
 const WORTH = 0.02;
 const ROWS = 12;
 
-const differs = (a, b) => Math.abs((a ?? 0) - (b ?? 0)) > WORTH * Math.max(a ?? 0, b ?? 0, 1e-9) || (a === null) !== (b === null);
+const differs = (a, b) =>
+  Math.abs((a ?? 0) - (b ?? 0)) > WORTH * Math.max(a ?? 0, b ?? 0, 1e-9) || (a === null) !== (b === null);
 
 /** `{ resource, id, before, after }` of every share that would be another one. */
 export function compare(store, changed) {
@@ -65,7 +66,16 @@ function table(resource, rows, focus) {
       "table",
       { class: "plain preview-table" },
       el("caption", { text: `${TITLES[resource]}: what each would get now` }),
-      el("thead", {}, el("tr", {}, ["Service", "Now", "Then"].map((text) => el("th", { scope: "col", text })), el("td", { class: "wide" }))),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          ["Service", "Now", "Then"].map((text) => el("th", { scope: "col", text })),
+          el("td", { class: "wide" }),
+        ),
+      ),
       el("tbody", {}, rows.slice(0, ROWS).map(line)),
     ),
     rows.length > ROWS ? el("p", { class: "hint", text: `and ${rows.length - ROWS} more` }) : null,
@@ -74,7 +84,9 @@ function table(resource, rows, focus) {
 
 /** The resources that a change is about; all of them if it names none. */
 function resourcesOf(changed) {
-  const named = RESOURCES.filter((resource) => changed.differences.some(({ path }) => path.split(".").includes(resource)));
+  const named = RESOURCES.filter((resource) =>
+    changed.differences.some(({ path }) => path.split(".").includes(resource)),
+  );
   const general = changed.differences.some(({ path }) => !path.split(".").some((part) => RESOURCES.includes(part)));
   return general ? RESOURCES : named;
 }
@@ -83,7 +95,13 @@ function resourcesOf(changed) {
 export function previewElement(store, changed, focus = null) {
   const node = el("div", { class: "preview" });
   if (changed.problems.length > 0) {
-    node.append(el("ul", { class: "problems" }, changed.problems.map((text) => el("li", { text }))));
+    node.append(
+      el(
+        "ul",
+        { class: "problems" },
+        changed.problems.map((text) => el("li", { text })),
+      ),
+    );
   }
   if (changed.differences.length === 0) {
     node.append(el("p", { text: "Nothing would be different." }));
@@ -98,7 +116,12 @@ export function previewElement(store, changed, focus = null) {
     if (of.length > 0) node.append(table(resource, of, focus));
   }
   const others = changed.services.length - new Set(rows.map((row) => row.id)).size;
-  const tail = rows.length === 0 ? "No service would get more or less than it does now." : others > 0 ? `${others} other${others === 1 ? "" : "s"} unchanged.` : "";
+  const tail =
+    rows.length === 0
+      ? "No service would get more or less than it does now."
+      : others > 0
+        ? `${others} other${others === 1 ? "" : "s"} unchanged.`
+        : "";
   node.append(el("p", { class: "hint", text: tail }));
   return node;
 }

@@ -16,7 +16,9 @@ export function stack(columns) {
   let below = null;
   return columns.map((column) => {
     const base = below;
-    below = column.map((value, at) => (value === null && (base?.[at] ?? null) === null ? null : (base?.[at] ?? 0) + (value ?? 0)));
+    below = column.map((value, at) =>
+      value === null && (base?.[at] ?? null) === null ? null : (base?.[at] ?? 0) + (value ?? 0),
+    );
     return below;
   });
 }

@@ -55,10 +55,17 @@ export class Store {
       const before = this.services.get(service.id);
       if (!before) continue;
       const resources = before.resources.map((use) => {
-        const { min, max, weight, share, reason, enforced } = service.resources.find((of) => of.resource === use.resource) ?? use;
+        const { min, max, weight, share, reason, enforced } =
+          service.resources.find((of) => of.resource === use.resource) ?? use;
         return { ...use, min, max, weight, share, reason, enforced };
       });
-      this.services.set(service.id, { ...before, settings: service.settings, mode: service.mode, limits: service.limits, resources });
+      this.services.set(service.id, {
+        ...before,
+        settings: service.settings,
+        mode: service.mode,
+        limits: service.limits,
+        resources,
+      });
     }
     this.emit("services", null);
   }

@@ -15,20 +15,73 @@ const UNSEEN_A_TICK = 40;
 
 const asked = (use, resource) => {
   if (!use) return "–";
-  if (use.asked === null) return use.got > 0 || use.waiting ? "all it can get" : "–";
+  // Where nothing is shared out, nobody estimates what is asked for.
+  if (use.asked === null) return use.waiting ? "all it can get" : "–";
   return rate(use.asked, resource);
 };
 
 /** What each column shows, by what it is sorted, and where it is left out on narrow screens. */
 export const COLUMNS = [
   { key: "name", title: "Service", by: (service) => service.id.toLowerCase() },
-  { key: "asked", title: "Asked", num: true, drop: 2, help: "What it is taken to ask for", text: (use, resource) => asked(use, resource), by: (_, use) => use?.asked ?? (use?.waiting ? Infinity : (use?.got ?? 0)) },
-  { key: "got", title: "Got", num: true, text: (use, resource) => rate(use?.got, resource), by: (_, use) => use?.got ?? 0 },
-  { key: "share", title: "Share", num: true, drop: 1, help: "What it would get now if all took what they are due", text: (use, resource) => rate(use?.share, resource), by: (_, use) => use?.share ?? 0 },
-  { key: "max", title: "Limit", num: true, edit: true, text: (use, resource) => (use?.max === null || !use ? "none" : rate(use.max, resource)), by: (_, use) => use?.max ?? Infinity },
-  { key: "min", title: "Guarantee", num: true, drop: 1, text: (use, resource) => (use?.min > 0 ? rate(use.min, resource) : "–"), by: (_, use) => use?.min ?? 0 },
-  { key: "borrowed", title: "Borrowed", num: true, drop: 2, help: "What of it is lent by others", text: (use, resource) => (use?.borrowed > 0 ? rate(use.borrowed, resource) : "–"), by: (_, use) => use?.borrowed ?? 0 },
-  { key: "waited", title: "Waits", num: true, drop: 1, help: "Waits imposed, over all threads", text: (use) => (use?.waited > 0 ? waits(use.waited) : "–"), by: (_, use) => use?.waited ?? 0 },
+  {
+    key: "asked",
+    title: "Asked",
+    num: true,
+    drop: 2,
+    help: "What it is taken to ask for",
+    text: (use, resource) => asked(use, resource),
+    by: (_, use) => use?.asked ?? (use?.waiting ? Infinity : (use?.got ?? 0)),
+  },
+  {
+    key: "got",
+    title: "Got",
+    num: true,
+    text: (use, resource) => rate(use?.got, resource),
+    by: (_, use) => use?.got ?? 0,
+  },
+  {
+    key: "share",
+    title: "Share",
+    num: true,
+    drop: 1,
+    help: "What it would get now if all took what they are due",
+    text: (use, resource) => rate(use?.share, resource),
+    by: (_, use) => use?.share ?? 0,
+  },
+  {
+    key: "max",
+    title: "Limit",
+    num: true,
+    edit: true,
+    text: (use, resource) => (use?.max === null || !use ? "none" : rate(use.max, resource)),
+    by: (_, use) => use?.max ?? Infinity,
+  },
+  {
+    key: "min",
+    title: "Guarantee",
+    num: true,
+    drop: 1,
+    text: (use, resource) => (use?.min > 0 ? rate(use.min, resource) : "–"),
+    by: (_, use) => use?.min ?? 0,
+  },
+  {
+    key: "borrowed",
+    title: "Borrowed",
+    num: true,
+    drop: 2,
+    help: "What of it is lent by others",
+    text: (use, resource) => (use?.borrowed > 0 ? rate(use.borrowed, resource) : "–"),
+    by: (_, use) => use?.borrowed ?? 0,
+  },
+  {
+    key: "waited",
+    title: "Waits",
+    num: true,
+    drop: 1,
+    help: "Waits imposed, over all threads",
+    text: (use) => (use?.waited > 0 ? waits(use.waited) : "–"),
+    by: (_, use) => use?.waited ?? 0,
+  },
   { key: "mode", title: "Mode", drop: 2, text: (_, __, service) => service.mode, by: (service) => service.mode },
   { key: "spark", title: "2 min", drop: 1 },
 ];
@@ -71,7 +124,12 @@ export class ServiceTable {
       const content =
         column.by === undefined
           ? column.title
-          : el("button", { type: "button", title: column.help, on: { click: () => this.sortBy(column.key) } }, el("span", { text: column.title }), el("span", { class: "way", "aria-hidden": "true" }));
+          : el(
+              "button",
+              { type: "button", title: column.help, on: { click: () => this.sortBy(column.key) } },
+              el("span", { text: column.title }),
+              el("span", { class: "way", "aria-hidden": "true" }),
+            );
       const cell = el("th", { scope: "col", class: this.classes(column) }, content);
       this.heads.set(column.key, cell);
       return cell;
@@ -113,7 +171,9 @@ export class ServiceTable {
   matches(service) {
     if (!this.filter) return true;
     const { settings } = service;
-    const text = [service.id, settings.class, settings.group, service.mode, service.running ? "running" : "stopped"].join(" ").toLowerCase();
+    const text = [service.id, settings.class, settings.group, service.mode, service.running ? "running" : "stopped"]
+      .join(" ")
+      .toLowerCase();
     return this.filter.split(/\s+/).every((word) => text.includes(word));
   }
 
@@ -167,7 +227,15 @@ export class ServiceTable {
       row.texts.notes = notes;
       row.cells.notes.replaceChildren(
         ...(state ? [el("span", { class: `badge ${service.running ? "wait" : "off"}`, text: state })] : []),
-        ...(problems > 0 ? [el("span", { class: "badge bad", title: service.problems.join("\n"), text: problems === 1 ? "1 problem" : `${problems} problems` })] : []),
+        ...(problems > 0
+          ? [
+              el("span", {
+                class: "badge bad",
+                title: service.problems.join("\n"),
+                text: problems === 1 ? "1 problem" : `${problems} problems`,
+              }),
+            ]
+          : []),
       );
       row.tr.classList.toggle("stopped", !service.running);
     }

@@ -4,12 +4,14 @@
 import { el, field } from "./dom.js";
 import { TITLES, forInput, parseShare } from "./units.js";
 
-const example = (resource) => (resource === "calls" ? "1000/s, 40%" : resource === "send" || resource === "recv" ? "40Mbit/s, 40%" : "10MB/s, 40%");
+const example = (resource) =>
+  resource === "calls" ? "1000/s, 40%" : resource === "send" || resource === "recv" ? "40Mbit/s, 40%" : "10MB/s, 40%";
 
 export class TermsForm {
   constructor(resource, onInput) {
     this.resource = resource;
-    const input = (props) => el("input", { type: "text", autocomplete: "off", spellcheck: "false", on: { input: onInput }, ...props });
+    const input = (props) =>
+      el("input", { type: "text", autocomplete: "off", spellcheck: "false", on: { input: onInput }, ...props });
     this.fields = {
       min: field("Guarantee", input({ placeholder: "none" }), example(resource)),
       max: field("Limit", input({ placeholder: "none" }), `${example(resource)}, none`),

@@ -56,4 +56,8 @@ export function colour(name) {
 export const lineColour = (at) => colour(`c${at % 8}`);
 
 /** A colour with so much of the ground shining through. */
-export const thin = (hex, part) => hex + Math.round(part * 255).toString(16).padStart(2, "0");
+export const thin = (hex, part) =>
+  hex +
+  Math.round(part * 255)
+    .toString(16)
+    .padStart(2, "0");

@@ -8,7 +8,11 @@ export function summary(settings) {
   if (settings.mode) parts.push(settings.mode);
   for (const resource of RESOURCES) {
     const { min, max, weight } = settings[resource] ?? {};
-    const told = [min && `at least ${forInput(min, resource)}`, max && `at most ${forInput(max, resource)}`, weight && `weight ${weight}`].filter(Boolean);
+    const told = [
+      min && `at least ${forInput(min, resource)}`,
+      max && `at most ${forInput(max, resource)}`,
+      weight && `weight ${weight}`,
+    ].filter(Boolean);
     if (told.length > 0) parts.push(`${TITLES[resource].toLowerCase()} ${told.join(", ")}`);
   }
   return parts.join("; ") || "nothing of its own";

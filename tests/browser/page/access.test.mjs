@@ -22,7 +22,13 @@ let machine;
 let axe;
 before(async () => {
   axe = await readFile(AXE, "utf8");
-  machine = await Machine.start({ config: CONFIG, services: [{ name: "vod", rate: 4e6 }, { name: "a-service-with-quite-a-long-name-for-a-phone", rate: 2e6 }] });
+  machine = await Machine.start({
+    config: CONFIG,
+    services: [
+      { name: "vod", rate: 4e6 },
+      { name: "a-service-with-quite-a-long-name-for-a-phone", rate: 2e6 },
+    ],
+  });
 });
 after(async () => machine?.stop());
 
@@ -108,9 +114,17 @@ test("everything_is_reached_by_keys_alone", async () => {
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("PageDown");
   const wanted = await slider.getAttribute("aria-valuetext");
-  await until(async () => Math.abs((await machine.use("vod", "send")).max - read(wanted)) < 1, "the limit is in force", 5);
+  await until(
+    async () => Math.abs((await machine.use("vod", "send")).max - read(wanted)) < 1,
+    "the limit is in force",
+    5,
+  );
   // Said once to a screen reader, in the region for changes.
-  await until(async () => (await page.locator("#live").textContent()).includes("vod.send.max"), "the change is told", 5);
+  await until(
+    async () => (await page.locator("#live").textContent()).includes("vod.send.max"),
+    "the change is told",
+    5,
+  );
   await page.locator("h1").click();
   await page.keyboard.press("u");
   await until(async () => (await machine.use("vod", "send")).max === null, "it is undone", 5);
@@ -130,7 +144,12 @@ test("ticks_are_not_read_aloud", async () => {
   await page.evaluate(() => {
     window.spoken = 0;
     const live = document.querySelectorAll("[aria-live]:not([aria-live=off]), [role=status], [role=alert]");
-    for (const region of live) new MutationObserver(() => (window.spoken += 1)).observe(region, { childList: true, characterData: true, subtree: true });
+    for (const region of live)
+      new MutationObserver(() => (window.spoken += 1)).observe(region, {
+        childList: true,
+        characterData: true,
+        subtree: true,
+      });
   });
   const before = await page.locator('tr[data-id="vod"]').textContent();
   await until(async () => (await page.locator('tr[data-id="vod"]').textContent()) !== before, "numbers move", 20);
@@ -147,7 +166,9 @@ test("a_phone_of_360_pixels_needs_no_sideways_scrolling", async () => {
     const wide = await page.evaluate(() => {
       const most = document.documentElement.clientWidth;
       if (document.documentElement.scrollWidth <= most) return [];
-      return [...document.querySelectorAll("main *")].filter((node) => node.getBoundingClientRect().right > most + 1).map((node) => `${node.tagName}.${node.className}`);
+      return [...document.querySelectorAll("main *")]
+        .filter((node) => node.getBoundingClientRect().right > most + 1)
+        .map((node) => `${node.tagName}.${node.className}`);
     });
     assert.deepEqual(wide, [], view);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360), view);
@@ -162,14 +183,24 @@ test("a_phone_of_360_pixels_needs_no_sideways_scrolling", async () => {
 test("motion_is_left_out_where_it_is_not_wanted", async () => {
   const page = await machine.open({ reducedMotion: "reduce" });
   await page.locator('tr[data-id="vod"]').waitFor();
-  const moving = await page.evaluate(() => [...document.querySelectorAll("*")].filter((node) => getComputedStyle(node).transitionDuration !== "0s").length);
+  const moving = await page.evaluate(
+    () =>
+      [...document.querySelectorAll("*")].filter((node) => getComputedStyle(node).transitionDuration !== "0s").length,
+  );
   assert.equal(moving, 0);
   await page.context().close();
 });
 
 test("plots_have_a_text_and_a_table", async () => {
   const page = await machine.open({ hash: "/service/vod?resource=send" });
-  await until(async () => /vod in the last two minutes\. Now it gets [\d.]+ .?bit\/s/.test(await page.locator(".plot canvas").getAttribute("aria-label")), "the sentence is there", 10);
+  await until(
+    async () =>
+      /vod in the last two minutes\. Now it gets [\d.]+ .?bit\/s/.test(
+        await page.locator(".plot canvas").getAttribute("aria-label"),
+      ),
+    "the sentence is there",
+    10,
+  );
   await page.getByText("The same in numbers").click();
   await until(async () => (await page.locator(".numbers tbody tr").count()) > 0, "the table is there", 5);
   assert.equal(await page.locator(".numbers thead th").count(), 7);

@@ -18,7 +18,7 @@ send = { min = "40%" }
 [services.vod]
 class = "media"
 group = "stream"
-send = { min = "120Mbit/s" }
+send = { min = "60Mbit/s" }
 qos = { loss = "0.1%", delay = "400ms" }
 [services.live]
 class = "media"
@@ -46,13 +46,19 @@ try {
   for (const page of Object.values(pages)) await page.click("#tab-send");
   // Something to see: limits that come and go.
   const set = (id, max) => machine.ask("PATCH", `/v1/services/${id}?reason=for%20the%20evening`, { send: { max } });
-  await sleep(20_000);
+  await sleep(15_000);
   await set("indexer", "24Mbit/s");
-  await sleep(20_000);
+  await sleep(15_000);
   await set("vod", "80Mbit/s");
   await sleep(12_000);
   await set("vod", "110Mbit/s");
-  await machine.ask("POST", "/v1/reports", { service: "vod", source: "rtcp", loss: 0.0004, "delay-ms": 120, "jitter-ms": 9 });
+  await machine.ask("POST", "/v1/reports", {
+    service: "vod",
+    source: "rtcp",
+    loss: 0.0004,
+    "delay-ms": 120,
+    "jitter-ms": 9,
+  });
   await sleep(12_000);
   const take = (page, name) => page.screenshot({ path: path.join(FOLDER, `page-${name}.png`) });
   const go = async (page, hash) => {
@@ -64,7 +70,7 @@ try {
   await go(pages.dark, "/service/vod?resource=send");
   await take(pages.dark, "dark");
   await go(pages.light, "/service/vod?resource=send");
-  await pages.light.getByLabel("Guarantee").first().fill("200Mbit/s");
+  await pages.light.getByLabel("Guarantee", { exact: true }).first().fill("100Mbit/s");
   await pages.light.locator(".preview").waitFor();
   await take(pages.light, "service");
 } finally {

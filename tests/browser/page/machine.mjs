@@ -48,7 +48,9 @@ async function freePort() {
 export async function until(what, about, seconds = 15) {
   const end = Date.now() + seconds * 1000;
   for (;;) {
-    const found = await Promise.resolve().then(what).catch(() => null);
+    const found = await Promise.resolve()
+      .then(what)
+      .catch(() => null);
     if (found) return found;
     if (Date.now() > end) throw new Error(`waited ${seconds} s in vain: ${about}`);
     await sleep(50);
@@ -71,16 +73,23 @@ export class Machine {
     };
     machine.port = await freePort();
     machine.socket = path.join(machine.folder, "run", "daemon.sock");
-    await writeFile(path.join(machine.folder, "bonsai.toml"), `[daemon]\nstate = ${JSON.stringify(path.join(machine.folder, "state"))}\n${config}`);
+    await writeFile(
+      path.join(machine.folder, "bonsai.toml"),
+      `[daemon]\nstate = ${JSON.stringify(path.join(machine.folder, "state"))}\n${config}`,
+    );
     await writeFile(path.join(machine.folder, "program.py"), PROGRAM);
     try {
       await machine.startDaemon();
       machine.token = (await machine.ask("POST", "/v1/tokens", { name: "test", scope: "write" })).token;
       machine.reader = (await machine.ask("POST", "/v1/tokens", { name: "reader", scope: "read" })).token;
       for (const service of services) machine.run(service);
-      const running = async () => (await machine.ask("GET", "/v1/services")).services.filter((one) => one.running).length >= services.length;
+      const running = async () =>
+        (await machine.ask("GET", "/v1/services")).services.filter((one) => one.running).length >= services.length;
       await until(running, "all services run", 60);
-      machine.browser = await chromium.launch({ executablePath: process.env.BONSAI_CHROMIUM, args: process.getuid() === 0 ? ["--no-sandbox"] : [] });
+      machine.browser = await chromium.launch({
+        executablePath: process.env.BONSAI_CHROMIUM,
+        args: process.getuid() === 0 ? ["--no-sandbox"] : [],
+      });
     } catch (error) {
       await machine.stop();
       throw error;
@@ -123,14 +132,17 @@ export class Machine {
   /** Asks over the Unix socket, as the user. */
   ask(method, where, body) {
     return new Promise((resolve, reject) => {
-      const request = http.request({ socketPath: this.socket, method, path: where, headers: { "content-type": "application/json" } }, (answer) => {
-        let text = "";
-        answer.on("data", (piece) => (text += piece));
-        answer.on("end", () => {
-          if (answer.statusCode >= 400) reject(new Error(`${method} ${where}: ${answer.statusCode} ${text}`));
-          else resolve(text === "" ? null : JSON.parse(text));
-        });
-      });
+      const request = http.request(
+        { socketPath: this.socket, method, path: where, headers: { "content-type": "application/json" } },
+        (answer) => {
+          let text = "";
+          answer.on("data", (piece) => (text += piece));
+          answer.on("end", () => {
+            if (answer.statusCode >= 400) reject(new Error(`${method} ${where}: ${answer.statusCode} ${text}`));
+            else resolve(text === "" ? null : JSON.parse(text));
+          });
+        },
+      );
       request.setTimeout(10_000, () => request.destroy(new Error("no answer in 10 s")));
       request.on("error", reject);
       request.end(body === undefined ? undefined : JSON.stringify(body));
@@ -153,8 +165,10 @@ export class Machine {
     page.complaints = [];
     page.on("pageerror", (error) => page.complaints.push(String(error.stack)));
     page.on("console", (message) => {
-      if (message.type() === "error" && /Content Security Policy|Refused to/.test(message.text())) page.complaints.push(message.text());
+      if (message.type() === "error" && /Content Security Policy|Refused to/.test(message.text()))
+        page.complaints.push(message.text());
     });
+    if (process.env.BONSAI_PAGE_FILES) await fromTree(page);
     const start = token === null ? `#${hash}` : `#token=${token}&${hash}`;
     await page.goto(`http://127.0.0.1:${this.port}/${start}`);
     return page;
@@ -170,6 +184,23 @@ export class Machine {
     await until(() => this.children.size === 0, "all programs are gone", 5).catch(() => {});
     await rm(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Answers with the files of a folder instead of those in the program: for work on the page. */
+async function fromTree(page) {
+  const kinds = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
+  await page.route(
+    (url) => !url.pathname.startsWith("/v1"),
+    async (route) => {
+      const name = new URL(route.request().url()).pathname.slice(1) || "index.html";
+      const { "content-security-policy": policy } = (await route.fetch()).headers();
+      const headers = {
+        "content-type": kinds[name.split(".").pop()] ?? "text/plain",
+        ...(policy ? { "content-security-policy": policy } : {}),
+      };
+      await route.fulfill({ path: path.join(process.env.BONSAI_PAGE_FILES, name), headers });
+    },
+  );
 }
 
 /** The rate in a text such as `39.8 Mbit/s`, bytes/s or calls/s. */

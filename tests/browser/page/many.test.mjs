@@ -6,7 +6,10 @@ import { Machine, until } from "./machine.mjs";
 const MANY = 100;
 let machine;
 before(async () => {
-  const services = Array.from({ length: MANY }, (_, at) => ({ name: `svc-${String(at).padStart(3, "0")}`, rate: at < 4 ? 1e6 * (at + 1) : 0 }));
+  const services = Array.from({ length: MANY }, (_, at) => ({
+    name: `svc-${String(at).padStart(3, "0")}`,
+    rate: at < 4 ? 1e6 * (at + 1) : 0,
+  }));
   machine = await Machine.start({ config: '[capacity]\nsend = "800Mbit/s"\n', services });
 });
 after(async () => machine?.stop());
@@ -27,7 +30,13 @@ test("a_hundred_services_are_seen_sorted_and_filtered", async () => {
   const late = machine.run({ name: "latecomer", rate: 0 });
   await page.locator('tr[data-id="latecomer"]').waitFor({ state: "attached" });
   late.kill("SIGTERM");
-  await until(async () => (await page.locator('tr[data-id="latecomer"]').count()) === 0 || /not running/.test(await page.locator('tr[data-id="latecomer"]').textContent()), "its end is seen", 15);
+  await until(
+    async () =>
+      (await page.locator('tr[data-id="latecomer"]').count()) === 0 ||
+      /not running/.test(await page.locator('tr[data-id="latecomer"]').textContent()),
+    "its end is seen",
+    15,
+  );
   assert.deepEqual(page.complaints, []);
   await page.context().close();
 });
@@ -40,9 +49,14 @@ test("rows_are_touched_only_where_something_changed", async () => {
   const touched = await page.evaluate(async () => {
     const rows = new Set();
     const seen = new MutationObserver((changes) => {
-      for (const { target } of changes) rows.add((target.nodeType === 3 ? target.parentElement : target).closest("tr")?.dataset.id);
+      for (const { target } of changes)
+        rows.add((target.nodeType === 3 ? target.parentElement : target).closest("tr")?.dataset.id);
     });
-    seen.observe(document.querySelector("table.services tbody"), { childList: true, characterData: true, subtree: true });
+    seen.observe(document.querySelector("table.services tbody"), {
+      childList: true,
+      characterData: true,
+      subtree: true,
+    });
     await new Promise((done) => setTimeout(done, 3000));
     return [...rows];
   });

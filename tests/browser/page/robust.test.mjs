@@ -13,19 +13,32 @@ test("a_daemon_that_is_started_anew_is_found_again", async () => {
   const page = await machine.open({ hash: "/service/vod?resource=send" });
   await page.locator(".handle").waitFor();
   await machine.ask("PATCH", "/v1/services/vod", { send: { max: "16Mbit/s" } });
-  await until(async () => (await page.locator(".handle").getAttribute("aria-valuetext")) === "16 Mbit/s", "the limit is shown", 5);
+  await until(
+    async () => (await page.locator(".handle").getAttribute("aria-valuetext")) === "16 Mbit/s",
+    "the limit is shown",
+    5,
+  );
   await page.evaluate(() => (window.theSamePage = true));
   // It has no time to say goodbye.
   await machine.stopDaemon("SIGKILL");
   const banner = page.locator("#banner");
   await until(async () => /Connection lost/.test(await banner.textContent()), "the loss is told", 15);
-  assert.ok(await page.locator(".settings > fieldset").isDisabled(), "nothing can be changed meanwhile");
+  const weight = page.getByLabel("Weight").first();
+  await until(async () => weight.isDisabled(), "nothing can be changed meanwhile", 5);
   await machine.startDaemon();
   await until(async () => banner.isHidden(), "it is connected again", 20);
   assert.ok(await page.evaluate(() => window.theSamePage), "the page was not loaded anew");
   // What was changed before is still in force, and the page works on.
-  await until(async () => (await page.locator(".handle").getAttribute("aria-valuetext")) === "16 Mbit/s", "the limit is there again", 10);
-  await until(async () => read(await page.locator(".legend li:nth-child(2)").textContent()) > 0, "numbers come again", 10);
+  await until(
+    async () => (await page.locator(".handle").getAttribute("aria-valuetext")) === "16 Mbit/s",
+    "the limit is there again",
+    10,
+  );
+  await until(
+    async () => read(await page.locator(".legend li:nth-child(2)").textContent()) > 0,
+    "numbers come again",
+    10,
+  );
   await page.getByLabel("Limit", { exact: true }).first().fill("24Mbit/s");
   await page.getByRole("button", { name: "Apply" }).click();
   await until(async () => (await machine.use("vod", "send")).max === 3e6, "a change goes through", 5);
@@ -40,7 +53,11 @@ test("a_missing_or_wrong_token_is_asked_for", async () => {
   assert.equal(await page.locator("tbody tr").count(), 0, "nothing is shown without one");
   await dialog.getByLabel("Token").fill("wrong");
   await dialog.getByRole("button", { name: "Use it" }).click();
-  await until(async () => /refused the present one/.test(await page.locator("dialog").textContent()), "the wrong one is refused", 5);
+  await until(
+    async () => /refused the present one/.test(await page.locator("dialog").textContent()),
+    "the wrong one is refused",
+    5,
+  );
   await page.keyboard.press("Escape");
   await page.locator("#banner").getByRole("button", { name: "Enter a token" }).click();
   await page.locator("dialog").getByLabel("Token").fill(machine.token);
@@ -49,7 +66,9 @@ test("a_missing_or_wrong_token_is_asked_for", async () => {
   // It stays with the tab, and is nowhere else.
   await page.reload();
   await page.locator('tr[data-id="vod"]').waitFor();
-  const places = await page.evaluate(() => [location.href, document.cookie, JSON.stringify({ ...localStorage })].join(" "));
+  const places = await page.evaluate(() =>
+    [location.href, document.cookie, JSON.stringify({ ...localStorage })].join(" "),
+  );
   assert.ok(!places.includes(machine.token));
   await page.context().close();
 });
@@ -57,7 +76,7 @@ test("a_missing_or_wrong_token_is_asked_for", async () => {
 test("whoever_may_only_look_is_told_so", async () => {
   const page = await machine.open({ token: machine.reader, hash: "/service/vod?resource=send" });
   await page.getByText("Your token may look and not change.").first().waitFor();
-  assert.ok(await page.locator(".settings > fieldset").isDisabled());
+  assert.ok(await page.getByLabel("Weight").first().isDisabled());
   assert.ok(await page.locator(".tools").getByRole("button", { name: "Undo" }).isDisabled());
   const before = (await machine.use("vod", "send")).max;
   await page.locator(".handle").focus();

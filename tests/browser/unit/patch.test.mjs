@@ -42,5 +42,9 @@ test("a_difference_leads_from_one_to_the_other", () => {
 });
 
 test("what_is_empty_is_nothing", () => {
-  assert.deepEqual(tidy({ a: "", b: undefined, c: { d: "" }, e: 0, f: { g: 1, h: "" }, i: false }), { e: 0, f: { g: 1 }, i: false });
+  assert.deepEqual(tidy({ a: "", b: undefined, c: { d: "" }, e: 0, f: { g: 1, h: "" }, i: false }), {
+    e: 0,
+    f: { g: 1 },
+    i: false,
+  });
 });

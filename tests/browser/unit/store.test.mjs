@@ -4,8 +4,30 @@ import { backOff, parser } from "../../../web/js/sse.js";
 import { Store } from "../../../web/js/store.js";
 import { ALL, Tape } from "../../../web/js/tape.js";
 
-const use = (got, more = {}) => ({ resource: "send", got, asked: got, share: null, max: null, min: 0, waited: 0, waiting: false, borrowed: 0, weight: 1, reason: "", enforced: "none", ...more });
-const service = (id, got, settings = {}) => ({ id, settings, mode: "dynamic", limits: {}, resources: [use(got)], proposals: [], problems: [] });
+const use = (got, more = {}) => ({
+  resource: "send",
+  got,
+  asked: got,
+  share: null,
+  max: null,
+  min: 0,
+  waited: 0,
+  waiting: false,
+  borrowed: 0,
+  weight: 1,
+  reason: "",
+  enforced: "none",
+  ...more,
+});
+const service = (id, got, settings = {}) => ({
+  id,
+  settings,
+  mode: "dynamic",
+  limits: {},
+  resources: [use(got)],
+  proposals: [],
+  problems: [],
+});
 const picture = (revision, ms, ...services) => ({ revision, unix_ms: ms, services, groups: [] });
 
 test("rings_turn_together", () => {
@@ -79,7 +101,8 @@ test("a_lost_connection_leaves_a_gap", () => {
 });
 
 test("events_are_read_however_they_are_cut", () => {
-  const stream = 'id: 1\nevent: services\ndata: {"a":\ndata: 1}\n\n: kept alive\n\nevent: status\r\ndata: x\r\n\r\ndata:y\n\nevent: none\n\n';
+  const stream =
+    'id: 1\nevent: services\ndata: {"a":\ndata: 1}\n\n: kept alive\n\nevent: status\r\ndata: x\r\n\r\ndata:y\n\nevent: none\n\n';
   const wanted = [
     ["services", '{"a":\n1}', "1"],
     ["status", "x", "1"],

@@ -1,7 +1,18 @@
 // The same roundings and refusals as the command line has them (crates/bonsai-units).
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { duration, forInput, parseShare, percent, rate, resolve, size, step, waits, written } from "../../../web/js/units.js";
+import {
+  duration,
+  forInput,
+  parseShare,
+  percent,
+  rate,
+  resolve,
+  size,
+  step,
+  waits,
+  written,
+} from "../../../web/js/units.js";
 
 test("rates_are_read_in_three_digits", () => {
   const cases = [

@@ -1,6 +1,6 @@
 // Who changed what, when, from what to what, and why.
 
-import { el, select, setText } from "../dom.js";
+import { el, offer, select, setText } from "../dom.js";
 import { auditItem } from "./service.js";
 
 const PAGE = 50;
@@ -11,8 +11,15 @@ export function auditView(app, query) {
   const list = el("ol", { class: "audit-list" });
   const note = el("p", { class: "hint", role: "status" });
   const older = el("button", { type: "button", text: "Older", on: { click: () => load(false) } });
-  const ids = [...new Set([...app.store.services.keys(), ...(service ? [service] : [])])].sort();
-  const filter = select([["", "everything"], ...ids.map((id) => [id, id])], service, { id: "audit-service", on: { change: () => { service = filter.value; load(true); } } });
+  const filter = select([["", "everything"], ...(service ? [[service, service]] : [])], service, {
+    id: "audit-service",
+    on: {
+      change: () => {
+        service = filter.value;
+        load(true);
+      },
+    },
+  });
   const element = el(
     "div",
     {},
@@ -45,9 +52,14 @@ export function auditView(app, query) {
     older.disabled = false;
   }
 
-  const off = app.store.on("audit", (entry) => {
-    if (!service || entry.service === service) list.prepend(auditItem(entry));
-  });
+  const offerAll = () => offer(filter, [...app.store.services.keys()].sort());
+  offerAll();
+  const off = [
+    app.store.on("services", offerAll),
+    app.store.on("audit", (entry) => {
+      if (!service || entry.service === service) list.prepend(auditItem(entry));
+    }),
+  ];
   load(true);
-  return { element, title: "Audit", destroy: off };
+  return { element, title: "Audit", destroy: () => off.forEach((stop) => stop()) };
 }

@@ -11,31 +11,88 @@ import { RESOURCES, TITLES, rate } from "../units.js";
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 const WORDS = {
-  groups: { title: "Groups", one: "group", hint: "Services of a group are treated as one against the others; groups may be in groups." },
-  classes: { title: "Classes", one: "class", hint: "Defaults for services that name them. The class default is that of services which name none." },
+  groups: {
+    title: "Groups",
+    one: "group",
+    hint: "Services of a group are treated as one against the others; groups may be in groups.",
+  },
+  classes: {
+    title: "Classes",
+    one: "class",
+    hint: "Defaults for services that name them. The class default is that of services which name none.",
+  },
 };
 
 class EntryForm {
   constructor(app, part, name, config, revision, close) {
-    Object.assign(this, { app, part, config, close, service: null, before: config[part]?.[name] ?? {}, isNew: name === "" });
+    Object.assign(this, {
+      app,
+      part,
+      config,
+      close,
+      service: null,
+      before: config[part]?.[name] ?? {},
+      isNew: name === "",
+    });
     this.oldName = name;
     this.base = baseOfConfig(app.api, config, revision, [part]);
     const touched = () => this.editing?.touched();
-    this.name = field("Name", el("input", { type: "text", value: name, autocomplete: "off", readonly: !this.isNew, on: { input: touched } }));
+    this.name = field(
+      "Name",
+      el("input", { type: "text", value: name, autocomplete: "off", readonly: !this.isNew, on: { input: touched } }),
+    );
     this.terms = Object.fromEntries(RESOURCES.map((resource) => [resource, new TermsForm(resource, touched)]));
     for (const resource of RESOURCES) this.terms[resource].set(this.before[resource]);
-    const parents = Object.keys(config.groups ?? {}).filter((of) => of !== name).map((of) => [of, of]);
-    this.parent = part === "groups" ? select([["", "none"], ...parents], this.before.parent ?? "", { on: { change: touched } }) : null;
-    this.mode = part === "classes" ? select([["", "as the policy says"], ...MODES], this.before.mode ?? "", { on: { change: touched } }) : null;
+    const parents = Object.keys(config.groups ?? {})
+      .filter((of) => of !== name)
+      .map((of) => [of, of]);
+    this.parent =
+      part === "groups"
+        ? select([["", "none"], ...parents], this.before.parent ?? "", { on: { change: touched } })
+        : null;
+    this.mode =
+      part === "classes"
+        ? select([["", "as the policy says"], ...MODES], this.before.mode ?? "", { on: { change: touched } })
+        : null;
     this.editing = new Editing(app, this);
-    const remove = el("button", { type: "button", class: "quiet", text: `Remove this ${WORDS[part].one}`, on: { click: () => this.remove() } });
+    const remove = el("button", {
+      type: "button",
+      class: "quiet",
+      text: `Remove this ${WORDS[part].one}`,
+      on: { click: () => this.remove() },
+    });
     this.node = el(
       "form",
-      { class: "entry-form", novalidate: true, "aria-label": name || `New ${WORDS[part].one}`, on: { submit: (event) => { event.preventDefault(); this.editing.submit(); } } },
-      el("div", { class: "row" }, this.name.node, this.parent ? field("In", this.parent).node : null, this.mode ? field("Mode", this.mode).node : null),
-      el("div", { class: "terms-grid" }, RESOURCES.map((resource) => this.terms[resource].node)),
+      {
+        class: "entry-form",
+        novalidate: true,
+        "aria-label": name || `New ${WORDS[part].one}`,
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            this.editing.submit();
+          },
+        },
+      },
+      el(
+        "div",
+        { class: "row" },
+        this.name.node,
+        this.parent ? field("In", this.parent).node : null,
+        this.mode ? field("Mode", this.mode).node : null,
+      ),
+      el(
+        "div",
+        { class: "terms-grid" },
+        RESOURCES.map((resource) => this.terms[resource].node),
+      ),
       this.editing.node,
-      el("div", { class: "buttons" }, this.isNew ? null : remove, el("button", { type: "button", class: "quiet", text: "Close", on: { click: () => close() } })),
+      el(
+        "div",
+        { class: "buttons" },
+        this.isNew ? null : remove,
+        el("button", { type: "button", class: "quiet", text: "Close", on: { click: () => close() } }),
+      ),
     );
   }
 
@@ -67,7 +124,10 @@ class EntryForm {
     if (error) return { error };
     if (this.isNew) {
       if (name === "") return Object.keys(wanted).length > 0 ? { error: "It needs a name." } : { patch: {} };
-      if (!NAME.test(name)) return { error: "A name has letters, digits, dots, dashes and underscores, and begins with a letter or digit." };
+      if (!NAME.test(name))
+        return {
+          error: "A name has letters, digits, dots, dashes and underscores, and begins with a letter or digit.",
+        };
       if (this.config[this.part]?.[name]) return { error: `There is a ${WORDS[this.part].one} ${name} already.` };
       return { patch: { [this.part]: { [name]: wanted } } };
     }
@@ -76,7 +136,11 @@ class EntryForm {
   }
 
   async remove() {
-    const result = await this.app.changes.make("/config", { [this.part]: { [this.oldName]: null } }, { base: this.base });
+    const result = await this.app.changes.make(
+      "/config",
+      { [this.part]: { [this.oldName]: null } },
+      { base: this.base },
+    );
     if (result.error) this.app.toast(result.error, { error: true });
     else this.reset();
   }
@@ -87,8 +151,20 @@ export function treeSection(app, part) {
   const words = WORDS[part];
   const list = el("ul", { class: "tree" });
   const place = el("div");
-  const fresh = el("button", { type: "button", class: "small", text: `New ${words.one}`, on: { click: () => open("") } });
-  const element = el("section", { class: "panel", "aria-label": words.title }, el("div", { class: "panel-head" }, el("h2", { text: words.title }), fresh), el("p", { class: "hint", text: words.hint }), list, place);
+  const fresh = el("button", {
+    type: "button",
+    class: "small",
+    text: `New ${words.one}`,
+    on: { click: () => open("") },
+  });
+  const element = el(
+    "section",
+    { class: "panel", "aria-label": words.title },
+    el("div", { class: "panel-head" }, el("h2", { text: words.title }), fresh),
+    el("p", { class: "hint", text: words.hint }),
+    list,
+    place,
+  );
   let config = {};
   let revision = null;
   let form = null;
@@ -111,7 +187,9 @@ export function treeSection(app, part) {
   function uses(name) {
     const shares = app.store.groups.find((group) => group.name === name);
     if (!shares) return "";
-    return RESOURCES.filter((resource) => shares.got[resource] > 0).map((resource) => `${TITLES[resource].toLowerCase()} ${rate(shares.got[resource], resource)}`).join(", ");
+    return RESOURCES.filter((resource) => shares.got[resource] > 0)
+      .map((resource) => `${TITLES[resource].toLowerCase()} ${rate(shares.got[resource], resource)}`)
+      .join(", ");
   }
 
   return {
@@ -120,16 +198,35 @@ export function treeSection(app, part) {
       config = next;
       revision = at;
       const entries = config[part] ?? {};
-      const order = part === "groups" ? inOrder(entries) : Object.keys(entries).sort().map((name) => ({ name, depth: 0 }));
+      const order =
+        part === "groups"
+          ? inOrder(entries)
+          : Object.keys(entries)
+              .sort()
+              .map((name) => ({ name, depth: 0 }));
       list.replaceChildren(
         ...order.map(({ name, depth }) => {
-          const members = Object.entries(config.services ?? {}).filter(([, settings]) => settings[part === "groups" ? "group" : "class"] === name).map(([id]) => id);
+          const members = Object.entries(config.services ?? {})
+            .filter(([, settings]) => settings[part === "groups" ? "group" : "class"] === name)
+            .map(([id]) => id);
           return el(
             "li",
             { style: { "--depth": String(depth) }, data: { name } },
-            el("button", { type: "button", class: "small edit-entry", "aria-label": `Edit ${name}`, text: name, on: { click: () => open(name) } }),
+            el("button", {
+              type: "button",
+              class: "small edit-entry",
+              "aria-label": `Edit ${name}`,
+              text: name,
+              on: { click: () => open(name) },
+            }),
             el("span", { text: ` ${summary(entries[name])}` }),
-            el("span", { class: "hint", text: members.length > 0 ? ` · ${members.slice(0, 6).join(", ")}${members.length > 6 ? ` and ${members.length - 6} more` : ""}` : " · no service" }),
+            el("span", {
+              class: "hint",
+              text:
+                members.length > 0
+                  ? ` · ${members.slice(0, 6).join(", ")}${members.length > 6 ? ` and ${members.length - 6} more` : ""}`
+                  : " · no service",
+            }),
             part === "groups" ? el("span", { class: "hint now", text: "" }) : null,
           );
         }),

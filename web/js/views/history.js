@@ -8,6 +8,7 @@ import { colour, thin } from "../theme.js";
 import { RESOURCES, TITLES, duration, rate, waits } from "../units.js";
 
 const RANGES = [
+  ["10 min", 600e3],
   ["1 h", 3600e3],
   ["24 h", 86_400e3],
   ["7 d", 7 * 86_400e3],
@@ -39,15 +40,45 @@ export function historyView(app, query) {
   let plot = null;
   let abort = null;
 
-  const service = select([["", "all services together"]], "", { id: "history-service", on: { change: () => { state.service = service.value; load(); } } });
-  const resource = select(RESOURCES.map((of) => [of, TITLES[of]]), state.resource, { id: "history-resource", on: { change: () => { state.resource = resource.value; build(); load(); } } });
-  const ranges = RANGES.map(([text, span]) => el("button", { type: "button", class: "small", text, data: { span }, on: { click: () => last(span) } }));
+  const service = select([["", "all services together"]], "", {
+    id: "history-service",
+    on: {
+      change: () => {
+        state.service = service.value;
+        load();
+      },
+    },
+  });
+  const resource = select(
+    RESOURCES.map((of) => [of, TITLES[of]]),
+    state.resource,
+    {
+      id: "history-resource",
+      on: {
+        change: () => {
+          state.resource = resource.value;
+          build();
+          load();
+        },
+      },
+    },
+  );
+  const ranges = RANGES.map(([text, span]) =>
+    el("button", { type: "button", class: "small", text, data: { span }, on: { click: () => last(span) } }),
+  );
   const back = el("button", { type: "button", class: "small", text: "Zoom out", on: { click: zoomOut } });
   const note = el("p", { class: "hint", role: "status" });
   const place = el("div");
   const shown = LINES.filter(({ hidden }) => !hidden);
   const names = legend(shown.map(({ label, mark, name }) => ({ label, mark, colour: `var(--${name})` })));
-  const saves = ["csv", "parquet"].map((format) => el("button", { type: "button", class: "small", text: format === "csv" ? "Save as CSV" : "Save as Parquet", on: { click: () => save(format) } }));
+  const saves = ["csv", "parquet"].map((format) =>
+    el("button", {
+      type: "button",
+      class: "small",
+      text: format === "csv" ? "Save as CSV" : "Save as Parquet",
+      on: { click: () => save(format) },
+    }),
+  );
   const element = el(
     "div",
     {},
@@ -91,7 +122,10 @@ export function historyView(app, query) {
     shown.forEach(({ key, waits: isWaits }, line) => {
       const column = plot?.data?.[LINES.findIndex((of) => of.key === key) + 1];
       const value = column && at !== null ? column[at] : null;
-      names.set(line, value === null || value === undefined ? "" : isWaits ? waits(value) : rate(value / plot.factor, state.resource));
+      names.set(
+        line,
+        value === null || value === undefined ? "" : isWaits ? waits(value) : rate(value / plot.factor, state.resource),
+      );
     });
   }
 
@@ -118,41 +152,70 @@ export function historyView(app, query) {
 
   async function load() {
     [state.from, state.to] = state.zooms.at(-1) ?? [Date.now() - state.span, Date.now()];
-    for (const button of ranges) button.setAttribute("aria-pressed", String(state.zooms.length === 0 && Number(button.dataset.span) === state.span));
+    for (const button of ranges)
+      button.setAttribute(
+        "aria-pressed",
+        String(state.zooms.length === 0 && Number(button.dataset.span) === state.span),
+      );
     abort?.abort();
     abort = new AbortController();
     const { signal } = abort;
     const points = Math.max(100, Math.min(2000, Math.round((place.clientWidth || 800) * 0.75)));
     setText(note, "Loading …");
     try {
-      series = await app.api.get("/history", { service: state.service, resource: state.resource, from: state.from, to: state.to, points }, signal);
+      series = await app.api.get(
+        "/history",
+        { service: state.service, resource: state.resource, from: state.from, to: state.to, points },
+        signal,
+      );
     } catch (error) {
       if (!signal.aborted) setText(note, error.message);
       return;
     }
     if (signal.aborted) return;
-    const { times, columns } = columnsOf(series, LINES.map(({ key }) => key));
+    const { times, columns } = columnsOf(
+      series,
+      LINES.map(({ key }) => key),
+    );
     plot.setData(times, columns);
     readAt(null);
     const what = `${TITLES[state.resource]} of ${state.service || "all services"}, ${stamp(state.from)} to ${stamp(state.to)}`;
-    const about = series.points.length === 0 ? "nothing is known of this time" : `${series.points.length} points of ${duration(series.step_ms * 1e6)}`;
+    const about =
+      series.points.length === 0
+        ? "nothing is known of this time"
+        : `${series.points.length} points of ${duration(series.step_ms * 1e6)}`;
     setText(note, `${what}: ${about}. Drag over the plot to look closer.`);
     const got = series.points.map((point) => point.got);
-    plot.setLabel(`${what}. ${got.length > 0 ? `Mean ${rate(got.reduce((a, b) => a + b, 0) / got.length, state.resource)}, most ${rate(Math.max(...series.points.map((point) => point.got_max)), state.resource)}.` : "Nothing is known."}`);
+    plot.setLabel(
+      `${what}. ${got.length > 0 ? `Mean ${rate(got.reduce((a, b) => a + b, 0) / got.length, state.resource)}, most ${rate(Math.max(...series.points.map((point) => point.got_max)), state.resource)}.` : "Nothing is known."}`,
+    );
     announce(`${what}: ${about}.`);
   }
 
   function rows() {
     const points = series?.points ?? [];
     const every = Math.max(1, Math.ceil(points.length / 24));
-    return points.filter((_, at) => at % every === 0).map((point) => [stamp(point.unix_ms), ...[point.got, point.got_min, point.got_max, point.asked, point.guarantee].map((value) => rate(value, state.resource)), waits(point.waited)]);
+    return points
+      .filter((_, at) => at % every === 0)
+      .map((point) => [
+        stamp(point.unix_ms),
+        ...[point.got, point.got_min, point.got_max, point.asked, point.guarantee].map((value) =>
+          rate(value, state.resource),
+        ),
+        waits(point.waited),
+      ]);
   }
 
   /** Fetched with the token, which a plain link would not carry. */
   async function save(format) {
     try {
-      const answer = await app.api.fetch("/history/export", { query: { format, from: state.from, to: state.to, service: state.service } });
-      const link = el("a", { href: URL.createObjectURL(await answer.blob()), download: `bonsai-${(state.service || "all").replace(/[^\w.-]/g, "_")}.${format}` });
+      const answer = await app.api.fetch("/history/export", {
+        query: { format, from: state.from, to: state.to, service: state.service },
+      });
+      const link = el("a", {
+        href: URL.createObjectURL(await answer.blob()),
+        download: `bonsai-${(state.service || "all").replace(/[^\w.-]/g, "_")}.${format}`,
+      });
       document.body.append(link);
       link.click();
       link.remove();
@@ -169,7 +232,11 @@ export function historyView(app, query) {
     } catch {
       // Those that run can be chosen all the same.
     }
-    const ids = new Set([...of.map((one) => one.service), ...app.store.services.keys(), ...(state.service ? [state.service] : [])]);
+    const ids = new Set([
+      ...of.map((one) => one.service),
+      ...app.store.services.keys(),
+      ...(state.service ? [state.service] : []),
+    ]);
     for (const id of [...ids].sort()) service.append(el("option", { value: id, text: id }));
     service.value = state.service;
   }
@@ -193,4 +260,12 @@ export function historyView(app, query) {
   };
 }
 
-const stamp = (ms) => new Date(ms).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const stamp = (ms) =>
+  new Date(ms).toLocaleString([], {
+    month: "short",
+    day: "numeric",
+    hour: "2-digit",
+    minute: "2-digit",
+    second: "2-digit",
+    hour12: false,
+  });

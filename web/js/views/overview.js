@@ -39,8 +39,27 @@ function meters(app, choose) {
   for (const resource of RESOURCES) {
     const used = el("span", { class: "big num" });
     const of = el("span", { class: "of" });
-    const bar = el("span", { class: "meter", "aria-hidden": "true" }, el("span", { class: "meter-used" }), el("span", { class: "meter-min" }));
-    const tab = el("button", { type: "button", role: "tab", class: "meter-card", id: `tab-${resource}`, "aria-controls": "resource-panel", on: { click: () => choose(resource) } }, el("span", { class: "label", text: TITLES[resource] }), used, bar, of);
+    const bar = el(
+      "span",
+      { class: "meter", "aria-hidden": "true" },
+      el("span", { class: "meter-used" }),
+      el("span", { class: "meter-min" }),
+    );
+    const tab = el(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        class: "meter-card",
+        id: `tab-${resource}`,
+        "aria-controls": "resource-panel",
+        on: { click: () => choose(resource) },
+      },
+      el("span", { class: "label", text: TITLES[resource] }),
+      used,
+      bar,
+      of,
+    );
     cards.set(resource, { tab, used, of, bar });
     node.append(tab);
   }
@@ -82,7 +101,9 @@ class Largest {
   }
 
   pick(store, resource) {
-    const of = [...store.services.keys()].map((id) => [id, store.use(id, resource)?.got ?? 0]).filter(([id, got]) => got > 0 || this.ids.includes(id));
+    const of = [...store.services.keys()]
+      .map((id) => [id, store.use(id, resource)?.got ?? 0])
+      .filter(([id, got]) => got > 0 || this.ids.includes(id));
     of.sort((a, b) => b[1] - a[1]);
     const best = of.slice(0, LINES - 1).map(([id]) => id);
     // Whoever has a colour keeps it: only what fell out makes room.
@@ -110,18 +131,59 @@ export function overview(app) {
 
   const legendList = el("ul", { class: "legend" });
   const plotPlace = el("div");
-  const kind = el("button", { type: "button", class: "small quiet", "aria-pressed": String(stacked), text: "Stacked", on: { click: () => { app.stacked = stacked = !stacked; setAttr(kind, "aria-pressed", stacked); rebuild(); } } });
+  const kind = el("button", {
+    type: "button",
+    class: "small quiet",
+    "aria-pressed": String(stacked),
+    text: "Stacked",
+    on: {
+      click: () => {
+        app.stacked = stacked = !stacked;
+        setAttr(kind, "aria-pressed", stacked);
+        rebuild();
+      },
+    },
+  });
   const table = new ServiceTable(app, (id, cell, button) => editLimit(app, id, app.resource, cell, button));
-  const filter = el("input", { type: "search", id: "filter", placeholder: "name, class, group, mode", autocomplete: "off", on: { input: () => table.setFilter(filter.value) } });
-  const empty = el("p", { class: "panel empty", hidden: true }, "No service runs yet. Start one with ", el("code", { text: "bonsai run --name NAME -- PROGRAM" }), "; it appears here by itself.");
+  const filter = el("input", {
+    type: "search",
+    id: "filter",
+    placeholder: "name, class, group, mode",
+    autocomplete: "off",
+    on: { input: () => table.setFilter(filter.value) },
+  });
+  const empty = el(
+    "p",
+    { class: "panel empty", hidden: true },
+    "No service runs yet. Start one with ",
+    el("code", { text: "bonsai run --name NAME -- PROGRAM" }),
+    "; it appears here by itself.",
+  );
   const cards = meters(app, choose);
   const title = el("h2", { id: "plot-title" });
   const asNumbers = numbers(["Service", "Got now", "Least in 2 min", "Most in 2 min"], () => numberRows());
   const panel = el(
     "div",
     { id: "resource-panel", role: "tabpanel" },
-    el("section", { class: "panel", "aria-labelledby": "plot-title" }, el("div", { class: "panel-head" }, title, kind), plotPlace, legendList, asNumbers),
-    el("section", { class: "panel", "aria-labelledby": "table-title" }, el("div", { class: "panel-head" }, el("h2", { id: "table-title", text: "Services" }), el("label", { class: "filter" }, el("span", { text: "Filter " }), filter)), table.node),
+    el(
+      "section",
+      { class: "panel", "aria-labelledby": "plot-title" },
+      el("div", { class: "panel-head" }, title, kind),
+      plotPlace,
+      legendList,
+      asNumbers,
+    ),
+    el(
+      "section",
+      { class: "panel", "aria-labelledby": "table-title" },
+      el(
+        "div",
+        { class: "panel-head" },
+        el("h2", { id: "table-title", text: "Services" }),
+        el("label", { class: "filter" }, el("span", { text: "Filter " }), filter),
+      ),
+      table.node,
+    ),
     empty,
   );
   const element = el("div", {}, el("h1", { class: "unseen", text: "Overview" }), cards.node, panel);
@@ -137,10 +199,17 @@ export function overview(app) {
   }
 
   function numberRows() {
-    return shown.filter((id) => id && id !== "others").map((id) => {
-      const got = store.tape.series(id, app.resource, "got").filter((value) => value !== null);
-      return [id, rate(got.at(-1) ?? null, app.resource), rate(Math.min(...got), app.resource), rate(Math.max(...got), app.resource)];
-    });
+    return shown
+      .filter((id) => id && id !== "others")
+      .map((id) => {
+        const got = store.tape.series(id, app.resource, "got").filter((value) => value !== null);
+        return [
+          id,
+          rate(got.at(-1) ?? null, app.resource),
+          rate(Math.min(...got), app.resource),
+          rate(Math.max(...got), app.resource),
+        ];
+      });
   }
 
   function rebuild() {
@@ -189,7 +258,14 @@ export function overview(app) {
     const capacity = store.capacity(resource);
     plot.setData(times, [...columns, times.map(() => capacity)]);
     const total = store.status?.used[resource];
-    plot.setLabel(`${TITLES[resource]} of all services in the last two minutes. Now ${rate(total, resource)}${capacity ? ` of ${rate(capacity, resource)}` : ""}. The largest: ${shown.filter((id) => id && id !== "others").slice(0, 3).join(", ") || "none"}.`);
+    plot.setLabel(
+      `${TITLES[resource]} of all services in the last two minutes. Now ${rate(total, resource)}${capacity ? ` of ${rate(capacity, resource)}` : ""}. The largest: ${
+        shown
+          .filter((id) => id && id !== "others")
+          .slice(0, 3)
+          .join(", ") || "none"
+      }.`,
+    );
     drawLegend(rest);
   }
 
@@ -199,7 +275,14 @@ export function overview(app) {
     wanted.forEach(({ id, at }, place) => {
       let item = legendList.children[place];
       if (!item) {
-        item = el("li", {}, el("span", { class: "mark", "aria-hidden": "true" }), el("span", { class: "name" }), " ", el("span", { class: "num" }));
+        item = el(
+          "li",
+          {},
+          el("span", { class: "mark", "aria-hidden": "true" }),
+          el("span", { class: "name" }),
+          " ",
+          el("span", { class: "num" }),
+        );
         legendList.append(item);
       }
       item.children[0].style.setProperty("--mark", `var(--c${at})`);

@@ -27,7 +27,19 @@ export class ConfigForm {
     this.base = null;
     this.config = {};
     this.fieldset = el("fieldset", { class: "bare" });
-    this.node = el("form", { novalidate: true, on: { submit: (event) => { event.preventDefault(); this.editing.submit(); } } }, this.fieldset);
+    this.node = el(
+      "form",
+      {
+        novalidate: true,
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            this.editing.submit();
+          },
+        },
+      },
+      this.fieldset,
+    );
     this.element = el("section", { class: "panel", "aria-label": title }, el("h2", { text: title }), this.node);
     this.touched = () => this.editing?.touched();
   }
@@ -65,12 +77,43 @@ class PolicyForm extends ConfigForm {
     super(app, "Policy", "policy");
     this.mode = select(MODES, "dynamic", { on: { change: this.touched } });
     this.automatic = el("input", { type: "checkbox", role: "switch", on: { change: this.touched } });
-    this.overcommit = select([["refuse", "are refused"], ["scale", "are all made smaller"]], "refuse", { on: { change: this.touched } });
-    this.texts = Object.fromEntries(TEXTS.map(([key, label, hint]) => [key, field(label, el("input", { type: "text", autocomplete: "off", on: { input: this.touched } }), hint)]));
+    this.overcommit = select(
+      [
+        ["refuse", "are refused"],
+        ["scale", "are all made smaller"],
+      ],
+      "refuse",
+      { on: { change: this.touched } },
+    );
+    this.texts = Object.fromEntries(
+      TEXTS.map(([key, label, hint]) => [
+        key,
+        field(label, el("input", { type: "text", autocomplete: "off", on: { input: this.touched } }), hint),
+      ]),
+    );
     this.fieldset.append(
-      el("label", { class: "switch" }, this.automatic, el("span", { text: "Let the policy make its changes by itself; otherwise it only proposes them." })),
-      el("div", { class: "row" }, field("Mode, where nothing else is said", this.mode).node, field("Guarantees that the machine has not", this.overcommit).node),
-      el("details", { class: "more" }, el("summary", { text: "Fine points" }), el("div", { class: "row" }, Object.values(this.texts).map(({ node }) => node))),
+      el(
+        "label",
+        { class: "switch" },
+        this.automatic,
+        el("span", { text: "Let the policy make its changes by itself; otherwise it only proposes them." }),
+      ),
+      el(
+        "div",
+        { class: "row" },
+        field("Mode, where nothing else is said", this.mode).node,
+        field("Guarantees that the machine has not", this.overcommit).node,
+      ),
+      el(
+        "details",
+        { class: "more" },
+        el("summary", { text: "Fine points" }),
+        el(
+          "div",
+          { class: "row" },
+          Object.values(this.texts).map(({ node }) => node),
+        ),
+      ),
     );
   }
 
@@ -82,7 +125,11 @@ class PolicyForm extends ConfigForm {
   }
 
   read() {
-    const policy = { mode: this.mode.value, automatic: this.automatic.checked ? "on" : "dry-run", overcommit: this.overcommit.value };
+    const policy = {
+      mode: this.mode.value,
+      automatic: this.automatic.checked ? "on" : "dry-run",
+      overcommit: this.overcommit.value,
+    };
     for (const [key, of] of Object.entries(this.texts)) policy[key] = of.input.value.trim();
     return policy;
   }
@@ -91,8 +138,31 @@ class PolicyForm extends ConfigForm {
 class CapacityForm extends ConfigForm {
   constructor(app) {
     super(app, "Capacity", "capacity");
-    this.fields = Object.fromEntries(RESOURCES.map((resource) => [resource, field(TITLES[resource], el("input", { type: "text", placeholder: "not shared out", autocomplete: "off", on: { input: this.touched } }))]));
-    this.fieldset.append(el("p", { class: "hint", text: "What the machine has of each. What is not said is not shared out: only limits in plain rates hold there." }), el("div", { class: "row" }, Object.values(this.fields).map(({ node }) => node)));
+    this.fields = Object.fromEntries(
+      RESOURCES.map((resource) => [
+        resource,
+        field(
+          TITLES[resource],
+          el("input", {
+            type: "text",
+            placeholder: "not shared out",
+            autocomplete: "off",
+            on: { input: this.touched },
+          }),
+        ),
+      ]),
+    );
+    this.fieldset.append(
+      el("p", {
+        class: "hint",
+        text: "What the machine has of each. What is not said is not shared out: only limits in plain rates hold there.",
+      }),
+      el(
+        "div",
+        { class: "row" },
+        Object.values(this.fields).map(({ node }) => node),
+      ),
+    );
   }
 
   write(capacity) {
@@ -113,7 +183,8 @@ class CapacityForm extends ConfigForm {
         continue;
       }
       const parsed = parseShare(text, resource);
-      const error = parsed.error ?? (parsed.percent === undefined ? "" : "A capacity is a rate: write 1Gbit/s or 200MB/s.");
+      const error =
+        parsed.error ?? (parsed.percent === undefined ? "" : "A capacity is a rate: write 1Gbit/s or 200MB/s.");
       if (error) {
         of.error(error);
         return { error };
@@ -127,20 +198,49 @@ class CapacityForm extends ConfigForm {
 function proposalSection(app) {
   const body = el("tbody");
   const note = el("p", { class: "hint" });
-  const table = el("table", { class: "plain" }, el("thead", {}, el("tr", {}, ["Service", "Resource", "Guarantee now", "Proposed", "Why"].map((text) => el("th", { scope: "col", text })))), body);
-  const element = el("section", { class: "panel", "aria-labelledby": "proposals-title" }, el("h2", { id: "proposals-title", text: "What the policy proposes" }), el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Proposals" }, table), note);
+  const table = el(
+    "table",
+    { class: "plain" },
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        ["Service", "Resource", "Guarantee now", "Proposed", "Why"].map((text) => el("th", { scope: "col", text })),
+      ),
+    ),
+    body,
+  );
+  const element = el(
+    "section",
+    { class: "panel", "aria-labelledby": "proposals-title" },
+    el("h2", { id: "proposals-title", text: "What the policy proposes" }),
+    el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Proposals" }, table),
+    note,
+  );
   let key = "";
   return {
     element,
     update() {
-      const all = [...app.store.services.values()].flatMap((service) => service.proposals.map((proposal) => ({ id: service.id, ...proposal })));
+      const all = [...app.store.services.values()].flatMap((service) =>
+        service.proposals.map((proposal) => ({ id: service.id, ...proposal })),
+      );
       const now = JSON.stringify(all);
       if (now === key) return;
       key = now;
       table.hidden = all.length === 0;
       body.replaceChildren(
         ...all.map(({ id, resource, from, to, reason }) =>
-          el("tr", {}, el("th", { scope: "row" }, el("a", { href: `#/service/${encodeURIComponent(id)}`, text: id })), el("td", { text: TITLES[resource] }), el("td", { class: "num", text: rate(from, resource) }), el("td", { class: "num", text: rate(to, resource) }), el("td", { text: reason })),
+          el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, el("a", { href: `#/service/${encodeURIComponent(id)}`, text: id })),
+            el("td", { text: TITLES[resource] }),
+            el("td", { class: "num", text: rate(from, resource) }),
+            el("td", { class: "num", text: rate(to, resource) }),
+            el("td", { text: reason }),
+          ),
         ),
       );
       setText(note, all.length === 0 ? "Nothing now. Services in mode adaptive or qos are watched." : "");
@@ -154,7 +254,20 @@ export function policyView(app) {
   const classes = treeSection(app, "classes");
   const proposals = proposalSection(app);
   const note = el("p", { class: "hint why-not", role: "status" });
-  const element = el("div", {}, el("h1", { text: "Policy" }), note, el("div", { class: "columns even" }, forms.map((form) => form.element)), proposals.element, groups.element, classes.element);
+  const element = el(
+    "div",
+    {},
+    el("h1", { text: "Policy" }),
+    note,
+    el(
+      "div",
+      { class: "columns even" },
+      forms.map((form) => form.element),
+    ),
+    proposals.element,
+    groups.element,
+    classes.element,
+  );
 
   async function load() {
     try {

@@ -2,7 +2,7 @@
 
 import { servicePath } from "../api.js";
 import { baseOf } from "../changes.js";
-import { el, field, select, setText } from "../dom.js";
+import { el, field, offer, select, setText } from "../dom.js";
 import { Editing } from "../editing.js";
 import { Pairs } from "../pairs.js";
 import { diff, equal, tidy } from "../patch.js";
@@ -26,8 +26,23 @@ export class ServiceForm {
     this.group = select(inherit(": none"), "", { on: { change: touched } });
     this.class = select(inherit(": default"), "", { on: { change: touched } });
     this.mode = select([...inherit(""), ...MODES], "", { on: { change: touched } });
-    this.limits = new Pairs({ title: "Further limits", name: "such as send/stream", value: "such as 2Mbit/s", hint: "As for bonsai run --limit; those on a whole resource are written as its limit above.", onInput: touched });
-    this.qos = Object.fromEntries(QOS.map(([key, label, example]) => [key, field(label, el("input", { type: "text", placeholder: "not watched", autocomplete: "off", on: { input: touched } }), example)]));
+    this.limits = new Pairs({
+      title: "Further limits",
+      name: "such as send/stream",
+      value: "such as 2Mbit/s",
+      hint: "As for bonsai run --limit; those on a whole resource are written as its limit above.",
+      onInput: touched,
+    });
+    this.qos = Object.fromEntries(
+      QOS.map(([key, label, example]) => [
+        key,
+        field(
+          label,
+          el("input", { type: "text", placeholder: "not watched", autocomplete: "off", on: { input: touched } }),
+          example,
+        ),
+      ]),
+    );
     this.notice = el("div", { class: "notice", role: "alert", hidden: true });
     this.whyNot = el("p", { class: "hint why-not" });
     this.fieldset = el("fieldset", { class: "bare" });
@@ -39,18 +54,53 @@ export class ServiceForm {
     this.fieldset.append(
       this.first,
       this.more,
-      el("div", { class: "row" }, field("Class", this.class).node, field("Group", this.group).node, field("Mode", this.mode).node),
-      el("details", { class: "more" }, el("summary", { text: "Further limits and targets for clients" }), this.limits.node, el("fieldset", {}, el("legend", { text: "What clients are to see" }), el("div", { class: "row" }, Object.values(this.qos).map(({ node }) => node)))),
+      el("div", { class: "row" }, field("Class", this.class).node, field("Group", this.group).node),
+      field("Mode", this.mode).node,
+      el(
+        "details",
+        { class: "more" },
+        el("summary", { text: "Further limits and targets for clients" }),
+        this.limits.node,
+        el(
+          "fieldset",
+          {},
+          el("legend", { text: "What clients are to see" }),
+          el(
+            "div",
+            { class: "row" },
+            Object.values(this.qos).map(({ node }) => node),
+          ),
+        ),
+      ),
       this.editing.node,
     );
-    this.node = el("form", { class: "settings", novalidate: true, "aria-label": `Settings of ${id}`, on: { submit: (event) => { event.preventDefault(); this.editing.submit(); } } }, this.whyNot, this.notice, this.fieldset);
+    this.node = el(
+      "form",
+      {
+        class: "settings",
+        novalidate: true,
+        "aria-label": `Settings of ${id}`,
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            this.editing.submit();
+          },
+        },
+      },
+      this.whyNot,
+      this.notice,
+      this.fieldset,
+    );
     this.names();
   }
 
   /** Which resource stands on top. */
   show(resource) {
     this.first.replaceChildren(this.terms[resource].node);
-    this.more.replaceChildren(this.more.firstElementChild, ...RESOURCES.filter((of) => of !== resource).map((of) => this.terms[of].node));
+    this.more.replaceChildren(
+      this.more.firstElementChild,
+      ...RESOURCES.filter((of) => of !== resource).map((of) => this.terms[of].node),
+    );
   }
 
   /** Classes and groups that there are. */
@@ -58,7 +108,7 @@ export class ServiceForm {
     try {
       const config = await this.app.api.get("/config");
       const fill = (input, names, chosen) => {
-        for (const name of names) if (![...input.options].some((option) => option.value === name)) input.append(el("option", { value: name, text: name }));
+        offer(input, names);
         input.value = chosen ?? "";
       };
       fill(this.class, Object.keys(config.classes ?? {}), this.base.state.class);
@@ -78,7 +128,7 @@ export class ServiceForm {
     const settings = this.base.state;
     for (const resource of RESOURCES) this.terms[resource].set(settings[resource]);
     const choose = (input, value = "") => {
-      if (![...input.options].some((option) => option.value === value)) input.append(el("option", { value, text: value }));
+      offer(input, [value]);
       input.value = value;
     };
     choose(this.class, settings.class);
@@ -92,7 +142,13 @@ export class ServiceForm {
 
   /** The patch from what was there to what is written. */
   patch() {
-    const wanted = { class: this.class.value, group: this.group.value, mode: this.mode.value, limits: this.limits.get(), qos: {} };
+    const wanted = {
+      class: this.class.value,
+      group: this.group.value,
+      mode: this.mode.value,
+      limits: this.limits.get(),
+      qos: {},
+    };
     let error = "";
     for (const resource of RESOURCES) {
       const read = this.terms[resource].get();
@@ -127,7 +183,10 @@ export class ServiceForm {
       this.editing.update();
     } else if (this.notice.hidden) {
       const take = () => this.editing.discard();
-      this.notice.replaceChildren("These settings were changed by somebody else meanwhile. ", el("button", { type: "button", class: "small", text: "Take over the new state", on: { click: take } }));
+      this.notice.replaceChildren(
+        "These settings were changed by somebody else meanwhile. ",
+        el("button", { type: "button", class: "small", text: "Take over the new state", on: { click: take } }),
+      );
       this.notice.hidden = false;
     }
   }

@@ -46,14 +46,27 @@ export function serviceView(app, id) {
   };
   const missing = () => {
     if (inner || store.status === null) return;
-    element.replaceChildren(el("div", { class: "panel" }, el("h1", { text: id }), el("p", { text: "There is no such service, or you may not see it." }), el("a", { href: "#/", text: "All services" })));
+    element.replaceChildren(
+      el(
+        "div",
+        { class: "panel" },
+        el("h1", { text: id }),
+        el("p", { text: "There is no such service, or you may not see it." }),
+        el("a", { href: "#/", text: "All services" }),
+      ),
+    );
   };
   const soon = atFrame(() => {
     build();
     if (inner) inner.update();
     else missing();
   });
-  const off = [store.on("services", soon), store.on("status", soon), store.on("connection", soon), store.on("audit", (entry) => inner?.tell(entry))];
+  const off = [
+    store.on("services", soon),
+    store.on("status", soon),
+    store.on("connection", soon),
+    store.on("audit", (entry) => inner?.tell(entry)),
+  ];
   soon();
   return {
     element,
@@ -82,7 +95,12 @@ class ServiceView {
     this.audit = el("ol", { class: "audit-list" });
     this.title = el("h2", { id: "service-plot-title" });
     this.form = new ServiceForm(app, id);
-    this.quick = el("button", { type: "button", class: "small", text: "No limit", on: { click: () => this.setLimit(null) } });
+    this.quick = el("button", {
+      type: "button",
+      class: "small",
+      text: "No limit",
+      on: { click: () => this.setLimit(null) },
+    });
     this.element = this.layout();
     this.form.show(this.resource);
     this.rebuild();
@@ -94,7 +112,14 @@ class ServiceView {
     return el(
       "div",
       {},
-      el("div", { class: "view-head" }, el("a", { href: "#/", class: "back", text: "All services" }), el("h1", {}, id, " ", this.state), el("a", { href: `#/history?service=${encodeURIComponent(id)}`, text: "History" }), el("a", { href: `#/audit?service=${encodeURIComponent(id)}`, text: "Audit" })),
+      el(
+        "div",
+        { class: "view-head" },
+        el("a", { href: "#/", class: "back", text: "All services" }),
+        el("h1", {}, id, " ", this.state),
+        el("a", { href: `#/history?service=${encodeURIComponent(id)}`, text: "History" }),
+        el("a", { href: `#/audit?service=${encodeURIComponent(id)}`, text: "Audit" }),
+      ),
       this.problems,
       this.tabs.node,
       el(
@@ -103,17 +128,33 @@ class ServiceView {
         el(
           "section",
           { class: "panel grow", "aria-labelledby": "service-plot-title" },
-          el("div", { class: "panel-head" }, this.title, el("span", { class: "hint drag-hint", text: "Drag the limit, or use the arrow keys on it." }), this.quick),
+          el(
+            "div",
+            { class: "panel-head" },
+            this.title,
+            el("span", { class: "hint drag-hint", text: "Drag the limit, or use the arrow keys on it." }),
+            this.quick,
+          ),
           this.plotPlace,
           this.legend.node,
           this.reason,
           this.limits,
           numbers(["At", ...LINES.map(({ label }) => label)], () => this.rows()),
         ),
-        el("section", { class: "panel side", "aria-labelledby": "settings-title" }, el("h2", { id: "settings-title", text: "Settings" }), this.form.node),
+        el(
+          "section",
+          { class: "panel side", "aria-labelledby": "settings-title" },
+          el("h2", { id: "settings-title", text: "Settings" }),
+          this.form.node,
+        ),
       ),
       this.proposals,
-      el("section", { class: "panel", "aria-labelledby": "last-title" }, el("h2", { id: "last-title", text: "Last changes" }), this.audit),
+      el(
+        "section",
+        { class: "panel", "aria-labelledby": "last-title" },
+        el("h2", { id: "last-title", text: "Last changes" }),
+        this.audit,
+      ),
     );
   }
 
@@ -122,7 +163,13 @@ class ServiceView {
     const node = el("div", { class: "tabs", role: "tablist", "aria-label": "Resources" });
     for (const resource of RESOURCES) {
       const value = el("span", { class: "num" });
-      const tab = el("button", { type: "button", role: "tab", "aria-controls": "service-panel", on: { click: () => this.choose(resource) } }, el("span", { text: TITLES[resource] }), " ", value);
+      const tab = el(
+        "button",
+        { type: "button", role: "tab", "aria-controls": "service-panel", on: { click: () => this.choose(resource) } },
+        el("span", { text: TITLES[resource] }),
+        " ",
+        value,
+      );
       values.set(resource, { tab, value });
       node.append(tab);
     }
@@ -159,7 +206,11 @@ class ServiceView {
       xRange: () => lastMinutes(store.tape),
       times: clock,
       top: () => this.top(),
-      series: LINES.map((line) => ({ ...line, stroke: () => colour(line.name), fill: line.area ? () => thin(colour("got"), 0.18) : undefined })),
+      series: LINES.map((line) => ({
+        ...line,
+        stroke: () => colour(line.name),
+        fill: line.area ? () => thin(colour("got"), 0.18) : undefined,
+      })),
       onDraw: () => this.handle?.place(),
       onCursor: (at) => this.readAt(at),
       onBuild: () => this.handle?.attach(),
@@ -184,24 +235,39 @@ class ServiceView {
     const { tape } = this.app.store;
     const most = (field) => Math.max(0, ...tape.series(this.id, this.resource, field).map((value) => value ?? 0));
     const base = Math.max(most("got"), this.use?.max ?? 0, this.use?.min ?? 0, this.handle?.held ?? 0);
-    return Math.max(base, Math.min(most("asked"), 2 * base || Infinity), Math.min(this.use?.share ?? 0, 3 * base || Infinity)) * 1.2 || 1;
+    return (
+      Math.max(
+        base,
+        Math.min(most("asked"), 2 * base || Infinity),
+        Math.min(this.use?.share ?? 0, 3 * base || Infinity),
+      ) * 1.2 || 1
+    );
   }
 
   async setLimit(value) {
     const max = value === null ? null : written(value, this.resource);
     const base = baseOf(this.app.api, this.app.store, this.id);
-    const result = await this.app.changes.make(servicePath(this.id), { [this.resource]: { max } }, { base, service: this.id });
+    const result = await this.app.changes.make(
+      servicePath(this.id),
+      { [this.resource]: { max } },
+      { base, service: this.id },
+    );
     if (result.error) this.app.toast(result.error, { error: true });
   }
 
   columns() {
-    return LINES.map(({ field }) => this.app.store.tape.series(this.id, this.resource, field));
+    const { tape } = this.app.store;
+    return LINES.map(({ field }) => {
+      const column = tape.series(this.id, this.resource, field);
+      // No guarantee is no line.
+      return field === "min" ? column.map((value) => value || null) : column;
+    });
   }
 
   text(field, value) {
     if (field === "waited") return waits(value);
-    if (value === null && field === "asked") return "all it can get";
-    if (value === null && field === "max") return "none";
+    if (value === null && field === "asked") return this.use?.waiting ? "all it can get" : "–";
+    if (value === null && (field === "max" || field === "min")) return "none";
     return rate(value, this.resource);
   }
 
@@ -219,7 +285,13 @@ class ServiceView {
     const times = this.app.store.tape.moments();
     const columns = this.columns();
     const every = Math.max(1, Math.floor(times.length / 12));
-    return times.map((time, at) => ({ time, at })).filter(({ at }) => (times.length - 1 - at) % every === 0).map(({ time, at }) => [new Date(time * 1000).toLocaleTimeString([], { hour12: false }), ...LINES.map(({ field }, line) => this.text(field, columns[line][at]))]);
+    return times
+      .map((time, at) => ({ time, at }))
+      .filter(({ at }) => (times.length - 1 - at) % every === 0)
+      .map(({ time, at }) => [
+        new Date(time * 1000).toLocaleTimeString([], { hour12: false }),
+        ...LINES.map(({ field }, line) => this.text(field, columns[line][at])),
+      ]);
   }
 
   update() {
@@ -243,8 +315,16 @@ class ServiceView {
       if (this.cursor === null) this.readAt(null);
       this.handle.place();
       const limit = use.max === null ? "no limit" : `limit ${rate(use.max, this.resource)}`;
-      this.plot.setLabel(`${TITLES[this.resource]} of ${this.id} in the last two minutes. Now it gets ${rate(use.got, this.resource)}, ${limit}, guarantee ${use.min > 0 ? rate(use.min, this.resource) : "none"}, waits ${waits(use.waited)}.`);
-      setText(this.reason, `${use.reason ? `${use.reason[0].toUpperCase()}${use.reason.slice(1)}. ` : ""}${ENFORCED[use.enforced] ?? ""}`.replace("..", "."));
+      this.plot.setLabel(
+        `${TITLES[this.resource]} of ${this.id} in the last two minutes. Now it gets ${rate(use.got, this.resource)}, ${limit}, guarantee ${use.min > 0 ? rate(use.min, this.resource) : "none"}, waits ${waits(use.waited)}.`,
+      );
+      setText(
+        this.reason,
+        `${use.reason ? `${use.reason[0].toUpperCase()}${use.reason.slice(1)}. ` : ""}${ENFORCED[use.enforced] ?? ""}`.replace(
+          "..",
+          ".",
+        ),
+      );
       this.quick.disabled = use.max === null || !this.app.store.mayWrite();
     }
     this.problems.hidden = service.problems.length === 0;
@@ -267,7 +347,18 @@ class ServiceView {
     const made = this.app.store.status?.automatic === "on";
     this.proposals.replaceChildren(
       el("h2", { text: made ? "Changes made by the policy" : "Changes that the policy proposes" }),
-      el("ul", {}, proposals.map(({ resource, from, to, reason }) => el("li", {}, `${TITLES[resource]}: guarantee ${rate(from, resource)} → ${rate(to, resource)}`, el("span", { class: "hint", text: ` ${reason}` })))),
+      el(
+        "ul",
+        {},
+        proposals.map(({ resource, from, to, reason }) =>
+          el(
+            "li",
+            {},
+            `${TITLES[resource]}: guarantee ${rate(from, resource)} → ${rate(to, resource)}`,
+            el("span", { class: "hint", text: ` ${reason}` }),
+          ),
+        ),
+      ),
       made ? "" : el("a", { href: "#/policy", text: "Let the policy make them" }),
     );
   }
@@ -284,7 +375,8 @@ class ServiceView {
 
   /** An entry of the audit came. */
   tell(entry) {
-    if (entry.service !== this.id && !entry.differences.some(({ path }) => path.startsWith(`services.${this.id}.`))) return;
+    if (entry.service !== this.id && !entry.differences.some(({ path }) => path.startsWith(`services.${this.id}.`)))
+      return;
     this.audit.prepend(auditItem(entry));
     while (this.audit.children.length > 5) this.audit.lastElementChild.remove();
   }
@@ -299,7 +391,16 @@ export function auditItem(entry) {
   return el(
     "li",
     {},
-    el("div", { class: "audit-line" }, timeElement(entry.unix_ms), " ", el("strong", { text: entry.actor }), " ", el("span", { class: "badge", text: entry.action }), entry.reason ? ` ${entry.reason}` : ""),
+    el(
+      "div",
+      { class: "audit-line" },
+      timeElement(entry.unix_ms),
+      " ",
+      el("strong", { text: entry.actor }),
+      " ",
+      el("span", { class: "badge", text: entry.action }),
+      entry.reason ? ` ${entry.reason}` : "",
+    ),
     differenceList(entry.differences, printDifference),
   );
 }
