@@ -16,11 +16,20 @@ _bonsai() {
             ",$1")
                 cmd="bonsai"
                 ;;
+            bonsai,admit)
+                cmd="bonsai__subcmd__admit"
+                ;;
             bonsai,attach)
                 cmd="bonsai__subcmd__attach"
                 ;;
             bonsai,audit)
                 cmd="bonsai__subcmd__audit"
+                ;;
+            bonsai,config)
+                cmd="bonsai__subcmd__config"
+                ;;
+            bonsai,daemon)
+                cmd="bonsai__subcmd__daemon"
                 ;;
             bonsai,detach)
                 cmd="bonsai__subcmd__detach"
@@ -34,11 +43,26 @@ _bonsai() {
             bonsai,help)
                 cmd="bonsai__subcmd__help"
                 ;;
+            bonsai,history)
+                cmd="bonsai__subcmd__history"
+                ;;
+            bonsai,log)
+                cmd="bonsai__subcmd__log"
+                ;;
+            bonsai,page)
+                cmd="bonsai__subcmd__page"
+                ;;
+            bonsai,report)
+                cmd="bonsai__subcmd__report"
+                ;;
             bonsai,run)
                 cmd="bonsai__subcmd__run"
                 ;;
             bonsai,set)
                 cmd="bonsai__subcmd__set"
+                ;;
+            bonsai,shares)
+                cmd="bonsai__subcmd__shares"
                 ;;
             bonsai,stats)
                 cmd="bonsai__subcmd__stats"
@@ -46,11 +70,41 @@ _bonsai() {
             bonsai,status)
                 cmd="bonsai__subcmd__status"
                 ;;
+            bonsai,token)
+                cmd="bonsai__subcmd__token"
+                ;;
             bonsai,top)
                 cmd="bonsai__subcmd__top"
                 ;;
+            bonsai,undo)
+                cmd="bonsai__subcmd__undo"
+                ;;
             bonsai,why)
                 cmd="bonsai__subcmd__why"
+                ;;
+            bonsai__subcmd__config,check)
+                cmd="bonsai__subcmd__config__subcmd__check"
+                ;;
+            bonsai__subcmd__config,help)
+                cmd="bonsai__subcmd__config__subcmd__help"
+                ;;
+            bonsai__subcmd__config,set)
+                cmd="bonsai__subcmd__config__subcmd__set"
+                ;;
+            bonsai__subcmd__config,show)
+                cmd="bonsai__subcmd__config__subcmd__show"
+                ;;
+            bonsai__subcmd__config__subcmd__help,check)
+                cmd="bonsai__subcmd__config__subcmd__help__subcmd__check"
+                ;;
+            bonsai__subcmd__config__subcmd__help,help)
+                cmd="bonsai__subcmd__config__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__config__subcmd__help,set)
+                cmd="bonsai__subcmd__config__subcmd__help__subcmd__set"
+                ;;
+            bonsai__subcmd__config__subcmd__help,show)
+                cmd="bonsai__subcmd__config__subcmd__help__subcmd__show"
                 ;;
             bonsai__subcmd__group,create)
                 cmd="bonsai__subcmd__group__subcmd__create"
@@ -94,11 +148,20 @@ _bonsai() {
             bonsai__subcmd__group__subcmd__help,status)
                 cmd="bonsai__subcmd__group__subcmd__help__subcmd__status"
                 ;;
+            bonsai__subcmd__help,admit)
+                cmd="bonsai__subcmd__help__subcmd__admit"
+                ;;
             bonsai__subcmd__help,attach)
                 cmd="bonsai__subcmd__help__subcmd__attach"
                 ;;
             bonsai__subcmd__help,audit)
                 cmd="bonsai__subcmd__help__subcmd__audit"
+                ;;
+            bonsai__subcmd__help,config)
+                cmd="bonsai__subcmd__help__subcmd__config"
+                ;;
+            bonsai__subcmd__help,daemon)
+                cmd="bonsai__subcmd__help__subcmd__daemon"
                 ;;
             bonsai__subcmd__help,detach)
                 cmd="bonsai__subcmd__help__subcmd__detach"
@@ -112,11 +175,26 @@ _bonsai() {
             bonsai__subcmd__help,help)
                 cmd="bonsai__subcmd__help__subcmd__help"
                 ;;
+            bonsai__subcmd__help,history)
+                cmd="bonsai__subcmd__help__subcmd__history"
+                ;;
+            bonsai__subcmd__help,log)
+                cmd="bonsai__subcmd__help__subcmd__log"
+                ;;
+            bonsai__subcmd__help,page)
+                cmd="bonsai__subcmd__help__subcmd__page"
+                ;;
+            bonsai__subcmd__help,report)
+                cmd="bonsai__subcmd__help__subcmd__report"
+                ;;
             bonsai__subcmd__help,run)
                 cmd="bonsai__subcmd__help__subcmd__run"
                 ;;
             bonsai__subcmd__help,set)
                 cmd="bonsai__subcmd__help__subcmd__set"
+                ;;
+            bonsai__subcmd__help,shares)
+                cmd="bonsai__subcmd__help__subcmd__shares"
                 ;;
             bonsai__subcmd__help,stats)
                 cmd="bonsai__subcmd__help__subcmd__stats"
@@ -124,11 +202,26 @@ _bonsai() {
             bonsai__subcmd__help,status)
                 cmd="bonsai__subcmd__help__subcmd__status"
                 ;;
+            bonsai__subcmd__help,token)
+                cmd="bonsai__subcmd__help__subcmd__token"
+                ;;
             bonsai__subcmd__help,top)
                 cmd="bonsai__subcmd__help__subcmd__top"
                 ;;
+            bonsai__subcmd__help,undo)
+                cmd="bonsai__subcmd__help__subcmd__undo"
+                ;;
             bonsai__subcmd__help,why)
                 cmd="bonsai__subcmd__help__subcmd__why"
+                ;;
+            bonsai__subcmd__help__subcmd__config,check)
+                cmd="bonsai__subcmd__help__subcmd__config__subcmd__check"
+                ;;
+            bonsai__subcmd__help__subcmd__config,set)
+                cmd="bonsai__subcmd__help__subcmd__config__subcmd__set"
+                ;;
+            bonsai__subcmd__help__subcmd__config,show)
+                cmd="bonsai__subcmd__help__subcmd__config__subcmd__show"
                 ;;
             bonsai__subcmd__help__subcmd__group,create)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__create"
@@ -148,6 +241,39 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__group,status)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__status"
                 ;;
+            bonsai__subcmd__help__subcmd__token,create)
+                cmd="bonsai__subcmd__help__subcmd__token__subcmd__create"
+                ;;
+            bonsai__subcmd__help__subcmd__token,list)
+                cmd="bonsai__subcmd__help__subcmd__token__subcmd__list"
+                ;;
+            bonsai__subcmd__help__subcmd__token,revoke)
+                cmd="bonsai__subcmd__help__subcmd__token__subcmd__revoke"
+                ;;
+            bonsai__subcmd__token,create)
+                cmd="bonsai__subcmd__token__subcmd__create"
+                ;;
+            bonsai__subcmd__token,help)
+                cmd="bonsai__subcmd__token__subcmd__help"
+                ;;
+            bonsai__subcmd__token,list)
+                cmd="bonsai__subcmd__token__subcmd__list"
+                ;;
+            bonsai__subcmd__token,revoke)
+                cmd="bonsai__subcmd__token__subcmd__revoke"
+                ;;
+            bonsai__subcmd__token__subcmd__help,create)
+                cmd="bonsai__subcmd__token__subcmd__help__subcmd__create"
+                ;;
+            bonsai__subcmd__token__subcmd__help,help)
+                cmd="bonsai__subcmd__token__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__token__subcmd__help,list)
+                cmd="bonsai__subcmd__token__subcmd__help__subcmd__list"
+                ;;
+            bonsai__subcmd__token__subcmd__help,revoke)
+                cmd="bonsai__subcmd__token__subcmd__help__subcmd__revoke"
+                ;;
             *)
                 ;;
         esac
@@ -155,12 +281,46 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set group stats audit doctor help"
+            opts="-h -V --help --version run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__admit)
+            opts="-s -r -h --streams --rate --resource --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --streams)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -r)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --resource)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -213,6 +373,166 @@ _bonsai() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config)
+            opts="-h --help check show set help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__check)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__help)
+            opts="check show set help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__help__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__set)
+            opts="-h --for --dry-run --reason --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__config__subcmd__show)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__daemon)
+            opts="-c -h --config --listen --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -401,7 +721,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__join)
-            opts="-h --guarantee --ceiling --weight --help"
+            opts="-h --min --guarantee --max --ceiling --weight --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -411,7 +731,15 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --min)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --ceiling)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -491,8 +819,22 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set group stats audit doctor help"
+            opts="run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__admit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -519,6 +861,76 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__audit)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__config)
+            opts="check show set"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__config__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__config__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__config__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__daemon)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -672,6 +1084,62 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__history)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__log)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__page)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__report)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__help__subcmd__run)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -687,6 +1155,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__shares)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -728,7 +1210,77 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__token)
+            opts="create list revoke"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__token__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__token__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__token__subcmd__revoke)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__help__subcmd__top)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__undo)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -756,8 +1308,112 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__history)
+            opts="-r -o -h --resource --since --export --output --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --resource)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -r)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --export)
+                    COMPREPLY=($(compgen -W "csv parquet" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__log)
+            opts="-n -h --number --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --number)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__page)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__report)
+            opts="-h --loss --delay --jitter --stalls --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --loss)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --delay)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jitter)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stalls)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__run)
-            opts="-n -l -f -v -h --name --limit --limits --group --guarantee --ceiling --weight --event-loops --no-patch --unpatched --when-supervisor-dies --enforce --user --guarded --strict --verbose --json --help"
+            opts="-n -l -f -v -h --name --limit --limits --group --min --guarantee --max --ceiling --weight --event-loops --no-patch --unpatched --when-supervisor-dies --enforce --user --guarded --strict --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -795,7 +1451,15 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --min)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --ceiling)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -827,7 +1491,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__set)
-            opts="-h --guarantee --ceiling --weight --event-loops --json --help"
+            opts="-h --min --guarantee --max --ceiling --weight --for --dry-run --reason --direct --event-loops --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -837,7 +1501,15 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --min)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --ceiling)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -845,10 +1517,32 @@ _bonsai() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --event-loops)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__shares)
+            opts="-a -h --all --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -892,6 +1586,140 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__token)
+            opts="-h --help create list revoke help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__create)
+            opts="-h --scope --for --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --scope)
+                    COMPREPLY=($(compgen -W "read write" -- "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__help)
+            opts="create list revoke help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__help__subcmd__revoke)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__list)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__token__subcmd__revoke)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__top)
             opts="-i -h --interval --once --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -904,6 +1732,24 @@ _bonsai() {
                     return 0
                     ;;
                 -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__undo)
+            opts="-h --to --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -37,13 +37,23 @@ complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "group" -d 'Make group
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "daemon" -d 'Observe all services, decide who gets how much, and enforce that, live'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "config" -d 'Look at what is configured, check a file, or change it while the daemon runs'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "shares" -d 'Show what the daemon has decided for each service, and why'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "undo" -d 'Take the last change back that went through the daemon, or all since a revision'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "log" -d 'Show who changed what, when, from what to what, and why'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "history" -d 'Look back at what a service got, or write it to a file'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "admit" -d 'Say whether more streams fit, how likely all get what they need, and what would have to give'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "report" -d 'Tell the daemon what the clients of a service see'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "page" -d 'Open the page: print its address, which holds for twelve hours and for whoever has it'
+complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "token" -d 'Make, list and revoke tokens for the interface over TCP'
 complete -c bonsai -n "__fish_bonsai_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s n -l name -d 'Name of the service: letters, digits, `.`, `_`, `-`; at most 63' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s l -l limit -d 'A limit on a call or class, such as read=10MB/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -s f -l limits -d 'Limits from a TOML file; --limit replaces those of the same name' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l group -d 'The group that the service draws on, beside its own limits' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l guarantee -l min -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l ceiling -l max -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand run" -l event-loops -d 'Whether calls on descriptors that do not block are refused instead of delayed' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
 on\t'Under every limit'
@@ -80,12 +90,16 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand top" -s h -l help -d 'Prin
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s w -l for -d 'How long to watch it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand why" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l guarantee -l min -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l ceiling -l max -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l reason -d 'Why, for the audit trail' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l event-loops -d 'Whether calls on descriptors that do not block are refused, as for `bonsai run`' -r -f -a "auto\t'As soon as there is a limit per stream, or one for some descriptors'
 on\t'Under every limit'
 off\t'Never'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
+complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l direct -d 'Change the service\'s own limits, past a daemon that runs'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set join leave status remove help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -100,8 +114,8 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -l unix-group -d 'Let all users of a Unix group put services into it. Only root can' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
-complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l guarantee -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l ceiling -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l guarantee -l min -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l ceiling -l max -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from leave" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -122,21 +136,98 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -l json -d 'As JSON
 complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "run" -d 'Start a program as a service, under limits'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "attach" -d 'Put processes that run already under limits'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "detach" -d 'Take the limits off processes that were put under them as they ran'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "status" -d 'Show services: rates asked and got, who waits, processes, and what is not covered'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "top" -d 'Show services live in the terminal'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "why" -d 'Say in one sentence why a service is slow: Bonsai, disk, network or CPU'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "set" -d 'Change limits of a running service'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "group" -d 'Make groups, whose services share a rate; change and show them'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand daemon" -s c -l config -d 'The configuration file' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand daemon" -l listen -d 'Also answer over TCP at this address, to whoever has a token; instead of the file\'s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand daemon" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "check" -d 'Say whether a configuration file could be used, and what is wrong with it where'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "set" -d 'Change what is in force, such as policy.mode=static capacity.send=1Gbit/s; NAME= removes'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "check" -d 'Say whether a configuration file could be used, and what is wrong with it where'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "set" -d 'Change what is in force, such as policy.mode=static capacity.send=1Gbit/s; NAME= removes'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -s a -l all -d 'Also resources that are not shared out'
+complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -l to -d 'The revision to go back to; without it, the one before the last change' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand log" -s n -l number -d 'How many, the youngest' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand log" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand log" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -s r -l resource -d 'The resource: read, write, send, recv or calls' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -l since -d 'How far back' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -l export -d 'Write rows of all that is known to a file: csv or parquet' -r -f -a "csv\t''
+parquet\t''"
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -s o -l output -d 'The file; standard output without it' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand history" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand admit" -s s -l streams -d 'How many' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand admit" -s r -l rate -d 'The rate of each, such as 2Mbit/s' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand admit" -l resource -d 'Of what: read, write, send, recv or calls' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand admit" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand admit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l loss -d 'The part of packets that was lost, 0 to 1' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l delay -d 'Delay, ms' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l jitter -d 'Jitter (RFC 3550), ms' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l stalls -d 'Stalls since the last report' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand page" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand page" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Make a token and print it; it is not shown again'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'End a token'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -l scope -d 'What its bearer may do: read or write' -r -f -a "read\t''
+write\t''"
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -l for -d 'How long it holds, such as 720h; for good without it' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a token and print it; it is not shown again'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'End a token'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "run" -d 'Start a program as a service, under limits'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "attach" -d 'Put processes that run already under limits'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "detach" -d 'Take the limits off processes that were put under them as they ran'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "status" -d 'Show services: rates asked and got, who waits, processes, and what is not covered'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "top" -d 'Show services live in the terminal'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "why" -d 'Say in one sentence why a service is slow: Bonsai, disk, network or CPU'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "set" -d 'Change limits of a running service'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "group" -d 'Make groups, whose services share a rate; change and show them'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "stats" -d 'Show every counter of a service: calls, bytes, waits and their histograms'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "audit" -d 'Compare the bytes that were counted with the kernel\'s own count'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "doctor" -d 'Say what can and cannot be shaped on this machine, or of a program, and why'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "daemon" -d 'Observe all services, decide who gets how much, and enforce that, live'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "config" -d 'Look at what is configured, check a file, or change it while the daemon runs'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "shares" -d 'Show what the daemon has decided for each service, and why'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "undo" -d 'Take the last change back that went through the daemon, or all since a revision'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "log" -d 'Show who changed what, when, from what to what, and why'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "history" -d 'Look back at what a service got, or write it to a file'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "admit" -d 'Say whether more streams fit, how likely all get what they need, and what would have to give'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "report" -d 'Tell the daemon what the clients of a service see'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "page" -d 'Open the page: print its address, which holds for twelve hours and for whoever has it'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "token" -d 'Make, list and revoke tokens for the interface over TCP'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "create" -d 'Make a group'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "set" -d 'Change what a group shares'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "join" -d 'Put a running service into a group'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "leave" -d 'Take a running service out of its group'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "status" -d 'Show groups and all of their members'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from group" -f -a "remove" -d 'Remove a group that has no members any more'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Say whether a configuration file could be used, and what is wrong with it where'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "set" -d 'Change what is in force, such as policy.mode=static capacity.send=1Gbit/s; NAME= removes'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "create" -d 'Make a token and print it; it is not shown again'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "revoke" -d 'End a token'

@@ -79,6 +79,10 @@ impl Ring {
 
     fn change(&mut self, who: &Who, wish: Wish) -> Result<Changed, Problem> {
         self.is_for(wish.for_revision)?;
+        if !wish.patch.is_object() {
+            let text = "a change is a JSON object with what is to be different (RFC 7396)";
+            return Err(bad_input(text));
+        }
         let patch = match &wish.service {
             None => {
                 may_write(who)?;

@@ -213,9 +213,13 @@ impl Ring {
         answer.json()
     }
 
-    /// One resource of a service, as the daemon shows it.
+    /// One resource of a service, as the daemon shows it; nothing while it does not know it.
     pub(super) fn of(&self, service: &str, resource: &str) -> Value {
-        let view = self.get(&format!("/v1/services/{service}"));
+        let answer = self.ask("GET", &format!("/v1/services/{service}"), "");
+        if answer.status == 404 {
+            return Value::Null;
+        }
+        let view = answer.json();
         let resources = view["resources"].as_array().cloned().unwrap_or_default();
         let of_it = |of: &&Value| of["resource"] == resource;
         resources.iter().find(of_it).cloned().unwrap_or_default()

@@ -32,7 +32,7 @@ fn malformed_requests_are_answered() {
     for (bytes, status, expected) in [
         (patch("{"), 400, "EOF while parsing"),
         (patch("{} {}"), 400, "trailing characters"),
-        (patch("[1]"), 422, "services.vod: "),
+        (patch("[1]"), 422, "a change is a JSON object"),
         (
             patch("{\"read\":{\"min\":5}}"),
             422,

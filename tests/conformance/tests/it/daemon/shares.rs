@@ -173,18 +173,16 @@ fn whether_streams_fit_is_answered_with_a_reason() {
     let ring = Ring::started(FILE);
     let _bulk = ring.reader("bulk");
     is_pooled(&ring, "bulk");
-    let asked = [
-        "admit",
-        "bulk",
-        "--resource",
-        "read",
-        "--rate",
-        "1MB/s",
-        "--streams",
-    ];
-    let said = ring.say(&[&asked[..], &["1"]].concat());
+    let asked = |service, streams| {
+        let (of, rate) = (["--resource", "read"], ["--rate", "1MB/s"]);
+        let args = [&["admit", service, "--streams", streams][..], &of, &rate];
+        ring.say(&args.concat())
+    };
+    // Of the 15 MB/s that it is promised, it needs nothing yet.
+    let said = asked("vod", "1");
     assert!(said.stdout.starts_with("yes: "), "{said:?}");
-    let said = ring.say(&[&asked[..], &["30"]].concat());
+    // One that takes all there is wants all of that promised, and more.
+    let said = asked("bulk", "30");
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     assert!(said.stdout.starts_with("no: "), "{said:?}");
     ring.refused(
