@@ -60,7 +60,10 @@ impl Answer {
         let _ = stream.read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
         Self {
             status: status.unwrap_or(0),
             head: head.to_ascii_lowercase(),
@@ -235,7 +238,10 @@ pub(super) fn request(method: &str, path: &str, headers: &[&str], body: &str) ->
     }
     if !body.is_empty() {
         text.push_str(&format!("content-length: {}\r\n", body.len()));
-        if !headers.iter().any(|header| header.starts_with("content-type:")) {
+        if !headers
+            .iter()
+            .any(|header| header.starts_with("content-type:"))
+        {
             text.push_str("content-type: application/json\r\n");
         }
     }

@@ -10,10 +10,18 @@ const FILE: &str = "[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmin = \"
 fn is_problem(ring: &Ring, bytes: &str, status: u16, expected: &str) {
     let answer = ring.raw(bytes.as_bytes());
     assert_eq!(answer.status, status, "{bytes:.200}: {answer:?}");
-    assert!(answer.head.contains("application/problem+json"), "{answer:?}");
+    assert!(
+        answer.head.contains("application/problem+json"),
+        "{answer:?}"
+    );
     let problem = answer.json();
     assert_eq!(problem["status"], status, "{problem}");
-    assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(expected)), "{problem}");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains(expected)),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -25,31 +33,117 @@ fn malformed_requests_are_answered() {
         (patch("{"), 400, "EOF while parsing"),
         (patch("{} {}"), 400, "trailing characters"),
         (patch("[1]"), 422, "services.vod: "),
-        (patch("{\"read\":{\"min\":5}}"), 422, "services.vod.read.min: "),
-        (patch("{\"read\":{\"min\":\"5\"}}"), 422, "services.vod.read.min: "),
+        (
+            patch("{\"read\":{\"min\":5}}"),
+            422,
+            "services.vod.read.min: ",
+        ),
+        (
+            patch("{\"read\":{\"min\":\"5\"}}"),
+            422,
+            "services.vod.read.min: ",
+        ),
         (patch("{\"read\":{\"min\":\"21MB/s\"}}"), 422, "21 MB/s"),
         (patch("{\"read\":{\"weight\":0}}"), 422, "0 is no weight"),
         (patch("{\"raed\":{}}"), 422, "unknown field `raed`"),
         (patch("{\"group\":\"none\"}"), 422, "none"),
-        (request("PATCH", "/v1/services/a%20b", &[], "{}"), 422, "services.a b: "),
-        (request("PATCH", "/v1/services/vod?for=1ms", &[], "{}"), 422, "from 1s to a year"),
-        (request("PATCH", "/v1/services/vod?for=x", &[], "{}"), 400, "for"),
-        (request("PATCH", "/v1/services/vod?four=1s", &[], "{}"), 400, "four"),
-        (request("PATCH", "/v1/config", &[], "{\"daemon\":{\"period\":\"1s\"}}"), 422, "is settled"),
-        (request("PATCH", "/v1/config", &["if-match: 7"], "{}"), 400, "is no revision"),
-        (request("PATCH", "/v1/config", &["if-match: \"77777\""], "{}"), 412, "changed meanwhile"),
-        (request("PATCH", "/v1/config", &["content-type: text/plain"], "{}"), 415, "application/json"),
-        (request("GET", "/v1/services/nobody", &[], ""), 404, "nobody"),
+        (
+            request("PATCH", "/v1/services/a%20b", &[], "{}"),
+            422,
+            "services.a b: ",
+        ),
+        (
+            request("PATCH", "/v1/services/vod?for=1ms", &[], "{}"),
+            422,
+            "from 1s to a year",
+        ),
+        (
+            request("PATCH", "/v1/services/vod?for=x", &[], "{}"),
+            400,
+            "for",
+        ),
+        (
+            request("PATCH", "/v1/services/vod?four=1s", &[], "{}"),
+            400,
+            "four",
+        ),
+        (
+            request(
+                "PATCH",
+                "/v1/config",
+                &[],
+                "{\"daemon\":{\"period\":\"1s\"}}",
+            ),
+            422,
+            "is settled",
+        ),
+        (
+            request("PATCH", "/v1/config", &["if-match: 7"], "{}"),
+            400,
+            "is no revision",
+        ),
+        (
+            request("PATCH", "/v1/config", &["if-match: \"77777\""], "{}"),
+            412,
+            "changed meanwhile",
+        ),
+        (
+            request("PATCH", "/v1/config", &["content-type: text/plain"], "{}"),
+            415,
+            "application/json",
+        ),
+        (
+            request("GET", "/v1/services/nobody", &[], ""),
+            404,
+            "nobody",
+        ),
         (request("GET", "/v1/nothing", &[], ""), 404, "there is no"),
-        (request("DELETE", "/v1/services/vod", &[], ""), 405, "not asked with this method"),
+        (
+            request("DELETE", "/v1/services/vod", &[], ""),
+            405,
+            "not asked with this method",
+        ),
         (request("GET", "/v1/audit?limit=0", &[], ""), 422, "limit"),
-        (request("GET", "/v1/history?from=5&to=3", &[], ""), 422, "from"),
-        (request("GET", "/v1/history?points=0", &[], ""), 422, "0 points"),
-        (request("GET", "/v1/history?resource=disk", &[], ""), 400, "disk"),
-        (request("GET", "/v1/events?interval=1ms", &[], ""), 422, "100ms to 60s"),
-        (request("POST", "/v1/undo", &[], "{\"revision\":99}"), 409, "no change to undo"),
-        (request("POST", "/v1/reports", &[], "{\"service\":\"x\",\"loss\":2}"), 404, "x"),
-        (request("POST", "/v1/admit", &[], "{\"service\":\"vod\",\"streams\":1,\"rate\":\"5%\"}"), 422, "rate"),
+        (
+            request("GET", "/v1/history?from=5&to=3", &[], ""),
+            422,
+            "from",
+        ),
+        (
+            request("GET", "/v1/history?points=0", &[], ""),
+            422,
+            "0 points",
+        ),
+        (
+            request("GET", "/v1/history?resource=disk", &[], ""),
+            400,
+            "disk",
+        ),
+        (
+            request("GET", "/v1/events?interval=1ms", &[], ""),
+            422,
+            "100ms to 60s",
+        ),
+        (
+            request("POST", "/v1/undo", &[], "{\"revision\":99}"),
+            409,
+            "no change to undo",
+        ),
+        (
+            request("POST", "/v1/reports", &[], "{\"service\":\"x\",\"loss\":2}"),
+            404,
+            "x",
+        ),
+        (
+            request(
+                "POST",
+                "/v1/admit",
+                &[],
+                "{\"service\":\"vod\",\"streams\":1,\"rate\":\"5%\"}",
+            ),
+            422,
+            "rate",
+        ),
         (request("DELETE", "/v1/tokens/none", &[], ""), 404, "none"),
     ] {
         is_problem(&ring, &bytes, status, expected);
@@ -61,13 +155,31 @@ fn malformed_requests_are_answered() {
 fn requests_that_are_too_large_or_never_end_harm_nobody() {
     let ring = Ring::started(FILE);
     let large = format!("{{\"reason\":\"{}\"}}", "x".repeat(100_000));
-    is_problem(&ring, &request("PATCH", "/v1/config", &[], &large), 413, "larger");
+    is_problem(
+        &ring,
+        &request("PATCH", "/v1/config", &[], &large),
+        413,
+        "larger",
+    );
     let long = request("GET", &format!("/{}", "x".repeat(1 << 20)), &[], "");
     let answer = ring.raw(long.as_bytes());
-    assert!((400..500).contains(&answer.status) || answer.status == 0, "{answer:?}");
+    assert!(
+        (400..500).contains(&answer.status) || answer.status == 0,
+        "{answer:?}"
+    );
     let deep = "[".repeat(10_000);
-    is_problem(&ring, &request("PATCH", "/v1/config", &[], &deep), 400, "recursion limit");
-    for garbage in [&b"\x16\x03\x01\x02\x00\x01"[..], b"\r\n\r\n", b"GET\r\n\r\n", &[0xff; 4096]] {
+    is_problem(
+        &ring,
+        &request("PATCH", "/v1/config", &[], &deep),
+        400,
+        "recursion limit",
+    );
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00\x01"[..],
+        b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        &[0xff; 4096],
+    ] {
         let _ = ring.raw(garbage);
     }
     // Some who say nothing, or only a part.
@@ -75,7 +187,9 @@ fn requests_that_are_too_large_or_never_end_harm_nobody() {
         .map(|i| {
             let mut stream = UnixStream::connect(ring.socket()).expect("a connection");
             if i % 2 == 0 {
-                stream.write_all(b"PATCH /v1/config HTTP/1.1\r\nhost: x\r\ncontent-le").expect("sent");
+                stream
+                    .write_all(b"PATCH /v1/config HTTP/1.1\r\nhost: x\r\ncontent-le")
+                    .expect("sent");
             }
             stream
         })
@@ -89,7 +203,10 @@ fn requests_that_are_too_large_or_never_end_harm_nobody() {
 fn a_change_that_somebody_else_was_faster_with_is_refused() {
     let ring = Ring::started(FILE);
     let answer = ring.ask("GET", "/v1/config", "");
-    let tag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ").map(str::to_owned));
+    let tag = answer
+        .head
+        .lines()
+        .find_map(|line| line.strip_prefix("etag: ").map(str::to_owned));
     let tag = format!("if-match: {}", tag.expect("a tag"));
     let patch = |weight: u16| {
         let body = format!("{{\"read\":{{\"weight\":{weight}}}}}");
@@ -97,14 +214,22 @@ fn a_change_that_somebody_else_was_faster_with_is_refused() {
     };
     assert_eq!(patch(2).status, 200);
     assert_eq!(patch(3).status, 412);
-    assert_eq!(ring.get("/v1/config")["services"]["vod"]["read"]["weight"], 2);
+    assert_eq!(
+        ring.get("/v1/config")["services"]["vod"]["read"]["weight"],
+        2
+    );
 }
 
 #[test]
 fn over_tcp_a_token_is_shown_and_names_are_checked() {
     let mut ring = Ring::new(FILE);
     let said = ring.start(&["--listen", "127.0.0.1:0"]);
-    let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
+    let address = said
+        .trim()
+        .rsplit(' ')
+        .next()
+        .expect("an address")
+        .to_owned();
     let ask = |method: &str, path: &str, headers: &[&str], body: &str| {
         let host = format!("host: {address}");
         let mut all = vec![host.as_str()];
@@ -114,11 +239,21 @@ fn over_tcp_a_token_is_shown_and_names_are_checked() {
         all.extend(headers);
         over_tcp(&address, &request(method, path, &all, body))
     };
-    assert_eq!(ask("GET", "/", &[], "").status, 200, "the page is for everybody");
+    assert_eq!(
+        ask("GET", "/", &[], "").status,
+        200,
+        "the page is for everybody"
+    );
     let nobody = ask("GET", "/v1/status", &[], "");
     assert_eq!(nobody.status, 401);
-    assert!(nobody.head.contains("www-authenticate: bearer"), "{nobody:?}");
-    assert_eq!(ask("GET", "/v1/status", &["authorization: Bearer wrong"], "").status, 401);
+    assert!(
+        nobody.head.contains("www-authenticate: bearer"),
+        "{nobody:?}"
+    );
+    assert_eq!(
+        ask("GET", "/v1/status", &["authorization: Bearer wrong"], "").status,
+        401
+    );
     let token = |scope: &str| {
         let made = ring.done(&["token", "create", scope, "--scope", scope]);
         format!("authorization: Bearer {}", made.trim())
@@ -127,28 +262,68 @@ fn over_tcp_a_token_is_shown_and_names_are_checked() {
     ring.refused(&["token", "create", "read"], "revoke it first");
     assert_eq!(ask("GET", "/v1/status", &[&read], "").status, 200);
     let body = "{\"read\":{\"weight\":7}}";
-    assert_eq!(ask("PATCH", "/v1/services/vod", &[&read], body).status, 404, "it may only look");
-    assert_eq!(ask("PATCH", "/v1/config", &[&read], "{}").status, 403, "it may only look");
-    assert_eq!(ask("PATCH", "/v1/services/vod", &[&write], body).status, 200);
-    assert_eq!(ask("POST", "/v1/tokens", &[&write], "{\"name\":\"x\",\"scope\":\"read\"}").status, 403);
+    assert_eq!(
+        ask("PATCH", "/v1/services/vod", &[&read], body).status,
+        404,
+        "it may only look"
+    );
+    assert_eq!(
+        ask("PATCH", "/v1/config", &[&read], "{}").status,
+        403,
+        "it may only look"
+    );
+    assert_eq!(
+        ask("PATCH", "/v1/services/vod", &[&write], body).status,
+        200
+    );
+    assert_eq!(
+        ask(
+            "POST",
+            "/v1/tokens",
+            &[&write],
+            "{\"name\":\"x\",\"scope\":\"read\"}"
+        )
+        .status,
+        403
+    );
     // Somebody else's name for this address, and somebody else's page.
-    assert_eq!(ask("GET", "/v1/status", &[&read, "host: evil.example"], "").status, 403);
+    assert_eq!(
+        ask("GET", "/v1/status", &[&read, "host: evil.example"], "").status,
+        403
+    );
     assert_eq!(ask("GET", "/", &["host: evil.example"], "").status, 403);
-    assert_eq!(ask("GET", "/v1/status", &[&read, "origin: http://evil.example"], "").status, 403);
+    assert_eq!(
+        ask(
+            "GET",
+            "/v1/status",
+            &[&read, "origin: http://evil.example"],
+            ""
+        )
+        .status,
+        403
+    );
     let own = format!("origin: http://{address}");
     assert_eq!(ask("GET", "/v1/status", &[&read, &own], "").status, 200);
     ring.done(&["token", "revoke", "read"]);
     assert_eq!(ask("GET", "/v1/status", &[&read], "").status, 401);
     let kept = std::fs::read_to_string(ring.state().join("tokens.json")).expect("a file");
-    assert!(!kept.contains(write.rsplit(' ').next().expect("a token")), "only its hash is kept");
+    assert!(
+        !kept.contains(write.rsplit(' ').next().expect("a token")),
+        "only its hash is kept"
+    );
     ring.refused(&["config", "set", "api.listen=0.0.0.0:1"], "is settled");
 }
 
 #[test]
 fn whoever_asks_too_often_is_told_to_wait() {
     let ring = Ring::started(&format!("{FILE}[api]\nrequests = 5\n"));
-    let statuses: Vec<u16> = (0..30).map(|_| ring.ask("GET", "/v1/status", "").status).collect();
-    assert!(statuses.contains(&200) && statuses.contains(&429), "{statuses:?}");
+    let statuses: Vec<u16> = (0..30)
+        .map(|_| ring.ask("GET", "/v1/status", "").status)
+        .collect();
+    assert!(
+        statuses.contains(&200) && statuses.contains(&429),
+        "{statuses:?}"
+    );
 }
 
 #[test]
@@ -159,7 +334,16 @@ fn the_description_is_of_what_there_is() {
     let committed = std::fs::read_to_string(committed).expect("api/openapi.json");
     let committed: serde_json::Value = serde_json::from_str(&committed).expect("JSON");
     assert_eq!(description, committed);
-    for path in ["/v1/status", "/v1/services", "/v1/config", "/v1/audit", "/v1/qos", "/v1/history", "/v1/history/known", "/v1/tokens"] {
+    for path in [
+        "/v1/status",
+        "/v1/services",
+        "/v1/config",
+        "/v1/audit",
+        "/v1/qos",
+        "/v1/history",
+        "/v1/history/known",
+        "/v1/tokens",
+    ] {
         assert!(!description["paths"][path].is_null(), "{path}");
         ring.get(path);
     }
@@ -189,5 +373,8 @@ fn events_come_as_they_happen() {
         }
     }
     assert_eq!(seen[0], "services", "{seen:?}");
-    assert!(seen.contains(&"audit".to_owned()) && seen.contains(&"status".to_owned()), "{seen:?}");
+    assert!(
+        seen.contains(&"audit".to_owned()) && seen.contains(&"status".to_owned()),
+        "{seen:?}"
+    );
 }

@@ -12,16 +12,28 @@ const FILE: &str = "[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmin = \"
 
 /// What both get in a while: together never more than there is.
 fn together_at_most(ring: &Ring, rate: u64, names: &[&str], what: &str) -> Vec<u64> {
-    let read = || names.iter().map(|name| ring.bytes_read(name)).collect::<Vec<u64>>();
+    let read = || {
+        names
+            .iter()
+            .map(|name| ring.bytes_read(name))
+            .collect::<Vec<u64>>()
+    };
     // The window begins before the first is read, and ends after the last.
     let start = Instant::now();
     let before = read();
     std::thread::sleep(Duration::from_millis(700));
     let after = read();
     let time = start.elapsed().as_secs_f64();
-    let got: Vec<u64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let got: Vec<u64> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
     #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
-    let (sum, most) = (got.iter().sum::<u64>() as f64, rate as f64 * time + AHEAD as f64);
+    let (sum, most) = (
+        got.iter().sum::<u64>() as f64,
+        rate as f64 * time + AHEAD as f64,
+    );
     assert!(sum <= most, "{what}: {got:?} bytes in {time} s");
     got
 }
@@ -61,7 +73,10 @@ fn a_change_is_in_force_when_it_is_answered_and_can_be_taken_back() {
     assert_eq!(said, "bulk.read.max: nothing -> 2MB/s\n");
     together_at_most(&ring, 2_000_000, &["bulk"], "under a ceiling");
     let said = ring.done(&["log", "bulk"]);
-    assert!(said.contains("change: a test") && said.contains("bulk.read.max nothing -> 2MB/s"), "{said}");
+    assert!(
+        said.contains("change: a test") && said.contains("bulk.read.max nothing -> 2MB/s"),
+        "{said}"
+    );
     let said = ring.done(&["undo"]);
     assert_eq!(said, "bulk.read.max: 2MB/s -> nothing\n");
     assert!(ring.of("bulk", "read")["max"].is_null());
@@ -75,7 +90,10 @@ fn a_dry_run_changes_nothing_and_says_what_all_would_get() {
     is_pooled(&ring, "bulk");
     let before = ring.get("/v1/config");
     let said = ring.done(&["set", "bulk", "read=2MB/s", "--dry-run"]);
-    assert!(said.contains("nothing was changed") && said.contains("2 MB/s"), "{said}");
+    assert!(
+        said.contains("nothing was changed") && said.contains("2 MB/s"),
+        "{said}"
+    );
     assert_eq!(ring.get("/v1/config"), before);
     assert!(ring.of("bulk", "read")["max"].is_null());
 }
@@ -87,9 +105,14 @@ fn a_change_for_a_time_ends_by_itself() {
     is_pooled(&ring, "bulk");
     ring.done(&["set", "bulk", "read=2MB/s", "--for", "1s"]);
     assert_eq!(ring.of("bulk", "read")["max"], 2_000_000.0);
-    ring.until("it has ended", |ring| ring.of("bulk", "read")["max"].is_null());
+    ring.until("it has ended", |ring| {
+        ring.of("bulk", "read")["max"].is_null()
+    });
     let said = ring.done(&["log"]);
-    assert!(said.contains("timer, expire: a change for a time, made by"), "{said}");
+    assert!(
+        said.contains("timer, expire: a change for a time, made by"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -107,7 +130,10 @@ fn without_a_pool_each_has_a_limit_that_follows_its_share() {
     together_at_most(&ring, RATE, &["vod", "bulk"], "by limits");
     let status = ring.done(&["status", "vod"]);
     assert!(status.contains("read/daemon"), "{status}");
-    ring.refused(&["set", "--direct", "vod", "read/daemon=1MB/s"], "the daemon sets by itself");
+    ring.refused(
+        &["set", "--direct", "vod", "read/daemon=1MB/s"],
+        "the daemon sets by itself",
+    );
 }
 
 #[test]
@@ -119,8 +145,14 @@ fn other_limits_of_a_service_are_set_and_lifted() {
     assert!(ring.done(&["status", "bulk"]).contains("open"));
     ring.done(&["set", "bulk", "open=unlimited"]);
     assert!(!ring.done(&["status", "bulk"]).contains("open"));
-    ring.refused(&["set", "bulk", "opne=5/s"], "there is no call or class \"opne\"");
-    ring.refused(&["set", "bulk", "--min", "open=5/s"], "the daemon shares out read, write");
+    ring.refused(
+        &["set", "bulk", "opne=5/s"],
+        "there is no call or class \"opne\"",
+    );
+    ring.refused(
+        &["set", "bulk", "--min", "open=5/s"],
+        "the daemon shares out read, write",
+    );
 }
 
 #[test]
@@ -141,12 +173,26 @@ fn whether_streams_fit_is_answered_with_a_reason() {
     let ring = Ring::started(FILE);
     let _bulk = ring.reader("bulk");
     is_pooled(&ring, "bulk");
-    let asked = ["admit", "bulk", "--resource", "read", "--rate", "1MB/s", "--streams"];
+    let asked = [
+        "admit",
+        "bulk",
+        "--resource",
+        "read",
+        "--rate",
+        "1MB/s",
+        "--streams",
+    ];
     let said = ring.say(&[&asked[..], &["1"]].concat());
     assert!(said.stdout.starts_with("yes: "), "{said:?}");
     let said = ring.say(&[&asked[..], &["30"]].concat());
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     assert!(said.stdout.starts_with("no: "), "{said:?}");
-    ring.refused(&["admit", "bulk", "--rate", "1MB/s", "--streams", "1"], "send has no capacity");
-    ring.refused(&["admit", "nobody", "--rate", "1MB/s", "--streams", "1"], "nobody");
+    ring.refused(
+        &["admit", "bulk", "--rate", "1MB/s", "--streams", "1"],
+        "send has no capacity",
+    );
+    ring.refused(
+        &["admit", "nobody", "--rate", "1MB/s", "--streams", "1"],
+        "nobody",
+    );
 }
