@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// Folders that hold nothing but generated files: a file there that the program does
 /// not write is left over.
-const OWNED: [&str; 2] = ["completions", "man"];
+const OWNED: [&str; 3] = ["api", "completions", "man"];
 
 /// What to do with the generated files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -348,7 +348,7 @@ pub struct Service {
 pub struct History {
     /// Whether anything is.
     pub keep: bool,
-    /// The most bytes that it takes on disk, from `16MiB`.
+    /// The most bytes that it takes on disk, from `8MiB`.
     #[schema(value_type = String, example = "512MB")]
     pub size: Size,
     /// The most bytes of who changed what, from `256KiB`.

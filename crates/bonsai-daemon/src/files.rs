@@ -262,6 +262,45 @@ mod tests {
     }
 
     #[test]
+    fn the_example_has_every_option_and_is_fine() {
+        let text = include_str!("../../../config/bonsai.toml");
+        parse_config(text).expect("the example");
+        let written: serde_json::Value = toml::from_str(text).expect("TOML");
+        // Every option that has a default is in the default's JSON form; the others are those
+        // that the example itself, read and written again, may not lose.
+        let config: Config = toml::from_str(text).expect("the example");
+        let again = serde_json::to_value(&config).expect("JSON");
+        assert_eq!(crate::patch::differences(&written, &again), []);
+        let description: serde_json::Value =
+            serde_json::from_str(&crate::openapi()).expect("the description");
+        let schemas = &description["components"]["schemas"];
+        for (schema, at) in [
+            ("Config", ""),
+            ("Daemon", "/daemon"),
+            ("Capacity", "/capacity"),
+            ("Policy", "/policy"),
+            ("Class", "/classes/media"),
+            ("Group", "/groups/tenants"),
+            ("Service", "/services/vod"),
+            ("Terms", "/classes/media/send"),
+            ("Qos", "/classes/media/qos"),
+            ("History", "/history"),
+            ("Api", "/api"),
+            ("Tls", "/api/tls"),
+        ] {
+            let options = schemas[schema]["properties"].as_object().expect(schema);
+            let there = written.pointer(at).expect(at);
+            for option in options.keys().filter(|option| *option != "parent") {
+                assert!(
+                    !there[option].is_null(),
+                    "{at}: {option} is not in the example"
+                );
+            }
+        }
+        assert!(!written["groups"]["tenant-a"]["parent"].is_null());
+    }
+
+    #[test]
     fn one_daemon_at_a_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let first = be_the_one(folder.path()).expect("the first");

@@ -359,7 +359,7 @@ mod tests {
             ("[api]\nlisten = \"0.0.0.0:1\"", "needs api.tls"),
             (
                 "[history]\nsize = \"1kB\"",
-                "history.size: 1kB is less than 16MiB",
+                "history.size: 1kB is less than 8MiB",
             ),
             (
                 "[policy]\nhalf-life = \"1s\"",

@@ -127,10 +127,13 @@ async fn serve(app: &Arc<App>, socket: &std::path::Path, options: &Options) -> a
     if let Some(ready) = options.ready {
         ready(&said);
     }
+    // Who started it as a service of type `notify` waits for this; nobody else does.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let [terminate, interrupt] = &mut ends;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(())
 }

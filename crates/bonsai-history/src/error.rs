@@ -71,6 +71,19 @@ pub enum Error {
         /// Bytes of the WAL.
         bytes: u64,
     },
+    /// The rows of so many services do not fit into the bytes.
+    #[error(
+        "`{}` is full at its {bytes} B, with rows of {services} services that cannot be packed yet: \
+         give it more bytes (`size` in `[history]`)", path.display()
+    )]
+    Small {
+        /// The database.
+        path: PathBuf,
+        /// Its most bytes.
+        bytes: u64,
+        /// Services that have names.
+        services: usize,
+    },
     /// A value that is too large to keep.
     #[error("{0}")]
     TooLarge(String),

@@ -8,7 +8,7 @@
 //! ```
 //! A fault of SQLite that says that the file is damaged moves the file aside and begins a new
 //! one at once. Meanwhile points are dropped and counted; audit entries and named bytes wait in
-//! memory, entries at most [`Options::audit_queue`], the oldest dropped first and counted.
+//! memory, entries at most [`Options::audit_queue`] and 8 MiB, the oldest dropped first and counted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,8 @@ use crate::records::{self, Blob, Records};
 
 /// The longest time between two attempts.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Bytes of audit entries that wait in memory; one has less than 100 kB.
+const QUEUE_BYTES: usize = 8 << 20;
 /// Sentences on files that were moved aside which are kept.
 const NOTES: usize = 8;
 
@@ -266,8 +268,10 @@ impl History {
     /// Appends to the audit trail; on disk when this returns, unless [`Status::records`] is off:
     /// then it waits in memory.
     pub fn audit(&mut self, entry: AuditEntry) {
-        self.audit.push_back(entry);
-        while self.audit.len() > self.options.audit_queue {
+        self.audit.push_back(records::shortened(entry));
+        let bytes =
+            |audit: &VecDeque<AuditEntry>| audit.iter().map(AuditEntry::bytes).sum::<usize>();
+        while self.audit.len() > self.options.audit_queue || bytes(&self.audit) > QUEUE_BYTES {
             self.audit.pop_front();
             self.counters.dropped_audit += 1;
         }

@@ -132,9 +132,23 @@ impl Points {
         let begun = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
         let transaction = begun.map_err(&failed)?;
         let written = self.state.tick(&transaction, tick, self.limits);
-        let outcome = written.map_err(&failed)?;
-        transaction.commit().map_err(&failed)?;
-        Ok(outcome)
+        let done = written.and_then(|outcome| transaction.commit().map(|()| outcome));
+        done.map_err(|error| self.why_full(error))
+    }
+
+    /// Whether it is the file that is full or the disk.
+    fn why_full(&self, error: rusqlite::Error) -> Error {
+        let full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
+        let pages = database::pages(&self.connection).map_or(0, |(_, all)| all);
+        // A few pages less than the most are taken by none.
+        if full && pages + 64 >= self.limits.file / database::PAGE {
+            return Error::Small {
+                path: self.path.clone(),
+                bytes: self.limits.file,
+                services: self.state.services.number(),
+            };
+        }
+        Error::sqlite(&self.path)(error)
     }
 
     /// Keeps the WAL within its bound, with half of it for the largest transaction; an error where a

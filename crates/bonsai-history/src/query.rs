@@ -167,6 +167,36 @@ impl Sum {
         }
     }
 
+    /// Adds one second.
+    fn add_second(&mut self, values: &[u64; FIELDS]) {
+        self.seconds += 1;
+        for (field, &value) in values.iter().enumerate() {
+            let value = match (field, value) {
+                (LIMIT, 0) => continue,
+                // Kept as one more than it is.
+                (LIMIT, limit) => {
+                    self.limited += 1;
+                    limit - 1
+                }
+                (_, value) => value,
+            };
+            self.least[field] = self.least[field].min(value);
+            self.sum[field] += u128::from(value);
+            self.most[field] = self.most[field].max(value);
+        }
+    }
+
+    /// Adds another sum.
+    fn merge(&mut self, other: &Self) {
+        self.seconds += other.seconds;
+        self.limited += other.limited;
+        for field in 0..FIELDS {
+            self.least[field] = self.least[field].min(other.least[field]);
+            self.sum[field] += other.sum[field];
+            self.most[field] = self.most[field].max(other.most[field]);
+        }
+    }
+
     /// The slot in numbers for people and plots.
     pub(crate) fn slot(&self, at: u64, width: u64) -> Slot {
         let stat = |field: usize, unit: f64, seconds: u64| Stat {
@@ -212,16 +242,30 @@ impl Bins {
 
     /// Adds what a block that begins at `start` has in the span.
     pub(crate) fn add(&mut self, level: Level, start: u64, block: &Block) {
+        // Slots come in the order of time, so their sum is looked up once for many.
+        let mut run: Option<(u64, Sum)> = None;
         for (i, (slot, seconds)) in block.slots.iter().enumerate() {
             let at = start + u64::from(*slot) * level.slot_seconds();
             if at < self.from || at >= self.to {
                 continue;
             }
-            let sum = self
-                .sums
-                .entry(at - at % self.step)
-                .or_insert_with(Sum::new);
-            sum.add(level, *seconds, block.cells(self.resource, i));
+            let bin = at - at % self.step;
+            if run.as_ref().is_none_or(|(of, _)| *of != bin) {
+                self.keep(run.replace((bin, Sum::new())));
+            }
+            let Some((_, sum)) = &mut run else { continue };
+            if level == Level::Second {
+                sum.add_second(&block.values(self.resource, i));
+            } else {
+                sum.add(level, *seconds, block.cells(self.resource, i));
+            }
+        }
+        self.keep(run);
+    }
+
+    fn keep(&mut self, run: Option<(u64, Sum)>) {
+        if let Some((bin, sum)) = run {
+            self.sums.entry(bin).or_insert_with(Sum::new).merge(&sum);
         }
     }
 

@@ -186,7 +186,6 @@ fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result
         via,
         via_name,
     } = entry.columns();
-    let entry = shortened(entry);
     let bytes = i64::try_from(entry.bytes()).unwrap_or(i64::MAX);
     transaction
         .prepare_cached(INSERT)?
@@ -214,8 +213,8 @@ fn insert(transaction: &Transaction<'_>, entry: &AuditEntry) -> rusqlite::Result
     Ok(())
 }
 
-fn shortened(entry: &AuditEntry) -> AuditEntry {
-    let mut entry = entry.clone();
+/// The entry with texts that are not too long.
+pub(crate) fn shortened(mut entry: AuditEntry) -> AuditEntry {
     let optional = [&mut entry.service, &mut entry.from, &mut entry.to];
     let texts = optional.into_iter().flatten();
     for text in texts.chain([&mut entry.reason, &mut entry.action]) {

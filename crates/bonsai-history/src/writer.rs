@@ -113,7 +113,7 @@ impl Writer {
             inbox.audit.pop_front();
             inbox.dropped.2 += 1;
         }
-        inbox.audit.push_back(entry);
+        inbox.audit.push_back(records::shortened(entry));
         inbox.taken += 1;
         drop(inbox);
         self.shared.work.notify_one();

@@ -1,6 +1,7 @@
 //! The benchmarks.
 
 mod call_cost;
+mod decide;
 mod enforced;
 mod event_loops;
 mod exactness;
@@ -59,5 +60,6 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
+    &decide::PolicyCost,
     &week::PolicyWeek,
 ];

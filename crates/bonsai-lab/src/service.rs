@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use bonsai_calls::{BY_NR, CLONE, FORK, NO_CALL, VFORK};
 use bonsai_host::libs::{find_libc, libc_sites};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{EventLoops, Group, Ledger, Part, Scope, Thing, Wanted, Who, flags};
+use bonsai_ledger::{Draws, EventLoops, Group, Ledger, Part, Scope, Thing, Wanted, Who, flags};
 use bonsai_units::{LimitSpec, Setting, Unit};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -164,7 +164,6 @@ impl Service {
             extension.display()
         );
         self.ledger.set_extension(&extension)?;
-        self.ledger.set_group(group.path())?;
         let header = &self.ledger.header;
         header.flags.fetch_or(flags::EXTENDED, Ordering::Relaxed);
         let mut terms = group.edit(monotonic_ns())?;
@@ -179,7 +178,12 @@ impl Service {
         terms.commit()?;
         let mut limits = self.ledger.edit(monotonic_ns())?;
         let selection = bonsai_calls::select(SHARED).context("no such class")?;
-        limits.join(0, selection, true, membership);
+        let draws = Draws {
+            thing: 0,
+            selection,
+            bytes: true,
+        };
+        limits.join(group.path(), membership, &[draws])?;
         limits.commit();
         Ok(())
     }

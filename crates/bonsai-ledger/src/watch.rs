@@ -6,13 +6,16 @@
 //! memory in use, since the kernel maps what is around a page, too. So this maps three pieces,
 //! to be read only, and keeps nothing else.
 
-use crate::layout::{BUCKETS, BucketLine, Count, Header, Segment, THREADS, ThreadPage};
+use crate::layout::{
+    BUCKETS, BucketLine, Count, DELAYS, DelayRow, DelayShard, Header, SHARDS, Segment, THREADS,
+    ThreadPage,
+};
 use crate::mapping::{Ledger, LedgerError};
 use crate::sync::Ordering;
 use crate::threads::Owner;
 use bonsai_bucket::Curve;
-use bonsai_calls::CallId;
-use rustix::fs::{Mode, OFlags};
+use bonsai_calls::{CALLS, CallId};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::marker::PhantomData;
 use std::mem::{offset_of, size_of};
@@ -84,7 +87,20 @@ impl<T> Drop for Piece<T> {
     }
 }
 
+fn open(path: &Path, more: OFlags) -> Result<(OwnedFd, Stat), LedgerError> {
+    let failed = |source| LedgerError::File {
+        path: path.into(),
+        what: "open",
+        source,
+    };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+    Ok((fd, stat))
+}
+
 const _: () = {
+    assert!(offset_of!(DelayRow, sum_ns) == 8 * DELAYS);
     assert!(offset_of!(Segment, lines).is_multiple_of(4096));
     assert!(offset_of!(Segment, crowd).is_multiple_of(4096));
     assert!(offset_of!(Segment, threads) == offset_of!(Segment, crowd) + size_of::<ThreadPage>());
@@ -109,14 +125,7 @@ impl Watch {
     }
 
     fn open_with(path: &Path, more: OFlags) -> Result<Self, LedgerError> {
-        let failed = |source| LedgerError::File {
-            path: path.into(),
-            what: "open",
-            source,
-        };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-        let stat = rustix::fs::fstat(&fd).map_err(failed)?;
+        let (fd, stat) = open(path, more)?;
         Ledger::check_file(path, &fd, &stat)?;
         let head = Piece::<Header>::map(path, &fd, 0, 1)?;
         let high = head.values()[0].high.load(Ordering::Acquire) as usize;
@@ -150,6 +159,51 @@ impl Watch {
     /// As [`Ledger::open`].
     pub fn ledger(&self) -> Result<Ledger, LedgerError> {
         Ledger::open_with(&self.path, self.more)
+    }
+
+    /// Waits imposed on calls so far, by entry of the table of calls: how many, and their sum,
+    /// ns; of those that `which` names. They are read from the file: mapped, they would count as
+    /// memory in use, and that takes longer than to read a few.
+    ///
+    /// # Errors
+    /// As [`Watch::again`].
+    pub fn waits(
+        &self,
+        which: impl Fn(CallId) -> bool,
+        mut each: impl FnMut(CallId, u64, u64),
+    ) -> Result<(), LedgerError> {
+        let failed = |source| LedgerError::File {
+            path: self.path.clone(),
+            what: "read",
+            source,
+        };
+        let (fd, stat) = open(&self.path, self.more)?;
+        if (stat.st_dev, stat.st_ino) != self.identity {
+            let path = self.path.clone();
+            return Err(LedgerError::Foreign { path });
+        }
+        let mut row = [0_u8; size_of::<DelayRow>()];
+        for call in (0..CALLS.len()).filter_map(|call| CallId::try_from(call).ok()) {
+            if !which(call) {
+                continue;
+            }
+            let (mut count, mut sum_ns) = (0_u64, 0_u64);
+            for shard in 0..SHARDS {
+                let at = offset_of!(Segment, delays)
+                    + shard * size_of::<DelayShard>()
+                    + usize::from(call) * size_of::<DelayRow>();
+                let got = rustix::io::pread(&fd, &mut row, at as u64).map_err(failed)?;
+                let mut words = row[..got].chunks_exact(8).map(|word| {
+                    let mut eight = [0; 8];
+                    eight.copy_from_slice(word);
+                    u64::from_le_bytes(eight)
+                });
+                count += words.by_ref().take(DELAYS).sum::<u64>();
+                sum_ns = words.next().unwrap_or(0).saturating_add(sum_ns);
+            }
+            each(call, count, sum_ns);
+        }
+        Ok(())
     }
 
     fn header(&self) -> &Header {
@@ -290,6 +344,17 @@ impl Watched<'_> {
             left &= left - 1;
             fetch(core::ptr::from_ref(self.0).cast::<i8>().wrapping_add(at));
         }
+    }
+
+    /// The entry of the call that its thread last went to sleep with, if that was not before
+    /// an instant (monotonic clock, ns).
+    #[must_use]
+    #[inline]
+    pub fn slept_since(self, then: u64) -> Option<CallId> {
+        let slept = self.0.wait.slept_ns.load(Ordering::Acquire);
+        #[expect(clippy::cast_possible_truncation, reason = "a part of the word")]
+        let call = self.0.wait.what.load(Ordering::Acquire) as CallId;
+        (slept >= then && slept != 0).then_some(call)
     }
 
     /// The entry of the call that its thread waits with at `now`, if it waits. One that was

@@ -57,7 +57,8 @@ pub(crate) struct Learned {
     pub(crate) mixture: Mixture,
     /// The proposals have to be made anew.
     pub(crate) dirty: bool,
-    /// What each node guarantees, with all wishes; made when it is needed first.
+    /// What each node guarantees, with all wishes; made when it is needed first, and again when
+    /// wishes were changed otherwise than one by one.
     sums: PerResource<Option<Vec<u64>>>,
     /// Which way automatic changes were the last time.
     was: Automatic,
@@ -143,7 +144,6 @@ impl Policy {
         let span_ns =
             self.learned
                 .advance(observation, adaptive.half_life_h, adaptive.utc_offset_s);
-        self.learned.sums = PerResource::default();
         let (now_ns, now_s) = (self.learned.passed_ns, self.learned.clock.history_s);
         for (place, seen) in observation.services.iter().enumerate() {
             let at = self.places[place] as usize;
@@ -179,7 +179,7 @@ impl Policy {
         // A resource that was never used has no history, and needs no memory.
         if history.is_some() || rate > 0 {
             let history = history.get_or_insert_default();
-            history.note(rate, hungry, &self.learned.clock);
+            history.note(rate, hungry, done.span_ns, &self.learned.clock);
         }
         Some(rate)
     }
@@ -232,24 +232,23 @@ impl Policy {
             return;
         };
         let from = self.wish(at, i);
-        let clock = self.learned.clock;
-        let auto = &mut self.live[at].cold.auto[i];
         let above = second.filter(|&second| second > from);
         if above.is_none() && !due {
             return;
         }
-        let since_s = clock.history_s - auto.changed_s;
+        let room = self.room(at, i, most_of_all);
+        // What there is no room for is said once a minute, and not each second.
+        if room == 0 && !due {
+            return;
+        }
+        let clock = self.learned.clock;
         let range = self.range(at, i);
+        let since_s = clock.history_s - self.live[at].cold.auto[i].changed_s;
         let Some(history) = &self.learned.histories[at][i] else {
             return;
         };
         let mixture = &mut self.learned.mixture;
         let wanted = wanted(history, &clock, &self.config, range, above, mixture);
-        let room = if wanted.rate > from {
-            self.room(at, i, most_of_all)
-        } else {
-            0
-        };
         let motion = Motion {
             from,
             since_s,
@@ -364,6 +363,7 @@ impl Policy {
                 let auto = &mut live.cold.auto[i];
                 if !matches!(service.mode, Mode::Adaptive | Mode::Qos) {
                     auto.wish = None;
+                    self.learned.sums[i] = None;
                 }
                 let configured = plan.tree.bounds[i][plan.node(at as usize)].min;
                 let on = config.automatic == Automatic::On;
@@ -397,6 +397,7 @@ impl Policy {
     /// Makes wishes fit another configuration.
     pub(crate) fn fit(&mut self) {
         let first = self.plan.tree.first_leaf;
+        self.learned.sums = PerResource::default();
         for i in 0..Resource::COUNT {
             let Some(most_of_all) = self.most_of_all(i) else {
                 continue;

@@ -65,9 +65,9 @@ pub(crate) fn milli(rate: f64) -> u64 {
 }
 
 impl Histogram {
-    /// Notes a rate at the time `now_s`.
-    pub(crate) fn add(&mut self, milli: u64, now_s: f64, half_life_s: f64) {
-        let weight = self.weight_now(now_s, half_life_s);
+    /// Notes a rate of so many seconds at the time `now_s`.
+    pub(crate) fn add(&mut self, milli: u64, seconds: f64, now_s: f64, half_life_s: f64) {
+        let weight = self.weight_now(now_s, half_life_s) * narrow(seconds);
         let bucket = bucket_of(milli);
         match self.entries.binary_search_by_key(&bucket, |entry| entry.0) {
             Ok(at) => self.entries[at].1 += weight,
@@ -233,7 +233,7 @@ mod tests {
     fn percentiles_are_within_a_bucket() {
         let mut histogram = Histogram::default();
         for value in 1..=1_000_u64 {
-            histogram.add(value * 1_000_000, 0.0, DAY_S);
+            histogram.add(value * 1_000_000, 1.0, 0.0, DAY_S);
         }
         let mixture = mixture(&histogram, 0.0);
         for (thousandths, exact) in [(500, 500_u64), (900, 900), (950, 950), (1_000, 1_000)] {
@@ -247,20 +247,20 @@ mod tests {
     #[test]
     fn an_observation_counts_half_after_a_half_life() {
         let mut histogram = Histogram::default();
-        histogram.add(1_000_000, 0.0, DAY_S);
-        histogram.add(2_000_000, DAY_S, DAY_S);
+        histogram.add(1_000_000, 1.0, 0.0, DAY_S);
+        histogram.add(2_000_000, 1.0, DAY_S, DAY_S);
         let worth: Vec<f64> = histogram.worth(DAY_S, DAY_S).map(|entry| entry.1).collect();
         assert_eq!(worth, [0.5, 1.0]);
         assert_eq!(histogram.total(2.0 * DAY_S, DAY_S), 0.75);
         // Also when the reference has moved.
-        histogram.add(3_000_000, 6.0 * DAY_S, DAY_S);
+        histogram.add(3_000_000, 1.0, 6.0 * DAY_S, DAY_S);
         let worth: Vec<f64> = histogram
             .worth(6.0 * DAY_S, DAY_S)
             .map(|entry| entry.1)
             .collect();
         assert_eq!(worth, [1.0 / 64.0, 1.0 / 32.0, 1.0]);
         // What is nearly forgotten makes room.
-        histogram.add(3_000_000, 12.0 * DAY_S, DAY_S);
+        histogram.add(3_000_000, 1.0, 12.0 * DAY_S, DAY_S);
         assert_eq!(histogram.entries.len(), 1);
     }
 

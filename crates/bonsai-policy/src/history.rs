@@ -79,9 +79,12 @@ impl Gathered {
     pub(crate) fn add(&mut self, usage: &PerResource<Usage>, span_ns: u64) {
         self.span_ns += span_ns;
         for (i, usage) in usage.iter().enumerate().filter(|(_, usage)| usage.used > 0) {
-            // A rate of at most 1e14 in at most ten seconds.
-            let used = u128::from(usage.used.min(UNBOUNDED)) * u128::from(span_ns);
-            self.moved[i] += narrow(used / u128::from(SECOND_NS));
+            let used = usage.used.min(UNBOUNDED);
+            // Microseconds suffice, and 64 bits for all rates but the highest.
+            self.moved[i] += match used.checked_mul(span_ns / 1_000) {
+                Some(moved) => moved / 1_000_000,
+                None => narrow(u128::from(used) * u128::from(span_ns) / u128::from(SECOND_NS)),
+            };
             self.hungry_ns[i] += if usage.wanted_more { span_ns } else { 0 };
         }
     }
@@ -103,16 +106,18 @@ impl Gathered {
 }
 
 impl History {
-    /// Notes a second.
-    pub(crate) fn note(&mut self, rate: u64, hungry: bool, clock: &Clock) {
-        let now_s = clock.history_s;
-        self.all.add(rate, now_s, clock.half_life_s);
-        self.recent.add(rate, now_s, RECENT_HALF_LIFE_S);
-        self.hours[clock.hour(0)].add(rate, now_s, clock.half_life_s);
-        self.seconds += 1;
+    /// Notes a second, or the period of somebody who looks less often.
+    pub(crate) fn note(&mut self, rate: u64, hungry: bool, span_ns: u64, clock: &Clock) {
+        let (now_s, half_life_s) = (clock.history_s, clock.half_life_s);
+        let seconds = span_ns as f64 / SECOND_NS as f64;
+        self.all.add(rate, seconds, now_s, half_life_s);
+        self.recent.add(rate, seconds, now_s, RECENT_HALF_LIFE_S);
+        self.hours[clock.hour(0)].add(rate, seconds, now_s, half_life_s);
+        self.seconds += ((span_ns + SECOND_NS / 2) / SECOND_NS).max(1);
         if rate > 0 {
             let hungry = if hungry { 1.0 } else { 0.0 };
-            self.hunger += (hungry - self.hunger) / self.seconds.min(DAY_S) as f64;
+            let part = seconds / self.seconds.min(DAY_S) as f64;
+            self.hunger += (hungry - self.hunger) * part.min(1.0);
         }
     }
 

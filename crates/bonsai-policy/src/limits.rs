@@ -22,19 +22,20 @@ pub(crate) fn settle(bounds: &mut [Bound], capacity: u64, hysteresis: u32) {
     let mut spare = u128::from(capacity).saturating_sub(sum);
     for bound in bounds.iter_mut() {
         let Some(before) = bound.before else { continue };
-        let flutter = before.abs_diff(bound.now) <= part(before, hysteresis);
-        if flutter && before < bound.now && before >= bound.guaranteed {
-            spare += u128::from(bound.now - before);
+        let more = bound.now.saturating_sub(before);
+        if more > 0 && before >= bound.guaranteed && more <= part(before, hysteresis) {
+            spare += u128::from(more);
             bound.now = before;
         }
     }
     for bound in bounds.iter_mut() {
+        if spare == 0 {
+            return;
+        }
         let Some(before) = bound.before else { continue };
-        let Some(less) = before.checked_sub(bound.now) else {
-            continue;
-        };
+        let less = before.saturating_sub(bound.now);
         let fits = before <= bound.ceiling && !bound.in_bounds && u128::from(less) <= spare;
-        if less <= part(before, hysteresis) && fits {
+        if less > 0 && fits && less <= part(before, hysteresis) {
             spare -= u128::from(less);
             bound.now = before;
         }

@@ -211,6 +211,7 @@ impl Policy {
             if live.present != present {
                 live.present = present;
                 live.due_s = 0.0;
+                live.gathered = Gathered::default();
                 if !present {
                     // Whoever comes back begins anew, with what is known of it.
                     live.applied = PerResource::default();

@@ -64,17 +64,19 @@ pub(crate) fn flat(
         let node = plan.node(at as usize);
         let level = levels[tree.parents[node] as usize];
         let beyond = level.saturating_mul(u128::from(bounds[node].weight)) >> FRACTION;
+        // Whoever is full may have got more than its part by then: others left theirs.
         let would_get = u128::from(shares.floors[node]) + beyond;
+        let would_get = would_get.max(u128::from(shares.given[node]));
         would_get
             .saturating_sub(u128::from(guarantees[node]))
             .min(u128::from(UNBOUNDED))
     };
-    let most = places
-        .iter()
-        .map(|&at| surplus(at))
-        .max()
-        .unwrap_or(1)
-        .max(1);
+    // The scale is what was got: what somebody might want must not blur what others do.
+    let got = |&at: &u32| {
+        let node = plan.node(at as usize);
+        u128::from(shares.given[node].saturating_sub(guarantees[node]))
+    };
+    let most = places.iter().map(got).max().unwrap_or(1).max(1);
     let max = u128::from(MAX_WEIGHT);
     let weight = |at: u32| (surplus(at) * max + most / 2) / most;
     let narrowed = |at: u32| u32::try_from(weight(at).clamp(1, max)).unwrap_or(MAX_WEIGHT);

@@ -98,6 +98,14 @@ fn make(services: u32, threads: u32) -> anyhow::Result<()> {
                 }
             }
         }
+        // Some of them are held back.
+        for (_, ledger) in all.iter().step_by(10) {
+            let now = monotonic_ns();
+            let note = &ledger.threads[0].wait;
+            note.sleep(bonsai_calls::SENDTO, 1, 0, now, now);
+            note.end();
+            ledger.record_wait(bonsai_calls::SENDTO, 1, 1000);
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }

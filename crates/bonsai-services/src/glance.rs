@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use bonsai_bucket::Curve;
-use bonsai_calls::{CALLS, Selection, select};
+use bonsai_calls::{CALLS, CallId, Selection, select};
 use bonsai_ledger::{LedgerError, Lines, Watch};
 use bonsai_units::Resource;
 
@@ -36,8 +36,14 @@ pub struct Glance {
     /// Threads that wait now with a call that is of the resource, for a limit of the service
     /// or for its group. Event loops do not wait, but are in `backlog`.
     pub waiting: [u32; Resource::COUNT],
+    /// Threads that have gone to sleep in such a wait since the look before; they may have
+    /// come out of it.
+    pub waited: [u32; Resource::COUNT],
     /// Units that its own limits hold back now: of several, the most.
     pub backlog: [u64; Resource::COUNT],
+    /// Waits imposed so far, and their sum, ns. Read once in [`TURNS`] looks, where anything
+    /// was held back since.
+    pub waits: [(u64, u64); Resource::COUNT],
 }
 
 /// Who came and who went since the look before. A service that was replaced by another one of
@@ -78,6 +84,10 @@ struct Seen {
     epoch: u32,
     limits: Vec<Line>,
     glance: Glance,
+    /// Something was held back since the waits were read.
+    was_held: bool,
+    /// When it was looked.
+    at: u64,
 }
 
 /// A limit in force.
@@ -258,8 +268,12 @@ impl Seen {
             glance: Glance {
                 totals: [0; Resource::COUNT],
                 waiting: [0; Resource::COUNT],
+                waited: [0; Resource::COUNT],
                 backlog: [0; Resource::COUNT],
+                waits: [(0, 0); Resource::COUNT],
             },
+            was_held: true,
+            at: 0,
         }
     }
 
@@ -293,9 +307,14 @@ impl Seen {
                 self.watch.pages().unwrap_or(0)
             }
         };
-        let mut glance = Glance::default();
+        let mut glance = Glance {
+            waits: self.glance.waits,
+            ..Glance::default()
+        };
         self.used.resize(pages, Lines::default());
-        let mut totals = [0_u64; Resource::COUNT];
+        // By entry first: which resources that is of is found out once for all pages.
+        let (mut by_entry, mut all_calls) = ([0_u64; CALLS.len()], 0_u64);
+        let mut entries = 0_u128;
         for (i, used) in self.used.iter_mut().enumerate() {
             let Some(page) = self.watch.page(i) else {
                 break;
@@ -306,25 +325,30 @@ impl Seen {
                 *used = page.used();
             }
             page.counts(*used, |call, calls, bytes| {
-                let row = rows.get(usize::from(call)).copied().unwrap_or(0);
-                // Without a branch: which of them it is, is as good as random.
-                for (i, total) in totals.iter_mut().enumerate() {
-                    let units = if i == Resource::Calls.index() {
-                        calls
-                    } else {
-                        bytes
-                    };
-                    let is_of = u64::from(row >> i & 1);
-                    *total = total.wrapping_add(units & is_of.wrapping_neg());
+                all_calls = all_calls.wrapping_add(calls);
+                entries |= u128::from(calls != 0) << call;
+                if let Some(sum) = by_entry.get_mut(usize::from(call)) {
+                    *sum = sum.wrapping_add(bytes);
                 }
             });
-            if let Some(call) = page.waits(now) {
-                let row = rows.get(usize::from(call)).copied().unwrap_or(0);
-                for (i, waiting) in glance.waiting.iter_mut().enumerate() {
-                    *waiting += u32::from(row >> i & 1);
+            let add = |to: &mut [u32; Resource::COUNT], call: Option<CallId>| {
+                let row = call.and_then(|call| rows.get(usize::from(call)).copied());
+                for (i, threads) in to.iter_mut().enumerate() {
+                    *threads += u32::from(row.unwrap_or(0) >> i & 1);
                 }
+            };
+            // All of it stands in one line.
+            add(&mut glance.waiting, page.waits(now));
+            add(&mut glance.waited, page.slept_since(self.at.max(1)));
+        }
+        let mut totals = [0_u64; Resource::COUNT];
+        for (sum, row) in by_entry.iter().zip(rows).filter(|(sum, _)| **sum != 0) {
+            for (i, total) in totals.iter_mut().enumerate() {
+                let is_of = u64::from(row >> i & 1);
+                *total = total.wrapping_add(sum & is_of.wrapping_neg());
             }
         }
+        totals[Resource::Calls.index()] = all_calls;
         // Between a correction and what it corrects, a sum may be below zero.
         glance.totals = totals.map(|total| u64::try_from(total.cast_signed()).unwrap_or(0));
         let epoch = self.watch.epoch();
@@ -341,8 +365,34 @@ impl Seen {
                 }
             }
         }
-        self.glance = glance;
+        let is_held = glance.backlog.iter().any(|units| *units > 0)
+            || glance.waited.iter().any(|threads| *threads > 0)
+            || glance.waiting.iter().any(|threads| *threads > 0);
+        self.was_held |= is_held;
+        if self.was_held && turn.is_multiple_of(TURNS) {
+            glance.waits = self.waits(rows, |call| entries >> call & 1 != 0)?;
+            // Whoever waits now has not been counted yet.
+            self.was_held = is_held;
+        }
+        (self.glance, self.at) = (glance, now);
         Ok(())
+    }
+
+    fn waits(
+        &self,
+        rows: &[Row],
+        is_used: impl Fn(CallId) -> bool,
+    ) -> Result<[(u64, u64); Resource::COUNT], LedgerError> {
+        let mut waits = [(0_u64, 0_u64); Resource::COUNT];
+        self.watch.waits(is_used, |call, count, sum_ns| {
+            let row = rows.get(usize::from(call)).copied().unwrap_or(0);
+            for (i, waits) in waits.iter_mut().enumerate() {
+                if row >> i & 1 != 0 {
+                    *waits = (waits.0 + count, waits.1.saturating_add(sum_ns));
+                }
+            }
+        })?;
+        Ok(waits)
     }
 }
 

@@ -135,20 +135,30 @@ impl Services {
             return Ok(all);
         }
         let _lock = self.lock()?;
-        let mut broken = Ok(());
-        all.retain(|service| match service.is_in_use() {
-            Ok(true) => true,
-            Ok(false) => {
+        let mut dead = Vec::new();
+        for service in &all {
+            if !service.has_keeper()? {
+                dead.push(service.name.clone());
+            }
+        }
+        // After the locks: whoever had one has a program by now. Twice, because a process may
+        // hand the service on to a child and end while the others are looked at.
+        for _ in 0..2 {
+            if dead.is_empty() {
+                return Ok(all);
+            }
+            let living = members::Living::now()?;
+            dead.retain(|name| !living.any(&self.service(name)));
+        }
+        all.retain(|service| {
+            let lives = !dead.contains(&service.name);
+            if !lives {
                 // What cannot be removed now is removed by the next who looks.
                 let _ = service.remove_folder();
-                false
             }
-            Err(error) => {
-                broken = Err(error);
-                true
-            }
+            lives
         });
-        broken.map(|()| all)
+        Ok(all)
     }
 
     /// The service of that name, which is in use.

@@ -2,6 +2,7 @@
 //! the command line and the table of calls.
 
 mod calls;
+mod config;
 mod reference;
 
 use std::fs;
@@ -39,6 +40,13 @@ pub(crate) fn run(args: &Gen) -> anyhow::Result<u8> {
         reference::page(&command).as_bytes(),
     )?;
     write(folder, "docs/reference/calls.md", calls::page().as_bytes())?;
+    let description = bonsai_daemon::openapi();
+    write(
+        folder,
+        "docs/reference/config.md",
+        config::page(&description)?.as_bytes(),
+    )?;
+    write(folder, "api/openapi.json", description.as_bytes())?;
     let coverage = crate::doctor::coverage::page();
     write(folder, "docs/reference/coverage.md", coverage.as_bytes())?;
     Ok(0)

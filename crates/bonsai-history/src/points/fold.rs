@@ -20,6 +20,11 @@ impl Working {
         block: u64,
     ) -> rusqlite::Result<()> {
         let rows = open_rows(transaction, level, block)?;
+        // First, so that their pages are those of the blocks, also in a file that is full.
+        let (_, open) = TABLES[level.index()];
+        transaction
+            .prepare_cached(&format!("DELETE FROM {open} WHERE at >= ? AND at < ?"))?
+            .execute(span(level, block))?;
         let damaged = &mut self.damaged;
         let rows: Vec<_> = rows
             .iter()
@@ -57,11 +62,6 @@ impl Working {
         if let Some(coarser) = level.coarser() {
             self.add_row(transaction, coarser, block * level.block_seconds(), upward)?;
         }
-        let (_, open) = TABLES[level.index()];
-        let (from, to) = span(level, block);
-        transaction
-            .prepare_cached(&format!("DELETE FROM {open} WHERE at >= ? AND at < ?"))?
-            .execute((from, to))?;
         self.open[level.index()].remove(&block);
         self.save_tier(transaction, level)
     }

@@ -23,6 +23,11 @@ impl Services {
         Ok(Self(all.collect::<rusqlite::Result<_>>()?))
     }
 
+    /// How many there are.
+    pub(super) fn number(&self) -> usize {
+        self.0.len()
+    }
+
     /// The number of a name, a new one where it has none; nothing where it cannot have one, or
     /// where the tick is `full` and it has none.
     pub(super) fn intern(

@@ -172,3 +172,24 @@ fn a_reader_that_does_not_end_costs_points_and_no_disk() {
     history.tick(&noise(MIDNIGHT + 1000, 10));
     writes(&history);
 }
+
+/// Rows of more services than fit are a sentence that names the option.
+#[test]
+fn too_many_services_for_the_bytes_are_said() {
+    let folder = folder();
+    let mut history = History::open(&folder.path().join("history"), options()).expect("a writer");
+    for second in 0..200 {
+        history.tick(&noise(MIDNIGHT + second, 1500));
+        fits(&history, options().points_bytes);
+        if history.status().points != State::Writing {
+            break;
+        }
+    }
+    let State::Off(why) = history.status().points else {
+        panic!("{:?}", history.status());
+    };
+    assert!(
+        why.contains("1500 services") && why.contains("[history]"),
+        "{why}"
+    );
+}

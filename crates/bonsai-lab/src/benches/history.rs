@@ -11,6 +11,7 @@ use std::time::Instant;
 use bonsai_history::{History, Options, Point, Query, Reader, Sample as Seen, State, Tick, Which};
 use bonsai_stats::{SplitMix64, percentile_nearest as percentile};
 use bonsai_units::Resource;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -42,7 +43,12 @@ const POINTS: usize = 2000;
 #[serde(rename_all = "snake_case")]
 enum Measured {
     /// An hour of ticks, each in ns.
-    Ticks { hour: u64, ns: Vec<u64> },
+    Ticks {
+        hour: u64,
+        ns: Vec<u64>,
+        /// CPU of all of them.
+        cpu_ns: u64,
+    },
     /// After so many seconds: bytes of pages that they use, of the file, and of the WAL.
     Size {
         seconds: u64,
@@ -52,10 +58,11 @@ enum Measured {
         file: u64,
         wal: u64,
     },
-    /// Queries of a kind, each in ms, and the slots of the last answer.
+    /// Queries of a kind, each in ms, and in ms of CPU; and the slots of the last answer.
     Queries {
         kind: String,
         ms: Vec<f64>,
+        cpu_ms: Vec<f64>,
         slots: usize,
     },
 }
@@ -90,15 +97,16 @@ impl Benchmark for HistoryCost {
         for hour in 0..seconds.div_ceil(3600) {
             context.check()?;
             let before = Moment::now();
-            let mut ns = Vec::new();
+            let (mut ns, mut cpu_ns) = (Vec::new(), 0);
             for second in hour * 3600..seconds.min((hour + 1) * 3600) {
                 let tick = world.tick(MIDNIGHT + second);
                 points += tick.points.len() as u64;
-                let from = Instant::now();
+                let (from, cpu) = (Instant::now(), cpu_now());
                 history.tick(&tick);
+                cpu_ns += cpu_now() - cpu;
                 ns.push(u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX));
             }
-            context.sample(before.until_now(), &Measured::Ticks { hour, ns })?;
+            context.sample(before.until_now(), &Measured::Ticks { hour, ns, cpu_ns })?;
         }
         let status = history.status();
         anyhow::ensure!(status.points == State::Writing, "{:?}", status.points);
@@ -159,7 +167,7 @@ fn queries(context: &mut Context, folder: &Path, seconds: u64, known: u64) -> an
             continue;
         }
         let before = Moment::now();
-        let (mut ms, mut slots) = (Vec::new(), 0);
+        let (mut ms, mut cpu_ms, mut slots) = (Vec::new(), Vec::new(), 0);
         for _ in 0..rounds {
             let service = context
                 .random
@@ -171,14 +179,30 @@ fn queries(context: &mut Context, folder: &Path, seconds: u64, known: u64) -> an
                 to: end,
                 points: POINTS,
             };
-            let from = Instant::now();
+            let (from, cpu) = (Instant::now(), cpu_now());
             slots = reader.series(&query)?.slots.len();
             ms.push(from.elapsed().as_secs_f64() * 1e3);
+            cpu_ms.push((cpu_now() - cpu) as f64 / 1e6);
         }
         let kind = kind.to_owned();
-        context.sample(before.until_now(), &Measured::Queries { kind, ms, slots })?;
+        context.sample(
+            before.until_now(),
+            &Measured::Queries {
+                kind,
+                ms,
+                cpu_ms,
+                slots,
+            },
+        )?;
     }
     Ok(())
+}
+
+/// CPU time of this thread, ns: what others do to it is not in it.
+fn cpu_now() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 fn name(service: u64) -> String {
@@ -303,10 +327,18 @@ fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
         "slots",
         "p50, ms",
         "p99, ms",
+        "CPU p50, ms",
+        "CPU p99, ms",
         "doubt",
     ]);
     for sample in samples {
-        let Measured::Queries { kind, ms, slots } = &sample.data else {
+        let Measured::Queries {
+            kind,
+            ms,
+            cpu_ms,
+            slots,
+        } = &sample.data
+        else {
             continue;
         };
         let doubt = sample.conditions.doubt();
@@ -316,6 +348,8 @@ fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
             slots.to_string(),
             format!("{:.2}", percentile(ms, 50.0).unwrap_or(0.0)),
             format!("{p99:.2}"),
+            format!("{:.2}", percentile(cpu_ms, 50.0).unwrap_or(0.0)),
+            format!("{:.2}", percentile(cpu_ms, 99.0).unwrap_or(0.0)),
             doubt.clone().unwrap_or_default(),
         ]);
         section.promise(
@@ -359,10 +393,10 @@ fn sizes(section: &mut Section, samples: &[Sample<Measured>]) {
 
 fn ticks(section: &mut Section, samples: &[Sample<Measured>], seed: u64) {
     let hours = samples.iter().filter_map(|sample| match &sample.data {
-        Measured::Ticks { ns, .. } => Some((ns, &sample.conditions)),
+        Measured::Ticks { ns, cpu_ns, .. } => Some((ns, (*cpu_ns, &sample.conditions))),
         _ => None,
     });
-    let (ticks, conditions): (Vec<_>, Vec<_>) = hours.unzip();
+    let (ticks, others): (Vec<_>, Vec<_>) = hours.unzip();
     let us = |ns: &u64| *ns as f64 / 1e3;
     let all: Vec<f64> = ticks.iter().flat_map(|ns| ns.iter().map(us)).collect();
     if all.is_empty() {
@@ -376,11 +410,13 @@ fn ticks(section: &mut Section, samples: &[Sample<Measured>], seed: u64) {
     let mean =
         estimate(&means, seed).map_or_else(|| format!("{:.0}", means[0]), |m| with_interval(&m, 0));
     section.text(format!(
-        "A tick takes {mean} us on average (median of hours); p50 {:.0}, p99 {:.0}, most {:.0} us. {}",
+        "A tick takes {mean} us on average (median of hours); p50 {:.0}, p99 {:.0}, most {:.0} us; \
+         {:.0} us of CPU. {}",
         of(50.0),
         of(99.0),
         all.iter().copied().fold(0.0, f64::max),
-        doubt_of(conditions.into_iter()).unwrap_or_default()
+        others.iter().map(|(cpu_ns, _)| us(cpu_ns)).sum::<f64>() / all.len() as f64,
+        doubt_of(others.into_iter().map(|(_, conditions)| conditions)).unwrap_or_default()
     ));
 }
 
@@ -437,6 +473,7 @@ mod tests {
             sample(Measured::Queries {
                 kind: "day".to_owned(),
                 ms: vec![ms; 10],
+                cpu_ms: vec![ms; 10],
                 slots: 1440,
             })
         };
@@ -447,7 +484,7 @@ mod tests {
         };
         assert_eq!(
             verdicts(&[size(100 << 20), queries(3.0)]),
-            [Verdict::Kept; 2]
+            [Verdict::Kept, Verdict::Kept]
         );
         assert_eq!(
             verdicts(&[size(300 << 20), queries(60.0)]),
@@ -456,7 +493,8 @@ mod tests {
         assert!(
             verdicts(&[sample(Measured::Ticks {
                 hour: 0,
-                ns: vec![]
+                ns: vec![],
+                cpu_ns: 0
             })])
             .is_empty()
         );

@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::load::Moment;
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
-use crate::study::percent;
 
 /// The benchmark "policy-week".
 #[derive(Debug)]
@@ -63,6 +62,11 @@ impl Benchmark for PolicyWeek {
     fn report(&self, record: &Record) -> Section {
         report(&record.samples(self.name()))
     }
+}
+
+/// A part of a whole in percent.
+fn percent(part: f64, digits: usize) -> String {
+    format!("{:.digits$} %", part * 100.0)
 }
 
 impl Week {

@@ -31,6 +31,8 @@ fn is_of(guarantee: u64, demand: u64) -> bool {
 struct Machine {
     policy: Policy,
     second: u64,
+    /// Seconds of a period.
+    period: u64,
 }
 
 impl Machine {
@@ -38,11 +40,20 @@ impl Machine {
         Self {
             policy: Policy::new(config).expect("good"),
             second: 0,
+            period: 1,
+        }
+    }
+
+    /// One that is looked at every ten seconds, for tests of days.
+    fn slow(config: Config) -> Self {
+        Self {
+            period: 10,
+            ..Self::new(config)
         }
     }
 
     fn step(&mut self, services: Vec<Seen>) {
-        self.second += 1;
+        self.second += self.period;
         let observation = Observation {
             now_ns: self.second * 1_000_000_000,
             wall_s: self.second,
@@ -54,7 +65,7 @@ impl Machine {
 
     /// So many seconds in which the service uses so many Mbit/s.
     fn run(&mut self, seconds: u64, used: u64) {
-        for _ in 0..seconds {
+        for _ in 0..seconds / self.period {
             self.step(vec![
                 seen("vod", used, false),
                 seen("backup", 100 - used, true),
@@ -121,7 +132,7 @@ fn a_guarantee_is_raised_within_a_second_and_lowered_slowly() {
 
 #[test]
 fn the_evening_is_known_before_it_comes() {
-    let mut machine = Machine::new(config(Automatic::On));
+    let mut machine = Machine::slow(config(Automatic::On));
     let day = |machine: &mut Machine| {
         machine.run(20 * HOUR, 4);
         machine.run(2 * HOUR, 50);
@@ -195,10 +206,10 @@ fn guarantees_leave_the_reserve() {
 fn a_persons_guarantee_is_a_floor_and_a_ceiling_holds() {
     let mut config = config(Automatic::On);
     config.services[0].terms = send(30, 40, 0);
-    let mut machine = Machine::new(config);
+    let mut machine = Machine::slow(config);
     machine.run(2 * DAY, 1);
     assert_eq!(machine.guarantee("vod"), mbit(30));
-    machine.run(5, 39);
+    machine.run(10, 39);
     assert_eq!(machine.guarantee("vod"), mbit(40));
 }
 
@@ -214,12 +225,12 @@ fn who_takes_everything_gets_no_guarantee_for_it() {
 
 #[test]
 fn steady_demand_moves_nothing() {
-    let mut machine = Machine::new(config(Automatic::On));
+    let mut machine = Machine::slow(config(Automatic::On));
     machine.run(DAY, 30);
     let before = machine.guarantee("vod");
     let mut changes = 0;
-    for _ in 0..6 * HOUR {
-        machine.run(1, 30);
+    for _ in 0..6 * HOUR / 10 {
+        machine.run(10, 30);
         changes += machine.policy.allocation().changes.len();
     }
     assert_eq!((machine.guarantee("vod"), changes), (before, 0));
@@ -227,12 +238,12 @@ fn steady_demand_moves_nothing() {
 
 #[test]
 fn what_was_learned_survives_a_restart() {
-    let mut machine = Machine::new(config(Automatic::On));
+    let mut machine = Machine::slow(config(Automatic::On));
     machine.run(DAY, 40);
     let memory = machine.policy.export(DAY);
     assert_eq!(memory.services.len(), 2);
 
-    let mut other = Machine::new(config(Automatic::On));
+    let mut other = Machine::slow(config(Automatic::On));
     other.second = DAY;
     other.policy.import(&memory, DAY);
     assert_eq!(other.policy.export(DAY), memory);
@@ -240,7 +251,7 @@ fn what_was_learned_survives_a_restart() {
     other.run(10, 40);
     assert_eq!(other.guarantee("vod"), machine.guarantee("vod"));
     // A week later it is worth less, and still something; a clock that went back changes nothing.
-    let mut late = Machine::new(config(Automatic::On));
+    let mut late = Machine::slow(config(Automatic::On));
     late.policy.import(&memory, 8 * DAY);
     let worth = |memory: &Memory| -> f32 {
         memory.services[1].resources[0]
@@ -251,7 +262,7 @@ fn what_was_learned_survives_a_restart() {
     };
     let part = worth(&late.policy.export(8 * DAY)) / worth(&memory);
     assert!((part * 128.0 - 1.0).abs() < 0.01, "{part}");
-    let mut back = Machine::new(config(Automatic::On));
+    let mut back = Machine::slow(config(Automatic::On));
     back.policy.import(&memory, 0);
     assert_eq!(worth(&back.policy.export(0)), worth(&memory));
 }
@@ -306,9 +317,9 @@ fn a_service_that_comes_back_does_not_break_what_others_were_given() {
     let mut config = config(Automatic::On);
     config.classes[0].terms = send(40, 0, 0);
     config.services.push(of_class("tv", "media"));
-    let mut machine = Machine::new(config);
+    let mut machine = Machine::slow(config);
     // Both begin with 40; after days of little, tv has less, and vod takes it.
-    for _ in 0..2 * DAY {
+    for _ in 0..2 * DAY / 10 {
         machine.step(vec![seen("vod", 40, false), seen("tv", 1, false)]);
     }
     for _ in 0..100 {

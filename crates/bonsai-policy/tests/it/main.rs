@@ -9,4 +9,5 @@ mod invariants;
 mod machine;
 mod mistakes;
 mod modes;
+mod pool;
 mod qos;

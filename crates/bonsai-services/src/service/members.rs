@@ -1,7 +1,7 @@
 //! Who belongs to a service: processes that mapped its ledger, that have it in
 //! their environment, or that descend from one of these.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -42,26 +42,57 @@ impl Member {
     }
 }
 
+/// The processes of the machine at one instant, for questions about many services.
+#[derive(Debug)]
+pub struct Living {
+    live: BTreeSet<u32>,
+    /// The ledgers that their environments name.
+    named: BTreeSet<PathBuf>,
+}
+
+impl Living {
+    /// Those of now.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn now() -> anyhow::Result<Self> {
+        let processes = Processes::read()?;
+        let live = processes.iter().filter(|process| process.state != 'Z');
+        let live: BTreeSet<u32> = live.map(|process| process.pid).collect();
+        Ok(Self {
+            named: live.iter().filter_map(|pid| named_ledger(*pid)).collect(),
+            live,
+        })
+    }
+
+    /// Whether any process of the service lives, apart from its `bonsai run`.
+    #[must_use]
+    pub fn any(&self, service: &Service) -> bool {
+        let path = service.ledger_path();
+        let ledger = Ledger::open(&path).ok();
+        // The table names nearly all; whoever is in it need not be looked for.
+        let table = table(ledger.as_ref());
+        let in_table = table.keys().filter(|pid| self.live.contains(pid));
+        let belongs = |pid: &u32| Facts::of(*pid, &path, true).belongs(&path);
+        if in_table.into_iter().any(belongs) || self.named.contains(&path) {
+            return true;
+        }
+        let complete =
+            ledger.is_some_and(|ledger| ledger.header.processes_lost.load(Ordering::Relaxed) == 0);
+        !complete
+            && self
+                .live
+                .iter()
+                .any(|pid| is_mapped(*pid, &path) == Some(true))
+    }
+}
+
 /// Whether any process of the service lives, apart from its `bonsai run`.
 ///
 /// # Errors
 /// `/proc` cannot be read.
 pub fn any(service: &Service) -> anyhow::Result<bool> {
-    let path = service.ledger_path();
-    let ledger = Ledger::open(&path).ok();
-    let processes = Processes::read()?;
-    let live = || processes.iter().filter(|process| process.state != 'Z');
-    // The table names nearly all; whoever is in it need not be looked for.
-    let table = table(ledger.as_ref());
-    if live().any(|p| table.contains_key(&p.pid) && Facts::of(p.pid, &path, true).belongs(&path)) {
-        return Ok(true);
-    }
-    let complete =
-        ledger.is_some_and(|ledger| ledger.header.processes_lost.load(Ordering::Relaxed) == 0);
-    Ok(live().any(|p| {
-        let named = named_ledger(p.pid);
-        named.as_deref() == Some(&path) || (!complete && is_mapped(p.pid, &path) == Some(true))
-    }))
+    Ok(Living::now()?.any(service))
 }
 
 /// The live processes of a service, by ascending number. `keeper` is its

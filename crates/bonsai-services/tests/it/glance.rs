@@ -150,12 +150,31 @@ fn who_waits_is_seen_and_what_limits_hold_back() {
             glances.look().expect("looked");
             let seen = *glances.get("a").expect("there");
             assert_eq!(seen.waiting, [0, 0, 1, 0, 1]);
+            assert_eq!(seen.waited, [0, 0, 1, 0, 1]);
             let [read, write, send, recv, calls] = seen.backlog;
             assert_eq!((read, write, calls), (0, 0, 1));
             // Of both limits that it is under, the most; and 20 ms or so have passed.
             assert!((40_000..=50_000).contains(&send), "{send}");
             assert!(recv < 50_000, "{recv}");
+            glances.look().expect("looked");
+            let seen = *glances.get("a").expect("there");
+            assert_eq!((seen.waiting[2], seen.waited[2]), (1, 0), "it went before");
             page.wait.end();
+            // What lies between two looks is seen, too; and so is what it came to, soon.
+            page.wait
+                .sleep(bonsai_calls::RECVFROM, 77, 0, due, monotonic_ns());
+            page.wait.end();
+            count(page, bonsai_calls::RECVFROM, 1);
+            ledger.record_wait(bonsai_calls::RECVFROM, 77, 1_000_000);
+            ledger.record_wait(bonsai_calls::RECVFROM, 78, 2_000_000);
+            glances.look().expect("looked");
+            let seen = *glances.get("a").expect("there");
+            assert_eq!((seen.waiting, seen.waited), ([0; 5], [0, 0, 0, 1, 1]));
+            for _ in 0..TURNS {
+                glances.look().expect("looked");
+            }
+            let seen = *glances.get("a").expect("there");
+            assert_eq!((seen.waits[2], seen.waits[3]), ((0, 0), (2, 3_000_000)));
             let lifted = [Limit::parse("send=unlimited").expect("a limit")];
             apply(&ledger, &lifted, None, monotonic_ns()).expect("applied");
             std::thread::sleep(std::time::Duration::from_millis(60));

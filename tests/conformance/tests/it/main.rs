@@ -6,6 +6,7 @@ mod calls;
 mod coverage;
 mod covered;
 mod crowds;
+mod daemon;
 mod enforced;
 mod enforced_calls;
 mod faults;

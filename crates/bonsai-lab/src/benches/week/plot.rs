@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use plotters::prelude::*;
 
-use super::load::HOUR_S;
+use super::load::DAY_S;
 use super::simulate::{BIN_S, Bin, CAPACITY};
 
 const SIZE: (u32, u32) = (1_000, 420);
-const MEDIA_COLOUR: RGBColor = RGBColor(25, 80, 160);
+const MEDIA_COLOUR: RGBColor = RGBColor(110, 145, 190);
 const OTHERS_COLOUR: RGBColor = RGBColor(190, 215, 190);
 const GUARANTEE_COLOUR: RGBColor = RGBColor(200, 60, 40);
 const GREY: RGBColor = RGBColor(110, 110, 110);
@@ -28,7 +28,6 @@ pub(super) fn write(path: &Path, bins: &[Bin]) -> anyhow::Result<()> {
         draw(&area, bins)?;
         area.present().map_err(|error| anyhow!("{error}"))?;
     }
-    // One element a line, so that a change of the figure is a change of a few lines.
     std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
 }
 
@@ -37,8 +36,8 @@ fn draw(
     bins: &[Bin],
 ) -> anyhow::Result<()> {
     let error = |error: DrawingAreaErrorKind<_>| anyhow!("{error}");
-    let hours = |i: usize| i as f64 * (BIN_S as f64 / HOUR_S as f64);
-    let end = hours(bins.len());
+    let days = |i: usize| i as f64 * (BIN_S as f64 / DAY_S as f64);
+    let end = days(bins.len());
     let mut chart = ChartBuilder::on(area)
         .caption(
             "a week, left alone: mode adaptive, 100 Mbit/s",
@@ -49,17 +48,17 @@ fn draw(
         .y_label_area_size(52)
         .build_cartesian_2d(0.0..end, 0.0..CAPACITY * 1.02)
         .map_err(error)?;
-    let day = |hour: &f64| {
-        let at = DAYS
+    let day = |at: &f64| {
+        let found = DAYS
             .iter()
             .enumerate()
-            .find(|(i, _)| (hour - *i as f64 * 24.0).abs() < 1e-6);
-        at.map_or(String::new(), |(_, day)| (*day).to_owned())
+            .find(|(i, _)| (at - *i as f64).abs() < 1e-6);
+        found.map_or(String::new(), |(_, day)| (*day).to_owned())
     };
     chart
         .configure_mesh()
         .x_labels(8)
-        .x_desc("day, from its midnight on")
+        .x_desc("days, from midnight on")
         .y_desc("sent, Mbit/s")
         .light_line_style(TRANSPARENT)
         .x_label_formatter(&day)
@@ -69,7 +68,7 @@ fn draw(
     let series = |of: fn(&Bin) -> f64| {
         let points = bins.iter().enumerate();
         points
-            .map(move |(i, bin)| (hours(i), of(bin)))
+            .map(move |(i, bin)| (days(i), of(bin)))
             .collect::<Vec<_>>()
     };
     let square = |(x, y): (i32, i32), colour: RGBColor| {
@@ -87,11 +86,7 @@ fn draw(
         .label("what the others got: all that media left")
         .legend(move |at| square(at, OTHERS_COLOUR));
     chart
-        .draw_series(AreaSeries::new(
-            series(|bin| bin.media),
-            0.0,
-            MEDIA_COLOUR.mix(0.55),
-        ))
+        .draw_series(AreaSeries::new(series(|bin| bin.media), 0.0, MEDIA_COLOUR))
         .map_err(error)?
         .label("what media got")
         .legend(move |at| square(at, MEDIA_COLOUR));

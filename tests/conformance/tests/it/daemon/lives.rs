@@ -1,0 +1,229 @@
+//! Starts, ends, kills; files that are damaged, changed, or cannot be written.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use conformance::{finish, skip};
+use rustix::process::Signal;
+
+use super::fixture::Ring;
+use crate::fixture::PATIENCE;
+
+const FILE: &str = "[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmin = \"15MB/s\"\n";
+
+#[test]
+fn there_is_one_daemon() {
+    let ring = Ring::started(FILE);
+    let second = finish(&mut ring.daemon_command(&[]), PATIENCE).expect("it ends");
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    assert!(
+        second.stderr.contains("a daemon runs already, process "),
+        "{second:?}"
+    );
+    ring.get("/v1/status");
+}
+
+#[test]
+fn a_killed_daemon_changes_nothing_and_the_next_one_takes_over() {
+    let mut ring = Ring::started(FILE);
+    let _vod = ring.reader("vod");
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    ring.done(&["set", "vod", "read=16MB/s"]);
+    ring.end(Signal::KILL);
+    assert!(ring.socket().exists(), "it had no time to remove that");
+    // Nobody is asked any more, and the limits hold.
+    let status = ring.done(&["group", "status", "daemon-pool"]);
+    assert!(
+        status.contains("vod") && status.contains("16 MB/s"),
+        "{status}"
+    );
+    let before = ring.bytes_read("vod");
+    ring.until("it goes on", |ring| ring.bytes_read("vod") > before);
+    ring.start(&[]);
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    assert_eq!(
+        ring.of("vod", "read")["max"],
+        16_000_000.0,
+        "the change was kept"
+    );
+    assert_eq!(
+        ring.get("/v1/services/vod")["problems"]
+            .as_array()
+            .map(Vec::len),
+        Some(0)
+    );
+    assert!(
+        ring.done(&["log"])
+            .contains("vod.read.max nothing -> 16MB/s")
+    );
+}
+
+#[test]
+fn without_a_daemon_commands_go_to_the_ledger() {
+    let ring = Ring::new(FILE);
+    let _vod = ring.reader("vod");
+    let said = ring.done(&["set", "vod", "read=9MB/s"]);
+    assert_eq!(said, "vod: read unlimited -> 9 MB/s\n");
+    ring.refused(
+        &["set", "vod", "read=9MB/s", "--for", "1min"],
+        "need the daemon",
+    );
+    ring.refused(&["undo"], "no daemon runs");
+    // What a killed one left behind is nobody.
+    drop(std::os::unix::net::UnixListener::bind(ring.socket()));
+    ring.done(&["set", "vod", "read=8MB/s"]);
+}
+
+#[test]
+fn configuration_files_are_checked_before_they_are_used() {
+    let mut ring = Ring::new("[capacity]\nread = \"20MB\"\n");
+    let path = ring.config().display().to_string();
+    ring.refused(&["config", "check", &path], "bonsai.toml: line 2: ");
+    let second = finish(&mut ring.daemon_command(&[]), PATIENCE).expect("it ends");
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    ring.configure("[groups.a]\nparent = \"b\"\n[groups.b]\nparent = \"a\"\n");
+    ring.refused(&["config", "check", &path], "bonsai.toml: ");
+    ring.configure(FILE);
+    assert!(ring.done(&["config", "check", &path]).contains("fine"));
+    ring.start(&[]);
+    // One that is changed while it runs.
+    ring.configure(&FILE.replace("15MB/s", "10MB/s"));
+    let min = |ring: &Ring| ring.get("/v1/config")["services"]["vod"]["read"]["min"].clone();
+    ring.until("it is read again", |ring| min(ring) == "10MB/s");
+    ring.configure(&FILE.replace("15MB/s", "25MB/s"));
+    ring.until("it is refused", |ring| {
+        ring.get("/v1/status")["problems"]
+            .to_string()
+            .contains("is not taken")
+    });
+    assert_eq!(min(&ring), "10MB/s", "what was in force still is");
+    ring.configure(FILE);
+    ring.until("the problem is over", |ring| {
+        ring.get("/v1/status")["problems"]
+            .as_array()
+            .is_some_and(Vec::is_empty)
+    });
+    assert!(ring.done(&["log"]).contains("file, refuse"));
+}
+
+#[test]
+fn damaged_files_are_moved_aside_and_said() {
+    let mut ring = Ring::started(FILE);
+    ring.done(&["set", "vod", "read=16MB/s"]);
+    ring.until("a history", |ring| {
+        ring.state().join("history.sqlite").exists()
+    });
+    ring.end(Signal::TERM);
+    assert!(!ring.socket().exists(), "it cleans up after itself");
+    for name in ["history.sqlite", "audit.sqlite"] {
+        let path = ring.state().join(name);
+        assert_eq!(
+            fs::metadata(&path).expect(name).permissions().mode() & 0o777,
+            0o600,
+            "{name}"
+        );
+        fs::write(
+            path,
+            "this is no database, and long enough to be read as one".repeat(100),
+        )
+        .expect(name);
+    }
+    fs::write(ring.state().join("changes.json"), "{\"version\":1,").expect("damage");
+    ring.start(&[]);
+    let problems = ring.get("/v1/status")["problems"].to_string();
+    assert!(problems.contains("changes.json: is damaged"), "{problems}");
+    ring.until("a fresh history", |ring| {
+        ring.get("/v1/status")["history"]["keeping"] == true
+    });
+    let kept: Vec<String> = fs::read_dir(ring.state())
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    assert_eq!(
+        kept.iter()
+            .filter(|name| name.contains("sqlite.corrupt-"))
+            .count(),
+        2,
+        "{kept:?}"
+    );
+}
+
+#[test]
+fn a_full_disk_costs_the_history_and_nothing_else() {
+    let test = "a_full_disk_costs_the_history_and_nothing_else";
+    let mut ring = Ring::new(FILE);
+    fs::create_dir_all(ring.state()).expect("a folder");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(ring.state())
+        .output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        return skip(test, "a file system cannot be mounted here (needs root)");
+    }
+    struct Mounted(std::path::PathBuf);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
+    let _mounted = Mounted(ring.state());
+    fs::write(ring.state().join("ballast"), vec![1; 60 * 1024]).expect("ballast");
+    ring.start(&[]);
+    let _vod = ring.reader("vod");
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    ring.until("it is said", |ring| {
+        ring.get("/v1/status")["history"]["keeping"] == false
+    });
+    ring.done(&["set", "vod", "read=16MB/s"]);
+    assert_eq!(
+        ring.of("vod", "read")["max"],
+        16_000_000.0,
+        "it is in force"
+    );
+    assert!(
+        ring.done(&["log"])
+            .contains("vod.read.max nothing -> 16MB/s")
+    );
+    fs::remove_file(ring.state().join("ballast")).expect("room");
+    std::thread::sleep(Duration::from_millis(100));
+    ring.get("/v1/status");
+}
+
+#[test]
+fn what_was_got_can_be_looked_back_at() {
+    let ring = Ring::started(FILE);
+    let _vod = ring.reader("vod");
+    ring.until("points", |ring| {
+        let series = ring.get("/v1/history?service=vod&resource=read");
+        series["points"]
+            .as_array()
+            .is_some_and(|points| points.iter().any(|p| p["got"].as_f64() > Some(0.0)))
+    });
+    let said = ring.done(&["history", "vod", "--resource", "read"]);
+    assert!(said.contains("MB/s"), "{said}");
+    let csv = ring.done(&["history", "--export", "csv"]);
+    assert!(csv.starts_with("time,") && csv.contains("vod"), "{csv}");
+    let path = ring.state().join("x.parquet");
+    ring.done(&[
+        "history",
+        "--export",
+        "parquet",
+        "--output",
+        &path.display().to_string(),
+    ]);
+    assert!(fs::read(&path).expect("a file").starts_with(b"PAR1"));
+}

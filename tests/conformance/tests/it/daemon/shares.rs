@@ -1,0 +1,198 @@
+//! Who gets how much.
+
+use std::time::{Duration, Instant};
+
+use super::fixture::{RATE, Ring};
+
+/// What may be ahead in a window: a burst of 20 ms, a round of the pool, leases, and the calls
+/// that were under way at either end.
+const AHEAD: u64 = RATE / 20 + 16 * 16_384;
+
+const FILE: &str = "[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmin = \"15MB/s\"\n";
+
+/// What both get in a while: together never more than there is.
+fn together_at_most(ring: &Ring, rate: u64, names: &[&str], what: &str) -> Vec<u64> {
+    let read = || {
+        names
+            .iter()
+            .map(|name| ring.bytes_read(name))
+            .collect::<Vec<u64>>()
+    };
+    // The window begins before the first is read, and ends after the last.
+    let start = Instant::now();
+    let before = read();
+    std::thread::sleep(Duration::from_millis(700));
+    let after = read();
+    let time = start.elapsed().as_secs_f64();
+    let got: Vec<u64> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
+    #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
+    let (sum, most) = (
+        got.iter().sum::<u64>() as f64,
+        rate as f64 * time + AHEAD as f64,
+    );
+    assert!(sum <= most, "{what}: {got:?} bytes in {time} s");
+    got
+}
+
+fn is_pooled(ring: &Ring, name: &str) {
+    ring.until(&format!("{name} is in the pool"), |ring| {
+        ring.of(name, "read")["enforced"] == "pool"
+    });
+}
+
+#[test]
+fn services_that_run_are_adopted_and_share_what_there_is() {
+    let mut ring = Ring::new(FILE);
+    let _vod = ring.reader("vod");
+    ring.start(&[]);
+    is_pooled(&ring, "vod");
+    // It borrows all of it, until somebody comes.
+    together_at_most(&ring, RATE, &["vod"], "alone");
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    std::thread::sleep(Duration::from_millis(100));
+    let got = together_at_most(&ring, RATE, &["vod", "bulk"], "both");
+    // 15 MB/s and half of the 5 that are left, against the other half: 7 to 1.
+    assert!(got[0] > 2 * got[1], "the guarantee: {got:?}");
+    let of = ring.of("vod", "read");
+    assert_eq!(of["min"], 15_000_000.0, "{of}");
+    let table = ring.done(&["shares"]);
+    assert!(table.contains("15 MB/s"), "{table}");
+}
+
+#[test]
+fn a_change_is_in_force_when_it_is_answered_and_can_be_taken_back() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    let said = ring.done(&["set", "bulk", "read=2MB/s", "--reason", "a test"]);
+    assert_eq!(said, "bulk.read.max: nothing -> 2MB/s\n");
+    together_at_most(&ring, 2_000_000, &["bulk"], "under a ceiling");
+    let said = ring.done(&["log", "bulk"]);
+    assert!(
+        said.contains("change: a test") && said.contains("bulk.read.max nothing -> 2MB/s"),
+        "{said}"
+    );
+    let said = ring.done(&["undo"]);
+    assert_eq!(said, "bulk.read.max: 2MB/s -> nothing\n");
+    assert!(ring.of("bulk", "read")["max"].is_null());
+    ring.refused(&["undo"], "there is no change to undo");
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_what_all_would_get() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    let before = ring.get("/v1/config");
+    let said = ring.done(&["set", "bulk", "read=2MB/s", "--dry-run"]);
+    assert!(
+        said.contains("nothing was changed") && said.contains("2 MB/s"),
+        "{said}"
+    );
+    assert_eq!(ring.get("/v1/config"), before);
+    assert!(ring.of("bulk", "read")["max"].is_null());
+}
+
+#[test]
+fn a_change_for_a_time_ends_by_itself() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    ring.done(&["set", "bulk", "read=2MB/s", "--for", "1s"]);
+    assert_eq!(ring.of("bulk", "read")["max"], 2_000_000.0);
+    ring.until("it has ended", |ring| {
+        ring.of("bulk", "read")["max"].is_null()
+    });
+    let said = ring.done(&["log"]);
+    assert!(
+        said.contains("timer, expire: a change for a time, made by"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_a_pool_each_has_a_limit_that_follows_its_share() {
+    let file = format!("{FILE}[daemon]\npool = false\n");
+    let ring = Ring::started(&file);
+    let (_vod, _bulk) = (ring.reader("vod"), ring.reader("bulk"));
+    for name in ["vod", "bulk"] {
+        ring.until(&format!("{name} has a limit"), |ring| {
+            ring.of(name, "read")["enforced"] == "limit"
+        });
+    }
+    // Limits are made when both are known to want more; then they hold.
+    std::thread::sleep(Duration::from_millis(500));
+    together_at_most(&ring, RATE, &["vod", "bulk"], "by limits");
+    let status = ring.done(&["status", "vod"]);
+    assert!(status.contains("read/daemon"), "{status}");
+    ring.refused(
+        &["set", "--direct", "vod", "read/daemon=1MB/s"],
+        "the daemon sets by itself",
+    );
+}
+
+#[test]
+fn other_limits_of_a_service_are_set_and_lifted() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    ring.done(&["set", "bulk", "open=5/s"]);
+    assert!(ring.done(&["status", "bulk"]).contains("open"));
+    ring.done(&["set", "bulk", "open=unlimited"]);
+    assert!(!ring.done(&["status", "bulk"]).contains("open"));
+    ring.refused(
+        &["set", "bulk", "opne=5/s"],
+        "there is no call or class \"opne\"",
+    );
+    ring.refused(
+        &["set", "bulk", "--min", "open=5/s"],
+        "the daemon shares out read, write",
+    );
+}
+
+#[test]
+fn guarantees_that_do_not_fit_are_refused_with_the_arithmetic() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    ring.refused(&["set", "bulk", "--min", "read=6MB/s"], "21 MB/s");
+    ring.done(&["config", "set", "policy.overcommit=scale"]);
+    ring.done(&["set", "bulk", "--min", "read=5MB/s"]);
+    ring.done(&["set", "bulk", "--min", "read=15MB/s"]);
+    let [vod, bulk] = ["vod", "bulk"].map(|name| ring.get(&format!("/v1/services/{name}")));
+    assert_eq!(bulk["resources"][0]["min"], 10_000_000.0, "{vod} {bulk}");
+}
+
+#[test]
+fn whether_streams_fit_is_answered_with_a_reason() {
+    let ring = Ring::started(FILE);
+    let _bulk = ring.reader("bulk");
+    is_pooled(&ring, "bulk");
+    let asked = [
+        "admit",
+        "bulk",
+        "--resource",
+        "read",
+        "--rate",
+        "1MB/s",
+        "--streams",
+    ];
+    let said = ring.say(&[&asked[..], &["1"]].concat());
+    assert!(said.stdout.starts_with("yes: "), "{said:?}");
+    let said = ring.say(&[&asked[..], &["30"]].concat());
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stdout.starts_with("no: "), "{said:?}");
+    ring.refused(
+        &["admit", "bulk", "--rate", "1MB/s", "--streams", "1"],
+        "send has no capacity",
+    );
+    ring.refused(
+        &["admit", "nobody", "--rate", "1MB/s", "--streams", "1"],
+        "nobody",
+    );
+}
