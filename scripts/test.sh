@@ -30,7 +30,7 @@ if [ -x tests/transparency/quick.sh ] && [ $# -eq 0 ]; then
 fi
 
 # The web page, in node and in a browser. They count for themselves, too.
-if [ -x scripts/browser-tests.sh ] && [ $# -eq 0 ]; then
+if [ -d tests/browser ] && [ $# -eq 0 ]; then
   at=${#results[@]}
   results+=("$target/browser.log" 0)
   scripts/browser-tests.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?

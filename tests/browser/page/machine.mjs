@@ -193,12 +193,17 @@ async function fromTree(page) {
     (url) => !url.pathname.startsWith("/v1"),
     async (route) => {
       const name = new URL(route.request().url()).pathname.slice(1) || "index.html";
-      const { "content-security-policy": policy } = (await route.fetch()).headers();
-      const headers = {
-        "content-type": kinds[name.split(".").pop()] ?? "text/plain",
-        ...(policy ? { "content-security-policy": policy } : {}),
-      };
-      await route.fulfill({ path: path.join(process.env.BONSAI_PAGE_FILES, name), headers });
+      try {
+        const { "content-security-policy": policy } = (await route.fetch()).headers();
+        const headers = {
+          "content-type": kinds[name.split(".").pop()] ?? "text/plain",
+          ...(policy ? { "content-security-policy": policy } : {}),
+        };
+        await route.fulfill({ path: path.join(process.env.BONSAI_PAGE_FILES, name), headers });
+      } catch (error) {
+        // A page that was closed meanwhile wants nothing any more.
+        if (!page.isClosed()) throw error;
+      }
     },
   );
 }
