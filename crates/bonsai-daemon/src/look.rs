@@ -166,10 +166,10 @@ impl Watched {
         let first = self.last_ns == 0;
         let time_ns = now_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
         let mut usage: PerResource<Usage> = Default::default();
-        for at in 0..Resource::COUNT {
+        for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
-            usage[at] = Usage {
+            *usage = Usage {
                 used: if first {
                     0
                 } else {

@@ -108,7 +108,7 @@ impl Ring {
         looker: Looker,
         enforcers: Vec<Box<dyn Enforcer>>,
         past: Past,
-        notes: Vec<String>,
+        notes: &[String],
     ) -> anyhow::Result<(Self, Published)> {
         let config = Arc::new(desired.effective().clone());
         let planned = plan(&config).map_err(anyhow::Error::msg)?;

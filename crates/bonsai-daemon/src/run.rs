@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Looker::new(services)?,
         enforcers,
         past,
-        notes,
+        &notes,
     )?;
     let (events, queue) = sync_channel(QUEUE);
     let app = Arc::new(App {
