@@ -4,6 +4,7 @@
 mod auth;
 mod body;
 mod events;
+mod metrics;
 mod page;
 mod past;
 mod routes;
@@ -146,6 +147,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
                 )
             }),
         )
+        .route("/metrics", axum::routing::get(metrics::metrics))
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::not_so)
         .layer(middleware::from_fn_with_state(Arc::clone(app), auth::known))

@@ -9,6 +9,7 @@ use bonsai_policy::{Allocated, Allocation, Change, PerResource, Seen};
 use bonsai_units::Resource;
 
 use crate::enforce::Outcome;
+use crate::look::Done;
 
 /// What is known of a service beside what it does.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct Picture {
     /// In the order of the allocation.
     pub(crate) seen: Vec<Seen>,
     pub(crate) waited: Vec<PerResource<f64>>,
+    /// Since the services were made.
+    pub(crate) done: Vec<PerResource<Done>>,
     pub(crate) allocation: Allocation,
     pub(crate) outcome: Arc<Outcome>,
     pub(crate) health: Health,

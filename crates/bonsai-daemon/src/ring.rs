@@ -124,6 +124,7 @@ impl Ring {
             identities: Arc::default(),
             seen: Vec::new(),
             waited: Vec::new(),
+            done: Vec::new(),
             allocation: bonsai_policy::Allocation::default(),
             outcome: Arc::default(),
             health: Health::default(),

@@ -260,12 +260,8 @@ impl Ring {
         self.health.history = self.past.state();
         self.health.problems = self.notes.values().cloned().collect();
         let looked = self.looker.watched();
-        let waited = self.observation.services.iter();
-        let waited = waited.map(|seen| {
-            looked
-                .get(&seen.name)
-                .map_or_else(Default::default, |w| w.waited)
-        });
+        let seen = &self.observation.services;
+        let watched = || seen.iter().map(|seen| looked.get(&seen.name));
         let picture = Picture {
             number: self.pictures,
             unix_ms: unix_ms(),
@@ -273,7 +269,12 @@ impl Ring {
             config: Arc::clone(&self.config),
             planned: Arc::clone(&self.planned),
             identities: Arc::clone(&self.identities),
-            waited: waited.collect(),
+            waited: watched()
+                .map(|w| w.map_or_else(Default::default, |w| w.waited))
+                .collect(),
+            done: watched()
+                .map(|w| w.map_or_else(Default::default, |w| w.done))
+                .collect(),
             seen: self.observation.services.clone(),
             allocation: self.policy.allocation().clone(),
             outcome: Arc::clone(&self.outcome),

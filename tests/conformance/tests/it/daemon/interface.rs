@@ -378,3 +378,48 @@ fn events_come_as_they_happen() {
         "{seen:?}"
     );
 }
+
+#[test]
+fn metrics_are_those_of_the_dashboard() {
+    let ring = Ring::started(FILE);
+    let _vod = ring.reader("vod");
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    ring.done(&["set", "vod", "read=16MB/s"]);
+    let answer = ring.ask("GET", "/metrics", "");
+    assert!(
+        answer.head.contains("application/openmetrics-text"),
+        "{answer:?}"
+    );
+    assert!(answer.body.ends_with("# EOF\n"), "{answer:?}");
+    // One line after another: a type, a help, values with labels.
+    let mut known = std::collections::BTreeSet::new();
+    for line in answer.body.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap_or_default();
+        assert!(name.starts_with("bonsai_"), "{line}");
+        let value = line
+            .rsplit(' ')
+            .next()
+            .and_then(|value| value.parse::<f64>().ok());
+        assert!(value.is_some_and(f64::is_finite), "{line}");
+        known.insert(name.to_owned());
+    }
+    let vod =
+        "bonsai_service_guarantee_bytes_per_second{service=\"vod\",resource=\"read\"} 15000000.0";
+    assert!(answer.body.contains(vod), "{}", answer.body);
+    let dashboard = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/grafana/bonsai.json"
+    );
+    let dashboard = std::fs::read_to_string(dashboard).expect("a dashboard");
+    let names = dashboard.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names: Vec<&str> = names.filter(|name| name.starts_with("bonsai_")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(
+            known.contains(name),
+            "{name} is in the dashboard, and not among {known:?}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! Metrics for Prometheus (the text format of OpenMetrics 1.0), made of the latest picture.
+//!
+//! Names end with their unit, counters with `_total`. Rates of bytes and of calls are metrics of
+//! their own, since they cannot be added up.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bonsai_policy::Grant;
+use bonsai_units::{Resource, Unit};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::App;
+use super::body::Failure;
+use crate::picture::{Picture, per_s};
+use crate::problems::unavailable;
+use crate::who::Who;
+
+type Value = Gauge<f64, AtomicU64>;
+type Sum = Counter<f64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name(Arc<str>);
+
+impl EncodeLabelValue for Name {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(&self.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    service: Name,
+    resource: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct All {
+    resource: &'static str,
+}
+
+/// The same of bytes and of calls: the resource `calls` has no label of its own kind.
+struct Pair<L> {
+    bytes: Family<L, Value>,
+    calls: Family<L, Value>,
+}
+
+impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static>
+    Pair<L>
+{
+    fn new(registry: &mut Registry, name: &str, help: &str) -> Self {
+        let pair = Self {
+            bytes: Family::default(),
+            calls: Family::default(),
+        };
+        for (unit, family) in [("bytes", &pair.bytes), ("calls", &pair.calls)] {
+            let name = format!("{name}_{unit}_per_second");
+            registry.register(name, format!("{help}, {unit} per second"), family.clone());
+        }
+        pair
+    }
+
+    fn set(&self, resource: Resource, labels: &L, value: f64) {
+        let family = match resource.unit() {
+            Unit::Bytes => &self.bytes,
+            Unit::Calls => &self.calls,
+        };
+        family.get_or_create(labels).set(value);
+    }
+}
+
+/// What is, for whoever scrapes: of the services that they may see.
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(who): Extension<Who>,
+) -> Result<Response, Failure> {
+    let picture = Arc::clone(&app.published.pictures.borrow());
+    let mut registry = Registry::with_prefix("bonsai");
+    services(&mut registry, &picture, &who);
+    if who.reads_all {
+        daemon(&mut registry, &picture);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|error| unavailable(error.to_string()))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+fn services(registry: &mut Registry, picture: &Picture, who: &Who) {
+    let got = Pair::new(
+        registry,
+        "service_got",
+        "What a service got in the last period",
+    );
+    let guarantee = Pair::new(
+        registry,
+        "service_guarantee",
+        "What a service gets whatever others do",
+    );
+    let share = Pair::new(registry, "service_share", "What a service would get now");
+    let ceiling = Pair::new(registry, "service_ceiling", "The most that a service gets");
+    let borrowed = Pair::new(
+        registry,
+        "service_borrowed",
+        "What a service got beyond its guarantee",
+    );
+    let [moved, calls, waits, waited]: [Family<Of, Sum>; 4] = Default::default();
+    for (name, help, family) in [
+        (
+            "service_bytes",
+            "Bytes moved since the service was made",
+            &moved,
+        ),
+        (
+            "service_calls",
+            "Calls made since the service was made",
+            &calls,
+        ),
+        (
+            "service_waits",
+            "Waits imposed since the service was made",
+            &waits,
+        ),
+        (
+            "service_waited_seconds",
+            "Time waited since the service was made, over all threads",
+            &waited,
+        ),
+    ] {
+        registry.register(name, help, family.clone());
+    }
+    let visible = |id: &Arc<str>| picture.identities.get(id).is_some_and(|i| who.sees(i.uid));
+    let all = picture
+        .allocation
+        .services
+        .iter()
+        .zip(&picture.seen)
+        .zip(&picture.done);
+    for ((decided, seen), done) in all.filter(|((decided, _), _)| visible(&decided.name)) {
+        for resource in Resource::ALL {
+            let at = resource.index();
+            let of = Of {
+                service: Name(Arc::clone(&decided.name)),
+                resource: resource.name(),
+            };
+            let (usage, done, grant): (_, _, &Grant) =
+                (seen.usage[at], done[at], &decided.grants[at]);
+            got.set(resource, &of, per_s(usage.used));
+            guarantee.set(resource, &of, per_s(grant.guarantee));
+            if let Some(rate) = grant.share {
+                share.set(resource, &of, per_s(rate));
+            }
+            if let Some(rate) = grant.ceiling {
+                ceiling.set(resource, &of, per_s(rate));
+            }
+            borrowed.set(resource, &of, per_s(usage.borrowed.unwrap_or_default()));
+            let total = match resource.unit() {
+                Unit::Bytes => &moved,
+                Unit::Calls => &calls,
+            };
+            total.get_or_create(&of).inc_by(done.units as f64);
+            waits.get_or_create(&of).inc_by(done.waits as f64);
+            waited
+                .get_or_create(&of)
+                .inc_by(done.waited_ns as f64 / 1e9);
+        }
+    }
+}
+
+fn daemon(registry: &mut Registry, picture: &Picture) {
+    let capacity = Pair::new(registry, "capacity", "What the machine has");
+    for resource in Resource::ALL {
+        if let Some(rate) = picture.planned.capacity[resource.index()] {
+            let of = All {
+                resource: resource.name(),
+            };
+            capacity.set(resource, &of, per_s(rate));
+        }
+    }
+    let health = &picture.health;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    for (name, help, value) in [
+        (
+            "services",
+            "Services that run",
+            picture.identities.len() as f64,
+        ),
+        (
+            "config_revision",
+            "The state of what is configured",
+            picture.revision as f64,
+        ),
+        (
+            "problems",
+            "What is not as it should be",
+            health.problems.len() as f64,
+        ),
+        (
+            "decision_seconds",
+            "How long the last decision took",
+            seconds(health.decision_ns),
+        ),
+        (
+            "period_work_seconds",
+            "How long the last period's work took",
+            seconds(health.work_ns),
+        ),
+        (
+            "history_keeping",
+            "Whether what happens is kept: 1 or 0",
+            f64::from(u8::from(health.history.keeping)),
+        ),
+        (
+            "history_bytes",
+            "Bytes of the history on disk",
+            health.history.bytes as f64,
+        ),
+    ] {
+        let gauge = Value::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    }
+    for (name, help, value) in [
+        (
+            "periods",
+            "Periods since the daemon was started",
+            health.periods,
+        ),
+        (
+            "written_limits",
+            "Changes of limits and terms that were written",
+            health.written,
+        ),
+        (
+            "history_dropped_points",
+            "Points that could not be kept",
+            health.history.dropped,
+        ),
+    ] {
+        let counter = Sum::default();
+        counter.inc_by(value as f64);
+        registry.register(name, help, counter);
+    }
+}
