@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bonsai_calls::{CALLS, select};
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{Observation, PerResource, Seen, Usage};
 use bonsai_services::glance::{Glance, Glances};
 use bonsai_services::service::{Service, Services};
-use bonsai_units::{Resource, Unit};
+use bonsai_units::Resource;
 
-/// Folders of services that have ended are removed so often, ns: until then they are in sight.
-const TIDY_NS: u64 = 1_000_000_000;
+/// Folders of services whose `bonsai run` was killed are removed so often, ns: until then they are
+/// in sight. All others remove their own.
+const TIDY_NS: u64 = 5 * SECOND_NS;
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// So long after its making a service has all that it will have.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -50,9 +52,8 @@ pub(crate) struct Watched {
     /// Waits, ns per s, in the last second.
     pub(crate) waited: PerResource<f64>,
     last_ns: u64,
-    /// When waits were added up last, and what had been done then.
+    /// When its waits were another sum last.
     waits_ns: u64,
-    waits_units: PerResource<u64>,
 }
 
 /// Looks.
@@ -150,7 +151,6 @@ impl Watched {
             waited: [0.0; Resource::COUNT],
             last_ns: 0,
             waits_ns: now_ns,
-            waits_units: [0; Resource::COUNT],
         })
     }
 
@@ -175,62 +175,33 @@ impl Watched {
                 } else {
                     u64::try_from(used).unwrap_or(u64::MAX)
                 },
-                wanted_more: glance.waiting[at] > 0 || glance.backlog[at] > 0,
+                wanted_more: glance.waiting[at] > 0
+                    || glance.waited[at] > 0
+                    || glance.backlog[at] > 0,
                 borrowed: None,
             };
             self.done[at].units = glance.totals[at];
         }
         self.last_ns = now_ns;
+        self.add_up_waits(glance, now_ns);
         Seen {
             name: Arc::clone(&self.id),
             usage,
         }
     }
 
-    /// Adds up its waits, if it has done anything since that was done last.
-    pub(crate) fn add_up_waits(&mut self, now_ns: u64) {
+    /// Waits are read once a second; what they are per second is told until then.
+    fn add_up_waits(&mut self, glance: &Glance, now_ns: u64) {
         let time_ns = now_ns.saturating_sub(self.waits_ns).max(TOO_SHORT_NS);
-        self.waits_ns = now_ns;
-        let units = self.done.map(|done| done.units);
-        if units == self.waits_units {
-            self.waited = [0.0; Resource::COUNT];
+        let known = self.done.map(|done| (done.waits, done.waited_ns));
+        if known == glance.waits && time_ns < 2 * SECOND_NS {
             return;
         }
-        self.waits_units = units;
-        let mut sums = [(0_u64, 0_u64); Resource::COUNT];
-        for shard in &self.ledger.delays {
-            for (row, call) in shard.rows.iter().zip(CALLS) {
-                let ns = row.sum_ns.load(Ordering::Relaxed);
-                if ns == 0 {
-                    continue;
-                }
-                let waits = row
-                    .buckets
-                    .iter()
-                    .map(|bucket| bucket.load(Ordering::Relaxed))
-                    .sum::<u64>();
-                for resource in Resource::ALL {
-                    let of_it = select(resource.class()).is_some_and(|s| s.contains(call));
-                    if of_it && (resource.unit() == Unit::Calls || call.moves_bytes()) {
-                        let sum = &mut sums[resource.index()];
-                        *sum = (sum.0 + waits, sum.1.saturating_add(ns));
-                    }
-                }
-            }
-        }
-        for (at, (waits, ns)) in sums.into_iter().enumerate() {
+        self.waits_ns = now_ns;
+        for (at, (waits, ns)) in glance.waits.into_iter().enumerate() {
             let more = ns.saturating_sub(self.done[at].waited_ns);
             self.waited[at] = more as f64 * 1e9 / time_ns as f64;
             (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
-        }
-    }
-}
-
-impl Looker {
-    /// Adds up the waits of all; for once a second.
-    pub(crate) fn add_up_waits(&mut self, now_ns: u64) {
-        for watched in self.watched.values_mut() {
-            watched.add_up_waits(now_ns);
         }
     }
 }

@@ -17,7 +17,9 @@ pub(crate) struct Identity {
     pub(crate) uid: u32,
     pub(crate) keeper: Option<u32>,
     pub(crate) created_unix_ms: u64,
-    /// Its limits in its ledger that are not the daemon's.
+    /// Of the limits in its ledger.
+    pub(crate) epoch: u32,
+    /// Those of them that are not the daemon's.
     pub(crate) limits: BTreeMap<String, String>,
     /// What cannot be seen or done, in words.
     pub(crate) problems: Vec<String>,

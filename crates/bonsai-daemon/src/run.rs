@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
     }
-    enforcers.push(Box::new(Limits));
+    enforcers.push(Box::new(Limits::default()));
     let tokens = Tokens::open(files.state.join("tokens.json"))?;
     let state = files.state.clone();
     let past = Past::open(&state, &config.history);

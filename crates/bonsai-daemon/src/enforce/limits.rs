@@ -1,6 +1,7 @@
 //! A plain limit for each service, rewritten as shares move: for services that cannot share in
 //! the pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
@@ -14,11 +15,24 @@ use super::{Enforcer, Outcome, Wanted};
 
 /// Limits in the ledgers of services.
 #[derive(Debug, Default)]
-pub(crate) struct Limits;
+pub(crate) struct Limits {
+    /// What was written last: as long as nobody changes the ledger, it is in force.
+    written: BTreeMap<Arc<str>, Written>,
+}
+
+#[derive(Debug)]
+struct Written {
+    created_ns: u64,
+    epoch: u32,
+    limits: PerResource<Option<u64>>,
+}
 
 impl Enforcer for Limits {
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) {
         let services = &wanted.allocation.services;
+        if self.written.len() > 2 * services.len() {
+            self.written.retain(|id, _| wanted.looker.get(id).is_some());
+        }
         let scales = Resource::ALL.map(|resource| scale(services, resource, outcome));
         for decided in services {
             let Some(watched) = wanted.looker.get(&decided.name) else {
@@ -40,8 +54,24 @@ impl Enforcer for Limits {
                 });
             }
             outcome.how.insert(decided.name.clone(), how);
+            let same = |last: &&Written| {
+                last.limits == limits
+                    && last.created_ns == watched.created_ns
+                    && last.epoch == watched.ledger.epoch()
+            };
+            if self.written.get(&decided.name).filter(same).is_some() {
+                continue;
+            }
             match put(&watched.ledger, limits, wanted.now_ns) {
-                Ok(written) => outcome.written += written,
+                Ok(written) => {
+                    outcome.written += written;
+                    let last = Written {
+                        created_ns: watched.created_ns,
+                        epoch: watched.ledger.epoch(),
+                        limits,
+                    };
+                    self.written.insert(Arc::clone(&decided.name), last);
+                }
                 Err(error) => {
                     let text = format!("its limits could not be written: {error}");
                     outcome.problems.insert(Arc::clone(&decided.name), text);

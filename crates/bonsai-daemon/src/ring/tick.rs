@@ -38,7 +38,6 @@ impl Ring {
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
-            self.looker.add_up_waits(now_ns);
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
@@ -186,22 +185,40 @@ impl Ring {
         }
     }
 
-    /// Who the services are, beside what they do.
+    /// Who the services are, beside what they do. Of those whose limits nobody has changed,
+    /// what was known before.
     fn identify(&mut self, now_ns: u64) {
-        let identity = |watched: &Watched| {
+        let before = Arc::clone(&self.identities);
+        let own = |watched: &Watched| -> BTreeMap<String, String> {
             let limits = watched.ledger.limits(now_ns);
             let own = limits
                 .iter()
                 .filter(|limit| !limit.name.ends_with(BY_DAEMON));
-            let keeper = watched.service.has_keeper().unwrap_or(false);
+            own.map(|limit| (limit.name.clone(), written(limit)))
+                .collect()
+        };
+        let identity = |watched: &Watched| {
+            let created_unix_ms = watched.created_ns / 1_000_000;
+            let known = before.get(&watched.id);
+            let known = known.filter(|known| known.created_unix_ms == created_unix_ms);
+            let epoch = watched.ledger.epoch();
             let creator = &watched.ledger.header.creator;
             Identity {
                 uid: watched.uid,
-                keeper: keeper.then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
-                created_unix_ms: watched.created_ns / 1_000_000,
-                limits: own
-                    .map(|limit| (limit.name.clone(), written(limit)))
-                    .collect(),
+                keeper: match known {
+                    Some(known) => known.keeper,
+                    None => watched
+                        .service
+                        .has_keeper()
+                        .unwrap_or(false)
+                        .then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
+                },
+                created_unix_ms,
+                limits: match known.filter(|known| known.epoch == epoch) {
+                    Some(known) => known.limits.clone(),
+                    None => own(watched),
+                },
+                epoch,
                 problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
             }
         };
