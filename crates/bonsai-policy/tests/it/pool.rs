@@ -16,10 +16,11 @@ fn pool(grants: &[Grant], capacity: f64) -> Vec<f64> {
         .iter()
         .map(|g| most(g).min(g.guarantee as f64))
         .collect();
-    for _ in 0..grants.len() {
+    // Each round fills somebody, or gives out what is left; some of them for the sake of rounding.
+    for _ in 0..2 * grants.len() {
         let left = capacity - got.iter().sum::<f64>();
         let open: Vec<usize> = (0..grants.len())
-            .filter(|&i| most(&grants[i]) > got[i])
+            .filter(|&i| most(&grants[i]) - got[i] > 1e-6)
             .collect();
         let weights: f64 = open.iter().map(|&i| f64::from(grants[i].weight)).sum();
         if open.is_empty() || left <= 0.0 {
