@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # Invariants
-//! 1. One thread owns all that changes ([`ring`]); everybody else reads pictures it publishes.
+//! 1. One thread owns all that changes (`ring`); everybody else reads pictures it publishes.
 //! 2. The daemon is never on the data path: if it dies, the last limits stay in force, nothing
 //!    blocks, and the next one takes over what it finds.
 //! 3. No request can end it or keep it from its periods: queues, bodies, connections and time are
