@@ -213,6 +213,18 @@ macro_rules! with_terms {
 
 with_terms!(Class, Group, Service);
 
+impl Config {
+    /// The class of services that name none.
+    pub const DEFAULT_CLASS: &str = "default";
+
+    /// The class of a service, whether anything is said of that service or not.
+    #[must_use]
+    pub fn class_of(&self, service: Option<&Service>) -> Option<&Class> {
+        let named = service.and_then(|service| service.class.as_deref());
+        self.classes.get(named.unwrap_or(Self::DEFAULT_CLASS))
+    }
+}
+
 impl Capacity {
     /// What is said of a resource.
     #[must_use]

@@ -18,6 +18,7 @@ use anyhow::Context;
 use bonsai_api::Config;
 use bonsai_services::refusal::{Refusal, before_start};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use serde::Serialize;
 
 use crate::desired::Kept;
 
@@ -188,18 +189,22 @@ impl Files {
     /// Keeps what is to survive a restart: all of it or, if that fails, what was there before.
     pub(crate) fn keep(&self, kept: &Kept) -> anyhow::Result<()> {
         let path = self.changes();
-        let new = path.with_extension("json.new");
-        let write = || -> std::io::Result<()> {
-            let mut options = fs::OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&new)?;
-            file.write_all(&serde_json::to_vec(kept)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            fs::File::open(&self.state)?.sync_all()
-        };
-        write().with_context(|| format!("{}: cannot be written", path.display()))
+        replace(&path, kept).with_context(|| format!("{}: cannot be written", path.display()))
     }
+}
+
+/// Replaces a file of the state as a whole, for its owner alone: whatever happens meanwhile, all of
+/// it is there or what was there before.
+pub(crate) fn replace(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
+    let new = path.with_extension("json.new");
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent()
+        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 /// What says that this daemon runs. The kernel drops it with its holder.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{Observation, PerResource, Seen, Usage};
 use bonsai_services::glance::{Glance, Glances};
+use bonsai_services::observe::unix_ms;
 use bonsai_services::service::{Service, Services};
 use bonsai_units::Resource;
 
@@ -17,8 +17,8 @@ const TIDY_NS: u64 = 5 * SECOND_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// So long after its making a service has all that it will have.
-const YOUNG: Duration = Duration::from_secs(2);
+/// So long after its making a service has all that it will have, ms.
+const YOUNG_MS: u64 = 2000;
 
 /// A time so short that no rate can be told from it, ns.
 const TOO_SHORT_NS: u64 = 1_000_000;
@@ -101,9 +101,7 @@ impl Looker {
         }
         let arrivals = self.who(now_ns)?;
         into.now_ns = now_ns;
-        into.wall_s = SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |since| since.as_secs());
+        into.wall_s = unix_ms() / 1000;
         into.services.clear();
         for watched in self.watched.values_mut() {
             if let Some(glance) = self.glances.get(&watched.id) {
@@ -156,9 +154,7 @@ impl Watched {
 
     /// Whether it may be half made.
     pub(crate) fn is_young(&self) -> bool {
-        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let made = Duration::from_nanos(self.created_ns);
-        now.saturating_sub(made) < YOUNG
+        unix_ms().saturating_sub(self.created_ns / 1_000_000) < YOUNG_MS
     }
 
     fn look(&mut self, glance: &Glance, now_ns: u64) -> Seen {

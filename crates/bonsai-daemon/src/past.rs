@@ -5,13 +5,14 @@ mod learned;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bonsai_api as api;
 use bonsai_history::{
     Actor, AuditEntry, AuditFilter, Blob, Options, Point, Reader, Sample, State, Tick, Via, Writer,
 };
 use bonsai_policy::{Allocation, PerResource, Policy};
+use bonsai_services::observe::unix_ms;
 use bonsai_units::Resource;
 
 use crate::look::{Done, Looker};
@@ -64,9 +65,7 @@ impl Past {
     /// What the policy had learned, and the number of the last deed.
     pub(crate) fn recall(folder: &Path, policy: &mut Policy) -> u64 {
         let reader = Reader::new(folder);
-        let wall_s = SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |since| since.as_secs());
+        let wall_s = unix_ms() / 1000;
         if let Ok(Some(blob)) = reader.get(KEY)
             && let Some(memory) = learned::read(&blob)
         {
@@ -82,9 +81,7 @@ impl Past {
 
     /// Notes what happened in the second that has just ended, if one has.
     pub(crate) fn tick(&mut self, looker: &Looker, allocation: &Allocation, policy: &Policy) {
-        let second = SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |since| since.as_secs());
+        let second = unix_ms() / 1000;
         if second == self.last_second || self.writer.is_none() {
             return;
         }
@@ -160,9 +157,7 @@ impl Past {
     /// Keeps what was learned.
     pub(crate) fn keep_learned(&mut self, policy: &Policy) {
         self.learned_at = Instant::now();
-        let wall_s = SystemTime::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |since| since.as_secs());
+        let wall_s = unix_ms() / 1000;
         let blob: Option<Blob> = learned::write(&policy.export(wall_s));
         if let (Some(writer), Some(blob)) = (&self.writer, blob) {
             // What is too much to keep is learned anew.

@@ -157,10 +157,7 @@ impl Picture {
     }
 
     fn mode(&self, settings: Option<&api::Service>) -> api::Mode {
-        let class = settings
-            .and_then(|s| s.class.as_deref())
-            .unwrap_or("default");
-        let class = self.config.classes.get(class);
+        let class = self.config.class_of(settings);
         let own = settings.and_then(|s| s.mode).or_else(|| class?.mode);
         own.unwrap_or(self.config.policy.mode)
     }
@@ -221,10 +218,7 @@ impl Picture {
     /// Whether a service is in a group, or in one of those in it.
     fn is_in(&self, id: &str, group: &str) -> bool {
         let settings = self.config.services.get(id);
-        let class = settings
-            .and_then(|s| s.class.as_deref())
-            .unwrap_or("default");
-        let class = self.config.classes.get(class);
+        let class = self.config.class_of(settings);
         let own = settings.and_then(|s| s.group.as_deref());
         let mut at = own.or_else(|| class?.group.as_deref());
         while let Some(name) = at {

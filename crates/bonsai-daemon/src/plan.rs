@@ -37,8 +37,8 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
         reserve: thousandths(config.policy.reserve),
         default_class: config
             .classes
-            .contains_key("default")
-            .then(|| "default".into()),
+            .contains_key(api::Config::DEFAULT_CLASS)
+            .then(|| api::Config::DEFAULT_CLASS.into()),
         groups: groups(config, &capacity)?,
         classes: classes(config, &capacity)?,
         services: services(config, &capacity)?,
@@ -50,6 +50,11 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
         texts.join("; ")
     })?;
     Ok(planned)
+}
+
+/// Whether a configuration can be used.
+pub(crate) fn check(config: &api::Config) -> Result<(), String> {
+    plan(config).map(drop)
 }
 
 /// What is looked at when the daemon starts.
@@ -285,7 +290,8 @@ pub(crate) fn further(
     Ok(found)
 }
 
-fn target(written: &api::Qos) -> policy::Target {
+/// What clients are to see.
+pub(crate) fn target(written: &api::Qos) -> policy::Target {
     let ms = |span: api::Span| span.0.as_secs_f64() * 1e3;
     policy::Target {
         loss: written.loss.map(|loss| f64::from(loss.milli()) / 1e5),

@@ -25,11 +25,12 @@ mod tick;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use bonsai_api as api;
 use bonsai_api::Problem;
 use bonsai_policy::{ClientReport, Observation, Policy};
+use bonsai_services::observe::unix_ms;
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::desired::Desired;
@@ -194,12 +195,6 @@ impl Ring {
         }
         self.past.end(&self.policy);
     }
-}
-
-/// The wall clock, ms since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether somebody who may not change everything may ask for that.

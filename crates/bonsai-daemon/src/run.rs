@@ -18,7 +18,8 @@ use crate::files::{Files, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
 use crate::look::Looker;
 use crate::past::Past;
-use crate::ring::{Event, Ring, unix_ms};
+use crate::ring::{Event, Ring};
+use bonsai_services::observe::unix_ms;
 
 /// What may be waiting for the owner.
 const QUEUE: usize = 1024;
@@ -52,9 +53,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let running = be_the_one(services.folder())?;
     let files = Files::new(path.clone(), &config)?;
     let (kept, mut notes) = files.kept();
-    let check = |config: &Config| crate::plan::plan(config).map(drop);
-    let (desired, left_out) =
-        Desired::new(&config, kept, check).map_err(|e| Refusal::input(e.to_string()))?;
+    let (desired, left_out) = Desired::new(&config, kept, crate::plan::check)
+        .map_err(|e| Refusal::input(e.to_string()))?;
     notes.extend(left_out);
     let socket = match &config.daemon.socket {
         Some(socket) => socket.clone(),

@@ -49,23 +49,36 @@ pub(crate) struct Reports {
     failed: u64,
 }
 
+impl Target {
+    /// Whether a report is within it.
+    #[must_use]
+    pub fn holds(&self, report: &ClientReport) -> bool {
+        self.missed(report).next().is_none()
+    }
+
+    /// What a report is above, with what was seen and what may be.
+    fn missed(&self, report: &ClientReport) -> impl Iterator<Item = (Metric, f64, f64)> {
+        let stalls = report.stalls.map(|stalls| stalls as f64);
+        let pairs = [
+            (Metric::Loss, report.loss, self.loss),
+            (Metric::Delay, report.delay_ms, self.delay_ms),
+            (Metric::Jitter, report.jitter_ms, self.jitter_ms),
+            (Metric::Stalls, stalls, self.stalls),
+        ];
+        pairs.into_iter().filter_map(|(metric, seen, target)| {
+            let (seen, target) = (seen?, target?);
+            (seen > target).then_some((metric, seen, target))
+        })
+    }
+}
+
 impl Reports {
     /// Takes a report in.
     pub(crate) fn take(&mut self, report: &ClientReport, target: &Target, now_s: f64) {
         self.first_s.get_or_insert(now_s);
         self.last_s = now_s;
         self.came += 1;
-        let stalls = report.stalls.map(|stalls| stalls as f64);
-        let pairs = [
-            (Metric::Loss, report.loss, target.loss),
-            (Metric::Delay, report.delay_ms, target.delay_ms),
-            (Metric::Jitter, report.jitter_ms, target.jitter_ms),
-            (Metric::Stalls, stalls, target.stalls),
-        ];
-        let missed = pairs.into_iter().filter_map(|(metric, seen, target)| {
-            let (seen, target) = (seen?, target?);
-            (seen > target).then_some((metric, seen, target))
-        });
+        let missed = target.missed(report);
         // The worst is what is most above its target, in proportion.
         let part = |missed: &(Metric, f64, f64)| missed.1 / missed.2.max(f64::MIN_POSITIVE);
         let worst = missed.max_by(|a, b| part(a).total_cmp(&part(b)));

@@ -59,13 +59,19 @@ pub struct Head {
 impl Head {
     /// Of a document made now.
     pub fn now() -> Self {
-        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
             schema: SCHEMA,
             bonsai: env!("CARGO_PKG_VERSION"),
-            unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            unix_ms: unix_ms(),
         }
     }
+}
+
+/// The wall clock, ms since 1970.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// All services at one moment: `bonsai status --json`, `bonsai top --json`.

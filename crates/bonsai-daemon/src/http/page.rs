@@ -15,8 +15,8 @@ use utoipa::ToSchema;
 use super::App;
 use super::body::Failure;
 use crate::problems::{forbidden, problem, unavailable};
-use crate::ring::unix_ms;
 use crate::who::Who;
+use bonsai_services::observe::unix_ms;
 
 /// How long the token of a page holds, ms.
 const LASTS_MS: u64 = 12 * 3600 * 1000;

@@ -19,8 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::App;
 use super::body::{Failure, Params};
 use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
-use crate::ring::unix_ms;
 use crate::who::Who;
+use bonsai_services::observe::unix_ms;
 
 /// The most entries of the trail in one answer.
 const MOST_ENTRIES: usize = 500;

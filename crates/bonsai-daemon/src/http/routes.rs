@@ -20,9 +20,10 @@ use super::App;
 use super::body::{Failure, IfMatch, Json, Params, Part, Revised};
 use crate::picture::per_s;
 use crate::problems::{forbidden, problem, unknown_service};
+use crate::ring::Ask;
 use crate::ring::Wish;
-use crate::ring::{Ask, unix_ms};
 use crate::who::Who;
+use bonsai_services::observe::unix_ms;
 
 type Answer<T> = Result<Revised<T>, Failure>;
 

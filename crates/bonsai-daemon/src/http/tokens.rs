@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,9 +16,10 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::body::{Failure, Json, Part};
+use crate::files::replace;
 use crate::problems::{bad_input, forbidden, problem};
-use crate::ring::unix_ms;
 use crate::who::Who;
+use bonsai_services::observe::unix_ms;
 
 /// Tokens at a time; the page's own do not count.
 const MOST_TOKENS: usize = 1000;
@@ -135,20 +134,7 @@ impl Tokens {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = known.clone();
         let done = change(&mut changed)?;
-        let new = self.path.with_extension("json.new");
-        let write = || -> std::io::Result<()> {
-            let mut options = fs::OpenOptions::new();
-            let mut file = options
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&new)?;
-            file.write_all(&serde_json::to_vec(&changed)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)
-        };
-        write().map_err(|error| {
+        replace(&self.path, &changed).map_err(|error| {
             let text = format!("{}: cannot be written: {error}", self.path.display());
             problem(507, "not-kept", "Cannot be kept", text)
         })?;

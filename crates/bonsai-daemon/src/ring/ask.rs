@@ -7,10 +7,12 @@ use bonsai_api::{Changed, Problem, QosReport, QosView};
 use bonsai_policy::ClientReport;
 use serde_json::Value;
 
-use super::{Reply, Ring, audit::Deed, may_write, unix_ms};
+use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
+use crate::plan::{self, check};
 use crate::problems::{bad_input, forbidden, moved, problem, unknown_service};
 use crate::who::{Who, owner_may};
+use bonsai_services::observe::unix_ms;
 
 /// The longest time that a change may be for, ms: a year.
 const LONGEST_MS: u64 = 366 * 24 * 3600 * 1000;
@@ -50,10 +52,6 @@ pub(crate) struct Wish {
     pub(crate) dry_run: bool,
     /// Why.
     pub(crate) reason: Option<String>,
-}
-
-fn check(config: &api::Config) -> Result<(), String> {
-    crate::plan::plan(config).map(drop)
 }
 
 fn refused(error: &Refused) -> Problem {
@@ -203,7 +201,7 @@ impl Ring {
 
     /// What all services would get.
     fn preview(&self, who: &Who, config: &api::Config) -> Result<Vec<api::ServiceView>, Problem> {
-        let planned = crate::plan::plan(config).map_err(bad_input)?;
+        let planned = plan::plan(config).map_err(bad_input)?;
         let allocation = self.policy.preview(planned, &self.observation);
         let allocation = allocation.map_err(|problems| bad_input(crate::texts(&problems)))?;
         let mut picture = (**self.publish.borrow()).clone();
@@ -246,15 +244,12 @@ impl Ring {
             Some(value) if !(0.0..=most).contains(&value) => Err(bad_input(format!(
                 "{name}: {value} is not from 0 to {most}"
             ))),
-            value => Ok(value),
+            _ => Ok(()),
         };
-        self.reports.push(ClientReport {
-            service: report.service.as_str().into(),
-            loss: number("loss", report.loss, 1.0)?,
-            delay_ms: number("delay-ms", report.delay_ms, 1e9)?,
-            jitter_ms: number("jitter-ms", report.jitter_ms, 1e9)?,
-            stalls: report.stalls.map(u64::from),
-        });
+        number("loss", report.loss, 1.0)?;
+        number("delay-ms", report.delay_ms, 1e9)?;
+        number("jitter-ms", report.jitter_ms, 1e9)?;
+        self.reports.push(for_policy(&report));
         self.qos.insert(report.service.clone(), (report, unix_ms()));
         Ok(())
     }
@@ -272,14 +267,13 @@ impl Ring {
     /// What clients see, of each service with a target.
     pub(super) fn qos_views(&self) -> Vec<QosView> {
         let with_target = self.config.services.iter().filter_map(|(id, service)| {
-            let class = service.class.as_deref().unwrap_or("default");
-            let class = self.config.classes.get(class);
+            let class = self.config.class_of(Some(service));
             let target = service.qos.as_ref().or_else(|| class?.qos.as_ref())?;
             Some((id, target))
         });
         let views = with_target.map(|(id, target)| {
             let last = self.qos.get(id);
-            let holds = last.map(|(report, _)| holds(target, report));
+            let holds = last.map(|(report, _)| plan::target(target).holds(&for_policy(report)));
             QosView {
                 service: id.clone(),
                 target: target.clone(),
@@ -306,19 +300,15 @@ impl Ring {
     }
 }
 
-/// Whether a report is within a target.
-fn holds(target: &api::Qos, report: &QosReport) -> bool {
-    let within = |most: Option<f64>, value: Option<f64>| match (most, value) {
-        (Some(most), Some(value)) => value <= most,
-        _ => true,
-    };
-    let ms = |span: Option<api::Span>| span.map(|span| span.0.as_secs_f64() * 1e3);
-    within(
-        target.loss.map(|loss| f64::from(loss.milli()) / 1e5),
-        report.loss,
-    ) && within(ms(target.delay), report.delay_ms)
-        && within(ms(target.jitter), report.jitter_ms)
-        && within(target.stalls.map(f64::from), report.stalls.map(f64::from))
+/// A report, as the policy takes it.
+fn for_policy(report: &QosReport) -> ClientReport {
+    ClientReport {
+        service: report.service.as_str().into(),
+        loss: report.loss,
+        delay_ms: report.delay_ms,
+        jitter_ms: report.jitter_ms,
+        stalls: report.stalls.map(u64::from),
+    }
 }
 
 /// The services that differences are about.

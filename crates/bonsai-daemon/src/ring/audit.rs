@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bonsai_api::{AuditEntry, Difference, Revision};
+use bonsai_services::observe::unix_ms;
 use tokio::sync::broadcast;
 
 use crate::who::Who;
@@ -61,7 +62,7 @@ impl Audits {
     pub(crate) fn note(&mut self, deed: Deed<'_>, revision: Revision) -> AuditEntry {
         let entry = AuditEntry {
             id: self.next,
-            unix_ms: super::unix_ms(),
+            unix_ms: unix_ms(),
             actor: deed
                 .who
                 .map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),

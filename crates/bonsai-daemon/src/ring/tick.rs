@@ -7,10 +7,12 @@ use std::time::Instant;
 use bonsai_services::limits::{BY_DAEMON, written};
 use bonsai_services::observe::monotonic_ns;
 
-use super::{Ring, audit::Deed, unix_ms};
+use super::{Ring, audit::Deed};
 use crate::enforce::{Outcome, Wanted};
 use crate::look::{Arrivals, Watched};
 use crate::picture::{Identity, Picture};
+use crate::plan::check;
+use bonsai_services::observe::unix_ms;
 
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
@@ -38,6 +40,7 @@ impl Ring {
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
+            self.health.history = self.past.state();
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
@@ -80,9 +83,7 @@ impl Ring {
         match self.files.changed() {
             None => {}
             Some(Ok(config)) => {
-                let reloaded = self
-                    .desired
-                    .reload(&config, |config| crate::plan::plan(config).map(drop));
+                let reloaded = self.desired.reload(&config, check);
                 match reloaded {
                     Ok((differences, notes)) => {
                         self.notes.remove("file");
@@ -105,7 +106,6 @@ impl Ring {
             }
             Some(Err(error)) => self.refuse_file(&format!("{error:#}")),
         }
-        let check = |config: &bonsai_api::Config| crate::plan::plan(config).map(drop);
         if let Some((differences, whose)) = self.desired.expire(unix_ms(), check) {
             let deed = Deed {
                 who: None,
@@ -274,7 +274,6 @@ impl Ring {
     /// Publishes what is.
     pub(super) fn show(&mut self) {
         self.pictures += 1;
-        self.health.history = self.past.state();
         self.health.problems = self.notes.values().cloned().collect();
         let looked = self.looker.watched();
         let seen = &self.observation.services;

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Use};
 use bonsai_client::Range;
+use bonsai_services::observe::unix_ms;
 use bonsai_services::refusal::Refusal;
 use bonsai_units::{Rate, Resource};
 
@@ -123,9 +123,8 @@ pub(crate) fn log(args: &Log) -> anyhow::Result<u8> {
 }
 
 fn deed(entry: &AuditEntry) -> String {
-    let age = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let age = age.saturating_sub(Duration::from_millis(entry.unix_ms));
-    let age = bonsai_units::format_duration_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+    let age = unix_ms().saturating_sub(entry.unix_ms);
+    let age = bonsai_units::format_duration_ns(age.saturating_mul(1_000_000));
     let pid = entry
         .pid
         .map_or_else(String::new, |pid| format!(" (process {pid})"));
@@ -148,11 +147,6 @@ fn deed(entry: &AuditEntry) -> String {
         ));
     }
     text
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// `bonsai history`.
