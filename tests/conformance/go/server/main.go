@@ -49,7 +49,11 @@ func serve(c net.Conn) {
 func main() {
 	file, err := os.Create(os.Args[1])
 	check(err)
+	// What is shown never goes back: counting and writing it are one step.
+	var showing sync.Mutex
 	show := func() {
+		showing.Lock()
+		defer showing.Unlock()
 		var all [48]byte
 		for i, n := range []*uint64{&sent, &got, &wrong, &rounds, &zero, &zero} {
 			binary.LittleEndian.PutUint64(all[8*i:], atomic.LoadUint64(n))

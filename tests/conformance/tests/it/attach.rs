@@ -105,6 +105,9 @@ fn under_limits(name: &str, program: &Path, [class, entry]: [&str; 2]) {
     let pid = busy.pid();
     let before = busy.shown();
     runs(&bonsai, &["attach", "-k", "-n", name, "-l", &limit, &pid]);
+    // What it shows may be of a time before: the second change is not.
+    busy.goes_on(name);
+    busy.goes_on(name);
     let (began, from) = (Instant::now(), busy.shown());
     std::thread::sleep(Duration::from_millis(700));
     let to = busy.shown();
@@ -112,6 +115,8 @@ fn under_limits(name: &str, program: &Path, [class, entry]: [&str; 2]) {
     assert_slow(moved, 4 * CALL + BURST, RATE, began.elapsed());
     busy.goes_on(name);
     let seen = counters(&bonsai, name);
+    busy.goes_on(name);
+    busy.goes_on(name);
     let after = busy.shown();
     let (_, bytes) = seen.of(entry);
     let least = moved.saturating_sub(4 * CALL);
