@@ -175,6 +175,7 @@ impl Watched {
                     || glance.waited[at] > 0
                     || glance.backlog[at] > 0,
                 borrowed: None,
+                bound: glance.bounds[at],
             };
             self.done[at].units = glance.totals[at];
         }
