@@ -11,15 +11,18 @@
 //! process, as without a handler: it is somebody's mistake, or a disk that fails.
 #![expect(unsafe_code, reason = "a signal handler, and what it maps")]
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Mappings that were lost so far.
-static LOST: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// Mappings that this thread has lost so far. It needs no making and no end, so that the
+    /// handler may use it; the signal comes to the thread that has read.
+    static LOST: Cell<u64> = const { Cell::new(0) };
+}
 
 /// What the names of ledgers end with in `/proc/self/maps`.
 const ENDS: [&[u8]; 3] = [
@@ -41,7 +44,7 @@ pub fn guard() -> io::Result<()> {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler makes system calls and touches atomics only.
+    // SAFETY: the handler makes system calls and touches a number of its thread only.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
     if done == 0 {
         return Ok(());
@@ -49,11 +52,11 @@ pub fn guard() -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// How many mappings of ledgers have been lost so far. What was read of a ledger while this grew
-/// is worth nothing.
+/// How many mappings of ledgers the calling thread has lost so far. What it read of a ledger
+/// while this grew is worth nothing.
 #[must_use]
 pub fn lost() -> u64 {
-    LOST.load(Ordering::Acquire)
+    LOST.get()
 }
 
 extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
@@ -63,7 +66,7 @@ extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) 
         && let Some((start, end)) = mapping_of_ledger(at)
         && replace(start, end)
     {
-        LOST.fetch_add(1, Ordering::Release);
+        LOST.set(LOST.get() + 1);
         return;
     }
     // SAFETY: both are async-signal-safe. The signal is blocked until this returns; then it ends

@@ -144,7 +144,8 @@ impl Pooled {
         let pool = Pool::open_or_create(NAME, &rates)?;
         pool.tidy()?;
         for watched in wanted.looker.watched().values() {
-            if let Some(number) = pool.number_of(&watched.ledger) {
+            let number = watched.own().and_then(|(_, ledger)| pool.number_of(ledger));
+            if let Some(number) = number {
                 self.members.insert(
                     Arc::clone(&watched.id),
                     member(watched, number, wanted.now_ns),
@@ -161,7 +162,9 @@ impl Pooled {
             return Ok(());
         };
         for watched in wanted.looker.watched().values() {
-            pool.leave(&watched.ledger)?;
+            if let Some((_, ledger)) = watched.own() {
+                pool.leave(ledger)?;
+            }
         }
         self.members.clear();
         self.outside.clear();
@@ -192,7 +195,14 @@ impl Pooled {
     fn candidates(&mut self, wanted: &Wanted<'_>) -> BTreeSet<Arc<str>> {
         let known = |id: &Arc<str>| self.members.contains_key(id) || self.outside.contains_key(id);
         let services = &wanted.allocation.services;
-        let mut new: Vec<&Allocated> = services.iter().filter(|d| !known(&d.name)).collect();
+        let is_own = |d: &&Allocated| {
+            wanted
+                .looker
+                .get(&d.name)
+                .is_some_and(|w| w.own().is_some())
+        };
+        let new = services.iter().filter(|d| !known(&d.name)).filter(is_own);
+        let mut new: Vec<&Allocated> = new.collect();
         let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) else {
             return BTreeSet::new();
         };
@@ -217,7 +227,10 @@ impl Pooled {
             let Some(watched) = wanted.looker.get(id) else {
                 continue;
             };
-            match pool.join(&watched.service, &watched.ledger, &[]) {
+            let Some((service, ledger)) = watched.own() else {
+                continue;
+            };
+            match pool.join(service, ledger, &[]) {
                 Ok(number) => {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);
