@@ -74,10 +74,25 @@ pub struct Changes {
     pub gone: Vec<String>,
 }
 
+/// How services of somebody else are opened, and told from others of their name by device and
+/// inode.
+pub trait Opens: std::fmt::Debug + Send {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// As [`Watch::open`].
+    fn open(&self, service: &Service) -> Result<Watch, LedgerError>;
+
+    /// Whether what was opened is still that service.
+    fn is_still(&self, service: &Service, identity: (u64, u64)) -> bool;
+}
+
 /// Looks at all services of a user.
 #[derive(Debug)]
 pub struct Glances {
     services: Services,
+    /// Of others than the calling user.
+    by: Option<Box<dyn Opens>>,
     rows: Vec<Row>,
     /// By name, in order.
     seen: Vec<(String, Seen)>,
@@ -144,8 +159,15 @@ impl Glances {
     /// # Errors
     /// There is no runtime directory, and none can be made.
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            services: Services::open()?,
+        Ok(Self::of(Services::open()?, None))
+    }
+
+    /// Of somebody else's services.
+    #[must_use]
+    pub fn of(services: Services, by: Option<Box<dyn Opens>>) -> Self {
+        Self {
+            services,
+            by,
             rows: rows(),
             seen: Vec::new(),
             half_made: Vec::new(),
@@ -153,7 +175,7 @@ impl Glances {
             is_settled: false,
             turn: 0,
             pages: 0,
-        })
+        }
     }
 
     /// Looks at all of them.
@@ -273,7 +295,7 @@ impl Glances {
         let mut gone: BTreeMap<_, _> = core::mem::take(&mut self.seen).into_iter().collect();
         for service in there {
             match gone.remove(&service.name) {
-                Some(seen) if seen.is_still(&service) => {
+                Some(seen) if seen.is_still(&service, self.by.as_deref()) => {
                     self.seen.push((service.name, seen));
                 }
                 was => {
@@ -291,7 +313,11 @@ impl Glances {
             name: name.to_owned(),
             folder: self.services.folder().join(name),
         };
-        match watch(&service) {
+        let opened = match &self.by {
+            Some(by) => by.open(&service),
+            None => watch(&service),
+        };
+        match opened {
             Ok(watch) => {
                 changes.came.push(service.name.clone());
                 self.seen.push((service.name, Seen::new(watch)));
@@ -337,7 +363,10 @@ impl Seen {
     }
 
     /// Whether a service of its name is the same one.
-    fn is_still(&self, service: &Service) -> bool {
+    fn is_still(&self, service: &Service, by: Option<&dyn Opens>) -> bool {
+        if let Some(by) = by {
+            return by.is_still(service, self.watch.identity());
+        }
         let path = match service.enforced() {
             Some(_) => self.watch.path().to_owned(),
             None => service.ledger_path(),
