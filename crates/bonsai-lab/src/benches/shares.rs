@@ -40,6 +40,7 @@ const MARGIN: u64 = 10;
 const BIN_NS: u64 = 10_000_000;
 /// At the start all come at once, and buckets hold their bursts. Whole frames.
 const SETTLING_NS: u64 = 600_000_000;
+const END_BINS: usize = 40;
 
 /// The paper's file takes so many times the time of its streams on an idle link.
 const FILE_OVER_STREAMS: (u64, u64) = (86, 60);
@@ -111,7 +112,7 @@ impl Benchmark for Shares {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let rounds = context.effort.of(1, 2, 3);
-        let seconds = context.effort.of(2, 3, 5);
+        let seconds = context.effort.of(2, 3, 4);
         let network = match Network::in_turn(LINK) {
             Ok(network) => network,
             Err(error) => return context.skip("all of it", format!("no link: {error:#}")),
@@ -168,12 +169,22 @@ impl Benchmark for Shares {
 }
 
 impl Measured {
-    /// Of all streams together, bytes/s, once all have begun.
+    /// Of all streams together, bytes/s, once all have begun. What had come by an end is the mean
+    /// over a time before or after it, so that nothing hangs on the last moment.
     fn media_rate(&self) -> Option<f64> {
-        let media = self.media.as_ref()?;
-        let ns = (media.bins.len() as u64 * BIN_NS).saturating_sub(SETTLING_NS);
-        let seconds = ns.max(1) as f64 / 1e9;
-        Some(media.each.iter().sum::<u64>() as f64 / seconds)
+        let bins = &self.media.as_ref()?.bins;
+        let settled = usize::try_from(SETTLING_NS / BIN_NS).ok()?;
+        let sums: Vec<f64> = bins
+            .iter()
+            .scan(0, |sum, bytes| {
+                *sum += bytes;
+                Some(*sum as f64)
+            })
+            .skip(settled)
+            .collect();
+        let (first, last) = (sums.get(..END_BINS)?, sums.get(sums.len() - END_BINS..)?);
+        let gone = (sums.len() - END_BINS) as f64 * BIN_NS as f64 / 1e9;
+        Some((bonsai_stats::mean(last)? - bonsai_stats::mean(first)?) / gone)
     }
 
     /// The stream that got least, over the mean.
@@ -334,7 +345,7 @@ mod tests {
     use super::*;
     use crate::load::Conditions;
 
-    /// A second of media at a rate; a download of a second and a half.
+    /// Two seconds of media at a rate; a download of three.
     fn sample(allocation: Allocation, media: u64, bulk: u64) -> Sample<Measured> {
         let of = |rate: u64, bins| vec![rate / 100; bins];
         Sample {
@@ -344,13 +355,13 @@ mod tests {
                 allocation,
                 streams: Some(80),
                 media: Some(Media {
-                    bins: of(media, 100),
-                    each: vec![media * 2 / 5 / 80; 80],
+                    bins: of(media, 200),
+                    each: vec![media / 80; 80],
                 }),
                 bulk: (allocation != Allocation::Alone).then(|| Bulk {
                     from_ns: 0,
-                    to_ns: 1_500_000_000,
-                    bins: of(bulk, 150),
+                    to_ns: 3_000_000_000,
+                    bins: of(bulk, 300),
                 }),
             },
         }
@@ -365,7 +376,7 @@ mod tests {
     #[test]
     fn media_and_bulk_are_held_against_what_they_should_have() {
         let alone = sample(Allocation::Alone, 16_000_000, 0);
-        // Left over are 30 - 16 MB in a second and a half.
+        // Left over are 60 - 32 MB in three seconds.
         let good = sample(Allocation::Dynamic, 16_000_000, 14_000_000 * 2 / 3);
         assert_eq!(
             verdicts(&[alone.clone(), good]),
