@@ -39,6 +39,9 @@ pub(crate) struct Files {
 /// The runtime directory of the machine's daemon.
 pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
 
+/// Where the machine's daemon is asked, by everybody.
+pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";
+
 type Stamp = (SystemTime, u64);
 
 /// Reads a configuration file.
