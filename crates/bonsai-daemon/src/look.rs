@@ -82,6 +82,11 @@ impl Looker {
         Ok(arrivals)
     }
 
+    /// The runtime directory of this user.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.services.folder()
+    }
+
     /// Has those looked for soon that have died.
     pub(crate) const fn tidy_soon(&mut self) {
         self.tidied_ns = 0;
