@@ -76,7 +76,10 @@ impl Looker {
             if watched.own().is_none() {
                 into.services.push(watched.seen());
             } else if let Some(glance) = self.glances.get(&watched.id) {
-                into.services.push(watched.look(glance, now_ns));
+                if let Some(epoch) = self.glances.epoch(&watched.id) {
+                    watched.note_epoch(epoch);
+                }
+                into.services.push(watched.look(glance));
             }
         }
         Ok(arrivals)
@@ -85,6 +88,11 @@ impl Looker {
     /// The runtime directory of this user.
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.services.folder()
+    }
+
+    /// Has a service looked at in each period, however many there are.
+    pub(crate) fn closely(&mut self, id: &str, closely: bool) {
+        self.glances.closely(id, closely);
     }
 
     /// Has those looked for soon that have died.

@@ -62,11 +62,11 @@ impl Enforcer for Limits {
                 continue;
             }
             match watched.put(limits, wanted.now_ns) {
-                Ok(written) => {
+                Ok((written, epoch)) => {
                     outcome.written += written;
                     let last = Written {
                         created_ns: watched.created_ns,
-                        epoch: watched.epoch(),
+                        epoch,
                         limits,
                     };
                     self.written.insert(Arc::clone(&decided.name), last);

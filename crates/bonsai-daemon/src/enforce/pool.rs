@@ -13,6 +13,7 @@ use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
 use bonsai_services::group::{Pool, Terms};
+use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Wanted};
@@ -144,7 +145,8 @@ impl Pooled {
         let pool = Pool::open_or_create(NAME, &rates)?;
         pool.tidy()?;
         for watched in wanted.looker.watched().values() {
-            let number = watched.own().and_then(|(_, ledger)| pool.number_of(ledger));
+            let ledger = watched.own().and_then(|service| service.ledger().ok());
+            let number = ledger.and_then(|ledger| pool.number_of(&ledger));
             if let Some(number) = number {
                 self.members.insert(
                     Arc::clone(&watched.id),
@@ -162,8 +164,9 @@ impl Pooled {
             return Ok(());
         };
         for watched in wanted.looker.watched().values() {
-            if let Some((_, ledger)) = watched.own() {
-                pool.leave(ledger)?;
+            // One that cannot be opened any more is about to go.
+            if let Some(Ok(ledger)) = watched.own().map(Service::ledger) {
+                pool.leave(&ledger)?;
             }
         }
         self.members.clear();
@@ -227,10 +230,11 @@ impl Pooled {
             let Some(watched) = wanted.looker.get(id) else {
                 continue;
             };
-            let Some((service, ledger)) = watched.own() else {
+            let Some(service) = watched.own() else {
                 continue;
             };
-            match pool.join(service, ledger, &[]) {
+            let ledger = service.ledger().map_err(anyhow::Error::from);
+            match ledger.and_then(|ledger| pool.join(service, &ledger, &[])) {
                 Ok(number) => {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);

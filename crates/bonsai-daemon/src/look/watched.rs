@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::Glance;
@@ -59,25 +58,35 @@ pub(crate) struct Watched {
 /// The way to a service.
 #[derive(Debug)]
 enum Way {
-    /// Of the daemon's own user: its folder, and what its processes share.
-    Own(Service, Box<Ledger>),
+    /// Of the daemon's own user.
+    Own(Own),
     /// Of another user, by their thread, where it has that name.
     Theirs(Arc<Theirs>, String, Box<Found>),
+}
+
+/// What is known of a service of the daemon's own user. What its processes share is opened when
+/// it is needed: a thousand of them mapped would count as memory in use.
+#[derive(Debug)]
+struct Own {
+    service: Service,
+    /// Who made it.
+    creator: u32,
+    /// Of its limits, at the last look.
+    epoch: u32,
 }
 
 impl Watched {
     /// One of the daemon's own user.
     pub(super) fn of_own(id: &Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
-        let ledger = Box::new(service.ledger().ok()?);
+        let ledger = service.ledger().ok()?;
         let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
         let uid = rustix::process::geteuid().as_raw();
-        Some(Self::new(
-            id,
-            uid,
-            Way::Own(service, ledger),
-            created_ns,
-            now_ns,
-        ))
+        let own = Own {
+            service,
+            creator: ledger.header.creator.load(Ordering::Relaxed),
+            epoch: ledger.epoch(),
+        };
+        Some(Self::new(id, uid, Way::Own(own), created_ns, now_ns))
     }
 
     /// One of another user.
@@ -107,18 +116,25 @@ impl Watched {
         }
     }
 
-    /// Folder and ledger, if it is of the daemon's own user.
-    pub(crate) fn own(&self) -> Option<(&Service, &Ledger)> {
+    /// The service, if it is of the daemon's own user.
+    pub(crate) const fn own(&self) -> Option<&Service> {
         match &self.way {
-            Way::Own(service, ledger) => Some((service, ledger)),
+            Way::Own(own) => Some(&own.service),
             Way::Theirs(..) => None,
+        }
+    }
+
+    /// Notes the state of the limits of one of the daemon's own user.
+    pub(super) const fn note_epoch(&mut self, epoch: u32) {
+        if let Way::Own(own) = &mut self.way {
+            own.epoch = epoch;
         }
     }
 
     /// Takes what was found of another user's, at `at_ns`.
     pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
         if at_ns > self.last_ns {
-            self.look(&new.glance, at_ns);
+            self.look(&new.glance);
         }
         if let Way::Theirs(_, _, found) = &mut self.way {
             **found = new.clone();
@@ -136,15 +152,15 @@ impl Watched {
     /// The state of its limits.
     pub(crate) fn epoch(&self) -> u32 {
         match &self.way {
-            Way::Own(_, ledger) => ledger.epoch(),
+            Way::Own(own) => own.epoch,
             Way::Theirs(_, _, found) => found.epoch,
         }
     }
 
     /// Its `bonsai run`, if that lives; `known` was it a moment ago.
     pub(crate) fn keeper(&self, known: Option<Option<u32>>) -> Option<u32> {
-        let (service, ledger) = match &self.way {
-            Way::Own(service, ledger) => (service, ledger),
+        let own = match &self.way {
+            Way::Own(own) => own,
             Way::Theirs(_, _, found) => return found.keeper,
         };
         match known {
@@ -153,18 +169,18 @@ impl Watched {
             Some(Some(pid)) if lives(pid) => return Some(pid),
             _ => {}
         }
-        let creator = &ledger.header.creator;
-        let keeps = service.has_keeper().unwrap_or(false);
-        keeps.then(|| creator.load(Ordering::Relaxed))
+        let keeps = own.service.has_keeper().unwrap_or(false);
+        keeps.then_some(own.creator)
     }
 
     /// Its limits that are none of a daemon's.
     pub(crate) fn own_limits(&self, now_ns: u64) -> BTreeMap<String, String> {
         let ledger = match &self.way {
-            Way::Own(_, ledger) => ledger,
+            Way::Own(own) => own.service.ledger(),
             Way::Theirs(_, _, found) => return found.limits.clone(),
         };
-        let limits = ledger.limits(now_ns);
+        // One that cannot be opened any more is about to go.
+        let limits = ledger.map_or_else(|_| Vec::new(), |ledger| ledger.limits(now_ns));
         let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
         own.map(|limit| (limit.name.clone(), written(limit)))
             .collect()
@@ -173,21 +189,31 @@ impl Watched {
     /// What could not be done with it, in words.
     pub(crate) fn problem(&self) -> Option<String> {
         match &self.way {
-            Way::Own(..) => None,
+            Way::Own(_) => None,
             Way::Theirs(_, _, found) => found.problem.clone(),
         }
     }
 
-    /// Gives it plain limits; how many are new. Another user's has them a moment later.
+    /// Gives it plain limits; how many are new, and the state of its limits then. Another user's
+    /// has them a moment later.
     ///
     /// # Errors
-    /// They cannot be written, in words.
-    pub(crate) fn put(&self, limits: PerResource<Option<u64>>, now_ns: u64) -> Result<u64, String> {
+    /// They cannot be written.
+    pub(crate) fn put(
+        &self,
+        limits: PerResource<Option<u64>>,
+        now_ns: u64,
+    ) -> anyhow::Result<(u64, u32)> {
         match &self.way {
-            Way::Own(_, ledger) => {
-                put(ledger, BY_DAEMON, limits, now_ns).map_err(|error| error.to_string())
+            Way::Own(own) => {
+                let ledger = own.service.ledger()?;
+                let written = put(&ledger, BY_DAEMON, limits, now_ns)?;
+                Ok((written, ledger.epoch()))
             }
-            Way::Theirs(theirs, name, _) => Ok(u64::from(theirs.want_plain(name, limits))),
+            Way::Theirs(theirs, name, found) => {
+                let written = theirs.want_plain(name, limits);
+                Ok((u64::from(written), found.epoch))
+            }
         }
     }
 
@@ -203,7 +229,12 @@ impl Watched {
         now_ns: u64,
     ) -> anyhow::Result<()> {
         match &self.way {
-            Way::Own(_, ledger) => put_further(&self.id, ledger, configured, before, now_ns),
+            Way::Own(own) => {
+                if configured == before {
+                    return Ok(());
+                }
+                put_further(&self.id, &own.service.ledger()?, configured, before, now_ns)
+            }
             Way::Theirs(theirs, name, _) => {
                 theirs.want_further(name, configured);
                 Ok(())
@@ -216,8 +247,12 @@ impl Watched {
         unix_ms().saturating_sub(self.created_ns / 1_000_000) < YOUNG_MS
     }
 
-    /// What it has done since the last look.
-    pub(super) fn look(&mut self, glance: &Glance, now_ns: u64) -> Seen {
+    /// What it has done since its counters were read before; they are not in each look.
+    pub(super) fn look(&mut self, glance: &Glance) -> Seen {
+        let now_ns = glance.at_ns;
+        if now_ns <= self.last_ns {
+            return self.seen();
+        }
         // Nothing is known of the time before the first look.
         let first = self.last_ns == 0;
         let time_ns = now_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
@@ -235,6 +270,7 @@ impl Watched {
                     || glance.waited[at] > 0
                     || glance.backlog[at] > 0,
                 borrowed: None,
+                bound: glance.bounds[at],
             };
             self.done[at].units = glance.totals[at];
         }

@@ -58,6 +58,11 @@ impl Ring {
         }
         self.decide_and_enforce(now_ns);
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
+            // What is lent of a guarantee is to be lent at once.
+            for decided in &self.policy.allocation().services {
+                let promised = decided.grants.iter().any(|grant| grant.guarantee > 0);
+                self.looker.closely(&decided.name, promised);
+            }
             self.identify(now_ns);
         }
         self.tell(&arrivals);
