@@ -180,6 +180,12 @@ impl Desired {
         effective(&self.base, &changes, &check)
     }
 
+    /// How many changes of somebody are in force.
+    pub(crate) fn changes_of(&self, actor: &str) -> usize {
+        let changes = self.kept.changes.iter();
+        changes.filter(|change| change.actor == actor).count()
+    }
+
     /// Makes a change; what is different.
     pub(crate) fn change(
         &mut self,

@@ -83,8 +83,8 @@ impl Picture {
         api::Services {
             revision: self.revision,
             unix_ms: self.unix_ms,
+            groups: self.groups(only.map(|_| &*services)),
             services,
-            groups: self.groups(),
         }
     }
 
@@ -190,8 +190,14 @@ impl Picture {
         proposals.collect()
     }
 
-    fn groups(&self) -> Vec<api::GroupView> {
-        let groups = self.config.groups.iter().map(|(name, settings)| {
+    /// All groups, or those that some of these services are in: what others do in theirs is not
+    /// for everybody.
+    fn groups(&self, of: Option<&[ServiceView]>) -> Vec<api::GroupView> {
+        let visible = |name: &str| {
+            of.is_none_or(|services| services.iter().any(|service| self.is_in(&service.id, name)))
+        };
+        let groups = self.config.groups.iter().filter(|(name, _)| visible(name));
+        let groups = groups.map(|(name, settings)| {
             let (mut got, mut share) = (BTreeMap::new(), BTreeMap::new());
             for (i, decided) in self.allocation.services.iter().enumerate() {
                 if !self.is_in(&decided.name, name) {

@@ -88,6 +88,7 @@ pub(crate) struct Ring {
     unfit: BTreeMap<Arc<str>, String>,
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
+    above_ns: u64,
 }
 
 /// What everybody reads.
@@ -162,6 +163,7 @@ impl Ring {
             further: BTreeMap::new(),
             unfit: BTreeMap::new(),
             slow_ns: 0,
+            above_ns: 0,
         };
         Ok((ring, published))
     }

@@ -16,6 +16,9 @@ use bonsai_services::observe::unix_ms;
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 
+/// Whether there is a daemon of the machine is looked at so often, ns.
+const ABOVE_NS: u64 = 5_000_000_000;
+
 /// How long a change may take to reach the services of other users before it is answered.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
 
@@ -43,6 +46,10 @@ impl Ring {
         if slow {
             self.slow_ns = now_ns;
             self.health.history = self.past.state();
+            if now_ns.saturating_sub(self.above_ns) >= ABOVE_NS {
+                self.above_ns = now_ns;
+                self.look_above();
+            }
             match self.looker.problems() {
                 none if none.is_empty() => drop(self.notes.remove("others")),
                 problems => drop(self.notes.insert("others", problems.join("; "))),
@@ -88,6 +95,20 @@ impl Ring {
         }
         self.health.written += outcome.written;
         self.outcome = Arc::new(outcome);
+    }
+
+    /// Whether there is a daemon of the whole machine beside this one.
+    fn look_above(&mut self) {
+        match crate::files::above(self.looker.folder()) {
+            None => drop(self.notes.remove("above")),
+            Some(pid) => {
+                let text = format!(
+                    "root's daemon, process {pid}, governs this machine: its limits (read/system \
+                     and so on) hold beside those of this one, and the lower one binds"
+                );
+                self.notes.insert("above", text);
+            }
+        }
     }
 
     fn look_at_what_moves_slowly(&mut self) {

@@ -3,4 +3,6 @@
 mod fixture;
 mod interface;
 mod lives;
+mod machine;
 mod shares;
+mod users;
