@@ -256,15 +256,19 @@ impl Watched {
         for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+            let used = if first {
+                0
+            } else {
+                u64::try_from(used).unwrap_or(u64::MAX)
+            };
+            // Who waited and still wants more has used its burst since, a fifth of a period; who
+            // waited, and fell silent then, has not.
+            let is_silent = glance.lowest[at].is_some_and(|limit| used < limit / 16);
             *usage = Usage {
-                used: if first {
-                    0
-                } else {
-                    u64::try_from(used).unwrap_or(u64::MAX)
-                },
+                used,
                 wanted_more: glance.waiting[at] > 0
-                    || glance.waited[at] > 0
-                    || glance.backlog[at] > 0,
+                    || glance.backlog[at] > 0
+                    || (glance.waited[at] > 0 && !is_silent),
                 borrowed: None,
                 bound: glance.bounds[at],
             };
