@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Tick,
     /// Somebody asks for something.
     Ask(Box<Asked>),
+    /// Somebody who reads the past has met damage.
+    Damaged,
     /// It is to end.
     Stop,
 }
@@ -173,6 +175,7 @@ impl Ring {
         match event {
             Event::Tick => self.tick(),
             Event::Ask(asked) => self.ask(*asked),
+            Event::Damaged => self.past.check(),
             Event::Stop => self.ended = true,
         }
     }
