@@ -91,6 +91,8 @@ pub(crate) struct Ring {
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
     above_ns: u64,
+    /// The clocks at the last look at them, ms: the wall's, and one that is never set.
+    clocks: (i64, i64),
 }
 
 /// What everybody reads.
@@ -166,6 +168,7 @@ impl Ring {
             unfit: BTreeMap::new(),
             slow_ns: 0,
             above_ns: 0,
+            clocks: tick::clocks(),
         };
         Ok((ring, published))
     }
