@@ -110,7 +110,8 @@ impl Picture {
         let identity = self.identities.get(&decided.name).filter(|i| visible(i))?;
         let settings = self.config.services.get(&*decided.name);
         let mut problems = identity.problems.clone();
-        problems.extend(self.outcome.problems.get(&decided.name).cloned());
+        let unenforced = self.outcome.problems.get(&decided.name);
+        problems.extend(unenforced.map(|text| text.to_string()));
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,
@@ -127,7 +128,7 @@ impl Picture {
     }
 
     fn uses(&self, i: usize, decided: &Allocated) -> Vec<Use> {
-        let how = self.outcome.how.get(&decided.name);
+        let how = self.outcome.how.get(i);
         let uses = Resource::ALL.into_iter().map(|resource| {
             let at = resource.index();
             let grant = &decided.grants[at];

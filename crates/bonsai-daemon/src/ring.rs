@@ -74,6 +74,8 @@ pub(crate) struct Ring {
     reports: Vec<ClientReport>,
     qos: BTreeMap<String, (api::QosReport, u64)>,
     enforcers: Vec<Box<dyn Enforcer>>,
+    /// Services came or went since the last decision.
+    others: bool,
     outcome: Arc<Outcome>,
     identities: Arc<BTreeMap<Arc<str>, Identity>>,
     health: Health,
@@ -155,6 +157,7 @@ impl Ring {
             reports: Vec::new(),
             qos: BTreeMap::new(),
             enforcers,
+            others: true,
             outcome: Arc::default(),
             identities: Arc::default(),
             health: Health::default(),

@@ -62,6 +62,8 @@ pub struct Glance {
     pub bounds: [Option<u64>; Resource::COUNT],
     /// When its counters were read, ns (monotonic clock).
     pub at_ns: u64,
+    /// The number of the limits in force.
+    pub epoch: u32,
 }
 
 /// Who came and who went since the look before. A service that was replaced by another one of
@@ -116,7 +118,6 @@ struct Seen {
     watch: Watch,
     /// By page: where anything was counted there.
     used: Vec<Lines>,
-    epoch: u32,
     limits: Vec<Line>,
     glance: Glance,
     /// Something was held back since the waits were read.
@@ -242,12 +243,6 @@ impl Glances {
         self.seen(name).map(|seen| seen.watch.ledger())
     }
 
-    /// The number of the limits in force in a service.
-    #[must_use]
-    pub fn epoch(&self, name: &str) -> Option<u32> {
-        self.seen(name).map(|seen| seen.watch.epoch())
-    }
-
     /// When a service was made, ns of the wall clock since 1970: another one of its name was
     /// made at another time.
     #[must_use]
@@ -344,8 +339,6 @@ impl Seen {
             looks: 0,
             watch,
             used: Vec::new(),
-            // Never the number of limits.
-            epoch: 0,
             limits: Vec::new(),
             glance: Glance {
                 totals: [0; Resource::COUNT],
@@ -355,6 +348,8 @@ impl Seen {
                 waits: [(0, 0); Resource::COUNT],
                 bounds: [None; Resource::COUNT],
                 at_ns: 0,
+                // Never the number of limits.
+                epoch: 0,
             },
             was_held: true,
             closely_until: 0,
@@ -396,9 +391,9 @@ impl Seen {
     fn look(&mut self, rows: &[Row], is_due: bool, now: u64) -> Result<(), LedgerError> {
         self.looks += 1;
         let epoch = self.watch.epoch();
-        if epoch != self.epoch {
+        if epoch != self.glance.epoch {
             (self.limits, self.glance.bounds) = limits(&self.watch, rows)?;
-            self.epoch = epoch;
+            self.glance.epoch = epoch;
         }
         let mut backlog = [0; Resource::COUNT];
         for line in &self.limits {

@@ -123,13 +123,6 @@ impl Watched {
         }
     }
 
-    /// Notes the state of the limits of one of the daemon's own user.
-    pub(super) const fn note_epoch(&mut self, epoch: u32) {
-        if let Way::Own(own) = &mut self.way {
-            own.epoch = epoch;
-        }
-    }
-
     /// Takes what was found of another user's, at `at_ns`.
     pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
         if at_ns > self.last_ns {
@@ -246,6 +239,9 @@ impl Watched {
 
     /// What it has done since its counters were read before; they are not in each look.
     pub(super) fn look(&mut self, glance: &Glance) -> Seen {
+        if let Way::Own(own) = &mut self.way {
+            own.epoch = glance.epoch;
+        }
         let now_ns = glance.at_ns;
         if now_ns <= self.last_ns {
             return self.seen();

@@ -43,6 +43,7 @@ impl Ring {
                 return;
             }
         };
+        self.others |= !arrivals.came.is_empty() || !arrivals.went.is_empty();
         for enforcer in &mut self.enforcers {
             enforcer.observe(&mut self.observation);
         }
@@ -84,15 +85,26 @@ impl Ring {
         self.policy.decide(&self.observation);
         let decided = start.elapsed().as_nanos();
         self.health.decision_ns = u64::try_from(decided).unwrap_or(u64::MAX);
+        let decided = &self.policy.allocation().services;
+        let services: Vec<_> = decided.iter().zip(self.looker.watched().values()).collect();
         let wanted = Wanted {
-            allocation: self.policy.allocation(),
-            looker: &self.looker,
+            services: &services,
+            others: std::mem::take(&mut self.others),
             capacity: &self.planned.capacity,
             now_ns,
         };
         let mut outcome = Outcome::default();
-        for enforcer in &mut self.enforcers {
-            enforcer.enforce(&wanted, &mut outcome);
+        outcome.how.resize(services.len(), Default::default());
+        // What is decided for one would else be done to another.
+        if services
+            .iter()
+            .all(|(decided, watched)| decided.name == watched.id)
+        {
+            for enforcer in &mut self.enforcers {
+                enforcer.enforce(&wanted, &mut outcome);
+            }
+        } else {
+            outcome.problem = Some("what is decided fits others than who is there".to_owned());
         }
         match outcome.problem.clone() {
             Some(problem) => drop(self.notes.insert("enforce", problem)),
