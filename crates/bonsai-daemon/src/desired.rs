@@ -251,6 +251,21 @@ impl Desired {
         Ok(self.put(changes, config))
     }
 
+    /// The wall clock was set: changes for a time end as much later or earlier by it, and so as
+    /// late as they were to. Whether there are any.
+    pub(crate) fn shift(&mut self, ms: i64) -> bool {
+        let steps = self.kept.steps.iter_mut();
+        let changes = steps.flat_map(|step| &mut step.changes);
+        let mut any = false;
+        for change in changes.chain(&mut self.kept.changes) {
+            if let Some(until) = &mut change.until_unix_ms {
+                *until = until.saturating_add_signed(ms);
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Takes away the changes that have ended; what is different, and whose they were. One whose
     /// end would leave no valid configuration is kept until it may go.
     pub(crate) fn expire(

@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Tick,
     /// Somebody asks for something.
     Ask(Box<Asked>),
+    /// Somebody who reads the past has met damage.
+    Damaged,
     /// It is to end.
     Stop,
 }
@@ -91,6 +93,8 @@ pub(crate) struct Ring {
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
     above_ns: u64,
+    /// The clocks at the last look at them, ms: the wall's, and one that is never set.
+    clocks: (i64, i64),
 }
 
 /// What everybody reads.
@@ -167,6 +171,7 @@ impl Ring {
             unfit: BTreeMap::new(),
             slow_ns: 0,
             above_ns: 0,
+            clocks: tick::clocks(),
         };
         Ok((ring, published))
     }
@@ -176,6 +181,7 @@ impl Ring {
         match event {
             Event::Tick => self.tick(),
             Event::Ask(asked) => self.ask(*asked),
+            Event::Damaged => self.past.check(),
             Event::Stop => self.ended = true,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
 use axum::Extension;
@@ -20,6 +21,7 @@ use super::App;
 use super::body::{Failure, Params};
 use super::routes::means;
 use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
+use crate::ring::Event;
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
 
@@ -41,8 +43,19 @@ async fn ask<T: Send + 'static>(
         .map_err(|error| unavailable(error.to_string()))?;
     answer.map_err(|error| match error {
         Error::Query(text) => bad_input(text),
-        error => unavailable(format!("the history cannot be read: {error}")),
+        error => {
+            damaged(&app.events, &error);
+            unavailable(format!("the history cannot be read: {error}"))
+        }
     })
+}
+
+/// Has what was met damaged looked at as a whole by whoever writes it, and moved aside.
+fn damaged(events: &SyncSender<Event>, error: &Error) {
+    if error.is_corrupt() {
+        // Where the queue is full, whoever asks next meets it again.
+        let _ = events.try_send(Event::Damaged);
+    }
 }
 
 /// Which part of the past.
@@ -256,11 +269,12 @@ pub(super) async fn export(
         ),
     };
     let (out, pieces) = mpsc::channel(8);
-    let folder = app.past.clone();
+    let (folder, events) = (app.past.clone(), app.events.clone());
     tokio::task::spawn_blocking(move || {
         let mut pipe = Pipe { out: out.clone() };
         let written = Reader::new(&folder).export(&export, format, &mut pipe);
         if let Err(error) = written {
+            damaged(&events, &error);
             // The answer is under way: it breaks off, and whoever reads sees that.
             let _ = out.blocking_send(Err(io::Error::other(error.to_string())));
         }

@@ -10,7 +10,6 @@ use bonsai_services::limits::{BY_DAEMON, is_of_daemon, written};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::Service;
 use bonsai_units::Resource;
-use rustix::process::{Pid, test_kill_process};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
@@ -156,11 +155,9 @@ impl Watched {
             Way::Own(own) => own,
             Way::Theirs(_, _, found) => return found.keeper,
         };
-        match known {
-            // It never comes back.
-            Some(None) => return None,
-            Some(Some(pid)) if lives(pid) => return Some(pid),
-            _ => {}
+        // It never comes back.
+        if known == Some(None) {
+            return None;
         }
         let keeps = own.service.has_keeper().unwrap_or(false);
         keeps.then_some(own.creator)
@@ -294,10 +291,4 @@ impl Watched {
             (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
         }
     }
-}
-
-/// Whether there is a process of that number.
-fn lives(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }

@@ -67,6 +67,8 @@ fn refused(error: &Refused) -> Problem {
 impl Ring {
     pub(super) fn ask(&mut self, asked: Asked) {
         let Asked { who, what } = asked;
+        // What is for a time from now on is by the clock as it is now.
+        self.mind_the_clock();
         // Whoever asked may have gone away: then nobody takes the answer.
         match what {
             Ask::Change(wish, reply) => drop(reply.send(self.change(&who, wish))),
