@@ -33,7 +33,7 @@ const STATUS: Duration = Duration::from_secs(2);
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
     /// Time between two pictures, `100ms` to `60s`; `500ms` without it.
-    #[param(value_type = Option<String>, example = "500ms")]
+    #[param(value_type = Option<String>, format = "span", example = "500ms")]
     interval: Option<Span>,
 }
 

@@ -190,6 +190,7 @@ pub(super) enum Form {
 #[into_params(parameter_in = Query)]
 pub(super) struct What {
     /// `csv` or `parquet`.
+    #[param(inline)]
     format: Form,
     /// One service; all, and all together, without it.
     service: Option<String>,
@@ -209,7 +210,10 @@ pub(super) struct What {
     get, path = "/v1/history/export", tag = "past",
     params(What),
     responses(
-        (status = 200, description = "A file.", content_type = "text/csv"),
+        (status = 200, description = "A file.", content(
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.apache.parquet")
+        )),
         (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
     )

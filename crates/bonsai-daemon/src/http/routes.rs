@@ -144,7 +144,7 @@ pub(super) struct How {
     dry_run: bool,
     /// For how long; then it ends by itself.
     #[serde(rename = "for")]
-    #[param(value_type = Option<String>, example = "10min")]
+    #[param(value_type = Option<String>, format = "span", example = "10min")]
     lasts: Option<Span>,
     /// Why, for the audit trail.
     #[param(max_length = 1000)]

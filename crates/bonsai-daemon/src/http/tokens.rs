@@ -154,7 +154,7 @@ pub(super) struct Wished {
     scope: TokenScope,
     /// How long it holds; for good without it.
     #[serde(rename = "for")]
-    #[schema(value_type = Option<String>, example = "720h")]
+    #[schema(value_type = Option<String>, format = "span", example = "720h")]
     lasts: Option<Span>,
 }
 
