@@ -3,4 +3,5 @@
 mod fixture;
 mod interface;
 mod lives;
+mod secure;
 mod shares;

@@ -11,7 +11,7 @@ use std::process::Command;
 use conformance::finish;
 
 use super::fixture::Ring;
-use crate::fixture::{PATIENCE, there_is};
+use crate::fixture::{PATIENCE, installed};
 
 /// Certificate and key for this machine's own address, made as docs/12-daemon.md says.
 fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -19,7 +19,7 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
         folder.join(format!("{name}.pem")),
         folder.join(format!("{name}.key")),
     );
-    let mut openssl = Command::new("openssl");
+    let mut openssl = Command::new("/usr/bin/openssl");
     openssl
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
         .args(["ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"])
@@ -36,16 +36,25 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
 }
 
 fn config(certificate: &Path, key: &Path) -> String {
-    format!("[api]\nlisten = \"127.0.0.1:0\"\ntls = {{ certificate = {certificate:?}, key = {key:?} }}\n")
+    format!(
+        "[api]\nlisten = \"127.0.0.1:0\"\ntls = {{ certificate = {certificate:?}, key = {key:?} }}\n"
+    )
 }
 
 /// Status and body that curl gets; the text of its error if there is no answer.
 fn curl(url: &str, args: &[&str]) -> Result<(u16, String), String> {
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "*"])
-        .args(["--write-out", "\n%{http_code}"])
-        .args(args)
-        .arg(url);
+    let mut curl = Command::new("/usr/bin/curl");
+    curl.args([
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "20",
+        "--noproxy",
+        "*",
+    ])
+    .args(["--write-out", "\n%{http_code}"])
+    .args(args)
+    .arg(url);
     let said = finish(&mut curl, PATIENCE).expect("it ends");
     let (body, status) = said.stdout.rsplit_once('\n').unwrap_or(("", ""));
     match status.parse() {
@@ -56,7 +65,8 @@ fn curl(url: &str, args: &[&str]) -> Result<(u16, String), String> {
 
 #[test]
 fn with_a_certificate_answers_are_encrypted_and_for_bearers_of_a_token() {
-    if !there_is(&["openssl", "curl"]) {
+    let test = "with_a_certificate_answers_are_encrypted_and_for_bearers_of_a_token";
+    if installed(test, "/usr/bin/openssl").is_none() || installed(test, "/usr/bin/curl").is_none() {
         return;
     }
     let mut ring = Ring::new("");
@@ -78,12 +88,23 @@ fn with_a_certificate_answers_are_encrypted_and_for_bearers_of_a_token() {
     for old in ["1.2", "1.3"] {
         let range = format!("--tlsv{old}");
         let args = ["--cacert", trusted, "-H", &bearer, &range, "--tls-max", old];
-        assert_eq!(curl(&url, &args).map(|(status, _)| status), Ok(200), "{old}");
+        assert_eq!(
+            curl(&url, &args).map(|(status, _)| status),
+            Ok(200),
+            "{old}"
+        );
     }
     // A certificate is no reason to tell anybody anything.
     let (status, body) = curl(&url, &["--cacert", trusted]).expect("an answer");
     assert_eq!(status, 401, "{body}");
-    let foreign = ["--cacert", trusted, "-H", &bearer, "-H", "host: evil.example"];
+    let foreign = [
+        "--cacert",
+        trusted,
+        "-H",
+        &bearer,
+        "-H",
+        "host: evil.example",
+    ];
     assert_eq!(curl(&url, &foreign).map(|(status, _)| status), Ok(403));
     // Who does not trust it sends no token.
     let refused = curl(&url, &["-H", &bearer]).expect_err("nobody trusts it");
@@ -92,7 +113,9 @@ fn with_a_certificate_answers_are_encrypted_and_for_bearers_of_a_token() {
     let mut plain = TcpStream::connect(address).expect("a connection");
     plain.set_read_timeout(Some(PATIENCE)).expect("a time");
     plain
-        .write_all(format!("GET /v1/status HTTP/1.1\r\nhost: {address}\r\n{bearer}\r\n\r\n").as_bytes())
+        .write_all(
+            format!("GET /v1/status HTTP/1.1\r\nhost: {address}\r\n{bearer}\r\n\r\n").as_bytes(),
+        )
         .expect("sent");
     let mut got = Vec::new();
     plain.read_to_end(&mut got).expect("an end, not a reset");
@@ -109,14 +132,19 @@ fn with_a_certificate_answers_are_encrypted_and_for_bearers_of_a_token() {
 
 #[test]
 fn a_certificate_that_cannot_be_used_is_said_before_anything_starts() {
-    if !there_is(&["openssl"]) {
+    let test = "a_certificate_that_cannot_be_used_is_said_before_anything_starts";
+    if installed(test, "/usr/bin/openssl").is_none() {
         return;
     }
     let ring = Ring::new("");
     let folder = ring.config().parent().expect("a folder").to_owned();
     let (pem, key) = certificate(&folder, "own");
     let (_, other) = certificate(&folder, "other");
-    let (none, text, open) = (folder.join("none"), folder.join("text"), folder.join("open"));
+    let (none, text, open) = (
+        folder.join("none"),
+        folder.join("text"),
+        folder.join("open"),
+    );
     fs::write(&text, "no PEM\n").expect("a file");
     fs::set_permissions(&text, fs::Permissions::from_mode(0o600)).expect("a mode");
     fs::copy(&key, &open).expect("a copy");
@@ -126,14 +154,22 @@ fn a_certificate_that_cannot_be_used_is_said_before_anything_starts() {
         (&pem, &none, "none: cannot be read as PEM"),
         (&text, &key, "text: there is no certificate in it"),
         (&pem, &text, "text: cannot be read as PEM"),
-        (&pem, &open, "open: others may read it (mode 640): chmod 600"),
+        (
+            &pem,
+            &open,
+            "open: others may read it (mode 640): chmod 600",
+        ),
         (&pem, &other, "certificate and key do not fit"),
         (&key, &pem, "there is no certificate in it"),
     ] {
         ring.configure(&config(certificate, key));
         let said = finish(&mut ring.daemon_command(&[]), PATIENCE).expect("it ends");
         assert_eq!(said.status.code(), Some(2), "{expected}: {said:?}");
-        assert!(said.stderr.contains(expected), "{expected}: {}", said.stderr);
+        assert!(
+            said.stderr.contains(expected),
+            "{expected}: {}",
+            said.stderr
+        );
         assert_eq!(said.stderr.matches('\n').count(), 1, "{}", said.stderr);
         assert!(!ring.socket().exists(), "{expected}: nothing was left");
     }
