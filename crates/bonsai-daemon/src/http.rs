@@ -5,6 +5,7 @@ mod auth;
 mod body;
 mod describe;
 mod events;
+pub(crate) mod fuzz;
 mod metrics;
 mod page;
 mod past;

@@ -68,7 +68,7 @@ pub(super) struct Range {
 const LATEST_MS: u64 = 253_402_300_800_000;
 
 impl Range {
-    fn seconds(&self) -> Result<(u64, u64), Problem> {
+    pub(super) fn seconds(&self) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or_else(unix_ms);
         let from = self.from.unwrap_or(to.saturating_sub(LATELY_MS));
         if to > LATEST_MS {
