@@ -1,5 +1,6 @@
 //! The benchmarks.
 
+mod api;
 mod call_cost;
 mod decide;
 mod enforced;
@@ -23,6 +24,8 @@ mod week;
 use crate::context::Context;
 use crate::record::Record;
 use crate::report::Section;
+
+pub(crate) use api::crowd::{Crowd, hold};
 
 /// Something that can be measured.
 pub(crate) trait Benchmark: Sync {
@@ -62,4 +65,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &fig12::Fig12,
     &decide::PolicyCost,
     &week::PolicyWeek,
+    &api::Api,
 ];
