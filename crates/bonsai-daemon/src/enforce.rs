@@ -1,5 +1,6 @@
 //! Enforcers make the world equal to what is decided, and say what they could not do.
 
+mod further;
 mod limits;
 mod pool;
 
@@ -12,7 +13,8 @@ use bonsai_units::Resource;
 
 use crate::look::Looker;
 
-pub(crate) use limits::Limits;
+pub(crate) use further::put_further;
+pub(crate) use limits::{Limits, put};
 pub(crate) use pool::Pooled;
 
 /// What an enforcer works on.

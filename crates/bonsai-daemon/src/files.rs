@@ -36,6 +36,9 @@ pub(crate) struct Files {
     seen: Option<Stamp>,
 }
 
+/// The runtime directory of the machine's daemon.
+pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
+
 type Stamp = (SystemTime, u64);
 
 /// Reads a configuration file.

@@ -1,7 +1,7 @@
 //! From the start of the daemon to its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -14,15 +14,18 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Limits, Pooled};
-use crate::files::{Files, be_the_one, read_config, socket_path};
+use crate::files::{Files, SYSTEM_FOLDER, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
-use crate::look::Looker;
+use crate::look::{Looker, Others};
 use crate::past::Past;
 use crate::ring::{Event, Ring};
 use bonsai_services::observe::unix_ms;
 
 /// What may be waiting for the owner.
 const QUEUE: usize = 1024;
+
+/// Where the runtime directories of users are.
+const USERS: [&str; 2] = ["/run/user/{uid}/bonsai", "/dev/shm/bonsai-{uid}"];
 
 /// How the daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +63,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Some(socket) => socket.clone(),
         None => socket_path()?,
     };
+    let others = others(&config, &services)?;
     let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
@@ -71,7 +75,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (ring, published) = Ring::new(
         files,
         desired,
-        Looker::new(services)?,
+        Looker::new(services, others)?,
         enforcers,
         past,
         &notes,
@@ -103,6 +107,24 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     drop(running);
     served?;
     ended.map_err(|_| anyhow::anyhow!("the owner of all that changes has failed"))
+}
+
+/// The services of other users, of a daemon for the whole machine: root's, unless it has a runtime
+/// directory that somebody has chosen for it.
+fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>> {
+    let is_root = rustix::process::geteuid().is_root();
+    let places = match &config.daemon.users {
+        Some(places) => places.clone(),
+        None if services.folder() == Path::new(SYSTEM_FOLDER) => {
+            USERS.into_iter().map(PathBuf::from).collect()
+        }
+        None => Vec::new(),
+    };
+    if !is_root || places.is_empty() {
+        return Ok(None);
+    }
+    bonsai_host::bus::guard().context("ledgers of others cannot be mapped safely")?;
+    Ok(Some(Others::new(places, services.folder().to_owned())))
 }
 
 async fn serve(app: &Arc<App>, socket: &std::path::Path, options: &Options) -> anyhow::Result<()> {

@@ -7,6 +7,10 @@
 //! does for the first time in its life is seen that late at most, and nothing is lost: these
 //! are totals. Limits are read when they have changed, and then their lines alone.
 //!
+//! Where there are many threads, services that nobody waits in are read in turns
+//! ([`PAGES`], [`SELDOM`]); the lines of their limits are read in each look, and say whether
+//! that is still so.
+//!
 //! The runtime directory is read when it has changed. A service that has died stays in sight
 //! until somebody removes its folder ([`Services::live`] does).
 //!
@@ -18,15 +22,24 @@ use std::collections::BTreeMap;
 
 use bonsai_bucket::Curve;
 use bonsai_calls::{CALLS, CallId, Selection, select};
-use bonsai_ledger::{LedgerError, Lines, Watch};
+use bonsai_ledger::{Ledger, LedgerError, Lines, Watch};
 use bonsai_units::Resource;
 
-use crate::limits::calls_of;
+use crate::limits::{BY_DAEMON, calls_of};
 use crate::observe::monotonic_ns;
 use crate::service::{Service, Services};
 
 /// A page is read whole once in so many looks.
 pub const TURNS: usize = 10;
+
+/// So many pages of counters are read in each look, whoever they are of.
+pub const PAGES: usize = 1500;
+
+/// Where there are more, those of a service are read once in so many looks at least.
+pub const SELDOM: usize = 5;
+
+/// Whoever was held back is looked at closely for so long, ns.
+const CLOSELY_NS: u64 = 1_000_000_000;
 
 /// What a service has done so far, and whether it is held, by [`Resource::index`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +57,11 @@ pub struct Glance {
     /// Waits imposed so far, and their sum, ns. Read once in [`TURNS`] looks, where anything
     /// was held back since.
     pub waits: [(u64, u64); Resource::COUNT],
+    /// The lowest limit that is none of the daemon's and is on all calls of a resource,
+    /// thousandths of a unit per second: the service cannot use more.
+    pub bounds: [Option<u64>; Resource::COUNT],
+    /// When its counters were read, ns (monotonic clock).
+    pub at_ns: u64,
 }
 
 /// Who came and who went since the look before. A service that was replaced by another one of
@@ -56,10 +74,25 @@ pub struct Changes {
     pub gone: Vec<String>,
 }
 
+/// How services of somebody else are opened, and told from others of their name by device and
+/// inode.
+pub trait Opens: std::fmt::Debug + Send {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// As [`Watch::open`].
+    fn open(&self, service: &Service) -> Result<Watch, LedgerError>;
+
+    /// Whether what was opened is still that service.
+    fn is_still(&self, service: &Service, identity: (u64, u64)) -> bool;
+}
+
 /// Looks at all services of a user.
 #[derive(Debug)]
 pub struct Glances {
     services: Services,
+    /// Of others than the calling user.
+    by: Option<Box<dyn Opens>>,
     rows: Vec<Row>,
     /// By name, in order.
     seen: Vec<(String, Seen)>,
@@ -70,6 +103,8 @@ pub struct Glances {
     listed: Option<(i64, i64)>,
     is_settled: bool,
     turn: usize,
+    /// Pages in use at the last look.
+    pages: usize,
 }
 
 /// Which resources an entry of the table of calls is of, a bit each; the calls themselves are
@@ -86,8 +121,14 @@ struct Seen {
     glance: Glance,
     /// Something was held back since the waits were read.
     was_held: bool,
-    /// When it was looked.
-    at: u64,
+    /// It is looked at closely until then, ns.
+    closely_until: u64,
+    /// Or always.
+    closely: bool,
+    /// Which pages are read whole; not of all services at the same time.
+    turn: usize,
+    /// Looks since its counters were read.
+    looks: usize,
 }
 
 /// A limit in force.
@@ -118,15 +159,23 @@ impl Glances {
     /// # Errors
     /// There is no runtime directory, and none can be made.
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            services: Services::open()?,
+        Ok(Self::of(Services::open()?, None))
+    }
+
+    /// Of somebody else's services.
+    #[must_use]
+    pub fn of(services: Services, by: Option<Box<dyn Opens>>) -> Self {
+        Self {
+            services,
+            by,
             rows: rows(),
             seen: Vec::new(),
             half_made: Vec::new(),
             listed: None,
             is_settled: false,
             turn: 0,
-        })
+            pages: 0,
+        }
     }
 
     /// Looks at all of them.
@@ -136,17 +185,22 @@ impl Glances {
     pub fn look(&mut self) -> anyhow::Result<Changes> {
         let mut changes = self.list()?;
         let now = monotonic_ns();
-        self.turn = (self.turn + 1) % TURNS;
+        self.turn = (self.turn + 1) % (TURNS * SELDOM);
+        let seldom = self.pages.div_ceil(PAGES).clamp(1, SELDOM);
         let mut lost = Vec::new();
+        self.pages = 0;
         for i in 0..self.seen.len() {
             if let Some((_, next)) = self.seen.get(i + 1) {
-                next.fetch();
+                next.fetch(next.is_due(self.turn + i + 1, seldom, now));
             }
-            if let Some((name, seen)) = self.seen.get_mut(i)
-                && seen.look(&self.rows, self.turn + i, now).is_err()
-            {
+            let Some((name, seen)) = self.seen.get_mut(i) else {
+                break;
+            };
+            let is_due = seen.is_due(self.turn + i, seldom, now);
+            if seen.look(&self.rows, is_due, now).is_err() {
                 lost.push(name.clone());
             }
+            self.pages += seen.used.len();
         }
         // They are ending at this moment; the next look at the directory says so.
         self.seen.retain(|(name, _)| !lost.contains(name));
@@ -170,6 +224,28 @@ impl Glances {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Glance> {
         self.seen(name).map(|seen| &seen.glance)
+    }
+
+    /// Has a service looked at in each look, however many there are.
+    pub fn closely(&mut self, name: &str, closely: bool) {
+        let at = self.seen.binary_search_by(|(there, _)| (**there).cmp(name));
+        if let Some((_, seen)) = at.ok().and_then(|at| self.seen.get_mut(at)) {
+            seen.closely = closely;
+        }
+    }
+
+    /// Opens the segment of a service.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`]; there is none of that name.
+    pub fn ledger(&self, name: &str) -> Option<Result<Ledger, LedgerError>> {
+        self.seen(name).map(|seen| seen.watch.ledger())
+    }
+
+    /// The number of the limits in force in a service.
+    #[must_use]
+    pub fn epoch(&self, name: &str) -> Option<u32> {
+        self.seen(name).map(|seen| seen.watch.epoch())
     }
 
     /// When a service was made, ns of the wall clock since 1970: another one of its name was
@@ -219,7 +295,7 @@ impl Glances {
         let mut gone: BTreeMap<_, _> = core::mem::take(&mut self.seen).into_iter().collect();
         for service in there {
             match gone.remove(&service.name) {
-                Some(seen) if seen.is_still(&service) => {
+                Some(seen) if seen.is_still(&service, self.by.as_deref()) => {
                     self.seen.push((service.name, seen));
                 }
                 was => {
@@ -237,7 +313,11 @@ impl Glances {
             name: name.to_owned(),
             folder: self.services.folder().join(name),
         };
-        match watch(&service) {
+        let opened = match &self.by {
+            Some(by) => by.open(&service),
+            None => watch(&service),
+        };
+        match opened {
             Ok(watch) => {
                 changes.came.push(service.name.clone());
                 self.seen.push((service.name, Seen::new(watch)));
@@ -258,8 +338,10 @@ fn watch(service: &Service) -> Result<Watch, LedgerError> {
 }
 
 impl Seen {
-    const fn new(watch: Watch) -> Self {
+    fn new(watch: Watch) -> Self {
         Self {
+            turn: usize::try_from(watch.identity().1).unwrap_or(0) % TURNS,
+            looks: 0,
             watch,
             used: Vec::new(),
             // Never the number of limits.
@@ -271,14 +353,20 @@ impl Seen {
                 waited: [0; Resource::COUNT],
                 backlog: [0; Resource::COUNT],
                 waits: [(0, 0); Resource::COUNT],
+                bounds: [None; Resource::COUNT],
+                at_ns: 0,
             },
             was_held: true,
-            at: 0,
+            closely_until: 0,
+            closely: false,
         }
     }
 
     /// Whether a service of its name is the same one.
-    fn is_still(&self, service: &Service) -> bool {
+    fn is_still(&self, service: &Service, by: Option<&dyn Opens>) -> bool {
+        if let Some(by) = by {
+            return by.is_still(service, self.watch.identity());
+        }
         let path = match service.enforced() {
             Some(_) => self.watch.path().to_owned(),
             None => service.ledger_path(),
@@ -287,10 +375,15 @@ impl Seen {
         stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.watch.identity())
     }
 
+    /// Whether its counters are to be read, where each service's are once in `seldom` looks.
+    const fn is_due(&self, turn: usize, seldom: usize, now: u64) -> bool {
+        self.closely || now < self.closely_until || turn.is_multiple_of(seldom)
+    }
+
     /// What the next look reads is on its way.
-    fn fetch(&self) {
-        for (i, lines) in self.used.iter().enumerate() {
-            if let Some(page) = self.watch.page(i).filter(|_| i != 0) {
+    fn fetch(&self, is_due: bool) {
+        for (i, lines) in self.used.iter().enumerate().skip(1).filter(|_| is_due) {
+            if let Some(page) = self.watch.page(i) {
                 page.fetch(*lines);
             }
         }
@@ -299,7 +392,33 @@ impl Seen {
         }
     }
 
-    fn look(&mut self, rows: &[Row], turn: usize, now: u64) -> Result<(), LedgerError> {
+    /// Looks at its limits, and at its counters if that is due or it is held back.
+    fn look(&mut self, rows: &[Row], is_due: bool, now: u64) -> Result<(), LedgerError> {
+        self.looks += 1;
+        let epoch = self.watch.epoch();
+        if epoch != self.epoch {
+            (self.limits, self.glance.bounds) = limits(&self.watch, rows)?;
+            self.epoch = epoch;
+        }
+        let mut backlog = [0; Resource::COUNT];
+        for line in &self.limits {
+            let level = self.watch.level(line.bucket, &line.curve, now);
+            let owed = u64::try_from(level.saturating_neg()).unwrap_or(0);
+            for (i, backlog) in backlog.iter_mut().enumerate() {
+                if line.resources >> i & 1 != 0 {
+                    *backlog = owed.max(*backlog);
+                }
+            }
+        }
+        self.glance.backlog = backlog;
+        if is_due || backlog != [0; Resource::COUNT] {
+            self.count(rows, now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads its counters, and who waits.
+    fn count(&mut self, rows: &[Row], now: u64) -> Result<(), LedgerError> {
         let pages = match self.watch.pages() {
             Some(pages) => pages,
             None => {
@@ -307,10 +426,11 @@ impl Seen {
                 self.watch.pages().unwrap_or(0)
             }
         };
-        let mut glance = Glance {
-            waits: self.glance.waits,
-            ..Glance::default()
-        };
+        // Of so many pages it is time to read them whole.
+        let by = core::mem::take(&mut self.looks);
+        self.turn = (self.turn + by) % TURNS;
+        let glance = &mut self.glance;
+        (glance.waiting, glance.waited) = Default::default();
         self.used.resize(pages, Lines::default());
         // By entry first: which resources that is of is found out once for all pages.
         let (mut by_entry, mut all_calls) = ([0_u64; CALLS.len()], 0_u64);
@@ -321,7 +441,7 @@ impl Seen {
             };
             // That of threads without a page of their own is hardly ever used.
             let is_new = used.is_empty() && i != 0;
-            if is_new || (turn + i).is_multiple_of(TURNS) {
+            if is_new || (self.turn + i) % TURNS < by {
                 *used = page.used();
             }
             page.counts(*used, |call, calls, bytes| {
@@ -339,42 +459,22 @@ impl Seen {
             };
             // All of it stands in one line.
             add(&mut glance.waiting, page.waits(now));
-            add(&mut glance.waited, page.slept_since(self.at.max(1)));
+            add(&mut glance.waited, page.slept_since(glance.at_ns.max(1)));
         }
-        let mut totals = [0_u64; Resource::COUNT];
-        for (sum, row) in by_entry.iter().zip(rows).filter(|(sum, _)| **sum != 0) {
-            for (i, total) in totals.iter_mut().enumerate() {
-                let is_of = u64::from(row >> i & 1);
-                *total = total.wrapping_add(sum & is_of.wrapping_neg());
-            }
-        }
-        totals[Resource::Calls.index()] = all_calls;
-        // Between a correction and what it corrects, a sum may be below zero.
-        glance.totals = totals.map(|total| u64::try_from(total.cast_signed()).unwrap_or(0));
-        let epoch = self.watch.epoch();
-        if epoch != self.epoch {
-            self.limits = limits(&self.watch, rows)?;
-            self.epoch = epoch;
-        }
-        for line in &self.limits {
-            let level = self.watch.level(line.bucket, &line.curve, now);
-            let owed = u64::try_from(level.saturating_neg()).unwrap_or(0);
-            for (i, backlog) in glance.backlog.iter_mut().enumerate() {
-                if line.resources >> i & 1 != 0 {
-                    *backlog = owed.max(*backlog);
-                }
-            }
-        }
+        glance.totals = totals(&by_entry, all_calls, rows);
+        glance.at_ns = now;
         let is_held = glance.backlog.iter().any(|units| *units > 0)
             || glance.waited.iter().any(|threads| *threads > 0)
             || glance.waiting.iter().any(|threads| *threads > 0);
+        if is_held {
+            self.closely_until = now + CLOSELY_NS;
+        }
         self.was_held |= is_held;
-        if self.was_held && turn.is_multiple_of(TURNS) {
-            glance.waits = self.waits(rows, |call| entries >> call & 1 != 0)?;
+        if self.was_held && self.turn < by {
+            self.glance.waits = self.waits(rows, |call| entries >> call & 1 != 0)?;
             // Whoever waits now has not been counted yet.
             self.was_held = is_held;
         }
-        (self.glance, self.at) = (glance, now);
         Ok(())
     }
 
@@ -396,21 +496,61 @@ impl Seen {
     }
 }
 
-/// The limits in force on all of their calls, and which resources they are on.
-fn limits(watch: &Watch, rows: &[Row]) -> Result<Vec<Line>, LedgerError> {
+/// Sums by resource, of bytes by entry and of all calls.
+fn totals(by_entry: &[u64], all_calls: u64, rows: &[Row]) -> [u64; Resource::COUNT] {
+    let mut totals = [0_u64; Resource::COUNT];
+    for (sum, row) in by_entry.iter().zip(rows).filter(|(sum, _)| **sum != 0) {
+        for (i, total) in totals.iter_mut().enumerate() {
+            let is_of = u64::from(row >> i & 1);
+            *total = total.wrapping_add(sum & is_of.wrapping_neg());
+        }
+    }
+    totals[Resource::Calls.index()] = all_calls;
+    // Between a correction and what it corrects, a sum may be below zero.
+    totals.map(|total| u64::try_from(total.cast_signed()).unwrap_or(0))
+}
+
+/// By resource, thousandths of a unit per second.
+type Bounds = [Option<u64>; Resource::COUNT];
+
+/// The limits in force on all of their calls, which resources they are on, and the lowest of
+/// those that are not the daemon's.
+fn limits(watch: &Watch, rows: &[Row]) -> Result<(Vec<Line>, Bounds), LedgerError> {
     let ledger = watch.ledger()?;
     let all = ledger.limits(monotonic_ns());
-    let lines = all.iter().filter(|limit| !limit.per_stream);
-    let lines = lines.filter_map(|limit| {
-        let selection = calls_of(&limit.name)?;
+    let (mut lines, mut bounds) = (Vec::new(), Bounds::default());
+    for limit in all.iter().filter(|limit| !limit.per_stream) {
+        let Some(selection) = calls_of(&limit.name) else {
+            continue;
+        };
         let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
-        Some(Line {
+        lines.push(Line {
             bucket: limit.bucket,
             curve,
             resources: resources(selection, limit.bytes, rows),
-        })
-    });
-    Ok(lines.collect())
+        });
+        if limit.used.is_none() && !limit.name.ends_with(BY_DAEMON) {
+            let whole = wholes(selection, limit.bytes, rows);
+            let bounds = bounds.iter_mut().enumerate();
+            for (_, bound) in bounds.filter(|(i, _)| whole >> i & 1 != 0) {
+                let other = bound.unwrap_or(u64::MAX);
+                *bound = Some(limit.rate_milli.min(other));
+            }
+        }
+    }
+    Ok((lines, bounds))
+}
+
+/// The resources of which a limit is on all calls.
+fn wholes(selection: Selection, bytes: bool, rows: &[Row]) -> Row {
+    let all_of = |bit: usize| {
+        let mut calls = CALLS.iter().zip(rows);
+        calls.all(|(call, row)| row >> bit & 1 == 0 || selection.contains(call))
+    };
+    let calls = Resource::Calls.index();
+    let bits = if bytes { 0..calls } else { calls..calls + 1 };
+    bits.filter(|bit| all_of(*bit))
+        .fold(0, |row, bit| row | 1 << bit)
 }
 
 /// The resources that a limit is on: those which have at least half of its calls in common

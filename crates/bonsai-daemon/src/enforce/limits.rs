@@ -8,7 +8,6 @@ use bonsai_api::Enforced;
 use bonsai_calls::select;
 use bonsai_ledger::{Ledger, LedgerError, Wanted as LedgerLimit};
 use bonsai_policy::{Allocated, PerResource};
-use bonsai_services::limits::BY_DAEMON;
 use bonsai_units::{Burst, Rate, Resource, Unit};
 
 use super::{Enforcer, Outcome, Wanted};
@@ -57,17 +56,17 @@ impl Enforcer for Limits {
             let same = |last: &&Written| {
                 last.limits == limits
                     && last.created_ns == watched.created_ns
-                    && last.epoch == watched.ledger.epoch()
+                    && last.epoch == watched.epoch()
             };
             if self.written.get(&decided.name).filter(same).is_some() {
                 continue;
             }
-            match put(&watched.ledger, limits, wanted.now_ns) {
-                Ok(written) => {
+            match watched.put(limits, wanted.now_ns) {
+                Ok((written, epoch)) => {
                     outcome.written += written;
                     let last = Written {
                         created_ns: watched.created_ns,
-                        epoch: watched.ledger.epoch(),
+                        epoch,
                         limits,
                     };
                     self.written.insert(Arc::clone(&decided.name), last);
@@ -102,10 +101,15 @@ fn scaled(limit: u64, scale: Option<(u64, u64)>) -> u64 {
     u64::try_from(part).unwrap_or(limit).max(1)
 }
 
-/// Writes what is different, in one change.
-fn put(ledger: &Ledger, wanted: PerResource<Option<u64>>, now_ns: u64) -> Result<u64, LedgerError> {
+/// Writes what is different, in one change; `whose` is what the names of such limits end with.
+pub(crate) fn put(
+    ledger: &Ledger,
+    whose: &str,
+    wanted: PerResource<Option<u64>>,
+    now_ns: u64,
+) -> Result<u64, LedgerError> {
     let in_force = ledger.limits(now_ns);
-    let name = |resource: Resource| format!("{}{BY_DAEMON}", resource.class());
+    let name = |resource: Resource| format!("{}{whose}", resource.class());
     let now = |resource: Resource| {
         let name = name(resource);
         let limit = in_force.iter().find(|limit| limit.name == name);

@@ -13,6 +13,7 @@ use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
 use bonsai_services::group::{Pool, Terms};
+use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Wanted};
@@ -144,7 +145,9 @@ impl Pooled {
         let pool = Pool::open_or_create(NAME, &rates)?;
         pool.tidy()?;
         for watched in wanted.looker.watched().values() {
-            if let Some(number) = pool.number_of(&watched.ledger) {
+            let ledger = watched.own().and_then(|service| service.ledger().ok());
+            let number = ledger.and_then(|ledger| pool.number_of(&ledger));
+            if let Some(number) = number {
                 self.members.insert(
                     Arc::clone(&watched.id),
                     member(watched, number, wanted.now_ns),
@@ -161,7 +164,10 @@ impl Pooled {
             return Ok(());
         };
         for watched in wanted.looker.watched().values() {
-            pool.leave(&watched.ledger)?;
+            // One that cannot be opened any more is about to go.
+            if let Some(Ok(ledger)) = watched.own().map(Service::ledger) {
+                pool.leave(&ledger)?;
+            }
         }
         self.members.clear();
         self.outside.clear();
@@ -192,7 +198,14 @@ impl Pooled {
     fn candidates(&mut self, wanted: &Wanted<'_>) -> BTreeSet<Arc<str>> {
         let known = |id: &Arc<str>| self.members.contains_key(id) || self.outside.contains_key(id);
         let services = &wanted.allocation.services;
-        let mut new: Vec<&Allocated> = services.iter().filter(|d| !known(&d.name)).collect();
+        let is_own = |d: &&Allocated| {
+            wanted
+                .looker
+                .get(&d.name)
+                .is_some_and(|w| w.own().is_some())
+        };
+        let new = services.iter().filter(|d| !known(&d.name)).filter(is_own);
+        let mut new: Vec<&Allocated> = new.collect();
         let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) else {
             return BTreeSet::new();
         };
@@ -217,7 +230,11 @@ impl Pooled {
             let Some(watched) = wanted.looker.get(id) else {
                 continue;
             };
-            match pool.join(&watched.service, &watched.ledger, &[]) {
+            let Some(service) = watched.own() else {
+                continue;
+            };
+            let ledger = service.ledger().map_err(anyhow::Error::from);
+            match ledger.and_then(|ledger| pool.join(service, &ledger, &[])) {
                 Ok(number) => {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);

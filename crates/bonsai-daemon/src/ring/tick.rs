@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bonsai_services::limits::{BY_DAEMON, written};
 use bonsai_services::observe::monotonic_ns;
 
 use super::{Ring, audit::Deed};
@@ -16,6 +15,9 @@ use bonsai_services::observe::unix_ms;
 
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
+
+/// How long a change may take to reach the services of other users before it is answered.
+const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Ring {
     /// Observes, decides, enforces and publishes.
@@ -41,10 +43,19 @@ impl Ring {
         if slow {
             self.slow_ns = now_ns;
             self.health.history = self.past.state();
+            match self.looker.problems() {
+                none if none.is_empty() => drop(self.notes.remove("others")),
+                problems => drop(self.notes.insert("others", problems.join("; "))),
+            }
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
+            // What is lent of a guarantee is to be lent at once.
+            for decided in &self.policy.allocation().services {
+                let promised = decided.grants.iter().any(|grant| grant.guarantee > 0);
+                self.looker.closely(&decided.name, promised);
+            }
             self.identify(now_ns);
         }
         self.tell(&arrivals);
@@ -161,6 +172,8 @@ impl Ring {
         let now_ns = monotonic_ns();
         self.enforce_further(now_ns);
         self.decide_and_enforce(now_ns);
+        // A change is in force when it is answered; who keeps their thread busy has to wait.
+        self.looker.settle(SETTLED);
         self.identify(now_ns);
     }
 
@@ -189,43 +202,38 @@ impl Ring {
     /// what was known before.
     fn identify(&mut self, now_ns: u64) {
         let before = Arc::clone(&self.identities);
-        let own = |watched: &Watched| -> BTreeMap<String, String> {
-            let limits = watched.ledger.limits(now_ns);
-            let own = limits
-                .iter()
-                .filter(|limit| !limit.name.ends_with(BY_DAEMON));
-            own.map(|limit| (limit.name.clone(), written(limit)))
-                .collect()
-        };
         let identity = |watched: &Watched| {
             let created_unix_ms = watched.created_ns / 1_000_000;
             let known = before.get(&watched.id);
             let known = known.filter(|known| known.created_unix_ms == created_unix_ms);
-            let epoch = watched.ledger.epoch();
-            let creator = &watched.ledger.header.creator;
+            let epoch = watched.epoch();
             Identity {
                 uid: watched.uid,
-                keeper: match known {
-                    Some(known) => known.keeper,
-                    None => watched
-                        .service
-                        .has_keeper()
-                        .unwrap_or(false)
-                        .then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
-                },
+                keeper: watched.keeper(known.map(|known| known.keeper)),
                 created_unix_ms,
                 limits: match known.filter(|known| known.epoch == epoch) {
                     Some(known) => known.limits.clone(),
-                    None => own(watched),
+                    None => watched.own_limits(now_ns),
                 },
                 epoch,
-                problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
+                problems: watched
+                    .problem()
+                    .into_iter()
+                    .chain(self.unfit.get(&watched.id).cloned())
+                    .collect(),
             }
         };
         let all = self.looker.watched().values();
         let all: BTreeMap<Arc<str>, Identity> = all
             .map(|watched| (Arc::clone(&watched.id), identity(watched)))
             .collect();
+        let died = |(id, identity): (&Arc<str>, &Identity)| {
+            let known = before.get(id).is_some_and(|known| known.keeper.is_some());
+            known && identity.keeper.is_none()
+        };
+        if all.iter().any(died) {
+            self.looker.tidy_soon();
+        }
         self.identities = Arc::new(all);
     }
 
@@ -301,8 +309,7 @@ impl Ring {
     }
 }
 
-/// Puts the further limits of a service into force, as far as they differ from those of before
-/// (`names`).
+/// Puts the further limits of a service into force, as far as they differ from those of before.
 fn further(
     watched: &Watched,
     configured: Option<&BTreeMap<String, String>>,
@@ -311,16 +318,7 @@ fn further(
 ) -> anyhow::Result<()> {
     let empty = BTreeMap::new();
     let configured = configured.unwrap_or(&empty);
-    if configured == before {
-        return Ok(());
-    }
-    let mut change = configured.clone();
-    change.retain(|name, setting| before.get(name) != Some(setting));
-    for name in before.keys().filter(|name| !configured.contains_key(*name)) {
-        change.insert(name.clone(), "unlimited".to_owned());
-    }
-    let limits = crate::plan::further(&watched.id, &change).map_err(anyhow::Error::msg)?;
-    bonsai_services::limits::apply(&watched.ledger, &limits, None, now_ns)?;
+    watched.put_further(configured, before, now_ns)?;
     before.clone_from(configured);
     Ok(())
 }
