@@ -11,7 +11,7 @@ use bonsai_api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::problems::problem;
+use crate::problems::{problem, unavailable};
 
 /// An error, as it is answered.
 #[derive(Debug)]
@@ -33,6 +33,15 @@ impl IntoResponse for Failure {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     }
+}
+
+/// Makes an answer that may be long beside the thread that answers, so that others are answered
+/// meanwhile.
+pub(crate) async fn aside<T: Send + 'static>(
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|_| unavailable("the daemon is ending"))
 }
 
 /// An answer with the revision that it is of.
