@@ -8,6 +8,7 @@ mod events;
 pub(crate) mod fuzz;
 mod metrics;
 mod page;
+mod pages;
 mod past;
 mod routes;
 mod serve;

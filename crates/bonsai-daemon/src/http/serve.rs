@@ -99,12 +99,23 @@ impl Doors {
         if let Some(address) = *self.page.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(address);
         }
-        let address = self
-            .open_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), None)
-            .await?;
+        let mut opened = Err(anyhow::anyhow!("no port is free"));
+        for port in super::pages::ports() {
+            opened = self.open_page_at(port).await;
+            if opened.is_ok() {
+                break;
+            }
+        }
+        let address = opened?;
         let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         // Two may have asked at once: then both listeners stay, and one is told of.
         Ok(*page.get_or_insert(address))
+    }
+
+    /// Listens for a page on a port of this machine's own address.
+    pub(crate) async fn open_page_at(&self, port: u16) -> anyhow::Result<SocketAddr> {
+        self.open_tcp(SocketAddr::from(([127, 0, 0, 1], port)), None)
+            .await
     }
 
     /// Says where the page is, when the configuration does.

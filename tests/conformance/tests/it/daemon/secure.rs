@@ -1,5 +1,5 @@
-//! The interface over TCP with TLS: who trusts the certificate gets answers, nobody else, and a
-//! certificate that cannot be used is said before anything starts.
+//! The interface over TCP: with TLS, who trusts the certificate gets answers, nobody else, and one
+//! that cannot be used is said before anything starts; pages, when the daemon starts anew.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use conformance::finish;
+use rustix::process::Signal;
 
-use super::fixture::Ring;
+use super::fixture::{Ring, over_tcp, request};
 use crate::fixture::{PATIENCE, installed};
 
 /// Certificate and key for this machine's own address, made as docs/12-daemon.md says.
@@ -173,4 +174,61 @@ fn a_certificate_that_cannot_be_used_is_said_before_anything_starts() {
         assert_eq!(said.stderr.matches('\n').count(), 1, "{}", said.stderr);
         assert!(!ring.socket().exists(), "{expected}: nothing was left");
     }
+}
+
+#[test]
+fn a_page_goes_on_after_a_restart_where_nobody_else_can_take_its_port() {
+    let mut ring = Ring::started("");
+    let opened: serde_json::Value =
+        serde_json::from_str(&ring.done(&["page", "--json"])).expect("JSON");
+    let url = opened["url"].as_str().expect("an address");
+    let (address, token) = url
+        .trim_start_matches("http://")
+        .split_once("/#token=")
+        .expect("a token");
+    let ask = || {
+        let headers = [
+            &*format!("host: {address}"),
+            &*format!("authorization: Bearer {token}"),
+        ];
+        let request = request("GET", "/v1/status", &headers, "");
+        TcpStream::connect(address).map(|_| over_tcp(address, &request).status)
+    };
+    assert_eq!(ask().expect("an answer"), 200);
+    let port: u16 = address
+        .rsplit(':')
+        .next()
+        .expect("a port")
+        .parse()
+        .expect("a number");
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first: u16 = first.expect("a number").trim().parse().expect("a number");
+    let kept = ring.state().join("pages.json");
+    ring.end(Signal::KILL);
+    ring.start(&[]);
+    if port >= first {
+        // Whoever listens there meanwhile has seen a token that opens nothing any more.
+        assert!(!kept.exists());
+        let again = ring.done(&["page", "--json"]);
+        assert!(!again.contains(token), "{again}");
+        let answer = ask();
+        assert!(!matches!(answer, Ok(200)), "{answer:?}");
+        return;
+    }
+    assert_eq!(
+        ask().expect("an answer"),
+        200,
+        "at once, and without a new page"
+    );
+    let text = fs::read_to_string(&kept).expect("a file");
+    assert!(!text.contains(token), "only its hash is kept");
+    let mode = fs::metadata(&kept).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Damaged, it opens nothing, and keeps nothing from starting.
+    ring.end(Signal::TERM);
+    fs::write(&kept, &text[..text.len() / 2]).expect("a file");
+    ring.start(&[]);
+    let answer = ask();
+    assert!(!matches!(answer, Ok(200)), "{answer:?}");
+    ring.done(&["page"]);
 }
