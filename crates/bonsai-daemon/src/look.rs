@@ -30,6 +30,8 @@ pub(crate) struct Looker {
     /// Those of other users, of a daemon that sees them.
     others: Option<Others>,
     watched: BTreeMap<Arc<str>, Watched>,
+    /// Of those seen, who could not be opened yet.
+    unopened: Vec<Arc<str>>,
     tidied_ns: u64,
 }
 
@@ -48,6 +50,7 @@ impl Looker {
             glances: Glances::new()?,
             others,
             watched: BTreeMap::new(),
+            unopened: Vec::new(),
             tidied_ns: 0,
         })
     }
@@ -72,17 +75,25 @@ impl Looker {
         into.now_ns = now_ns;
         into.wall_s = unix_ms() / 1000;
         into.services.clear();
+        // Both are in order.
+        let mut glances = self.glances.iter().peekable();
         for watched in self.watched.values_mut() {
-            if watched.own().is_none() {
-                into.services.push(watched.seen());
-            } else if let Some(glance) = self.glances.get(&watched.id) {
-                if let Some(epoch) = self.glances.epoch(&watched.id) {
-                    watched.note_epoch(epoch);
-                }
-                into.services.push(watched.look(glance));
-            }
+            let glance = watched.own().and_then(|service| {
+                let name = service.name.as_str();
+                while glances.next_if(|(there, _)| *there < name).is_some() {}
+                glances.next_if(|(there, _)| *there == name)
+            });
+            into.services.push(match glance {
+                Some((_, glance)) => watched.look(glance),
+                None => watched.seen(),
+            });
         }
         Ok(arrivals)
+    }
+
+    /// The runtime directory of this user.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.services.folder()
     }
 
     /// Has a service looked at in each period, however many there are.
@@ -117,14 +128,17 @@ impl Looker {
             }
         }
         // One that could not be opened is tried again: it may have been half made.
-        let unknown = self.glances.iter().map(|(name, _)| name);
-        let unknown = unknown.filter(|name| !self.watched.contains_key(*name));
-        let unknown: Vec<Arc<str>> = unknown.map(Into::into).collect();
-        for id in unknown {
+        self.unopened
+            .extend(changes.came.iter().map(|name| Arc::from(&**name)));
+        for id in std::mem::take(&mut self.unopened) {
             let service = self.services.named(&id);
-            if let Some(new) = Watched::of_own(&id, service, now_ns) {
-                self.watched.insert(Arc::clone(&id), new);
-                arrivals.came.push(id);
+            match Watched::of_own(&id, service, now_ns) {
+                Some(new) => {
+                    self.watched.insert(Arc::clone(&id), new);
+                    arrivals.came.push(id);
+                }
+                None if self.glances.get(&id).is_some() => self.unopened.push(id),
+                None => {}
             }
         }
         if let Some(others) = &mut self.others {

@@ -1,6 +1,9 @@
 //! From the start of the daemon to its end.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -10,6 +13,7 @@ use anyhow::Context;
 use bonsai_api::Config;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
+use listenfd::ListenFd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
@@ -43,6 +47,12 @@ pub struct Options {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let passed = ListenFd::from_env().take_unix_listener(0);
+    let passed = passed.map_err(|error| {
+        Refusal::input(format!(
+            "the socket that it is started with (LISTEN_FDS): {error}"
+        ))
+    })?;
     let path = options.config.clone().or_else(crate::config_path);
     let mut config = match &path {
         Some(path) => read_config(path)?,
@@ -64,6 +74,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         None => socket_path()?,
     };
     let others = others(&config, &services)?;
+    if others.is_some() && socket.parent() == Some(services.folder()) {
+        // Its folders stay closed; the way to the socket is open.
+        let open = Permissions::from_mode(0o711);
+        std::fs::set_permissions(services.folder(), open).with_context(|| {
+            format!("{}: cannot be opened to users", services.folder().display())
+        })?;
+    }
     let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
@@ -100,10 +117,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let served = runtime.block_on(serve(&app, &socket, options));
+    let is_passed = passed.is_some();
+    let served = runtime.block_on(serve(&app, &socket, passed, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();
-    let _ = std::fs::remove_file(&socket);
+    // One that was passed belongs to whoever will start the next daemon when it is asked.
+    if !is_passed {
+        let _ = std::fs::remove_file(&socket);
+    }
     drop(running);
     served?;
     ended.map_err(|_| anyhow::anyhow!("the owner of all that changes has failed"))
@@ -127,14 +148,27 @@ fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>
     Ok(Some(Others::new(places, services.folder().to_owned())))
 }
 
-async fn serve(app: &Arc<App>, socket: &std::path::Path, options: &Options) -> anyhow::Result<()> {
+async fn serve(
+    app: &Arc<App>,
+    socket: &Path,
+    passed: Option<UnixListener>,
+    options: &Options,
+) -> anyhow::Result<()> {
     let mut ends = [
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     ];
     app.doors.answer_with(crate::http::router(app));
-    app.doors.open_unix(socket)?;
-    let mut said = format!("listens on {}", socket.display());
+    let mut said = match passed {
+        Some(listener) => {
+            app.doors.take_unix(listener)?;
+            "listens on the socket that it was started with".to_owned()
+        }
+        None => {
+            app.doors.open_unix(socket)?;
+            format!("listens on {}", socket.display())
+        }
+    };
     let api = &app.config.api;
     if let Some(listen) = &api.listen {
         let address: SocketAddr = listen.parse().context("api.listen")?;

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
     if !args.direct
         && args.event_loops.is_none()
-        && let Some(client) = crate::daemon::running()?
+        && let Some(client) = crate::daemon::running_for(&args.service)?
     {
         return crate::daemon::set(&client, args, &limits);
     }

@@ -1,9 +1,10 @@
 //! Listeners and connections.
 //!
 //! # Limits
-//! [`MOST_CONNECTIONS`] at a time, of which the Unix socket keeps a part for itself; the head of a
-//! request is waited for [`HEAD`].
+//! [`MOST_CONNECTIONS`] at a time for each listener, [`MOST_OF_USER`] of them of one user; the head
+//! of a request is waited for [`HEAD`].
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
@@ -32,6 +33,9 @@ use super::auth::Peer;
 
 /// Connections of each listener at a time.
 const MOST_CONNECTIONS: usize = 512;
+
+/// Connections of one user at a time, who is neither root nor the daemon's own.
+const MOST_OF_USER: usize = 64;
 
 /// How long the head of a request may take, and a TLS handshake.
 const HEAD: Duration = Duration::from_secs(10);
@@ -74,7 +78,25 @@ impl Doors {
             .map_err(before_start)?;
         // Who may do what is decided for each who asks, by the kernel's word on who they are.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(named)?;
-        tokio::spawn(Door::Unix(listener).serve(self.router()?));
+        self.listen_on(listener)
+    }
+
+    /// Listens on a Unix socket that somebody else has opened: whoever starts the daemon when it
+    /// is first asked.
+    pub(crate) fn take_unix(
+        &self,
+        listener: std::os::unix::net::UnixListener,
+    ) -> anyhow::Result<()> {
+        listener.set_nonblocking(true)?;
+        self.listen_on(UnixListener::from_std(listener)?)
+    }
+
+    fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
+        let door = Door::Unix {
+            listener,
+            rooms: Rooms::default(),
+        };
+        tokio::spawn(door.serve(self.router()?));
         Ok(())
     }
 
@@ -126,7 +148,11 @@ impl Doors {
 
 /// A listener.
 enum Door {
-    Unix(UnixListener),
+    Unix {
+        listener: UnixListener,
+        /// Connections that each user has.
+        rooms: Rooms,
+    },
     Tcp {
         listener: TcpListener,
         /// Its own address.
@@ -137,23 +163,29 @@ enum Door {
 
 /// Whoever came through it.
 enum Guest {
-    Unix(UnixStream),
+    Unix(UnixStream, Option<Place>),
     Tcp(TcpStream, Option<TlsAcceptor>),
 }
 
 impl Door {
     async fn accept(&self) -> io::Result<(Guest, Peer)> {
         match self {
-            Self::Unix(listener) => {
+            Self::Unix { listener, rooms } => loop {
                 let (stream, _) = listener.accept().await?;
                 let cred = stream.peer_cred()?;
+                let place = Place::of(rooms, cred.uid());
+                // One user who opens all of them would keep out the others.
+                let own = rustix::process::geteuid().as_raw();
+                if place.is_none() && ![0, own].contains(&cred.uid()) {
+                    continue;
+                }
                 let peer = Peer::Process {
                     uid: cred.uid(),
                     gid: cred.gid(),
                     pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
                 };
-                Ok((Guest::Unix(stream), peer))
-            }
+                return Ok((Guest::Unix(stream, place), peer));
+            },
             Self::Tcp { listener, to, tls } => {
                 let (stream, from) = listener.accept().await?;
                 // Small answers go at once.
@@ -187,13 +219,46 @@ impl Door {
 impl Guest {
     async fn serve(self, peer: Peer, router: Router) {
         match self {
-            Self::Unix(stream) => connection(stream, peer, router).await,
+            Self::Unix(stream, _place) => connection(stream, peer, router).await,
             Self::Tcp(stream, None) => connection(stream, peer, router).await,
             Self::Tcp(stream, Some(tls)) => {
                 let shaken = tokio::time::timeout(HEAD, tls.accept(stream)).await;
                 if let Ok(Ok(stream)) = shaken {
                     connection(stream, peer, router).await;
                 }
+            }
+        }
+    }
+}
+
+type Rooms = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// One of the connections that a user may have.
+struct Place {
+    rooms: Rooms,
+    uid: u32,
+}
+
+impl Place {
+    fn of(rooms: &Rooms, uid: u32) -> Option<Self> {
+        let mut taken = rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(uid).or_default();
+        if *count >= MOST_OF_USER {
+            return None;
+        }
+        *count += 1;
+        let rooms = Arc::clone(rooms);
+        Some(Self { rooms, uid })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.uid);
             }
         }
     }

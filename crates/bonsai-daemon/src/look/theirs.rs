@@ -125,7 +125,7 @@ impl Theirs {
         let mut state = self.lock();
         state.is_due = true;
         self.changed.notify_all();
-        if now_ns.saturating_sub(state.looked_ns) > STALE.as_nanos() as u64 {
+        if u128::from(now_ns.saturating_sub(state.looked_ns)) > STALE.as_nanos() {
             let text =
                 "they cannot be looked at: something of theirs keeps whoever opens it waiting";
             return (state.looked_ns, BTreeMap::new(), Some(text.to_owned()));

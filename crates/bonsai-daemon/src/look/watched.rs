@@ -10,7 +10,6 @@ use bonsai_services::limits::{BY_DAEMON, is_of_daemon, written};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::Service;
 use bonsai_units::Resource;
-use rustix::process::{Pid, test_kill_process};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
@@ -124,13 +123,6 @@ impl Watched {
         }
     }
 
-    /// Notes the state of the limits of one of the daemon's own user.
-    pub(super) const fn note_epoch(&mut self, epoch: u32) {
-        if let Way::Own(own) = &mut self.way {
-            own.epoch = epoch;
-        }
-    }
-
     /// Takes what was found of another user's, at `at_ns`.
     pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
         if at_ns > self.last_ns {
@@ -163,11 +155,9 @@ impl Watched {
             Way::Own(own) => own,
             Way::Theirs(_, _, found) => return found.keeper,
         };
-        match known {
-            // It never comes back.
-            Some(None) => return None,
-            Some(Some(pid)) if lives(pid) => return Some(pid),
-            _ => {}
+        // It never comes back.
+        if known == Some(None) {
+            return None;
         }
         let keeps = own.service.has_keeper().unwrap_or(false);
         keeps.then_some(own.creator)
@@ -249,6 +239,9 @@ impl Watched {
 
     /// What it has done since its counters were read before; they are not in each look.
     pub(super) fn look(&mut self, glance: &Glance) -> Seen {
+        if let Way::Own(own) = &mut self.way {
+            own.epoch = glance.epoch;
+        }
         let now_ns = glance.at_ns;
         if now_ns <= self.last_ns {
             return self.seen();
@@ -260,15 +253,19 @@ impl Watched {
         for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+            let used = if first {
+                0
+            } else {
+                u64::try_from(used).unwrap_or(u64::MAX)
+            };
+            // Who waited and still wants more has used its burst since, a fifth of a period; who
+            // waited, and fell silent then, has not.
+            let is_silent = glance.lowest[at].is_some_and(|limit| used < limit / 16);
             *usage = Usage {
-                used: if first {
-                    0
-                } else {
-                    u64::try_from(used).unwrap_or(u64::MAX)
-                },
+                used,
                 wanted_more: glance.waiting[at] > 0
-                    || glance.waited[at] > 0
-                    || glance.backlog[at] > 0,
+                    || glance.backlog[at] > 0
+                    || (glance.waited[at] > 0 && !is_silent),
                 borrowed: None,
                 bound: glance.bounds[at],
             };
@@ -294,10 +291,4 @@ impl Watched {
             (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
         }
     }
-}
-
-/// Whether there is a process of that number.
-fn lives(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }

@@ -16,6 +16,12 @@ use bonsai_services::observe::unix_ms;
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 
+/// The wall clock is set by no less, ms; less is its adjusting.
+const STEP_MS: u64 = 500;
+
+/// Whether there is a daemon of the machine is looked at so often, ns.
+const ABOVE_NS: u64 = 5_000_000_000;
+
 /// How long a change may take to reach the services of other users before it is answered.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
 
@@ -32,9 +38,12 @@ impl Ring {
             Err(error) => {
                 self.notes
                     .insert("look", format!("services cannot be looked at: {error:#}"));
+                // Whoever asks is told so.
+                self.show();
                 return;
             }
         };
+        self.others |= !arrivals.came.is_empty() || !arrivals.went.is_empty();
         for enforcer in &mut self.enforcers {
             enforcer.observe(&mut self.observation);
         }
@@ -43,6 +52,10 @@ impl Ring {
         if slow {
             self.slow_ns = now_ns;
             self.health.history = self.past.state();
+            if now_ns.saturating_sub(self.above_ns) >= ABOVE_NS {
+                self.above_ns = now_ns;
+                self.look_above();
+            }
             match self.looker.problems() {
                 none if none.is_empty() => drop(self.notes.remove("others")),
                 problems => drop(self.notes.insert("others", problems.join("; "))),
@@ -72,15 +85,26 @@ impl Ring {
         self.policy.decide(&self.observation);
         let decided = start.elapsed().as_nanos();
         self.health.decision_ns = u64::try_from(decided).unwrap_or(u64::MAX);
+        let decided = &self.policy.allocation().services;
+        let services: Vec<_> = decided.iter().zip(self.looker.watched().values()).collect();
         let wanted = Wanted {
-            allocation: self.policy.allocation(),
-            looker: &self.looker,
+            services: &services,
+            others: std::mem::take(&mut self.others),
             capacity: &self.planned.capacity,
             now_ns,
         };
         let mut outcome = Outcome::default();
-        for enforcer in &mut self.enforcers {
-            enforcer.enforce(&wanted, &mut outcome);
+        outcome.how.resize(services.len(), Default::default());
+        // What is decided for one would else be done to another.
+        if services
+            .iter()
+            .all(|(decided, watched)| decided.name == watched.id)
+        {
+            for enforcer in &mut self.enforcers {
+                enforcer.enforce(&wanted, &mut outcome);
+            }
+        } else {
+            outcome.problem = Some("what is decided fits others than who is there".to_owned());
         }
         match outcome.problem.clone() {
             Some(problem) => drop(self.notes.insert("enforce", problem)),
@@ -90,7 +114,48 @@ impl Ring {
         self.outcome = Arc::new(outcome);
     }
 
+    /// Whether there is a daemon of the whole machine beside this one.
+    fn look_above(&mut self) {
+        match crate::files::above(self.looker.folder()) {
+            None => drop(self.notes.remove("above")),
+            Some(pid) => {
+                let text = format!(
+                    "root's daemon, process {pid}, governs this machine: its limits (read/system \
+                     and so on) hold beside those of this one, and the lower one binds"
+                );
+                self.notes.insert("above", text);
+            }
+        }
+    }
+
+    /// Finds out whether the wall clock was set since the last look: what is for a time ends as
+    /// late as was asked for all the same.
+    pub(super) fn mind_the_clock(&mut self) {
+        let now = clocks();
+        let (wall, steady) = (now.0 - self.clocks.0, now.1 - self.clocks.1);
+        self.clocks = now;
+        let step = wall - steady;
+        if step.unsigned_abs() < STEP_MS || !self.desired.shift(step) {
+            return;
+        }
+        let by = bonsai_units::format_duration_ns(step.unsigned_abs().saturating_mul(1_000_000));
+        let whither = if step < 0 { "back" } else { "forward" };
+        self.keep();
+        self.note(Deed {
+            who: None,
+            by: "timer",
+            action: "clock",
+            service: None,
+            differences: Vec::new(),
+            reason: format!(
+                "the machine's clock was set {whither} by {by}: changes for a time end as late as \
+                 they were to"
+            ),
+        });
+    }
+
     fn look_at_what_moves_slowly(&mut self) {
+        self.mind_the_clock();
         match self.files.changed() {
             None => {}
             Some(Ok(config)) => {
@@ -160,6 +225,17 @@ impl Ring {
             }
             Err(problem) => drop(self.notes.insert("policy", problem)),
         }
+        self.keep();
+        let now_ns = monotonic_ns();
+        self.enforce_further(now_ns);
+        self.decide_and_enforce(now_ns);
+        // A change is in force when it is answered; who keeps their thread busy has to wait.
+        self.looker.settle(SETTLED);
+        self.identify(now_ns);
+    }
+
+    /// Keeps what is to survive a restart.
+    fn keep(&mut self) {
         match self.files.keep(self.desired.kept()) {
             Ok(()) => drop(self.notes.remove("keep")),
             Err(error) => {
@@ -169,12 +245,6 @@ impl Ring {
                 self.notes.insert("keep", text);
             }
         }
-        let now_ns = monotonic_ns();
-        self.enforce_further(now_ns);
-        self.decide_and_enforce(now_ns);
-        // A change is in force when it is answered; who keeps their thread busy has to wait.
-        self.looker.settle(SETTLED);
-        self.identify(now_ns);
     }
 
     /// Further limits of services, as they are configured.
@@ -307,6 +377,13 @@ impl Ring {
         };
         self.publish.send_replace(Arc::new(picture));
     }
+}
+
+/// The wall clock, and the one that is never set, also counting while the machine sleeps; ms.
+pub(super) fn clocks() -> (i64, i64) {
+    let steady = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let steady = steady.tv_sec * 1000 + steady.tv_nsec / 1_000_000;
+    (i64::try_from(unix_ms()).unwrap_or(i64::MAX), steady)
 }
 
 /// Puts the further limits of a service into force, as far as they differ from those of before.

@@ -1,7 +1,10 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
+mod faults;
 mod fixture;
 mod interface;
 mod lives;
+mod machine;
 mod secure;
 mod shares;
+mod users;
