@@ -1721,7 +1721,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__top)
-            opts="-i -h --interval --once --json --help"
+            opts="-i -h --interval --sort --filter --once --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1732,6 +1732,14 @@ _bonsai() {
                     return 0
                     ;;
                 -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sort)
+                    COMPREPLY=($(compgen -W "name got full waits" -- "${cur}"))
+                    return 0
+                    ;;
+                --filter)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

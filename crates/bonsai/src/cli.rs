@@ -4,6 +4,7 @@
 mod attach;
 mod daemon;
 mod group;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) use daemon::{
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
+pub(crate) use top::Top;
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -339,32 +341,6 @@ pub(crate) struct Status {
     pub(crate) watch: bool,
 
     /// As JSON; with --watch, one line each time.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Show services live in the terminal.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Keys: arrow keys choose a limit, q quits.
-
-Examples:
-  bonsai top
-  bonsai top vod --interval 200ms
-  bonsai top --once")]
-pub(crate) struct Top {
-    /// Only this service.
-    pub(crate) service: Option<String>,
-
-    /// Time between two pictures, and over which rates are measured.
-    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    pub(crate) interval: Duration,
-
-    /// Print one picture as text and end; needs no terminal.
-    #[arg(long)]
-    pub(crate) once: bool,
-
-    /// One line of JSON each time instead of a picture; needs no terminal.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -11,7 +11,7 @@ use bonsai_services::refusal::Refusal;
 use crate::cli::Daemon;
 use crate::output::print;
 
-pub(crate) use change::{config, set, undo};
+pub(crate) use change::{config, lines, set, show, undo, undone};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use token::token;
 

@@ -4,3 +4,4 @@ mod fixture;
 mod interface;
 mod lives;
 mod shares;
+mod top;
