@@ -2,6 +2,7 @@
 //! pages, the completions and the reference.
 
 mod attach;
+mod capacity;
 mod daemon;
 mod group;
 mod top;
@@ -16,6 +17,7 @@ use bonsai_units::parse_duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
+pub(crate) use capacity::{CapacityCommand, Probe};
 pub(crate) use daemon::{
     Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
 };
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Daemon(Daemon),
     #[command(subcommand)]
     Config(ConfigCommand),
+    #[command(subcommand)]
+    Capacity(CapacityCommand),
     Shares(Shares),
     Undo(Undo),
     Log(Log),

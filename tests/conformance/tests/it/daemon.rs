@@ -1,5 +1,6 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
+mod capacity;
 mod fixture;
 mod interface;
 mod lives;
