@@ -53,6 +53,12 @@ pub struct Daemon {
     /// Whether services share in a group of the ledger, where unused parts are lent within
     /// microseconds; otherwise each has a limit that is rewritten every period.
     pub pool: bool,
+    /// Where the runtime directories of other users are, for root's daemon, with `{uid}` for the
+    /// number of a user. Without it `/run/user/{uid}/bonsai` and `/dev/shm/bonsai-{uid}`, where
+    /// its own is `/run/bonsai`; an empty list for its own services only.
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<PathBuf>>,
 }
 
 impl Default for Daemon {
@@ -62,6 +68,7 @@ impl Default for Daemon {
             socket: None,
             state: None,
             pool: true,
+            users: None,
         }
     }
 }

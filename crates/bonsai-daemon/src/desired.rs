@@ -180,6 +180,12 @@ impl Desired {
         effective(&self.base, &changes, &check)
     }
 
+    /// How many changes of somebody are in force.
+    pub(crate) fn changes_of(&self, actor: &str) -> usize {
+        let changes = self.kept.changes.iter();
+        changes.filter(|change| change.actor == actor).count()
+    }
+
     /// Makes a change; what is different.
     pub(crate) fn change(
         &mut self,
@@ -243,6 +249,21 @@ impl Desired {
         let config = effective(&self.base, &changes, &check)?;
         self.kept.steps.truncate(at);
         Ok(self.put(changes, config))
+    }
+
+    /// The wall clock was set: changes for a time end as much later or earlier by it, and so as
+    /// late as they were to. Whether there are any.
+    pub(crate) fn shift(&mut self, ms: i64) -> bool {
+        let steps = self.kept.steps.iter_mut();
+        let changes = steps.flat_map(|step| &mut step.changes);
+        let mut any = false;
+        for change in changes.chain(&mut self.kept.changes) {
+            if let Some(until) = &mut change.until_unix_ms {
+                *until = until.saturating_add_signed(ms);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Takes away the changes that have ended; what is different, and whose they were. One whose

@@ -1,5 +1,6 @@
 //! Enforcers make the world equal to what is decided, and say what they could not do.
 
+mod further;
 mod limits;
 mod pool;
 
@@ -7,48 +8,48 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
-use bonsai_policy::{Allocation, Observation, PerResource};
-use bonsai_units::Resource;
+use bonsai_policy::{Allocated, Observation, PerResource};
 
-use crate::look::Looker;
+use crate::look::Watched;
 
-pub(crate) use limits::Limits;
+pub(crate) use further::put_further;
+pub(crate) use limits::{Limits, put};
 pub(crate) use pool::Pooled;
 
 /// What an enforcer works on.
 pub(crate) struct Wanted<'a> {
-    /// What is decided.
-    pub(crate) allocation: &'a Allocation,
-    /// Who is there.
-    pub(crate) looker: &'a Looker,
+    /// What is decided for each service, and the service; by id.
+    pub(crate) services: &'a [(&'a Allocated, &'a Watched)],
+    /// Whether they may be others than in the period before.
+    pub(crate) others: bool,
     /// What the machine has, thousandths of a unit per second.
     pub(crate) capacity: &'a PerResource<Option<u64>>,
     /// The monotonic clock, ns.
     pub(crate) now_ns: u64,
 }
 
+impl<'a> Wanted<'a> {
+    /// Where a service is in `services`.
+    fn place(&self, id: &str) -> Option<usize> {
+        let by_id = |(_, watched): &(&Allocated, &'a Watched)| (*watched.id).cmp(id);
+        self.services.binary_search_by(by_id).ok()
+    }
+}
+
 /// What has become of it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// How each service's resources are enforced now; `None` for not yet.
-    pub(crate) how: BTreeMap<Arc<str>, PerResource<Option<Enforced>>>,
+    /// How each service's resources are enforced now, in the order of what is decided; `None`
+    /// for not yet.
+    pub(crate) how: Vec<PerResource<Option<Enforced>>>,
     /// What is left for those who come after, of resources that an enforcer shares out.
     pub(crate) room: PerResource<Option<u64>>,
     /// What could not be done, by service, in words.
-    pub(crate) problems: BTreeMap<Arc<str>, String>,
+    pub(crate) problems: BTreeMap<Arc<str>, Arc<str>>,
     /// What could not be done at all, in words.
     pub(crate) problem: Option<String>,
     /// Limits and terms that were written.
     pub(crate) written: u64,
-}
-
-impl Outcome {
-    /// Whether a resource of a service is enforced already.
-    pub(crate) fn has(&self, id: &str, resource: Resource) -> bool {
-        self.how
-            .get(id)
-            .is_some_and(|how| how[resource.index()].is_some())
-    }
 }
 
 /// One way to enforce.

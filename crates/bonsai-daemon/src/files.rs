@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -35,6 +36,12 @@ pub(crate) struct Files {
     /// When the configuration file was last seen changed.
     seen: Option<Stamp>,
 }
+
+/// The runtime directory of the machine's daemon.
+pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
+
+/// Where the machine's daemon is asked, by everybody.
+pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";
 
 type Stamp = (SystemTime, u64);
 
@@ -242,6 +249,17 @@ pub(crate) fn be_the_one(runtime: &Path) -> anyhow::Result<Running> {
     rustix::fs::ftruncate(&lock, 0)?;
     rustix::io::write(&lock, format!("{}\n", std::process::id()).as_bytes())?;
     Ok(Running { _lock: lock })
+}
+
+/// The process of the machine's daemon, for one of a user: it also governs their services, where
+/// they are in their usual place.
+pub(crate) fn above(runtime: &Path) -> Option<i32> {
+    if runtime == Path::new(SYSTEM_FOLDER) || std::env::var_os("BONSAI_RUNTIME_DIR").is_some() {
+        return None;
+    }
+    let stream = UnixStream::connect(SYSTEM_SOCKET).ok()?;
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    peer.uid.is_root().then(|| peer.pid.as_raw_nonzero().get())
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ mod run;
 mod users;
 mod who;
 
-pub use files::{config_path, parse_config, read_config, socket_path};
+pub use files::{SYSTEM_SOCKET, config_path, parse_config, read_config, socket_path};
 pub use http::openapi;
 pub use plan::plan;
 pub use run::{Options, run};

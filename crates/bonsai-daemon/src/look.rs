@@ -1,15 +1,20 @@
 //! Looking at all services: who is there, and what each has done since the last look.
 
+mod others;
+mod theirs;
+mod watched;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bonsai_ledger::Ledger;
-use bonsai_ledger::sync::Ordering;
-use bonsai_policy::{Observation, PerResource, Seen, Usage};
-use bonsai_services::glance::{Glance, Glances};
+use bonsai_policy::Observation;
+use bonsai_services::glance::Glances;
 use bonsai_services::observe::unix_ms;
-use bonsai_services::service::{Service, Services};
-use bonsai_units::Resource;
+use bonsai_services::service::Services;
+
+pub(crate) use others::Others;
+pub(crate) use watched::{Done, Watched};
 
 /// Folders of services whose `bonsai run` was killed are removed so often, ns: until then they are
 /// in sight. All others remove their own.
@@ -17,51 +22,16 @@ const TIDY_NS: u64 = 5 * SECOND_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// So long after its making a service has all that it will have, ms.
-const YOUNG_MS: u64 = 2000;
-
-/// A time so short that no rate can be told from it, ns.
-const TOO_SHORT_NS: u64 = 1_000_000;
-
-/// What a service has done since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
-    /// Units.
-    pub(crate) units: u64,
-    /// Waits imposed.
-    pub(crate) waits: u64,
-    /// Their sum, ns.
-    pub(crate) waited_ns: u64,
-}
-
-/// A service that runs.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    /// What it is known by.
-    pub(crate) id: Arc<str>,
-    /// Where it is.
-    pub(crate) service: Service,
-    /// What its processes share.
-    pub(crate) ledger: Ledger,
-    /// Its user.
-    pub(crate) uid: u32,
-    /// When it was made, ns since 1970.
-    pub(crate) created_ns: u64,
-    /// What it had done at the last look; waits, at the last second.
-    pub(crate) done: PerResource<Done>,
-    /// Waits, ns per s, in the last second.
-    pub(crate) waited: PerResource<f64>,
-    last_ns: u64,
-    /// When its waits were another sum last.
-    waits_ns: u64,
-}
-
 /// Looks.
 #[derive(Debug)]
 pub(crate) struct Looker {
     services: Services,
     glances: Glances,
+    /// Those of other users, of a daemon that sees them.
+    others: Option<Others>,
     watched: BTreeMap<Arc<str>, Watched>,
+    /// Of those seen, who could not be opened yet.
+    unopened: Vec<Arc<str>>,
     tidied_ns: u64,
 }
 
@@ -73,12 +43,14 @@ pub(crate) struct Arrivals {
 }
 
 impl Looker {
-    /// Of the services of this user.
-    pub(crate) fn new(services: Services) -> anyhow::Result<Self> {
+    /// Of the services of this user, and of others if that is wanted.
+    pub(crate) fn new(services: Services, others: Option<Others>) -> anyhow::Result<Self> {
         Ok(Self {
             services,
             glances: Glances::new()?,
+            others,
             watched: BTreeMap::new(),
+            unopened: Vec::new(),
             tidied_ns: 0,
         })
     }
@@ -103,12 +75,47 @@ impl Looker {
         into.now_ns = now_ns;
         into.wall_s = unix_ms() / 1000;
         into.services.clear();
+        // Both are in order.
+        let mut glances = self.glances.iter().peekable();
         for watched in self.watched.values_mut() {
-            if let Some(glance) = self.glances.get(&watched.id) {
-                into.services.push(watched.look(glance, now_ns));
-            }
+            let glance = watched.own().and_then(|service| {
+                let name = service.name.as_str();
+                while glances.next_if(|(there, _)| *there < name).is_some() {}
+                glances.next_if(|(there, _)| *there == name)
+            });
+            into.services.push(match glance {
+                Some((_, glance)) => watched.look(glance),
+                None => watched.seen(),
+            });
         }
         Ok(arrivals)
+    }
+
+    /// The runtime directory of this user.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.services.folder()
+    }
+
+    /// Has a service looked at in each period, however many there are.
+    pub(crate) fn closely(&mut self, id: &str, closely: bool) {
+        self.glances.closely(id, closely);
+    }
+
+    /// Has those looked for soon that have died.
+    pub(crate) const fn tidy_soon(&mut self) {
+        self.tidied_ns = 0;
+    }
+
+    /// Waits until what other users' services are to have is in force, or as long as said.
+    pub(crate) fn settle(&self, patience: Duration) {
+        if let Some(others) = &self.others {
+            others.settle(patience);
+        }
+    }
+
+    /// What cannot be seen of others, in words.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.others.as_ref().map_or_else(Vec::new, Others::problems)
     }
 
     /// Who is there.
@@ -121,83 +128,22 @@ impl Looker {
             }
         }
         // One that could not be opened is tried again: it may have been half made.
-        let unknown = self.glances.iter().map(|(name, _)| name);
-        let unknown = unknown.filter(|name| !self.watched.contains_key(*name));
-        let unknown: Vec<Arc<str>> = unknown.map(Into::into).collect();
-        for id in unknown {
+        self.unopened
+            .extend(changes.came.iter().map(|name| Arc::from(&**name)));
+        for id in std::mem::take(&mut self.unopened) {
             let service = self.services.named(&id);
-            if let Some(new) = Watched::new(&id, service, now_ns) {
-                self.watched.insert(Arc::clone(&id), new);
-                arrivals.came.push(id);
+            match Watched::of_own(&id, service, now_ns) {
+                Some(new) => {
+                    self.watched.insert(Arc::clone(&id), new);
+                    arrivals.came.push(id);
+                }
+                None if self.glances.get(&id).is_some() => self.unopened.push(id),
+                None => {}
             }
         }
+        if let Some(others) = &mut self.others {
+            others.look(now_ns, &mut self.watched, &mut arrivals);
+        }
         Ok(arrivals)
-    }
-}
-
-impl Watched {
-    fn new(id: &Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
-        let ledger = service.ledger().ok()?;
-        let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
-        Some(Self {
-            id: Arc::clone(id),
-            service,
-            ledger,
-            uid: rustix::process::geteuid().as_raw(),
-            created_ns,
-            done: Default::default(),
-            waited: [0.0; Resource::COUNT],
-            last_ns: 0,
-            waits_ns: now_ns,
-        })
-    }
-
-    /// Whether it may be half made.
-    pub(crate) fn is_young(&self) -> bool {
-        unix_ms().saturating_sub(self.created_ns / 1_000_000) < YOUNG_MS
-    }
-
-    fn look(&mut self, glance: &Glance, now_ns: u64) -> Seen {
-        // Nothing is known of the time before the first look.
-        let first = self.last_ns == 0;
-        let time_ns = now_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
-        let mut usage: PerResource<Usage> = Default::default();
-        for (at, usage) in usage.iter_mut().enumerate() {
-            let units = glance.totals[at].saturating_sub(self.done[at].units);
-            let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
-            *usage = Usage {
-                used: if first {
-                    0
-                } else {
-                    u64::try_from(used).unwrap_or(u64::MAX)
-                },
-                wanted_more: glance.waiting[at] > 0
-                    || glance.waited[at] > 0
-                    || glance.backlog[at] > 0,
-                borrowed: None,
-            };
-            self.done[at].units = glance.totals[at];
-        }
-        self.last_ns = now_ns;
-        self.add_up_waits(glance, now_ns);
-        Seen {
-            name: Arc::clone(&self.id),
-            usage,
-        }
-    }
-
-    /// Waits are read once a second; what they are per second is told until then.
-    fn add_up_waits(&mut self, glance: &Glance, now_ns: u64) {
-        let time_ns = now_ns.saturating_sub(self.waits_ns).max(TOO_SHORT_NS);
-        let known = self.done.map(|done| (done.waits, done.waited_ns));
-        if known == glance.waits && time_ns < 2 * SECOND_NS {
-            return;
-        }
-        self.waits_ns = now_ns;
-        for (at, (waits, ns)) in glance.waits.into_iter().enumerate() {
-            let more = ns.saturating_sub(self.done[at].waited_ns);
-            self.waited[at] = more as f64 * 1e9 / time_ns as f64;
-            (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
-        }
     }
 }

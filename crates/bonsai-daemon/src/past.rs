@@ -20,6 +20,9 @@ use crate::look::{Done, Looker};
 /// What was learned is kept so often.
 const LEARNED: Duration = Duration::from_secs(600);
 
+/// All of it is read so often at most, however often damage is met.
+const CHECKED: Duration = Duration::from_secs(10);
+
 /// The key of what was learned.
 const KEY: &str = "policy";
 
@@ -33,6 +36,7 @@ pub(crate) struct Past {
     last_at: Instant,
     last_second: u64,
     learned_at: Instant,
+    checked_at: Option<Instant>,
 }
 
 impl Past {
@@ -59,6 +63,7 @@ impl Past {
             last_at: Instant::now(),
             last_second: 0,
             learned_at: Instant::now(),
+            checked_at: None,
         }
     }
 
@@ -169,6 +174,17 @@ impl Past {
     pub(crate) fn deed(&self, entry: &api::AuditEntry, uid: Option<u32>) {
         if let Some(writer) = &self.writer {
             writer.audit(kept(entry, uid));
+        }
+    }
+
+    /// Has all of it read by its writer, and what is damaged moved aside; not again and again.
+    pub(crate) fn check(&mut self) {
+        if self.checked_at.is_some_and(|at| at.elapsed() < CHECKED) {
+            return;
+        }
+        self.checked_at = Some(Instant::now());
+        if let Some(writer) = &self.writer {
+            writer.check();
         }
     }
 

@@ -83,8 +83,8 @@ impl Picture {
         api::Services {
             revision: self.revision,
             unix_ms: self.unix_ms,
+            groups: self.groups(only.map(|_| &*services)),
             services,
-            groups: self.groups(),
         }
     }
 
@@ -110,7 +110,8 @@ impl Picture {
         let identity = self.identities.get(&decided.name).filter(|i| visible(i))?;
         let settings = self.config.services.get(&*decided.name);
         let mut problems = identity.problems.clone();
-        problems.extend(self.outcome.problems.get(&decided.name).cloned());
+        let unenforced = self.outcome.problems.get(&decided.name);
+        problems.extend(unenforced.map(|text| text.to_string()));
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,
@@ -127,7 +128,7 @@ impl Picture {
     }
 
     fn uses(&self, i: usize, decided: &Allocated) -> Vec<Use> {
-        let how = self.outcome.how.get(&decided.name);
+        let how = self.outcome.how.get(i);
         let uses = Resource::ALL.into_iter().map(|resource| {
             let at = resource.index();
             let grant = &decided.grants[at];
@@ -190,8 +191,14 @@ impl Picture {
         proposals.collect()
     }
 
-    fn groups(&self) -> Vec<api::GroupView> {
-        let groups = self.config.groups.iter().map(|(name, settings)| {
+    /// All groups, or those that some of these services are in: what others do in theirs is not
+    /// for everybody.
+    fn groups(&self, of: Option<&[ServiceView]>) -> Vec<api::GroupView> {
+        let visible = |name: &str| {
+            of.is_none_or(|services| services.iter().any(|service| self.is_in(&service.id, name)))
+        };
+        let groups = self.config.groups.iter().filter(|(name, _)| visible(name));
+        let groups = groups.map(|(name, settings)| {
             let (mut got, mut share) = (BTreeMap::new(), BTreeMap::new());
             for (i, decided) in self.allocation.services.iter().enumerate() {
                 if !self.is_in(&decided.name, name) {

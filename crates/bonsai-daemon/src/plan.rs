@@ -8,6 +8,7 @@ use bonsai_api as api;
 use bonsai_history::Options;
 use bonsai_policy as policy;
 use bonsai_services::limits::{Limit, check_together};
+use bonsai_services::theirs::{UID, is_place};
 use bonsai_units::{Bytes, Resource, Setting, Unit};
 
 /// The shortest and the longest time between two decisions.
@@ -62,6 +63,14 @@ fn settled(config: &api::Config) -> Result<(), String> {
     let period = config.daemon.period;
     if !PERIODS.contains(&period.0) {
         return Err(format!("daemon.period: {period} is not from 10ms to 10s"));
+    }
+    let places = config.daemon.users.iter().flatten();
+    if let Some(place) = places.into_iter().find(|place| !is_place(place)) {
+        return Err(format!(
+            "daemon.users: {} is no absolute path with {UID} in it once, such as \
+             /run/user/{UID}/bonsai",
+            place.display()
+        ));
     }
     let history = &config.history;
     for (name, size, least) in [
@@ -244,7 +253,8 @@ fn classes(config: &api::Config, capacity: &Capacities) -> Result<Vec<policy::Cl
 fn services(config: &api::Config, capacity: &Capacities) -> Result<Vec<policy::Service>, String> {
     let services = config.services.iter().map(|(id, service)| {
         let place = format!("services.{id}");
-        let name = id.split_once(':').map_or(id.as_str(), |(_, name)| name);
+        let (user, name) = id.split_once(':').unwrap_or(("root", id));
+        bonsai_services::service::check_name(user).map_err(|error| format!("{place}: {error}"))?;
         bonsai_services::service::check_name(name).map_err(|error| format!("{place}: {error}"))?;
         further(&place, &service.limits)?;
         Ok(policy::Service {
@@ -357,6 +367,10 @@ mod tests {
             (
                 "[daemon]\nperiod = \"1ms\"",
                 "daemon.period: 1ms is not from 10ms to 10s",
+            ),
+            (
+                "[daemon]\nusers = [\"/run/{uid}\", \"/run/bonsai\"]",
+                "daemon.users: /run/bonsai is no absolute path with {uid} in it",
             ),
             (
                 "[api]\nlisten = \"localhost\"",

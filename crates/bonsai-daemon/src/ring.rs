@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Tick,
     /// Somebody asks for something.
     Ask(Box<Asked>),
+    /// Somebody who reads the past has met damage.
+    Damaged,
     /// It is to end.
     Stop,
 }
@@ -72,6 +74,8 @@ pub(crate) struct Ring {
     reports: Vec<ClientReport>,
     qos: BTreeMap<String, (api::QosReport, u64)>,
     enforcers: Vec<Box<dyn Enforcer>>,
+    /// Services came or went since the last decision.
+    others: bool,
     outcome: Arc<Outcome>,
     identities: Arc<BTreeMap<Arc<str>, Identity>>,
     health: Health,
@@ -88,6 +92,9 @@ pub(crate) struct Ring {
     unfit: BTreeMap<Arc<str>, String>,
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
+    above_ns: u64,
+    /// The clocks at the last look at them, ms: the wall's, and one that is never set.
+    clocks: (i64, i64),
 }
 
 /// What everybody reads.
@@ -150,6 +157,7 @@ impl Ring {
             reports: Vec::new(),
             qos: BTreeMap::new(),
             enforcers,
+            others: true,
             outcome: Arc::default(),
             identities: Arc::default(),
             health: Health::default(),
@@ -162,6 +170,8 @@ impl Ring {
             further: BTreeMap::new(),
             unfit: BTreeMap::new(),
             slow_ns: 0,
+            above_ns: 0,
+            clocks: tick::clocks(),
         };
         Ok((ring, published))
     }
@@ -171,6 +181,7 @@ impl Ring {
         match event {
             Event::Tick => self.tick(),
             Event::Ask(asked) => self.ask(*asked),
+            Event::Damaged => self.past.check(),
             Event::Stop => self.ended = true,
         }
     }

@@ -1,7 +1,10 @@
 //! From the start of the daemon to its end.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -10,19 +13,23 @@ use anyhow::Context;
 use bonsai_api::Config;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
+use listenfd::ListenFd;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Limits, Pooled};
-use crate::files::{Files, be_the_one, read_config, socket_path};
+use crate::files::{Files, SYSTEM_FOLDER, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
-use crate::look::Looker;
+use crate::look::{Looker, Others};
 use crate::past::Past;
 use crate::ring::{Event, Ring};
 use bonsai_services::observe::unix_ms;
 
 /// What may be waiting for the owner.
 const QUEUE: usize = 1024;
+
+/// Where the runtime directories of users are.
+const USERS: [&str; 2] = ["/run/user/{uid}/bonsai", "/dev/shm/bonsai-{uid}"];
 
 /// How the daemon is started.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +47,12 @@ pub struct Options {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    let passed = ListenFd::from_env().take_unix_listener(0);
+    let passed = passed.map_err(|error| {
+        Refusal::input(format!(
+            "the socket that it is started with (LISTEN_FDS): {error}"
+        ))
+    })?;
     let path = options.config.clone().or_else(crate::config_path);
     let mut config = match &path {
         Some(path) => read_config(path)?,
@@ -60,6 +73,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Some(socket) => socket.clone(),
         None => socket_path()?,
     };
+    let others = others(&config, &services)?;
+    if others.is_some() && socket.parent() == Some(services.folder()) {
+        // Its folders stay closed; the way to the socket is open.
+        let open = Permissions::from_mode(0o711);
+        std::fs::set_permissions(services.folder(), open).with_context(|| {
+            format!("{}: cannot be opened to users", services.folder().display())
+        })?;
+    }
     let mut enforcers: Vec<Box<dyn Enforcer>> = Vec::new();
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
@@ -71,7 +92,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let (ring, published) = Ring::new(
         files,
         desired,
-        Looker::new(services)?,
+        Looker::new(services, others)?,
         enforcers,
         past,
         &notes,
@@ -97,23 +118,58 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let served = runtime.block_on(serve(&app, &socket, options));
+    let is_passed = passed.is_some();
+    let served = runtime.block_on(serve(&app, &socket, passed, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();
-    let _ = std::fs::remove_file(&socket);
+    // One that was passed belongs to whoever will start the next daemon when it is asked.
+    if !is_passed {
+        let _ = std::fs::remove_file(&socket);
+    }
     drop(running);
     served?;
     ended.map_err(|_| anyhow::anyhow!("the owner of all that changes has failed"))
 }
 
-async fn serve(app: &Arc<App>, socket: &std::path::Path, options: &Options) -> anyhow::Result<()> {
+/// The services of other users, of a daemon for the whole machine: root's, unless it has a runtime
+/// directory that somebody has chosen for it.
+fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>> {
+    let is_root = rustix::process::geteuid().is_root();
+    let places = match &config.daemon.users {
+        Some(places) => places.clone(),
+        None if services.folder() == Path::new(SYSTEM_FOLDER) => {
+            USERS.into_iter().map(PathBuf::from).collect()
+        }
+        None => Vec::new(),
+    };
+    if !is_root || places.is_empty() {
+        return Ok(None);
+    }
+    bonsai_host::bus::guard().context("ledgers of others cannot be mapped safely")?;
+    Ok(Some(Others::new(places, services.folder().to_owned())))
+}
+
+async fn serve(
+    app: &Arc<App>,
+    socket: &Path,
+    passed: Option<UnixListener>,
+    options: &Options,
+) -> anyhow::Result<()> {
     let mut ends = [
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     ];
     app.doors.answer_with(crate::http::router(app));
-    app.doors.open_unix(socket)?;
-    let mut said = format!("listens on {}", socket.display());
+    let mut said = match passed {
+        Some(listener) => {
+            app.doors.take_unix(listener)?;
+            "listens on the socket that it was started with".to_owned()
+        }
+        None => {
+            app.doors.open_unix(socket)?;
+            format!("listens on {}", socket.display())
+        }
+    };
     let api = &app.config.api;
     if let Some(listen) = &api.listen {
         let address: SocketAddr = listen.parse().context("api.listen")?;

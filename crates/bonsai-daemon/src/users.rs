@@ -10,6 +10,17 @@ pub(crate) fn name(uid: u32) -> String {
     user.map_or_else(|| format!("uid {uid}"), |user| user.name)
 }
 
+/// What ids of a user's services begin with: their name, or their number where the name has
+/// letters that none of ours has, or could be taken for a number.
+pub(crate) fn label(uid: u32) -> String {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let name = user.map(|user| user.name).filter(|name| {
+        bonsai_services::service::check_name(name).is_ok()
+            && !name.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    name.unwrap_or_else(|| uid.to_string())
+}
+
 /// Whether a user is in a group.
 pub(crate) fn is_in(uid: u32, gid: u32, group: &str) -> bool {
     let Some(wanted) = Group::from_name(group).ok().flatten() else {
@@ -36,5 +47,7 @@ mod tests {
         assert!(is_in(0, 0, "root"));
         assert!(!is_in(0, 0, "no-such-group-anywhere"));
         assert_eq!(name(4_000_000_000), "uid 4000000000");
+        assert_eq!(label(0), "root");
+        assert_eq!(label(4_000_000_000), "4000000000");
     }
 }

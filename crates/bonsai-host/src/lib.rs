@@ -7,12 +7,14 @@
 //! - [`threads`]: what threads use, wait for and do; [`pressure`]: how long all of them had to wait;
 //!   [`sockets`]: what lies in the queues of connections;
 //! - [`inherit_sigpipe`]: a signal that programs get from our own caller;
+//! - [`bus`]: ledgers that are cut short while they are mapped;
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
 //!
 //! Everything here looks at the present moment: a process may be gone and a file may have changed
 //! when the answer arrives.
 
+pub mod bus;
 pub mod elf;
 mod error;
 pub mod faults;

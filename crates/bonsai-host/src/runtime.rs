@@ -62,7 +62,8 @@ pub enum RuntimeDirError {
 ///
 /// It is `$BONSAI_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/bonsai` if that directory is the user's own,
 /// else `/run/bonsai` for root, else `/dev/shm/bonsai-UID`. It is a real directory, owned by the
-/// effective user of this process, and nobody else has access.
+/// effective user of this process, and nobody else has access. (Root's may be passed through: mode
+/// 711.)
 ///
 /// # Errors
 ///
@@ -152,7 +153,8 @@ fn check(path: &Path, stat: &Stat) -> Result<(), RuntimeDirError> {
             uid,
         });
     }
-    if mode != 0o700 {
+    // Others pass through root's, to the socket of the machine's daemon, and see nothing.
+    if mode != 0o700 && !(uid == 0 && mode == 0o711) {
         return Err(RuntimeDirError::Mode {
             path: path.to_owned(),
             mode,

@@ -10,10 +10,14 @@ mod groups;
 mod history;
 mod injected;
 mod live_change;
+mod network;
+mod notes;
 mod peers;
 mod programs;
+mod reaction;
 mod rtsp;
 mod servers;
+mod shares;
 mod startup;
 mod trapped;
 mod wait_cpu;
@@ -60,6 +64,8 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
+    &shares::Shares,
+    &reaction::Reaction,
     &decide::PolicyCost,
     &week::PolicyWeek,
 ];

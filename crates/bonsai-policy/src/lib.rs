@@ -27,7 +27,7 @@
 //!
 //! let seen = |name: &str, used, wanted_more| {
 //!     let mut usage = [Usage::default(); Resource::COUNT];
-//!     usage[send] = Usage { used: mbit(used), wanted_more, borrowed: None };
+//!     usage[send] = Usage { used: mbit(used), wanted_more, borrowed: None, bound: None };
 //!     Seen { name: name.into(), usage }
 //! };
 //! let observation = Observation {

@@ -12,6 +12,9 @@ pub struct Usage {
     pub wanted_more: bool,
     /// What of that was borrowed, if it is known.
     pub borrowed: Option<u64>,
+    /// The rate of a limit that is none of the policy's: more than that it cannot use, however
+    /// much it wants.
+    pub bound: Option<u64>,
 }
 
 /// A service that runs.

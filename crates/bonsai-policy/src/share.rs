@@ -186,6 +186,7 @@ impl Policy {
             Bound {
                 before: live[at as usize].limits[i],
                 now: water.given[node],
+                share: scratch.shares.given[node],
                 ceiling: water.mosts[node],
                 guaranteed: scratch.guarantees[node].min(scratch.shares.mosts[node]),
                 in_bounds: plan.tree.ceilings[i]
@@ -282,7 +283,14 @@ fn demand(usage: Usage, headroom: u32, trickle: u64) -> Option<u64> {
     // A rate of at most 1e14 and at most 11 times that: far below 2^64.
     let used = usage.used.min(UNBOUNDED);
     let with_headroom = used.saturating_mul(u64::from(headroom) + 1_000) / 1_000;
-    (!usage.wanted_more).then(|| with_headroom.clamp(trickle.min(UNBOUNDED), UNBOUNDED))
+    let wants = if usage.wanted_more {
+        UNBOUNDED
+    } else {
+        with_headroom
+    };
+    let bound = usage.bound.unwrap_or(UNBOUNDED);
+    let demand = wants.min(bound).clamp(trickle.min(UNBOUNDED), UNBOUNDED);
+    (demand < UNBOUNDED).then_some(demand)
 }
 
 /// The words for a demand that is met.

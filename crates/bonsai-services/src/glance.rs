@@ -7,6 +7,10 @@
 //! does for the first time in its life is seen that late at most, and nothing is lost: these
 //! are totals. Limits are read when they have changed, and then their lines alone.
 //!
+//! Where there are many threads, services that nobody waits in are read in turns
+//! ([`PAGES`], [`SELDOM`]); the lines of their limits are read in each look, and say whether
+//! that is still so.
+//!
 //! The runtime directory is read when it has changed. A service that has died stays in sight
 //! until somebody removes its folder ([`Services::live`] does).
 //!
@@ -14,19 +18,29 @@
 //! 1. A look writes nothing into a ledger.
 //! 2. No descriptor is kept.
 
+mod seen;
+
 use std::collections::BTreeMap;
 
-use bonsai_bucket::Curve;
-use bonsai_calls::{CALLS, CallId, Selection, select};
-use bonsai_ledger::{LedgerError, Lines, Watch};
+use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_units::Resource;
 
-use crate::limits::calls_of;
 use crate::observe::monotonic_ns;
 use crate::service::{Service, Services};
 
+use seen::{Row, Seen, rows};
+
 /// A page is read whole once in so many looks.
 pub const TURNS: usize = 10;
+
+/// So many pages of counters are read in each look, whoever they are of.
+pub const PAGES: usize = 1500;
+
+/// Where there are more, those of a service are read once in so many looks at least.
+pub const SELDOM: usize = 5;
+
+/// Whoever was held back is looked at closely for so long, ns.
+const CLOSELY_NS: u64 = 1_000_000_000;
 
 /// What a service has done so far, and whether it is held, by [`Resource::index`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +58,15 @@ pub struct Glance {
     /// Waits imposed so far, and their sum, ns. Read once in [`TURNS`] looks, where anything
     /// was held back since.
     pub waits: [(u64, u64); Resource::COUNT],
+    /// The lowest limit that is none of the daemon's and is on all calls of a resource,
+    /// thousandths of a unit per second: the service cannot use more.
+    pub bounds: [Option<u64>; Resource::COUNT],
+    /// The lowest limit on any calls of a resource, whoever set it.
+    pub lowest: [Option<u64>; Resource::COUNT],
+    /// When its counters were read, ns (monotonic clock).
+    pub at_ns: u64,
+    /// The number of the limits in force.
+    pub epoch: u32,
 }
 
 /// Who came and who went since the look before. A service that was replaced by another one of
@@ -56,10 +79,25 @@ pub struct Changes {
     pub gone: Vec<String>,
 }
 
+/// How services of somebody else are opened, and told from others of their name by device and
+/// inode.
+pub trait Opens: std::fmt::Debug + Send {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// As [`Watch::open`].
+    fn open(&self, service: &Service) -> Result<Watch, LedgerError>;
+
+    /// Whether what was opened is still that service.
+    fn is_still(&self, service: &Service, identity: (u64, u64)) -> bool;
+}
+
 /// Looks at all services of a user.
 #[derive(Debug)]
 pub struct Glances {
     services: Services,
+    /// Of others than the calling user.
+    by: Option<Box<dyn Opens>>,
     rows: Vec<Row>,
     /// By name, in order.
     seen: Vec<(String, Seen)>,
@@ -70,46 +108,8 @@ pub struct Glances {
     listed: Option<(i64, i64)>,
     is_settled: bool,
     turn: usize,
-}
-
-/// Which resources an entry of the table of calls is of, a bit each; the calls themselves are
-/// of all.
-type Row = u8;
-
-#[derive(Debug)]
-struct Seen {
-    watch: Watch,
-    /// By page: where anything was counted there.
-    used: Vec<Lines>,
-    epoch: u32,
-    limits: Vec<Line>,
-    glance: Glance,
-    /// Something was held back since the waits were read.
-    was_held: bool,
-    /// When it was looked.
-    at: u64,
-}
-
-/// A limit in force.
-#[derive(Debug)]
-struct Line {
-    bucket: usize,
-    curve: Curve,
-    resources: Row,
-}
-
-const CALLS_ROW: Row = 1 << Resource::Calls.index();
-
-fn rows() -> Vec<Row> {
-    let row = |call: &bonsai_calls::Call| {
-        let bytes = Resource::ALL.into_iter().filter(|resource| {
-            let selection = select(resource.class());
-            let is_of = selection.is_some_and(|selection| selection.contains(call));
-            *resource != Resource::Calls && is_of && call.moves_bytes()
-        });
-        bytes.fold(CALLS_ROW, |row, resource| row | 1 << resource.index())
-    };
-    CALLS.iter().map(row).collect()
+    /// Pages in use at the last look.
+    pages: usize,
 }
 
 impl Glances {
@@ -118,15 +118,23 @@ impl Glances {
     /// # Errors
     /// There is no runtime directory, and none can be made.
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            services: Services::open()?,
+        Ok(Self::of(Services::open()?, None))
+    }
+
+    /// Of somebody else's services.
+    #[must_use]
+    pub fn of(services: Services, by: Option<Box<dyn Opens>>) -> Self {
+        Self {
+            services,
+            by,
             rows: rows(),
             seen: Vec::new(),
             half_made: Vec::new(),
             listed: None,
             is_settled: false,
             turn: 0,
-        })
+            pages: 0,
+        }
     }
 
     /// Looks at all of them.
@@ -136,17 +144,22 @@ impl Glances {
     pub fn look(&mut self) -> anyhow::Result<Changes> {
         let mut changes = self.list()?;
         let now = monotonic_ns();
-        self.turn = (self.turn + 1) % TURNS;
+        self.turn = (self.turn + 1) % (TURNS * SELDOM);
+        let seldom = self.pages.div_ceil(PAGES).clamp(1, SELDOM);
         let mut lost = Vec::new();
+        self.pages = 0;
         for i in 0..self.seen.len() {
             if let Some((_, next)) = self.seen.get(i + 1) {
-                next.fetch();
+                next.fetch(next.is_due(self.turn + i + 1, seldom, now));
             }
-            if let Some((name, seen)) = self.seen.get_mut(i)
-                && seen.look(&self.rows, self.turn + i, now).is_err()
-            {
+            let Some((name, seen)) = self.seen.get_mut(i) else {
+                break;
+            };
+            let is_due = seen.is_due(self.turn + i, seldom, now);
+            if seen.look(&self.rows, is_due, now).is_err() {
                 lost.push(name.clone());
             }
+            self.pages += seen.used.len();
         }
         // They are ending at this moment; the next look at the directory says so.
         self.seen.retain(|(name, _)| !lost.contains(name));
@@ -170,6 +183,22 @@ impl Glances {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Glance> {
         self.seen(name).map(|seen| &seen.glance)
+    }
+
+    /// Has a service looked at in each look, however many there are.
+    pub fn closely(&mut self, name: &str, closely: bool) {
+        let at = self.seen.binary_search_by(|(there, _)| (**there).cmp(name));
+        if let Some((_, seen)) = at.ok().and_then(|at| self.seen.get_mut(at)) {
+            seen.closely = closely;
+        }
+    }
+
+    /// Opens the segment of a service.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`]; there is none of that name.
+    pub fn ledger(&self, name: &str) -> Option<Result<Ledger, LedgerError>> {
+        self.seen(name).map(|seen| seen.watch.ledger())
     }
 
     /// When a service was made, ns of the wall clock since 1970: another one of its name was
@@ -219,7 +248,7 @@ impl Glances {
         let mut gone: BTreeMap<_, _> = core::mem::take(&mut self.seen).into_iter().collect();
         for service in there {
             match gone.remove(&service.name) {
-                Some(seen) if seen.is_still(&service) => {
+                Some(seen) if seen.is_still(&service, self.by.as_deref()) => {
                     self.seen.push((service.name, seen));
                 }
                 was => {
@@ -237,7 +266,11 @@ impl Glances {
             name: name.to_owned(),
             folder: self.services.folder().join(name),
         };
-        match watch(&service) {
+        let opened = match &self.by {
+            Some(by) => by.open(&service),
+            None => watch(&service),
+        };
+        match opened {
             Ok(watch) => {
                 changes.came.push(service.name.clone());
                 self.seen.push((service.name, Seen::new(watch)));
@@ -254,210 +287,5 @@ fn watch(service: &Service) -> Result<Watch, LedgerError> {
     match service.enforced() {
         Some(enforced) => Watch::open_held(enforced.supervisor, enforced.ledger),
         None => Watch::open(&service.ledger_path()),
-    }
-}
-
-impl Seen {
-    const fn new(watch: Watch) -> Self {
-        Self {
-            watch,
-            used: Vec::new(),
-            // Never the number of limits.
-            epoch: 0,
-            limits: Vec::new(),
-            glance: Glance {
-                totals: [0; Resource::COUNT],
-                waiting: [0; Resource::COUNT],
-                waited: [0; Resource::COUNT],
-                backlog: [0; Resource::COUNT],
-                waits: [(0, 0); Resource::COUNT],
-            },
-            was_held: true,
-            at: 0,
-        }
-    }
-
-    /// Whether a service of its name is the same one.
-    fn is_still(&self, service: &Service) -> bool {
-        let path = match service.enforced() {
-            Some(_) => self.watch.path().to_owned(),
-            None => service.ledger_path(),
-        };
-        let stat = rustix::fs::stat(&path);
-        stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.watch.identity())
-    }
-
-    /// What the next look reads is on its way.
-    fn fetch(&self) {
-        for (i, lines) in self.used.iter().enumerate() {
-            if let Some(page) = self.watch.page(i).filter(|_| i != 0) {
-                page.fetch(*lines);
-            }
-        }
-        for line in &self.limits {
-            self.watch.fetch(line.bucket);
-        }
-    }
-
-    fn look(&mut self, rows: &[Row], turn: usize, now: u64) -> Result<(), LedgerError> {
-        let pages = match self.watch.pages() {
-            Some(pages) => pages,
-            None => {
-                self.watch = self.watch.again()?;
-                self.watch.pages().unwrap_or(0)
-            }
-        };
-        let mut glance = Glance {
-            waits: self.glance.waits,
-            ..Glance::default()
-        };
-        self.used.resize(pages, Lines::default());
-        // By entry first: which resources that is of is found out once for all pages.
-        let (mut by_entry, mut all_calls) = ([0_u64; CALLS.len()], 0_u64);
-        let mut entries = 0_u128;
-        for (i, used) in self.used.iter_mut().enumerate() {
-            let Some(page) = self.watch.page(i) else {
-                break;
-            };
-            // That of threads without a page of their own is hardly ever used.
-            let is_new = used.is_empty() && i != 0;
-            if is_new || (turn + i).is_multiple_of(TURNS) {
-                *used = page.used();
-            }
-            page.counts(*used, |call, calls, bytes| {
-                all_calls = all_calls.wrapping_add(calls);
-                entries |= u128::from(calls != 0) << call;
-                if let Some(sum) = by_entry.get_mut(usize::from(call)) {
-                    *sum = sum.wrapping_add(bytes);
-                }
-            });
-            let add = |to: &mut [u32; Resource::COUNT], call: Option<CallId>| {
-                let row = call.and_then(|call| rows.get(usize::from(call)).copied());
-                for (i, threads) in to.iter_mut().enumerate() {
-                    *threads += u32::from(row.unwrap_or(0) >> i & 1);
-                }
-            };
-            // All of it stands in one line.
-            add(&mut glance.waiting, page.waits(now));
-            add(&mut glance.waited, page.slept_since(self.at.max(1)));
-        }
-        let mut totals = [0_u64; Resource::COUNT];
-        for (sum, row) in by_entry.iter().zip(rows).filter(|(sum, _)| **sum != 0) {
-            for (i, total) in totals.iter_mut().enumerate() {
-                let is_of = u64::from(row >> i & 1);
-                *total = total.wrapping_add(sum & is_of.wrapping_neg());
-            }
-        }
-        totals[Resource::Calls.index()] = all_calls;
-        // Between a correction and what it corrects, a sum may be below zero.
-        glance.totals = totals.map(|total| u64::try_from(total.cast_signed()).unwrap_or(0));
-        let epoch = self.watch.epoch();
-        if epoch != self.epoch {
-            self.limits = limits(&self.watch, rows)?;
-            self.epoch = epoch;
-        }
-        for line in &self.limits {
-            let level = self.watch.level(line.bucket, &line.curve, now);
-            let owed = u64::try_from(level.saturating_neg()).unwrap_or(0);
-            for (i, backlog) in glance.backlog.iter_mut().enumerate() {
-                if line.resources >> i & 1 != 0 {
-                    *backlog = owed.max(*backlog);
-                }
-            }
-        }
-        let is_held = glance.backlog.iter().any(|units| *units > 0)
-            || glance.waited.iter().any(|threads| *threads > 0)
-            || glance.waiting.iter().any(|threads| *threads > 0);
-        self.was_held |= is_held;
-        if self.was_held && turn.is_multiple_of(TURNS) {
-            glance.waits = self.waits(rows, |call| entries >> call & 1 != 0)?;
-            // Whoever waits now has not been counted yet.
-            self.was_held = is_held;
-        }
-        (self.glance, self.at) = (glance, now);
-        Ok(())
-    }
-
-    fn waits(
-        &self,
-        rows: &[Row],
-        is_used: impl Fn(CallId) -> bool,
-    ) -> Result<[(u64, u64); Resource::COUNT], LedgerError> {
-        let mut waits = [(0_u64, 0_u64); Resource::COUNT];
-        self.watch.waits(is_used, |call, count, sum_ns| {
-            let row = rows.get(usize::from(call)).copied().unwrap_or(0);
-            for (i, waits) in waits.iter_mut().enumerate() {
-                if row >> i & 1 != 0 {
-                    *waits = (waits.0 + count, waits.1.saturating_add(sum_ns));
-                }
-            }
-        })?;
-        Ok(waits)
-    }
-}
-
-/// The limits in force on all of their calls, and which resources they are on.
-fn limits(watch: &Watch, rows: &[Row]) -> Result<Vec<Line>, LedgerError> {
-    let ledger = watch.ledger()?;
-    let all = ledger.limits(monotonic_ns());
-    let lines = all.iter().filter(|limit| !limit.per_stream);
-    let lines = lines.filter_map(|limit| {
-        let selection = calls_of(&limit.name)?;
-        let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
-        Some(Line {
-            bucket: limit.bucket,
-            curve,
-            resources: resources(selection, limit.bytes, rows),
-        })
-    });
-    Ok(lines.collect())
-}
-
-/// The resources that a limit is on: those which have at least half of its calls in common
-/// with it, or of their own. (`net` has `sendfile`, which reads, but is no limit on reading.)
-fn resources(selection: Selection, bytes: bool, rows: &[Row]) -> Row {
-    if !bytes {
-        return CALLS_ROW;
-    }
-    let calls = || {
-        CALLS
-            .iter()
-            .zip(rows)
-            .filter(|(call, _)| call.moves_bytes())
-    };
-    let limited = calls().filter(|(call, _)| selection.contains(call));
-    let limited: Vec<Row> = limited.map(|(_, row)| *row).collect();
-    let of = |bit: usize| {
-        let own = calls().filter(|(_, row)| *row >> bit & 1 != 0).count();
-        let common = limited.iter().filter(|row| **row >> bit & 1 != 0).count();
-        2 * common >= own.min(limited.len())
-    };
-    let bits = (0..Resource::Calls.index()).filter(|bit| of(*bit));
-    bits.fold(0, |row, bit| row | 1 << bit)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_on_what_they_hold_back() {
-        let [read, write, send, recv, all] = [1, 2, 4, 8, CALLS_ROW];
-        for (name, bytes, wanted) in [
-            ("read", true, read),
-            ("write", true, write),
-            ("send", true, send),
-            ("recv", true, recv),
-            ("net", true, send | recv),
-            ("disk", true, read | write),
-            ("all", true, read | write | send | recv),
-            ("pwrite64", true, write),
-            ("sendto", true, send),
-            ("all", false, all),
-            ("open", false, all),
-        ] {
-            let selection = select(name).expect(name);
-            assert_eq!(resources(selection, bytes, &rows()), wanted, "{name}");
-        }
     }
 }

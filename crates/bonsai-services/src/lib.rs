@@ -5,6 +5,7 @@
 //! - [`service`]: where services live, and which of them do;
 //! - [`limits`]: what a limit may say, and putting limits into force;
 //! - [`group`]: services that share a rate;
+//! - [`theirs`]: services of other users, who are not trusted;
 //! - [`glance`]: what many services have done so far, cheaply;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all views
 //!   draw;
@@ -23,6 +24,7 @@ pub mod observe;
 pub mod refusal;
 pub mod service;
 mod text;
+pub mod theirs;
 
 pub use service::LEDGER_VARIABLE;
 pub use text::harmless;

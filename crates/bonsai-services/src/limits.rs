@@ -44,7 +44,7 @@ pub enum LimitProblem {
         name: String,
     },
     /// One that the daemon makes.
-    #[error("{name} is a limit that the daemon sets by itself: choose one of your own, such as {}", name.trim_end_matches(BY_DAEMON))]
+    #[error("{name} is a limit that the daemon sets by itself: choose one of your own, such as {}", parts(name).0)]
     OfDaemon {
         /// The name.
         name: String,
@@ -121,9 +121,20 @@ pub fn calls_of(name: &str) -> Option<Selection> {
 /// such a name, so they never get mixed up with what a person has set.
 pub const BY_DAEMON: &str = "/daemon";
 
+/// The same of the machine's daemon, for a service of another user than its own: so it and the
+/// user's daemon can both have their limits on it, of which the lower one binds.
+pub const BY_SYSTEM: &str = "/system";
+
+/// Whether a limit of that name is one that a daemon moves.
+#[must_use]
+pub fn is_of_daemon(name: &str) -> bool {
+    name.ends_with(BY_DAEMON) || name.ends_with(BY_SYSTEM)
+}
+
 /// The parts of a limit's name: its calls, whether it is per stream, and its scope.
 fn parts(name: &str) -> (&str, bool, Option<&str>) {
-    let name = name.strip_suffix(BY_DAEMON).unwrap_or(name);
+    let of_daemon = [BY_DAEMON, BY_SYSTEM].into_iter();
+    let name = of_daemon.fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
     let (calls, scope) = match name.split_once('@') {
         Some((calls, scope)) => (calls, Some(scope)),
         None => (name, None),
@@ -138,7 +149,7 @@ impl Limit {
     /// Gives the words of a limit their meaning.
     pub fn check(spec: LimitSpec) -> Result<Self, LimitProblem> {
         let LimitSpec { name, setting } = spec;
-        if name.ends_with(BY_DAEMON) {
+        if is_of_daemon(&name) {
             return Err(LimitProblem::OfDaemon { name });
         }
         let (calls, per_stream, scope) = parts(&name);

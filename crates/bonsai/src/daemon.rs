@@ -5,6 +5,8 @@ mod change;
 mod look;
 mod token;
 
+use std::path::Path;
+
 use bonsai_client::{Client, ClientError};
 use bonsai_daemon::Options;
 use bonsai_services::refusal::Refusal;
@@ -34,16 +36,48 @@ pub(crate) fn run(args: &Daemon) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// The user's daemon, if it runs.
+/// The user's daemon, if it runs; otherwise the machine's.
 ///
 /// # Errors
 /// Something is there and does not answer as it should.
 pub(crate) fn running() -> anyhow::Result<Option<Client>> {
-    let socket = bonsai_daemon::socket_path()?;
+    if let Some(client) = answering(&bonsai_daemon::socket_path()?)? {
+        return Ok(Some(client));
+    }
+    machines()
+}
+
+/// The daemon that a change of a service goes to, if one runs: the machine's only if it knows
+/// that service.
+///
+/// # Errors
+/// Something is there and does not answer as it should.
+pub(crate) fn running_for(service: &str) -> anyhow::Result<Option<Client>> {
+    if let Some(client) = answering(&bonsai_daemon::socket_path()?)? {
+        return Ok(Some(client));
+    }
+    let Some(client) = machines()? else {
+        return Ok(None);
+    };
+    match client.service(service) {
+        Err(ClientError::Refused(problem)) if problem.status == 404 => Ok(None),
+        _ => Ok(Some(client)),
+    }
+}
+
+/// The machine's daemon, if it runs and this user's services are not elsewhere.
+fn machines() -> anyhow::Result<Option<Client>> {
+    if std::env::var_os("BONSAI_RUNTIME_DIR").is_some() {
+        return Ok(None);
+    }
+    answering(Path::new(bonsai_daemon::SYSTEM_SOCKET))
+}
+
+fn answering(socket: &Path) -> anyhow::Result<Option<Client>> {
     if !socket.exists() {
         return Ok(None);
     }
-    let client = Client::unix(&socket)?;
+    let client = Client::unix(socket)?;
     match client.status() {
         Ok(_) => Ok(Some(client)),
         // One that was killed leaves its socket behind.

@@ -104,7 +104,7 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
     if !args.direct
         && args.event_loops.is_none()
-        && let Some(client) = crate::daemon::running()?
+        && let Some(client) = crate::daemon::running_for(&args.service)?
     {
         let changed = crate::daemon::set(&client, args, &limits)?;
         return Ok(Done::ByDaemon(Box::new(changed)));

@@ -119,6 +119,26 @@ fn a_change_that_ends_leaves_what_it_covered() {
 }
 
 #[test]
+fn a_clock_that_is_set_moves_the_end_of_a_change() {
+    let mut state = desired(FILE);
+    assert!(!state.shift(5000), "nothing is for a time");
+    state
+        .change(change(weight_of(9), Some(10_000)), anything)
+        .expect("for a time");
+    assert!(state.shift(3_600_000));
+    assert!(state.expire(3_609_999, anything).is_none());
+    assert!(state.shift(-3_600_000 - 9000));
+    assert!(state.expire(999, anything).is_none());
+    state.expire(1000, anything).expect("it ends");
+    // Back to before the epoch, where there is nothing to end by.
+    state
+        .change(change(weight_of(9), Some(10_000)), anything)
+        .expect("for a time");
+    assert!(state.shift(i64::MIN));
+    state.expire(0, anything).expect("it ends");
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let mut state = desired(FILE);
     let before = (state.revision(), state.effective().clone());

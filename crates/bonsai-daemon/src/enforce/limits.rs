@@ -8,88 +8,95 @@ use bonsai_api::Enforced;
 use bonsai_calls::select;
 use bonsai_ledger::{Ledger, LedgerError, Wanted as LedgerLimit};
 use bonsai_policy::{Allocated, PerResource};
-use bonsai_services::limits::BY_DAEMON;
 use bonsai_units::{Burst, Rate, Resource, Unit};
 
 use super::{Enforcer, Outcome, Wanted};
+use crate::look::Watched;
 
 /// Limits in the ledgers of services.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// What was written last: as long as nobody changes the ledger, it is in force.
-    written: BTreeMap<Arc<str>, Written>,
+    written: Vec<Written>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Written {
+    id: Arc<str>,
     created_ns: u64,
-    epoch: u32,
+    /// Of the ledger then; `None` for nothing written yet.
+    epoch: Option<u32>,
     limits: PerResource<Option<u64>>,
 }
 
 impl Enforcer for Limits {
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) {
-        let services = &wanted.allocation.services;
-        if self.written.len() > 2 * services.len() {
-            self.written.retain(|id, _| wanted.looker.get(id).is_some());
+        if wanted.others || self.written.len() != wanted.services.len() {
+            self.find_again(wanted);
         }
-        let scales = Resource::ALL.map(|resource| scale(services, resource, outcome));
-        for decided in services {
-            let Some(watched) = wanted.looker.get(&decided.name) else {
-                continue;
-            };
+        let scales = Resource::ALL.map(|resource| scale(wanted.services, resource, outcome));
+        let services = wanted.services.iter().zip(&mut self.written);
+        for ((&(decided, watched), last), how) in services.zip(&mut outcome.how) {
             let mut limits = [None; Resource::COUNT];
-            let mut how = outcome.how.get(&decided.name).copied().unwrap_or_default();
-            for resource in Resource::ALL {
-                let at = resource.index();
-                if how[at].is_some() {
-                    continue;
-                }
-                limits[at] = decided.grants[at]
-                    .limit
-                    .map(|limit| scaled(limit, scales[at]));
-                how[at] = Some(match limits[at] {
+            for (at, how) in how.iter_mut().enumerate().filter(|(_, how)| how.is_none()) {
+                let limit = decided.grants[at].limit;
+                limits[at] = limit.map(|limit| scaled(limit, scales[at]));
+                *how = Some(match limits[at] {
                     Some(_) => Enforced::Limit,
                     None => Enforced::None,
                 });
             }
-            outcome.how.insert(decided.name.clone(), how);
-            let same = |last: &&Written| {
-                last.limits == limits
-                    && last.created_ns == watched.created_ns
-                    && last.epoch == watched.ledger.epoch()
-            };
-            if self.written.get(&decided.name).filter(same).is_some() {
+            if last.limits == limits && last.epoch == Some(watched.epoch()) {
                 continue;
             }
-            match put(&watched.ledger, limits, wanted.now_ns) {
-                Ok(written) => {
+            match watched.put(limits, wanted.now_ns) {
+                Ok((written, epoch)) => {
                     outcome.written += written;
-                    let last = Written {
-                        created_ns: watched.created_ns,
-                        epoch: watched.ledger.epoch(),
-                        limits,
-                    };
-                    self.written.insert(Arc::clone(&decided.name), last);
+                    (last.epoch, last.limits) = (Some(epoch), limits);
                 }
                 Err(error) => {
-                    let text = format!("its limits could not be written: {error}");
-                    outcome.problems.insert(Arc::clone(&decided.name), text);
+                    let text = format!("its limits could not be written: {error:#}");
+                    outcome
+                        .problems
+                        .insert(Arc::clone(&watched.id), text.into());
                 }
             }
         }
     }
 }
 
+impl Limits {
+    /// What was written, for those who are there now and were before.
+    fn find_again(&mut self, wanted: &Wanted<'_>) {
+        let before = std::mem::take(&mut self.written).into_iter();
+        let mut before: BTreeMap<_, _> = before.map(|last| (Arc::clone(&last.id), last)).collect();
+        let written = wanted.services.iter().map(|(_, watched)| {
+            let last = before.remove(&watched.id);
+            let same = |last: &Written| last.created_ns == watched.created_ns;
+            last.filter(same).unwrap_or_else(|| Written {
+                id: Arc::clone(&watched.id),
+                created_ns: watched.created_ns,
+                epoch: None,
+                limits: Default::default(),
+            })
+        });
+        self.written = written.collect();
+    }
+}
+
 /// What there is for those with plain limits, and what they would have together, where that is
 /// more.
-fn scale(services: &[Allocated], resource: Resource, outcome: &Outcome) -> Option<(u64, u64)> {
-    let room = outcome.room[resource.index()]?;
-    let theirs = services
-        .iter()
-        .filter(|decided| !outcome.has(&decided.name, resource));
+fn scale(
+    services: &[(&Allocated, &Watched)],
+    resource: Resource,
+    outcome: &Outcome,
+) -> Option<(u64, u64)> {
+    let at = resource.index();
+    let room = outcome.room[at]?;
+    let all = services.iter().zip(&outcome.how);
+    let theirs = all.filter(|(_, how)| how[at].is_none());
     let wanted: u64 = theirs
-        .filter_map(|d| d.grants[resource.index()].limit)
+        .filter_map(|((decided, _), _)| decided.grants[at].limit)
         .sum();
     (wanted > room).then_some((room, wanted))
 }
@@ -102,10 +109,15 @@ fn scaled(limit: u64, scale: Option<(u64, u64)>) -> u64 {
     u64::try_from(part).unwrap_or(limit).max(1)
 }
 
-/// Writes what is different, in one change.
-fn put(ledger: &Ledger, wanted: PerResource<Option<u64>>, now_ns: u64) -> Result<u64, LedgerError> {
+/// Writes what is different, in one change; `whose` is what the names of such limits end with.
+pub(crate) fn put(
+    ledger: &Ledger,
+    whose: &str,
+    wanted: PerResource<Option<u64>>,
+    now_ns: u64,
+) -> Result<u64, LedgerError> {
     let in_force = ledger.limits(now_ns);
-    let name = |resource: Resource| format!("{}{BY_DAEMON}", resource.class());
+    let name = |resource: Resource| format!("{}{whose}", resource.class());
     let now = |resource: Resource| {
         let name = name(resource);
         let limit = in_force.iter().find(|limit| limit.name == name);

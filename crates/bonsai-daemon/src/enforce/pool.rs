@@ -6,13 +6,14 @@
 //! 2. The pool's rate and all plain limits together are no more than the capacity.
 //! 3. Nothing is written that is in force already; a daemon that starts finds its pool again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
 use bonsai_services::group::{Pool, Terms};
+use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Wanted};
@@ -31,7 +32,9 @@ pub(crate) struct Pooled {
     pool: Option<Pool>,
     members: BTreeMap<Arc<str>, Member>,
     /// Those that cannot be in it, and why; they are not asked again.
-    outside: BTreeMap<Arc<str>, (u64, String)>,
+    outside: BTreeMap<Arc<str>, (u64, Arc<str>)>,
+    /// Somebody was half made, or there was no room made: they are asked again.
+    again: bool,
 }
 
 #[derive(Debug)]
@@ -49,18 +52,22 @@ impl Enforcer for Pooled {
             return;
         };
         let now_ns = observation.now_ns;
-        let reports = pool.members();
-        for seen in &mut observation.services {
-            let Some(member) = self.members.get_mut(&seen.name) else {
+        let shares = pool.shares();
+        for (id, member) in &mut self.members {
+            // They are in order, as long as whoever observes keeps them so.
+            let services = &mut observation.services;
+            let Ok(place) = services.binary_search_by(|seen| seen.name.cmp(id)) else {
                 continue;
             };
-            let Some(report) = reports.iter().find(|report| report.number == member.number) else {
+            let seen = &mut services[place];
+            let of_it = |(number, _): &&(Membership, _)| *number == member.number;
+            let Some((_, shares)) = shares.iter().find(of_it) else {
                 continue;
             };
             let time_ns = now_ns.saturating_sub(member.last_ns).max(1);
             for resource in Resource::ALL {
                 let at = resource.index();
-                let Some(share) = &report.shares[at] else {
+                let Some(share) = &shares[at] else {
                     continue;
                 };
                 let (_, borrowed, waits) = member.last[at];
@@ -92,48 +99,64 @@ impl Pooled {
             .into_iter()
             .filter(|resource| wanted.capacity[resource.index()].is_some())
             .collect();
-        self.forget_who_went(wanted)?;
+        let is_new = self.pool.is_none();
+        if wanted.others {
+            self.forget_who_went(wanted)?;
+        }
         if shared.is_empty() {
             return self.close(wanted);
         }
-        if self.pool.is_none() {
+        if is_new {
             self.open(wanted, &shared)?;
         }
-        // First room for those who come, then they, then what everybody has.
-        let services = &wanted.allocation.services;
-        let new = self.candidates(wanted);
-        let inside = |id: &Arc<str>| self.members.contains_key(id) || new.contains(id);
+        if wanted.others || is_new || self.again {
+            self.let_in(wanted, &shared, outcome)?;
+        }
         let Some(pool) = &self.pool else {
             return Ok(());
         };
-        outcome.written += set(pool, &self.members, inside, wanted, &shared)?;
-        self.invite(&new, wanted);
-        let Some(pool) = &self.pool else {
-            return Ok(());
-        };
-        let inside = |id: &Arc<str>| self.members.contains_key(id);
-        outcome.written += set(pool, &self.members, inside, wanted, &shared)?;
-        for decided in services {
-            if self.members.contains_key(&decided.name) {
-                let mut how = [None; Resource::COUNT];
-                for resource in &shared {
-                    how[resource.index()] = Some(Enforced::Pool);
-                }
-                outcome.how.insert(Arc::clone(&decided.name), how);
-            } else if let Some((_, why)) = self.outside.get(&decided.name) {
-                outcome
-                    .problems
-                    .insert(Arc::clone(&decided.name), why.clone());
+        let inside = self.places(wanted);
+        outcome.written += set(pool, &inside, wanted, &shared)?;
+        for (place, _) in &inside {
+            for resource in &shared {
+                outcome.how[*place][resource.index()] = Some(Enforced::Pool);
             }
+        }
+        for (id, (_, why)) in &self.outside {
+            outcome.problems.insert(Arc::clone(id), Arc::clone(why));
         }
         for resource in &shared {
             let at = resource.index();
-            let promised = services
-                .iter()
-                .filter(|d| self.members.contains_key(&d.name));
+            let promised = inside.iter().map(|(place, _)| wanted.services[*place].0);
             let promised: u64 = promised.map(|decided| decided.grants[at].guarantee).sum();
             outcome.room[at] = wanted.capacity[at].map(|all| all.saturating_sub(promised));
         }
+        Ok(())
+    }
+
+    /// Where the members are in what is wanted, and their numbers.
+    fn places(&self, wanted: &Wanted<'_>) -> Vec<(usize, Option<Membership>)> {
+        let members = self.members.iter();
+        let places = members.filter_map(|(id, m)| Some((wanted.place(id)?, Some(m.number))));
+        places.collect()
+    }
+
+    /// First room for those who come, then they.
+    fn let_in(
+        &mut self,
+        wanted: &Wanted<'_>,
+        shared: &[Resource],
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        self.again = true;
+        let new = self.candidates(wanted);
+        let mut inside = self.places(wanted);
+        inside.extend(new.iter().filter_map(|id| Some((wanted.place(id)?, None))));
+        if let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) {
+            outcome.written += set(pool, &inside, wanted, shared)?;
+        }
+        self.again = false;
+        self.invite(&new, wanted);
         Ok(())
     }
 
@@ -143,8 +166,10 @@ impl Pooled {
         let rates: Vec<(Resource, u64)> = shared.iter().filter_map(rate).collect();
         let pool = Pool::open_or_create(NAME, &rates)?;
         pool.tidy()?;
-        for watched in wanted.looker.watched().values() {
-            if let Some(number) = pool.number_of(&watched.ledger) {
+        for (_, watched) in wanted.services {
+            let ledger = watched.own().and_then(|service| service.ledger().ok());
+            let number = ledger.and_then(|ledger| pool.number_of(&ledger));
+            if let Some(number) = number {
                 self.members.insert(
                     Arc::clone(&watched.id),
                     member(watched, number, wanted.now_ns),
@@ -160,8 +185,11 @@ impl Pooled {
         let Some(pool) = self.pool.take() else {
             return Ok(());
         };
-        for watched in wanted.looker.watched().values() {
-            pool.leave(&watched.ledger)?;
+        for (_, watched) in wanted.services {
+            // One that cannot be opened any more is about to go.
+            if let Some(Ok(ledger)) = watched.own().map(Service::ledger) {
+                pool.leave(&ledger)?;
+            }
         }
         self.members.clear();
         self.outside.clear();
@@ -170,10 +198,8 @@ impl Pooled {
 
     fn forget_who_went(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {
         let same = |id: &Arc<str>, created_ns: u64| {
-            wanted
-                .looker
-                .get(id)
-                .is_some_and(|watched| watched.created_ns == created_ns)
+            let watched = wanted.place(id).map(|place| wanted.services[place].1);
+            watched.is_some_and(|watched| watched.created_ns == created_ns)
         };
         let before = self.members.len();
         self.members
@@ -189,47 +215,49 @@ impl Pooled {
     }
 
     /// Those who are not there yet and may come: first those with a guarantee.
-    fn candidates(&mut self, wanted: &Wanted<'_>) -> BTreeSet<Arc<str>> {
+    fn candidates(&mut self, wanted: &Wanted<'_>) -> Vec<Arc<str>> {
         let known = |id: &Arc<str>| self.members.contains_key(id) || self.outside.contains_key(id);
-        let services = &wanted.allocation.services;
-        let mut new: Vec<&Allocated> = services.iter().filter(|d| !known(&d.name)).collect();
+        let new = wanted.services.iter().copied();
+        let new = new.filter(|(_, watched)| watched.own().is_some() && !known(&watched.id));
+        let mut new: Vec<(&Allocated, &Watched)> = new.collect();
         let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) else {
-            return BTreeSet::new();
+            return Vec::new();
         };
-        new.sort_by_key(|decided| decided.grants.iter().all(|grant| grant.guarantee == 0));
+        new.sort_by_key(|(decided, _)| decided.grants.iter().all(|grant| grant.guarantee == 0));
         let free = pool.free();
-        for decided in new.iter().skip(free) {
-            if let Some(watched) = wanted.looker.get(&decided.name) {
-                let outside = (watched.created_ns, FULL.to_owned());
-                self.outside.insert(Arc::clone(&decided.name), outside);
-            }
+        let full: Arc<str> = FULL.into();
+        for (_, watched) in new.iter().skip(free) {
+            let outside = (watched.created_ns, Arc::clone(&full));
+            self.outside.insert(Arc::clone(&watched.id), outside);
         }
         let new = new.into_iter().take(free);
-        new.map(|decided| Arc::clone(&decided.name)).collect()
+        new.map(|(_, watched)| Arc::clone(&watched.id)).collect()
     }
 
     /// Lets them in; what they have is said afterwards, for all together.
-    fn invite(&mut self, new: &BTreeSet<Arc<str>>, wanted: &Wanted<'_>) {
+    fn invite(&mut self, new: &[Arc<str>], wanted: &Wanted<'_>) {
         let Some(pool) = &self.pool else {
             return;
         };
         for id in new {
-            let Some(watched) = wanted.looker.get(id) else {
+            let watched = wanted.place(id).map(|place| wanted.services[place].1);
+            let Some((watched, service)) = watched.and_then(|w| Some((w, w.own()?))) else {
                 continue;
             };
-            match pool.join(&watched.service, &watched.ledger, &[]) {
+            let ledger = service.ledger();
+            match ledger.and_then(|ledger| pool.join(service, &ledger, &[])) {
                 Ok(number) => {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);
                 }
                 // One that is being made has not everything yet that it will have.
-                Err(_) if watched.is_young() => {}
+                Err(_) if watched.is_young() => self.again = true,
                 Err(error) => {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
                     );
                     self.outside
-                        .insert(Arc::clone(id), (watched.created_ns, why));
+                        .insert(Arc::clone(id), (watched.created_ns, why.into()));
                 }
             }
         }
@@ -254,30 +282,34 @@ fn part(grant: &Grant) -> Part {
     }
 }
 
-/// Writes rates and terms, as far as they differ: rates with room for all who are to be inside.
+/// Writes rates and terms, as far as they differ: rates with room for all who are to be inside,
+/// terms of those who have a number.
 fn set(
     pool: &Pool,
-    members: &BTreeMap<Arc<str>, Member>,
-    inside: impl Fn(&Arc<str>) -> bool,
+    inside: &[(usize, Option<Membership>)],
     wanted: &Wanted<'_>,
     shared: &[Resource],
 ) -> anyhow::Result<u64> {
-    let services = &wanted.allocation.services;
+    let decided = |place: usize| wanted.services[place].0;
     let rate = |resource: &Resource| {
         let at = resource.index();
         let all = wanted.capacity[at]?;
-        let inner = services.iter().filter(|decided| inside(&decided.name));
-        let promised: u64 = inner.map(|decided| decided.grants[at].guarantee).sum();
-        let others = services.iter().filter(|decided| !inside(&decided.name));
-        let others: u64 = others.filter_map(|decided| decided.grants[at].limit).sum();
+        let inner = inside.iter().map(|(place, _)| decided(*place).grants[at]);
+        let (promised, limits) = inner.fold((0, 0), |(promised, limits), grant| {
+            let limit = grant.limit.unwrap_or(0);
+            (promised + grant.guarantee, limits + limit)
+        });
+        let services = wanted.services.iter();
+        let limited: u64 = services.filter_map(|(d, _)| d.grants[at].limit).sum();
         // Others borrow nothing of what members are promised.
-        Some((*resource, all.saturating_sub(others).max(promised).max(1)))
+        let rest = all.saturating_sub(limited - limits);
+        Some((*resource, rest.max(promised).max(1)))
     };
     let rates: Vec<(Resource, u64)> = shared.iter().filter_map(rate).collect();
-    let there = services
+    let there = inside
         .iter()
-        .filter_map(|d| Some((members.get(&d.name)?.number, d)));
-    let terms = there.flat_map(|(number, decided)| {
+        .filter_map(|(place, number)| Some((decided(*place), (*number)?)));
+    let terms = there.flat_map(|(decided, number)| {
         shared.iter().map(move |resource| Terms {
             number,
             resource: *resource,

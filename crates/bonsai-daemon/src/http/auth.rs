@@ -157,9 +157,16 @@ pub(crate) fn of_process(app: &App, uid: u32, gid: u32, pid: Option<u32>) -> Who
         via: "socket",
         uid: Some(uid),
         pid,
+        home: home(Some(uid)),
         reads_all: writes_all || in_group(&api.read_group),
         writes_all,
     }
+}
+
+/// What ids of somebody's services begin with; nothing for the daemon's own user.
+fn home(uid: Option<u32>) -> Option<String> {
+    let other = uid.filter(|uid| *uid != rustix::process::geteuid().as_raw());
+    other.map(users::label)
 }
 
 fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
@@ -181,6 +188,7 @@ fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
         via: "tcp",
         uid: bearer.uid,
         pid: None,
+        home: home(bearer.uid),
         reads_all: bearer.all,
         writes_all: bearer.all && bearer.scope == TokenScope::Write,
     })

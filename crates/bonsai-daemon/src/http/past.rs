@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
 use axum::Extension;
@@ -18,7 +19,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::body::{Failure, Params};
+use super::routes::means;
 use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
+use crate::ring::Event;
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
 
@@ -40,8 +43,19 @@ async fn ask<T: Send + 'static>(
         .map_err(|error| unavailable(error.to_string()))?;
     answer.map_err(|error| match error {
         Error::Query(text) => bad_input(text),
-        error => unavailable(format!("the history cannot be read: {error}")),
+        error => {
+            damaged(&app.events, &error);
+            unavailable(format!("the history cannot be read: {error}"))
+        }
     })
+}
+
+/// Has what was met damaged looked at as a whole by whoever writes it, and moved aside.
+fn damaged(events: &SyncSender<Event>, error: &Error) {
+    if error.is_corrupt() {
+        // Where the queue is full, whoever asks next meets it again.
+        let _ = events.try_send(Event::Damaged);
+    }
 }
 
 /// Which part of the past.
@@ -91,12 +105,16 @@ fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
             "the past of all together is for those who see all services",
         ));
     };
+    if sees(app, who, id) {
+        return Ok(());
+    }
+    Err(unknown_service(id))
+}
+
+fn sees(app: &App, who: &Who, id: &str) -> bool {
     let picture = app.published.pictures.borrow();
-    let identity = picture
-        .identities
-        .get(id)
-        .filter(|identity| who.sees(identity.uid));
-    identity.map(drop).ok_or_else(|| unknown_service(id))
+    let identity = picture.identities.get(id);
+    who.sees_id(id, identity.map(|identity| identity.uid))
 }
 
 /// What a service got, second by second or coarser; all together without a service. Where nothing
@@ -113,8 +131,9 @@ fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
 pub(super) async fn history(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    Params(range): Params<Range>,
+    Params(mut range): Params<Range>,
 ) -> Result<axum::Json<Series>, Failure> {
+    range.service = range.service.map(|name| means(&app, &who, name));
     may(&app, &who, range.service.as_deref())?;
     let (from, to) = range.seconds()?;
     let resource = range.resource.unwrap_or(Resource::Send);
@@ -217,8 +236,9 @@ pub(super) struct What {
 pub(super) async fn export(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    Params(what): Params<What>,
+    Params(mut what): Params<What>,
 ) -> Result<Response, Failure> {
+    what.service = what.service.map(|name| means(&app, &who, name));
     may(&app, &who, what.service.as_deref())?;
     let range = Range {
         service: None,
@@ -249,11 +269,12 @@ pub(super) async fn export(
         ),
     };
     let (out, pieces) = mpsc::channel(8);
-    let folder = app.past.clone();
+    let (folder, events) = (app.past.clone(), app.events.clone());
     tokio::task::spawn_blocking(move || {
         let mut pipe = Pipe { out: out.clone() };
         let written = Reader::new(&folder).export(&export, format, &mut pipe);
         if let Err(error) = written {
+            damaged(&events, &error);
             // The answer is under way: it breaks off, and whoever reads sees that.
             let _ = out.blocking_send(Err(io::Error::other(error.to_string())));
         }
@@ -316,8 +337,9 @@ pub(super) struct Part {
 pub(super) async fn audit(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    Params(part): Params<Part>,
+    Params(mut part): Params<Part>,
 ) -> Result<axum::Json<AuditPage>, Failure> {
+    part.service = part.service.map(|name| means(&app, &who, name));
     let most = part.limit.unwrap_or(100);
     if !(1..=MOST_ENTRIES).contains(&most) {
         return Err(bad_input(format!("limit: {most} is not from 1 to {MOST_ENTRIES}")).into());
@@ -378,10 +400,6 @@ pub(super) fn may_see(app: &App, who: &Who, entry: &AuditEntry) -> bool {
     if who.reads_all {
         return true;
     }
-    let picture = app.published.pictures.borrow();
-    let identity = entry
-        .service
-        .as_deref()
-        .and_then(|id| picture.identities.get(id));
-    identity.is_some_and(|identity| who.sees(identity.uid))
+    let id = entry.service.as_deref();
+    id.is_some_and(|id| sees(app, who, id))
 }

@@ -1,6 +1,5 @@
 //! What is asked for, path by path.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -72,16 +71,8 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         mode: picture.config.policy.mode,
         automatic: picture.config.policy.automatic,
         capacity: capacity.collect(),
-        used: if who.reads_all {
-            by_resource(&used)
-        } else {
-            BTreeMap::new()
-        },
-        guaranteed: if who.reads_all {
-            by_resource(&guaranteed)
-        } else {
-            BTreeMap::new()
-        },
+        used: by_resource(&used),
+        guaranteed: by_resource(&guaranteed),
         services: seen.count(),
         file: app.file.clone().filter(|_| who.reads_all),
         history: health.history.clone(),
@@ -128,10 +119,17 @@ pub(super) async fn service(
     Part(id): Part,
 ) -> Answer<ServiceView> {
     let picture = Arc::clone(&app.published.pictures.borrow());
+    let id = means(&app, &who, id);
     let view = picture
         .service(&id, who.only())
         .ok_or_else(|| unknown_service(&id))?;
     Ok(Revised(picture.revision, view))
+}
+
+/// The id of the service that somebody means by a name.
+pub(super) fn means(app: &App, who: &Who, name: String) -> String {
+    let picture = app.published.pictures.borrow();
+    who.means(name, |id| picture.ids().any(|known| known == id))
 }
 
 /// How a change is made.
@@ -190,6 +188,7 @@ pub(super) async fn change_service(
     revision: IfMatch,
     Json(patch): Json<Value>,
 ) -> Answer<Changed> {
+    let id = means(&app, &who, id);
     let wish = how.wish(Some(id), patch, revision);
     let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
     Ok(Revised(changed.revision, changed))
@@ -278,7 +277,7 @@ pub(super) async fn qos(
     let picture = Arc::clone(&app.published.pictures.borrow());
     let visible = |view: &&QosView| {
         let identity = picture.identities.get(view.service.as_str());
-        identity.map_or(who.reads_all, |identity| who.sees(identity.uid))
+        who.sees_id(&view.service, identity.map(|identity| identity.uid))
     };
     Ok(axum::Json(
         picture.qos.iter().filter(visible).cloned().collect(),
@@ -298,8 +297,9 @@ pub(super) async fn qos(
 pub(super) async fn report(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    Json(report): Json<QosReport>,
+    Json(mut report): Json<QosReport>,
 ) -> Result<StatusCode, Failure> {
+    report.service = means(&app, &who, report.service);
     app.ask(who, |reply| Ask::Report(report, reply)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -318,8 +318,9 @@ pub(super) async fn report(
 pub(super) async fn admit(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    Json(request): Json<AdmitRequest>,
+    Json(mut request): Json<AdmitRequest>,
 ) -> Result<axum::Json<Admission>, Failure> {
+    request.service = means(&app, &who, request.service);
     Ok(axum::Json(
         app.ask(who, |reply| Ask::Admit(request, reply)).await?,
     ))

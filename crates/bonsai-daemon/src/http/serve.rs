@@ -1,9 +1,10 @@
 //! Listeners and connections.
 //!
 //! # Limits
-//! [`MOST_CONNECTIONS`] at a time, of which the Unix socket keeps a part for itself; the head of a
-//! request is waited for [`HEAD`].
+//! [`MOST_CONNECTIONS`] at a time for each listener, [`MOST_OF_USER`] of them of one user; the head
+//! of a request is waited for [`HEAD`].
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
@@ -31,6 +32,9 @@ use super::auth::Peer;
 
 /// Connections of each listener at a time.
 const MOST_CONNECTIONS: usize = 512;
+
+/// Connections of one user at a time, who is neither root nor the daemon's own.
+const MOST_OF_USER: usize = 64;
 
 /// How long the head of a request may take, and a TLS handshake.
 const HEAD: Duration = Duration::from_secs(10);
@@ -73,9 +77,26 @@ impl Doors {
             .map_err(before_start)?;
         // Who may do what is decided for each who asks, by the kernel's word on who they are.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(named)?;
+        self.listen_on(listener)
+    }
+
+    /// Listens on a Unix socket that somebody else has opened: whoever starts the daemon when it
+    /// is first asked.
+    pub(crate) fn take_unix(
+        &self,
+        listener: std::os::unix::net::UnixListener,
+    ) -> anyhow::Result<()> {
+        listener.set_nonblocking(true)?;
+        self.listen_on(UnixListener::from_std(listener)?)
+    }
+
+    fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
         let router = self.router()?;
+        let own = rustix::process::geteuid().as_raw();
         tokio::spawn(async move {
             let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+            // One user who opens all of them would keep out the others.
+            let rooms = Arc::new(Mutex::new(BTreeMap::<u32, usize>::new()));
             loop {
                 let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
                     return;
@@ -92,10 +113,14 @@ impl Doors {
                     gid: cred.gid(),
                     pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
                 };
+                let place = Place::of(&rooms, cred.uid());
+                if place.is_none() && ![0, own].contains(&cred.uid()) {
+                    continue;
+                }
                 let router = router.clone();
                 tokio::spawn(async move {
                     connection(stream, peer, router).await;
-                    drop(permit);
+                    drop((permit, place));
                 });
             }
         });
@@ -161,6 +186,39 @@ impl Doors {
     /// Says where the page is, when the configuration does.
     pub(crate) fn page_is_at(&self, address: SocketAddr) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+}
+
+type Rooms = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// One of the connections that a user may have.
+struct Place {
+    rooms: Rooms,
+    uid: u32,
+}
+
+impl Place {
+    fn of(rooms: &Rooms, uid: u32) -> Option<Self> {
+        let mut taken = rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(uid).or_default();
+        if *count >= MOST_OF_USER {
+            return None;
+        }
+        *count += 1;
+        let rooms = Arc::clone(rooms);
+        Some(Self { rooms, uid })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.uid);
+            }
+        }
     }
 }
 

@@ -11,11 +11,14 @@ use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
 use crate::plan::{self, check};
 use crate::problems::{bad_input, forbidden, moved, problem, unknown_service};
-use crate::who::{Who, owner_may};
+use crate::who::{Who, owner_may, owner_may_ask};
 use bonsai_services::observe::unix_ms;
 
 /// The longest time that a change may be for, ms: a year.
 const LONGEST_MS: u64 = 366 * 24 * 3600 * 1000;
+
+/// Changes in force of somebody who may not change everything.
+const MOST_OF_OWNER: usize = 50;
 
 /// Something that is asked for, and by whom.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ fn refused(error: &Refused) -> Problem {
 impl Ring {
     pub(super) fn ask(&mut self, asked: Asked) {
         let Asked { who, what } = asked;
+        // What is for a time from now on is by the clock as it is now.
+        self.mind_the_clock();
         // Whoever asked may have gone away: then nobody takes the answer.
         match what {
             Ask::Change(wish, reply) => drop(reply.send(self.change(&who, wish))),
@@ -101,14 +106,26 @@ impl Ring {
         {
             return Err(bad_input("for: a change is for a time from 1s to a year"));
         }
-        let (config, differences) = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
-        if let Some(id) = wish.service.as_deref().filter(|_| !who.writes_all) {
-            let before = self
-                .desired
-                .without(&who.name, check)
-                .map_err(|e| refused(&e))?;
-            owner_may(&wish.patch, id, &before, &config).map_err(forbidden)?;
-        }
+        let (config, differences) = match wish.service.as_deref().filter(|_| !who.writes_all) {
+            None => self.desired.with(&patch, check).map_err(|e| refused(&e))?,
+            Some(id) => {
+                // What is wrong with all of it together is not for everybody: first whether they
+                // may at all.
+                owner_may_ask(&wish.patch, id).map_err(forbidden)?;
+                if self.desired.changes_of(&who.name) >= MOST_OF_OWNER {
+                    let text = format!(
+                        "{} has {MOST_OF_OWNER} changes in force already: take some back",
+                        who.name
+                    );
+                    return Err(bad_input(text));
+                }
+                let changed = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
+                let before = self.desired.without(&who.name, check);
+                let before = before.map_err(|e| refused(&e))?;
+                owner_may(&wish.patch, id, &before, &changed.0).map_err(forbidden)?;
+                changed
+            }
+        };
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
@@ -195,7 +212,11 @@ impl Ring {
             until_unix_ms: until,
             services: services.collect(),
             differences,
-            problems: self.notes.values().cloned().collect(),
+            problems: if who.reads_all {
+                self.notes.values().cloned().collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -261,7 +282,12 @@ impl Ring {
         if !known {
             return Err(unknown_service(&request.service));
         }
-        crate::admit::admit(&self.policy, unix_ms() / 1000, request)
+        let mut admission = crate::admit::admit(&self.policy, unix_ms() / 1000, request)?;
+        let uid = |id: &str| self.identities.get(id).map(|identity| identity.uid);
+        admission
+            .give
+            .retain(|give| who.sees_id(&give.service, uid(&give.service)));
+        Ok(admission)
     }
 
     /// What clients see, of each service with a target.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bonsai_services::limits::{BY_DAEMON, written};
 use bonsai_services::observe::monotonic_ns;
 
 use super::{Ring, audit::Deed};
@@ -16,6 +15,15 @@ use bonsai_services::observe::unix_ms;
 
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
+
+/// The wall clock is set by no less, ms; less is its adjusting.
+const STEP_MS: u64 = 500;
+
+/// Whether there is a daemon of the machine is looked at so often, ns.
+const ABOVE_NS: u64 = 5_000_000_000;
+
+/// How long a change may take to reach the services of other users before it is answered.
+const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Ring {
     /// Observes, decides, enforces and publishes.
@@ -30,9 +38,12 @@ impl Ring {
             Err(error) => {
                 self.notes
                     .insert("look", format!("services cannot be looked at: {error:#}"));
+                // Whoever asks is told so.
+                self.show();
                 return;
             }
         };
+        self.others |= !arrivals.came.is_empty() || !arrivals.went.is_empty();
         for enforcer in &mut self.enforcers {
             enforcer.observe(&mut self.observation);
         }
@@ -41,10 +52,23 @@ impl Ring {
         if slow {
             self.slow_ns = now_ns;
             self.health.history = self.past.state();
+            if now_ns.saturating_sub(self.above_ns) >= ABOVE_NS {
+                self.above_ns = now_ns;
+                self.look_above();
+            }
+            match self.looker.problems() {
+                none if none.is_empty() => drop(self.notes.remove("others")),
+                problems => drop(self.notes.insert("others", problems.join("; "))),
+            }
             self.look_at_what_moves_slowly();
         }
         self.decide_and_enforce(now_ns);
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
+            // What is lent of a guarantee is to be lent at once.
+            for decided in &self.policy.allocation().services {
+                let promised = decided.grants.iter().any(|grant| grant.guarantee > 0);
+                self.looker.closely(&decided.name, promised);
+            }
             self.identify(now_ns);
         }
         self.tell(&arrivals);
@@ -61,15 +85,26 @@ impl Ring {
         self.policy.decide(&self.observation);
         let decided = start.elapsed().as_nanos();
         self.health.decision_ns = u64::try_from(decided).unwrap_or(u64::MAX);
+        let decided = &self.policy.allocation().services;
+        let services: Vec<_> = decided.iter().zip(self.looker.watched().values()).collect();
         let wanted = Wanted {
-            allocation: self.policy.allocation(),
-            looker: &self.looker,
+            services: &services,
+            others: std::mem::take(&mut self.others),
             capacity: &self.planned.capacity,
             now_ns,
         };
         let mut outcome = Outcome::default();
-        for enforcer in &mut self.enforcers {
-            enforcer.enforce(&wanted, &mut outcome);
+        outcome.how.resize(services.len(), Default::default());
+        // What is decided for one would else be done to another.
+        if services
+            .iter()
+            .all(|(decided, watched)| decided.name == watched.id)
+        {
+            for enforcer in &mut self.enforcers {
+                enforcer.enforce(&wanted, &mut outcome);
+            }
+        } else {
+            outcome.problem = Some("what is decided fits others than who is there".to_owned());
         }
         match outcome.problem.clone() {
             Some(problem) => drop(self.notes.insert("enforce", problem)),
@@ -79,7 +114,48 @@ impl Ring {
         self.outcome = Arc::new(outcome);
     }
 
+    /// Whether there is a daemon of the whole machine beside this one.
+    fn look_above(&mut self) {
+        match crate::files::above(self.looker.folder()) {
+            None => drop(self.notes.remove("above")),
+            Some(pid) => {
+                let text = format!(
+                    "root's daemon, process {pid}, governs this machine: its limits (read/system \
+                     and so on) hold beside those of this one, and the lower one binds"
+                );
+                self.notes.insert("above", text);
+            }
+        }
+    }
+
+    /// Finds out whether the wall clock was set since the last look: what is for a time ends as
+    /// late as was asked for all the same.
+    pub(super) fn mind_the_clock(&mut self) {
+        let now = clocks();
+        let (wall, steady) = (now.0 - self.clocks.0, now.1 - self.clocks.1);
+        self.clocks = now;
+        let step = wall - steady;
+        if step.unsigned_abs() < STEP_MS || !self.desired.shift(step) {
+            return;
+        }
+        let by = bonsai_units::format_duration_ns(step.unsigned_abs().saturating_mul(1_000_000));
+        let whither = if step < 0 { "back" } else { "forward" };
+        self.keep();
+        self.note(Deed {
+            who: None,
+            by: "timer",
+            action: "clock",
+            service: None,
+            differences: Vec::new(),
+            reason: format!(
+                "the machine's clock was set {whither} by {by}: changes for a time end as late as \
+                 they were to"
+            ),
+        });
+    }
+
     fn look_at_what_moves_slowly(&mut self) {
+        self.mind_the_clock();
         match self.files.changed() {
             None => {}
             Some(Ok(config)) => {
@@ -149,6 +225,17 @@ impl Ring {
             }
             Err(problem) => drop(self.notes.insert("policy", problem)),
         }
+        self.keep();
+        let now_ns = monotonic_ns();
+        self.enforce_further(now_ns);
+        self.decide_and_enforce(now_ns);
+        // A change is in force when it is answered; who keeps their thread busy has to wait.
+        self.looker.settle(SETTLED);
+        self.identify(now_ns);
+    }
+
+    /// Keeps what is to survive a restart.
+    fn keep(&mut self) {
         match self.files.keep(self.desired.kept()) {
             Ok(()) => drop(self.notes.remove("keep")),
             Err(error) => {
@@ -158,10 +245,6 @@ impl Ring {
                 self.notes.insert("keep", text);
             }
         }
-        let now_ns = monotonic_ns();
-        self.enforce_further(now_ns);
-        self.decide_and_enforce(now_ns);
-        self.identify(now_ns);
     }
 
     /// Further limits of services, as they are configured.
@@ -189,43 +272,38 @@ impl Ring {
     /// what was known before.
     fn identify(&mut self, now_ns: u64) {
         let before = Arc::clone(&self.identities);
-        let own = |watched: &Watched| -> BTreeMap<String, String> {
-            let limits = watched.ledger.limits(now_ns);
-            let own = limits
-                .iter()
-                .filter(|limit| !limit.name.ends_with(BY_DAEMON));
-            own.map(|limit| (limit.name.clone(), written(limit)))
-                .collect()
-        };
         let identity = |watched: &Watched| {
             let created_unix_ms = watched.created_ns / 1_000_000;
             let known = before.get(&watched.id);
             let known = known.filter(|known| known.created_unix_ms == created_unix_ms);
-            let epoch = watched.ledger.epoch();
-            let creator = &watched.ledger.header.creator;
+            let epoch = watched.epoch();
             Identity {
                 uid: watched.uid,
-                keeper: match known {
-                    Some(known) => known.keeper,
-                    None => watched
-                        .service
-                        .has_keeper()
-                        .unwrap_or(false)
-                        .then(|| creator.load(std::sync::atomic::Ordering::Relaxed)),
-                },
+                keeper: watched.keeper(known.map(|known| known.keeper)),
                 created_unix_ms,
                 limits: match known.filter(|known| known.epoch == epoch) {
                     Some(known) => known.limits.clone(),
-                    None => own(watched),
+                    None => watched.own_limits(now_ns),
                 },
                 epoch,
-                problems: self.unfit.get(&watched.id).cloned().into_iter().collect(),
+                problems: watched
+                    .problem()
+                    .into_iter()
+                    .chain(self.unfit.get(&watched.id).cloned())
+                    .collect(),
             }
         };
         let all = self.looker.watched().values();
         let all: BTreeMap<Arc<str>, Identity> = all
             .map(|watched| (Arc::clone(&watched.id), identity(watched)))
             .collect();
+        let died = |(id, identity): (&Arc<str>, &Identity)| {
+            let known = before.get(id).is_some_and(|known| known.keeper.is_some());
+            known && identity.keeper.is_none()
+        };
+        if all.iter().any(died) {
+            self.looker.tidy_soon();
+        }
         self.identities = Arc::new(all);
     }
 
@@ -301,8 +379,14 @@ impl Ring {
     }
 }
 
-/// Puts the further limits of a service into force, as far as they differ from those of before
-/// (`names`).
+/// The wall clock, and the one that is never set, also counting while the machine sleeps; ms.
+pub(super) fn clocks() -> (i64, i64) {
+    let steady = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let steady = steady.tv_sec * 1000 + steady.tv_nsec / 1_000_000;
+    (i64::try_from(unix_ms()).unwrap_or(i64::MAX), steady)
+}
+
+/// Puts the further limits of a service into force, as far as they differ from those of before.
 fn further(
     watched: &Watched,
     configured: Option<&BTreeMap<String, String>>,
@@ -311,16 +395,7 @@ fn further(
 ) -> anyhow::Result<()> {
     let empty = BTreeMap::new();
     let configured = configured.unwrap_or(&empty);
-    if configured == before {
-        return Ok(());
-    }
-    let mut change = configured.clone();
-    change.retain(|name, setting| before.get(name) != Some(setting));
-    for name in before.keys().filter(|name| !configured.contains_key(*name)) {
-        change.insert(name.clone(), "unlimited".to_owned());
-    }
-    let limits = crate::plan::further(&watched.id, &change).map_err(anyhow::Error::msg)?;
-    bonsai_services::limits::apply(&watched.ledger, &limits, None, now_ns)?;
+    watched.put_further(configured, before, now_ns)?;
     before.clone_from(configured);
     Ok(())
 }

@@ -156,6 +156,7 @@ fn observe(observation: &mut Observation, random: &mut SplitMix64) {
             used: random.below(2 * part),
             wanted_more: random.below(8) == 0,
             borrowed: None,
+            bound: None,
         };
     }
 }

@@ -171,6 +171,7 @@ impl Case {
                 used: self.of_capacity(service.used.unwrap_or(0)),
                 wanted_more: service.used.is_none(),
                 borrowed: None,
+                bound: None,
             };
             Seen {
                 name: format!("s{i}").into(),

@@ -73,6 +73,7 @@ pub(crate) fn seen(name: &str, used: u64, wanted_more: bool) -> Seen {
         used: mbit(used),
         wanted_more,
         borrowed: None,
+        bound: None,
     };
     Seen {
         name: name.into(),

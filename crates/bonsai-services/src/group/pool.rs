@@ -264,6 +264,20 @@ impl Pool {
         (ledger.group()? == self.group.path()).then_some(number)
     }
 
+    /// What each member has of each resource, by [`Resource::index`], and did with it so far.
+    /// Whether they live is not looked at, which takes long.
+    #[must_use]
+    pub fn shares(&self) -> Vec<(Membership, [Option<Share>; Resource::COUNT])> {
+        let things = self.group.things();
+        let places = Resource::ALL.map(|resource| place_of(&things, resource));
+        let reports = self.group.reports().into_iter();
+        let shares = reports.map(|report| {
+            let parts = places.map(|thing| *report.parts.get(thing?)?);
+            (report.membership, parts)
+        });
+        shares.collect()
+    }
+
     /// All members, as they are and what they did.
     #[must_use]
     pub fn members(&self) -> Vec<PoolMember> {

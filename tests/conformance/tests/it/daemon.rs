@@ -1,8 +1,11 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
 mod capacity;
+mod faults;
 mod fixture;
 mod interface;
 mod lives;
+mod machine;
 mod shares;
 mod top;
+mod users;

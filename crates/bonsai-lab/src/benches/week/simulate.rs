@@ -252,6 +252,7 @@ fn observe(observation: &mut Observation, wants: &[f64], got: &[f64], second: u6
             used: milli(*got),
             wanted_more: wants - got > NEAR,
             borrowed: None,
+            bound: None,
         };
     }
 }

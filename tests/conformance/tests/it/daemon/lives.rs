@@ -9,7 +9,7 @@ use conformance::{finish, skip};
 use rustix::process::Signal;
 
 use super::fixture::Ring;
-use crate::fixture::PATIENCE;
+use crate::fixture::{PATIENCE, PYTHON, installed};
 
 const FILE: &str = "[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmin = \"15MB/s\"\n";
 
@@ -201,6 +201,62 @@ fn a_full_disk_costs_the_history_and_nothing_else() {
     fs::remove_file(ring.state().join("ballast")).expect("room");
     std::thread::sleep(Duration::from_millis(100));
     ring.get("/v1/status");
+}
+
+/// Opens a socket, and becomes another program with it as the first descriptor that is passed
+/// (sd_listen_fds(3)).
+const PASS: &str = "import os, socket, sys\n\
+    s = socket.socket(socket.AF_UNIX)\n\
+    s.bind(sys.argv[1])\n\
+    s.listen()\n\
+    os.dup2(s.fileno(), 3)\n\
+    os.set_inheritable(3, True)\n\
+    os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n\
+    os.execv(sys.argv[2], sys.argv[2:])\n";
+
+#[test]
+fn a_socket_may_be_passed_to_it() {
+    let test = "a_socket_may_be_passed_to_it";
+    let Some(python) = installed(test, PYTHON) else {
+        return;
+    };
+    let ring = Ring::new(FILE);
+    let daemon = ring.daemon_command(&[]);
+    let mut command = Command::new(python);
+    command.args(["-c", PASS]).arg(ring.socket());
+    command.arg(daemon.get_program()).args(daemon.get_args());
+    for (name, value) in daemon.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let started = super::machine::started(&mut command);
+    ring.get("/v1/status");
+    drop(started);
+    // Whoever has passed it may start the next one with it.
+    assert!(ring.socket().exists(), "it is not removed");
+    // What is no socket is refused.
+    let command = ring.daemon_command(&[]);
+    let said = finish(
+        Command::new("/bin/sh")
+            .args([
+                "-c",
+                "LISTEN_FDS=1 LISTEN_PID=$$ exec 3</dev/null \"$@\"",
+                "sh",
+            ])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            ),
+        PATIENCE,
+    )
+    .expect("it ends");
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
+    assert!(said.stderr.contains("LISTEN_FDS"), "{said:?}");
 }
 
 #[test]

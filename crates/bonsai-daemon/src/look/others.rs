@@ -1,0 +1,154 @@
+//! The services of all other users, for a daemon of the whole machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bonsai_services::theirs::{self, Home};
+
+use super::theirs::{Found, Theirs};
+use super::{Arrivals, SECOND_NS, Watched};
+use crate::users;
+
+/// New users are looked for so often, ns.
+const AGAIN_NS: u64 = SECOND_NS;
+
+/// The most users whose services are looked at.
+const MOST_USERS: usize = 1000;
+
+/// Those who have services.
+#[derive(Debug)]
+pub(crate) struct Others {
+    places: Vec<PathBuf>,
+    /// The daemon's own runtime directory.
+    own: PathBuf,
+    /// By runtime directory.
+    users: BTreeMap<PathBuf, User>,
+    looked_ns: u64,
+    too_many: bool,
+}
+
+#[derive(Debug)]
+struct User {
+    /// What ids of their services begin with.
+    label: Arc<str>,
+    theirs: Arc<Theirs>,
+    /// What cannot be seen, in words.
+    problem: Option<String>,
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.theirs.end();
+    }
+}
+
+impl Others {
+    /// Those with runtime directories at these places.
+    pub(crate) const fn new(places: Vec<PathBuf>, own: PathBuf) -> Self {
+        Self {
+            places,
+            own,
+            users: BTreeMap::new(),
+            looked_ns: 0,
+            too_many: false,
+        }
+    }
+
+    /// Takes what their threads have found.
+    pub(super) fn look(
+        &mut self,
+        now_ns: u64,
+        watched: &mut BTreeMap<Arc<str>, Watched>,
+        arrivals: &mut Arrivals,
+    ) {
+        if self.looked_ns == 0 || now_ns.saturating_sub(self.looked_ns) >= AGAIN_NS {
+            self.looked_ns = now_ns;
+            self.find();
+        }
+        let mut there = BTreeMap::new();
+        for user in self.users.values_mut() {
+            let (at_ns, found, problem) = user.theirs.found(now_ns);
+            user.problem = problem;
+            for (name, found) in found {
+                let id: Arc<str> = format!("{}:{name}", user.label).into();
+                // Of two directories of a user the first has the name.
+                there
+                    .entry(id)
+                    .or_insert_with(|| (Arc::clone(&user.theirs), name, found, at_ns));
+            }
+        }
+        let is_there = |watched: &Watched| {
+            let found = there.get(&watched.id);
+            found.is_some_and(|(_, _, found, _)| found.created_ns == watched.created_ns)
+        };
+        watched.retain(|id, watched| {
+            let stays = watched.own().is_some() || is_there(watched);
+            if !stays {
+                arrivals.went.push(Arc::clone(id));
+            }
+            stays
+        });
+        for (id, (theirs, name, found, at_ns)) in there {
+            let known = watched.entry(Arc::clone(&id));
+            let known = known.or_insert_with(|| {
+                arrivals.came.push(Arc::clone(&id));
+                Watched::of_other(&id, &theirs, &name, Found::clone(&found), now_ns)
+            });
+            known.take(&found, at_ns);
+        }
+    }
+
+    /// Finds out which users there are.
+    fn find(&mut self) {
+        let places = self.places.iter();
+        let mut homes: BTreeMap<PathBuf, Home> = places
+            .flat_map(|place| theirs::homes(place, &self.own))
+            .map(|home| (home.path().to_owned(), home))
+            .collect();
+        self.users.retain(|path, user| {
+            let same = |home: &Home| home.identity() == user.theirs.identity();
+            homes.get(path).is_some_and(same)
+        });
+        homes.retain(|path, _| !self.users.contains_key(path));
+        self.too_many = self.users.len() + homes.len() > MOST_USERS;
+        for (path, home) in homes.into_iter().take(MOST_USERS - self.users.len()) {
+            let label = users::label(home.uid()).into();
+            // Without a thread there is none now; the next look tries again.
+            if let Ok(theirs) = Theirs::start(home) {
+                let user = User {
+                    label,
+                    theirs,
+                    problem: None,
+                };
+                self.users.insert(path, user);
+            }
+        }
+    }
+
+    /// Waits until what they are to have is in force, or as long as said, for all together.
+    pub(super) fn settle(&self, patience: Duration) {
+        let until = std::time::Instant::now() + patience;
+        for user in self.users.values() {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            user.theirs.settle(left);
+        }
+    }
+
+    /// What cannot be seen, in words.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let of_user = self.users.iter().filter_map(|(path, user)| {
+            let problem = user.problem.as_ref()?;
+            Some(said(&user.label, path, problem))
+        });
+        let many = self.too_many.then(|| {
+            format!("services of more than {MOST_USERS} users: those of some are not seen")
+        });
+        of_user.chain(many).collect()
+    }
+}
+
+fn said(label: &str, path: &Path, problem: &str) -> String {
+    format!("services of {label} in {}: {problem}", path.display())
+}

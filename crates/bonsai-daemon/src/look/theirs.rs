@@ -1,0 +1,432 @@
+//! Services of another user: a thread of their own looks at them and writes their limits.
+//!
+//! # Why a thread
+//! The ledgers are that user's, who may write anything into them at any instant, hold their locks
+//! for ever, or cut them short. So whatever is done with them is done here, and nobody waits for
+//! it: the owner of all that changes takes what was seen last, and leaves what is wanted. A user
+//! who keeps this thread busy loses sight of their own services, and of nothing else.
+//!
+//! # Invariants
+//! 1. What was read while a ledger was cut short is thrown away; its user's services are left
+//!    alone for [`PAUSE`] then, and it is said.
+//! 2. A panic in here, whatever it was that a ledger said, is the end of one look.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, LedgerError, Watch};
+use bonsai_policy::PerResource;
+use bonsai_services::glance::{Glance, Glances, Opens};
+use bonsai_services::limits::{BY_SYSTEM, is_of_daemon, written};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::service::members::Living;
+use bonsai_services::service::{Service, Services};
+use bonsai_services::theirs::Home;
+
+use crate::enforce::put;
+
+/// The most services of a user that are looked at.
+const MOST: u64 = 1024;
+
+/// How long a user is left alone after one of their ledgers was cut short.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Without a word from the daemon, a look comes this late.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Those whose `bonsai run` was killed are looked for so often.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// A look that is older says nothing any more.
+const STALE: Duration = Duration::from_secs(3);
+
+/// What is known of one service.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) glance: Glance,
+    pub(crate) created_ns: u64,
+    pub(crate) epoch: u32,
+    /// Its `bonsai run`.
+    pub(crate) keeper: Option<u32>,
+    /// Its limits that are none of a daemon's.
+    pub(crate) limits: BTreeMap<String, String>,
+    /// What could not be done, in words.
+    pub(crate) problem: Option<String>,
+}
+
+/// What a service is to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    plain: PerResource<Option<u64>>,
+    further: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    found: BTreeMap<String, Found>,
+    /// When that was, by the monotonic clock.
+    looked_ns: u64,
+    wanted: BTreeMap<String, Wanted>,
+    /// Counts wishes, and those of them that are fulfilled.
+    wished: u64,
+    fulfilled: u64,
+    problem: Option<String>,
+    is_due: bool,
+    ends: bool,
+}
+
+/// What the two sides share.
+#[derive(Debug)]
+pub(crate) struct Theirs {
+    uid: u32,
+    identity: (u64, u64),
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Theirs {
+    /// Starts to look at the services in a user's runtime directory.
+    pub(crate) fn start(home: Home) -> std::io::Result<Arc<Self>> {
+        let theirs = Arc::new(Self {
+            uid: home.uid(),
+            identity: home.identity(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        theirs.lock().looked_ns = monotonic_ns();
+        let shared = Arc::clone(&theirs);
+        thread::Builder::new()
+            .name(format!("user {}", home.uid()))
+            .spawn(move || run(&shared, home))?;
+        Ok(theirs)
+    }
+
+    /// Whose they are.
+    pub(crate) const fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Device and inode of the directory.
+    pub(crate) const fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was found at the last look, by name, and when (monotonic clock, ns); has them looked
+    /// at once more. Nothing, and why, where no look has ended for long.
+    pub(crate) fn found(&self, now_ns: u64) -> (u64, BTreeMap<String, Found>, Option<String>) {
+        let mut state = self.lock();
+        state.is_due = true;
+        self.changed.notify_all();
+        if u128::from(now_ns.saturating_sub(state.looked_ns)) > STALE.as_nanos() {
+            let text =
+                "they cannot be looked at: something of theirs keeps whoever opens it waiting";
+            return (state.looked_ns, BTreeMap::new(), Some(text.to_owned()));
+        }
+        (state.looked_ns, state.found.clone(), state.problem.clone())
+    }
+
+    fn want(&self, name: &str, change: impl FnOnce(&mut Wanted)) -> bool {
+        let mut state = self.lock();
+        let wanted = state.wanted.entry(name.to_owned()).or_default();
+        let before = wanted.clone();
+        change(wanted);
+        if *wanted == before {
+            return false;
+        }
+        state.wished += 1;
+        state.is_due = true;
+        self.changed.notify_all();
+        true
+    }
+
+    /// The plain limits that a service is to have; whether that is new.
+    pub(crate) fn want_plain(&self, name: &str, plain: PerResource<Option<u64>>) -> bool {
+        self.want(name, |wanted| wanted.plain = plain)
+    }
+
+    /// The further limits that a service is to have.
+    pub(crate) fn want_further(&self, name: &str, further: &BTreeMap<String, String>) {
+        self.want(name, |wanted| wanted.further.clone_from(further));
+    }
+
+    /// Waits until what was wanted so far is in force, for as long as said.
+    pub(crate) fn settle(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        let wished = state.wished;
+        while state.fulfilled < wished {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Does nothing for a while, and says that it is there.
+    fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        while !state.ends && Instant::now() < until {
+            state.looked_ns = monotonic_ns();
+            state.fulfilled = state.wished;
+            let waited = self.changed.wait_timeout(state, IDLE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends the thread, when it comes back from what it is at.
+    pub(crate) fn end(&self) {
+        self.lock().ends = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The ledgers that are open.
+type Ledgers = Arc<Mutex<BTreeMap<String, Arc<Ledger>>>>;
+
+/// Opens what belongs to that user, and keeps it open.
+#[derive(Debug)]
+struct Opener {
+    home: Arc<Home>,
+    ledgers: Ledgers,
+}
+
+impl Opens for Opener {
+    fn open(&self, service: &Service) -> Result<Watch, LedgerError> {
+        let ledger = self.home.ledger(&service.name)?;
+        let watch = Watch::open_held(std::process::id(), ledger.number())?;
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        ledgers.insert(service.name.clone(), Arc::new(ledger));
+        Ok(watch)
+    }
+
+    fn is_still(&self, service: &Service, identity: (u64, u64)) -> bool {
+        self.home.has(&service.name, identity)
+    }
+}
+
+struct Looking {
+    home: Arc<Home>,
+    glances: Glances,
+    ledgers: Ledgers,
+    /// What was written last, and the state of the ledger then.
+    written: BTreeMap<String, (Wanted, u64, u32)>,
+    problems: BTreeMap<String, String>,
+    dead: Vec<String>,
+    known: BTreeMap<String, (u64, u32, BTreeMap<String, String>)>,
+    keepers: BTreeMap<String, bool>,
+    tidied: Instant,
+}
+
+fn run(theirs: &Theirs, home: Home) {
+    let mut looking = Looking::of(Arc::new(home));
+    loop {
+        let (wanted, wished) = {
+            let mut state = theirs.lock();
+            while !state.is_due && !state.ends {
+                let waited = theirs.changed.wait_timeout(state, IDLE);
+                let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                state = next;
+                if timeout.timed_out() {
+                    break;
+                }
+            }
+            if state.ends {
+                return;
+            }
+            state.is_due = false;
+            (state.wanted.clone(), state.wished)
+        };
+        let lost = bonsai_host::bus::lost();
+        let looked = catch_unwind(AssertUnwindSafe(|| looking.look(&wanted)));
+        let is_whole = looked.is_ok() && bonsai_host::bus::lost() == lost;
+        let mut state = theirs.lock();
+        state.fulfilled = wished;
+        state.looked_ns = monotonic_ns();
+        theirs.changed.notify_all();
+        match looked {
+            Ok(Ok(found)) if is_whole => {
+                state.wanted.retain(|name, _| found.contains_key(name));
+                (state.found, state.problem) = (found, None);
+            }
+            Ok(Err(error)) if is_whole => {
+                (state.found, state.problem) = (BTreeMap::new(), Some(format!("{error:#}")));
+            }
+            _ => {
+                let text = format!(
+                    "a ledger of theirs was cut short or damaged while it was in use: they are \
+                     left alone for {} s",
+                    PAUSE.as_secs()
+                );
+                (state.found, state.problem) = (BTreeMap::new(), Some(text));
+                drop(state);
+                looking = looking.start_anew();
+                theirs.rest(PAUSE);
+            }
+        }
+    }
+}
+
+impl Looking {
+    fn of(home: Arc<Home>) -> Self {
+        let ledgers = Ledgers::default();
+        let by = Opener {
+            home: Arc::clone(&home),
+            ledgers: Arc::clone(&ledgers),
+        };
+        Self {
+            glances: Glances::of(Services::at(home.path().to_owned()), Some(Box::new(by))),
+            home,
+            ledgers,
+            written: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            dead: Vec::new(),
+            known: BTreeMap::new(),
+            keepers: BTreeMap::new(),
+            tidied: Instant::now() - TIDY,
+        }
+    }
+
+    /// The same, with nothing open.
+    fn start_anew(&self) -> Self {
+        Self::of(Arc::clone(&self.home))
+    }
+
+    fn ledgers(&self) -> BTreeMap<String, Arc<Ledger>> {
+        self.ledgers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Looks at all, and puts into force what is wanted.
+    fn look(
+        &mut self,
+        wanted: &BTreeMap<String, Wanted>,
+    ) -> anyhow::Result<BTreeMap<String, Found>> {
+        let folders = self.home.folders();
+        if folders > MOST {
+            anyhow::bail!(
+                "there are {folders} services, and at most {MOST} of a user are looked at"
+            );
+        }
+        let changes = self.glances.look()?;
+        for name in &changes.gone {
+            self.written.remove(name);
+            self.problems.remove(name);
+            self.known.remove(name);
+            self.keepers.remove(name);
+            if self.glances.get(name).is_none() {
+                let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+                ledgers.remove(name);
+            }
+        }
+        if self.tidied.elapsed() >= TIDY || !changes.came.is_empty() {
+            self.tidied = Instant::now();
+            self.tidy()?;
+        }
+        let ledgers = self.ledgers();
+        let living: Vec<(String, Glance)> = self
+            .glances
+            .iter()
+            .filter(|(name, _)| !self.dead.iter().any(|dead| dead == name))
+            .map(|(name, glance)| (name.to_owned(), *glance))
+            .collect();
+        let mut found = BTreeMap::new();
+        for (name, glance) in living {
+            let Some(ledger) = ledgers.get(&name) else {
+                continue;
+            };
+            if let Some(wanted) = wanted.get(&name) {
+                match self.put(&name, ledger, wanted) {
+                    Ok(()) => drop(self.problems.remove(&name)),
+                    Err(error) => {
+                        let text = format!("its limits could not be written: {error:#}");
+                        self.problems.insert(name.clone(), text);
+                    }
+                }
+            }
+            found.insert(name.clone(), self.found(&name, ledger, glance));
+        }
+        Ok(found)
+    }
+
+    /// Finds out whose `bonsai run` lives, and which of the others have a process.
+    fn tidy(&mut self) -> anyhow::Result<()> {
+        let names: Vec<String> = self
+            .glances
+            .iter()
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        self.keepers = names
+            .into_iter()
+            .map(|name| {
+                let keeps = self.home.has_keeper(&name);
+                (name, keeps)
+            })
+            .collect();
+        let alone = self.keepers.iter().filter(|(_, keeps)| !**keeps);
+        let mut alone: Vec<String> = alone.map(|(name, _)| name.clone()).collect();
+        if !alone.is_empty() {
+            let living = Living::now()?;
+            alone.retain(|name| !living.any(&self.home.service(name)));
+        }
+        self.dead = alone;
+        Ok(())
+    }
+
+    fn found(&mut self, name: &str, ledger: &Ledger, glance: Glance) -> Found {
+        let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
+        let epoch = ledger.epoch();
+        let known = self.known.get(name);
+        let known = known.filter(|(created, at, _)| (*created, *at) == (created_ns, epoch));
+        let limits = known.map_or_else(|| limits_of(ledger), |(_, _, limits)| limits.clone());
+        self.known
+            .insert(name.to_owned(), (created_ns, epoch, limits.clone()));
+        let keeps = self.keepers.get(name).copied().unwrap_or(false);
+        Found {
+            glance,
+            created_ns,
+            epoch,
+            keeper: keeps.then(|| ledger.header.creator.load(Ordering::Relaxed)),
+            limits,
+            problem: self.problems.get(name).cloned(),
+        }
+    }
+
+    /// Writes what differs from what was written last, and all of it where somebody else has
+    /// changed the ledger since.
+    fn put(&mut self, name: &str, ledger: &Ledger, wanted: &Wanted) -> anyhow::Result<()> {
+        let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
+        let last = self.written.get(name);
+        let last = last.filter(|(_, created, _)| *created == created_ns);
+        if last.is_some_and(|(last, _, epoch)| last == wanted && *epoch == ledger.epoch()) {
+            return Ok(());
+        }
+        let now_ns = monotonic_ns();
+        put(ledger, BY_SYSTEM, wanted.plain, now_ns)?;
+        let nothing = BTreeMap::new();
+        let before = last.map_or(&nothing, |(last, _, _)| &last.further);
+        crate::enforce::put_further(name, ledger, &wanted.further, before, now_ns)?;
+        let written = (wanted.clone(), created_ns, ledger.epoch());
+        self.written.insert(name.to_owned(), written);
+        Ok(())
+    }
+}
+
+fn limits_of(ledger: &Ledger) -> BTreeMap<String, String> {
+    let limits = ledger.limits(monotonic_ns());
+    let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
+    own.map(|limit| (limit.name.clone(), written(limit)))
+        .collect()
+}

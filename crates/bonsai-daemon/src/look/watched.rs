@@ -1,0 +1,294 @@
+//! A service that is watched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bonsai_ledger::sync::Ordering;
+use bonsai_policy::{PerResource, Seen, Usage};
+use bonsai_services::glance::Glance;
+use bonsai_services::limits::{BY_DAEMON, is_of_daemon, written};
+use bonsai_services::observe::unix_ms;
+use bonsai_services::service::Service;
+use bonsai_units::Resource;
+
+use super::SECOND_NS;
+use super::theirs::{Found, Theirs};
+use crate::enforce::{put, put_further};
+
+/// So long after its making a service has all that it will have, ms.
+const YOUNG_MS: u64 = 2000;
+
+/// A time so short that no rate can be told from it, ns.
+const TOO_SHORT_NS: u64 = 1_000_000;
+
+/// What a service has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// Units.
+    pub(crate) units: u64,
+    /// Waits imposed.
+    pub(crate) waits: u64,
+    /// Their sum, ns.
+    pub(crate) waited_ns: u64,
+}
+
+/// A service that runs.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// What it is known by.
+    pub(crate) id: Arc<str>,
+    /// Where it is.
+    way: Way,
+    /// Its user.
+    pub(crate) uid: u32,
+    /// When it was made, ns since 1970.
+    pub(crate) created_ns: u64,
+    /// What it had done at the last look; waits, at the last second.
+    pub(crate) done: PerResource<Done>,
+    /// Waits, ns per s, in the last second.
+    pub(crate) waited: PerResource<f64>,
+    /// What it used in the last period.
+    usage: PerResource<Usage>,
+    last_ns: u64,
+    /// When its waits were another sum last.
+    waits_ns: u64,
+}
+
+/// The way to a service.
+#[derive(Debug)]
+enum Way {
+    /// Of the daemon's own user.
+    Own(Own),
+    /// Of another user, by their thread, where it has that name.
+    Theirs(Arc<Theirs>, String, Box<Found>),
+}
+
+/// What is known of a service of the daemon's own user. What its processes share is opened when
+/// it is needed: a thousand of them mapped would count as memory in use.
+#[derive(Debug)]
+struct Own {
+    service: Service,
+    /// Who made it.
+    creator: u32,
+    /// Of its limits, at the last look.
+    epoch: u32,
+}
+
+impl Watched {
+    /// One of the daemon's own user.
+    pub(super) fn of_own(id: &Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
+        let ledger = service.ledger().ok()?;
+        let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
+        let uid = rustix::process::geteuid().as_raw();
+        let own = Own {
+            service,
+            creator: ledger.header.creator.load(Ordering::Relaxed),
+            epoch: ledger.epoch(),
+        };
+        Some(Self::new(id, uid, Way::Own(own), created_ns, now_ns))
+    }
+
+    /// One of another user.
+    pub(super) fn of_other(
+        id: &Arc<str>,
+        theirs: &Arc<Theirs>,
+        name: &str,
+        found: Found,
+        now_ns: u64,
+    ) -> Self {
+        let created_ns = found.created_ns;
+        let way = Way::Theirs(Arc::clone(theirs), name.to_owned(), Box::new(found));
+        Self::new(id, theirs.uid(), way, created_ns, now_ns)
+    }
+
+    fn new(id: &Arc<str>, uid: u32, way: Way, created_ns: u64, now_ns: u64) -> Self {
+        Self {
+            id: Arc::clone(id),
+            way,
+            uid,
+            created_ns,
+            done: Default::default(),
+            waited: [0.0; Resource::COUNT],
+            usage: Default::default(),
+            last_ns: 0,
+            waits_ns: now_ns,
+        }
+    }
+
+    /// The service, if it is of the daemon's own user.
+    pub(crate) const fn own(&self) -> Option<&Service> {
+        match &self.way {
+            Way::Own(own) => Some(&own.service),
+            Way::Theirs(..) => None,
+        }
+    }
+
+    /// Takes what was found of another user's, at `at_ns`.
+    pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
+        if at_ns > self.last_ns {
+            self.look(&new.glance);
+        }
+        if let Way::Theirs(_, _, found) = &mut self.way {
+            **found = new.clone();
+        }
+    }
+
+    /// What it used at the last look.
+    pub(super) fn seen(&self) -> Seen {
+        Seen {
+            name: Arc::clone(&self.id),
+            usage: self.usage,
+        }
+    }
+
+    /// The state of its limits.
+    pub(crate) fn epoch(&self) -> u32 {
+        match &self.way {
+            Way::Own(own) => own.epoch,
+            Way::Theirs(_, _, found) => found.epoch,
+        }
+    }
+
+    /// Its `bonsai run`, if that lives; `known` was it a moment ago.
+    pub(crate) fn keeper(&self, known: Option<Option<u32>>) -> Option<u32> {
+        let own = match &self.way {
+            Way::Own(own) => own,
+            Way::Theirs(_, _, found) => return found.keeper,
+        };
+        // It never comes back.
+        if known == Some(None) {
+            return None;
+        }
+        let keeps = own.service.has_keeper().unwrap_or(false);
+        keeps.then_some(own.creator)
+    }
+
+    /// Its limits that are none of a daemon's.
+    pub(crate) fn own_limits(&self, now_ns: u64) -> BTreeMap<String, String> {
+        let ledger = match &self.way {
+            Way::Own(own) => own.service.ledger(),
+            Way::Theirs(_, _, found) => return found.limits.clone(),
+        };
+        // One that cannot be opened any more is about to go.
+        let limits = ledger.map_or_else(|_| Vec::new(), |ledger| ledger.limits(now_ns));
+        let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
+        own.map(|limit| (limit.name.clone(), written(limit)))
+            .collect()
+    }
+
+    /// What could not be done with it, in words.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match &self.way {
+            Way::Own(_) => None,
+            Way::Theirs(_, _, found) => found.problem.clone(),
+        }
+    }
+
+    /// Gives it plain limits; how many are new, and the state of its limits then. Another user's
+    /// has them a moment later.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub(crate) fn put(
+        &self,
+        limits: PerResource<Option<u64>>,
+        now_ns: u64,
+    ) -> anyhow::Result<(u64, u32)> {
+        match &self.way {
+            Way::Own(own) => {
+                let ledger = own.service.ledger()?;
+                let written = put(&ledger, BY_DAEMON, limits, now_ns)?;
+                Ok((written, ledger.epoch()))
+            }
+            Way::Theirs(theirs, name, found) => {
+                let written = theirs.want_plain(name, limits);
+                Ok((u64::from(written), found.epoch))
+            }
+        }
+    }
+
+    /// Gives it the further limits that are configured, as far as they differ from those of
+    /// before.
+    ///
+    /// # Errors
+    /// It cannot have them.
+    pub(crate) fn put_further(
+        &self,
+        configured: &BTreeMap<String, String>,
+        before: &BTreeMap<String, String>,
+        now_ns: u64,
+    ) -> anyhow::Result<()> {
+        match &self.way {
+            Way::Own(own) => {
+                if configured == before {
+                    return Ok(());
+                }
+                put_further(&self.id, &own.service.ledger()?, configured, before, now_ns)
+            }
+            Way::Theirs(theirs, name, _) => {
+                theirs.want_further(name, configured);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it may be half made.
+    pub(crate) fn is_young(&self) -> bool {
+        unix_ms().saturating_sub(self.created_ns / 1_000_000) < YOUNG_MS
+    }
+
+    /// What it has done since its counters were read before; they are not in each look.
+    pub(super) fn look(&mut self, glance: &Glance) -> Seen {
+        if let Way::Own(own) = &mut self.way {
+            own.epoch = glance.epoch;
+        }
+        let now_ns = glance.at_ns;
+        if now_ns <= self.last_ns {
+            return self.seen();
+        }
+        // Nothing is known of the time before the first look.
+        let first = self.last_ns == 0;
+        let time_ns = now_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
+        let mut usage: PerResource<Usage> = Default::default();
+        for (at, usage) in usage.iter_mut().enumerate() {
+            let units = glance.totals[at].saturating_sub(self.done[at].units);
+            let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+            let used = if first {
+                0
+            } else {
+                u64::try_from(used).unwrap_or(u64::MAX)
+            };
+            // Who waited and still wants more has used its burst since, a fifth of a period; who
+            // waited, and fell silent then, has not.
+            let is_silent = glance.lowest[at].is_some_and(|limit| used < limit / 16);
+            *usage = Usage {
+                used,
+                wanted_more: glance.waiting[at] > 0
+                    || glance.backlog[at] > 0
+                    || (glance.waited[at] > 0 && !is_silent),
+                borrowed: None,
+                bound: glance.bounds[at],
+            };
+            self.done[at].units = glance.totals[at];
+        }
+        self.last_ns = now_ns;
+        self.add_up_waits(glance, now_ns);
+        self.usage = usage;
+        self.seen()
+    }
+
+    /// Waits are read once a second; what they are per second is told until then.
+    fn add_up_waits(&mut self, glance: &Glance, now_ns: u64) {
+        let time_ns = now_ns.saturating_sub(self.waits_ns).max(TOO_SHORT_NS);
+        let known = self.done.map(|done| (done.waits, done.waited_ns));
+        if known == glance.waits && time_ns < 2 * SECOND_NS {
+            return;
+        }
+        self.waits_ns = now_ns;
+        for (at, (waits, ns)) in glance.waits.into_iter().enumerate() {
+            let more = ns.saturating_sub(self.done[at].waited_ns);
+            self.waited[at] = more as f64 * 1e9 / time_ns as f64;
+            (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Root's daemon, and the services of other users: what it governs, who sees and changes what,
+//! and what somebody who means harm can do.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::fixture::RATE;
+use super::machine::{ALICE, Machine, User, started};
+
+/// What may be ahead in a window.
+const AHEAD: u64 = RATE / 20 + 16 * 16_384;
+
+const FILE: &str = "[capacity]\nread = \"20MB/s\"\n";
+
+/// What some read in a while: together no more than that.
+fn together_at_most(rate: u64, readers: &[(&User, &str)]) {
+    let read = || -> u64 {
+        let each = readers.iter().map(|(user, name)| user.bytes_read(name));
+        each.sum()
+    };
+    let start = Instant::now();
+    let before = read();
+    std::thread::sleep(Duration::from_millis(800));
+    let got = read() - before;
+    let time = start.elapsed().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
+    let (got, most) = (got as f64, rate as f64 * time + AHEAD as f64);
+    assert!(got <= most, "{got} bytes in {time} s");
+}
+
+#[test]
+fn roots_daemon_governs_the_services_of_all_users() {
+    let test = "roots_daemon_governs_the_services_of_all_users";
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let _vod = machine.alice.reader("vod");
+    machine.governs("54321:vod");
+    // One who comes later, with a runtime directory in the other place.
+    let bulk = machine.bob.reader("bulk");
+    machine.governs("54322:bulk");
+    let _own = machine.root.reader("own");
+    machine.until("root's own is in the pool", |machine| {
+        machine.root.of("own", "read")["enforced"] == "pool"
+    });
+    assert_eq!(machine.root.get("/v1/services/54321:vod")["uid"], ALICE);
+    std::thread::sleep(Duration::from_millis(500));
+    let all = [
+        (&machine.alice, "vod"),
+        (&machine.bob, "bulk"),
+        (&machine.root, "own"),
+    ];
+    together_at_most(RATE, &all);
+    let status = machine.alice.done(&["status", "vod"]);
+    assert!(status.contains("read/system"), "{status}");
+    // A bound that root sets holds, and can be taken back.
+    let said = machine.root.done(&["set", "54321:vod", "read=2MB/s"]);
+    assert_eq!(said, "54321:vod.read.max: nothing -> 2MB/s\n");
+    together_at_most(2_000_000, &all[..1]);
+    machine.root.done(&["set", "54321:vod", "open=7/s"]);
+    assert!(machine.alice.done(&["status", "vod"]).contains("open"));
+    machine.root.done(&["undo"]);
+    assert!(!machine.alice.done(&["status", "vod"]).contains("open"));
+    drop(bulk);
+    machine.until("it is gone", |machine| {
+        !machine.root.sees().contains(&"54322:bulk".to_owned())
+    });
+}
+
+#[test]
+fn users_see_and_change_their_own() {
+    let test = "users_see_and_change_their_own";
+    let config = format!("{FILE}[api]\nread-group = \"daemon\"\nwrite-group = \"bin\"\n");
+    let Some(machine) = Machine::started(test, &config) else {
+        return;
+    };
+    let (alice, bob, root) = (&machine.alice, &machine.bob, &machine.root);
+    let _vod = alice.reader("vod");
+    let _bulk = bob.reader("bulk");
+    let _own = root.reader("own");
+    for id in ["54321:vod", "54322:bulk"] {
+        machine.governs(id);
+    }
+    root.done(&["set", "54321:vod", "read=6MB/s"]);
+    root.done(&["set", "54322:bulk", "read=9MB/s", "--reason", "secret"]);
+    root.done(&["set", "54321:vod", "open=7/s"]);
+    machine.until("a history", |machine| {
+        machine
+            .root
+            .get("/v1/history/known")
+            .as_array()
+            .map(Vec::len)
+            >= Some(3)
+    });
+
+    assert_eq!(alice.sees(), ["54321:vod"]);
+    assert_eq!(bob.sees(), ["54322:bulk"]);
+    assert_eq!(root.sees(), ["54321:vod", "54322:bulk", "own"]);
+    assert_eq!(alice.get("/v1/status")["services"], 1);
+    assert_eq!(
+        alice.get("/v1/status")["problems"].as_array().map(Vec::len),
+        Some(0)
+    );
+    assert_eq!(alice.get("/v1/services/vod")["id"], "54321:vod");
+    alice.get("/v1/history?service=vod&resource=read");
+    let report = "{\"service\":\"54322:bulk\",\"loss\":0}";
+    let streams = "{\"service\":\"bulk\",\"resource\":\"read\",\"streams\":1,\"rate\":\"1MB/s\"}";
+    for (method, path, body, status) in [
+        ("GET", "/v1/services/54322:bulk", "", 404),
+        ("GET", "/v1/services/bulk", "", 404),
+        ("GET", "/v1/services/own", "", 404),
+        ("GET", "/v1/services/root:own", "", 404),
+        ("PATCH", "/v1/services/54322:bulk", "{}", 404),
+        (
+            "PATCH",
+            "/v1/services/own",
+            "{\"read\":{\"max\":\"1MB/s\"}}",
+            404,
+        ),
+        ("GET", "/v1/config", "", 403),
+        ("PATCH", "/v1/config", "{}", 403),
+        ("POST", "/v1/undo", "{}", 403),
+        ("GET", "/v1/history", "", 403),
+        ("GET", "/v1/history?service=54322:bulk", "", 404),
+        ("GET", "/v1/history?service=root:own", "", 404),
+        ("GET", "/v1/history/export?format=csv", "", 403),
+        (
+            "GET",
+            "/v1/history/export?format=csv&service=54322:bulk",
+            "",
+            404,
+        ),
+        ("POST", "/v1/reports", report, 404),
+        ("POST", "/v1/admit", streams, 404),
+        ("GET", "/v1/tokens", "", 403),
+        (
+            "POST",
+            "/v1/tokens",
+            "{\"name\":\"x\",\"scope\":\"read\"}",
+            403,
+        ),
+        // What root has set is not raised, nor lifted.
+        (
+            "PATCH",
+            "/v1/services/vod",
+            "{\"read\":{\"max\":\"7MB/s\"}}",
+            403,
+        ),
+        (
+            "PATCH",
+            "/v1/services/vod",
+            "{\"read\":{\"max\":null}}",
+            403,
+        ),
+        (
+            "PATCH",
+            "/v1/services/vod",
+            "{\"read\":{\"min\":\"1MB/s\"}}",
+            403,
+        ),
+        (
+            "PATCH",
+            "/v1/services/vod",
+            "{\"read\":{\"min\":\"99MB/s\"}}",
+            403,
+        ),
+        (
+            "PATCH",
+            "/v1/services/vod",
+            "{\"limits\":{\"open\":\"8/s\"}}",
+            403,
+        ),
+        ("PATCH", "/v1/services/vod", "{\"limits\":null}", 403),
+        ("PATCH", "/v1/services/vod", "{\"class\":\"default\"}", 403),
+    ] {
+        let (got, answer) = alice.ask(method, path, body);
+        assert_eq!(got, status, "{method} {path} {body}: {answer}");
+        assert!(
+            !answer.contains("20 MB/s"),
+            "the arithmetic of all: {answer}"
+        );
+    }
+    // What is told of all: none of it is about others.
+    let known = alice.get("/v1/history/known");
+    assert_eq!(known.as_array().map(Vec::len), Some(1), "{known}");
+    let (_, csv) = alice.ask("GET", "/v1/history/export?format=csv&service=vod", "");
+    let (_, metrics) = alice.ask("GET", "/metrics", "");
+    let (_, audit) = alice.ask("GET", "/v1/audit", "");
+    let args = [
+        "-sN",
+        "--max-time",
+        "3",
+        "--unix-socket",
+        "/run/bonsai/daemon.sock",
+        "http://localhost/v1/events?interval=100ms",
+    ];
+    let events = std::thread::scope(|scope| {
+        let events = scope.spawn(|| {
+            let mut curl = alice.bare("/usr/bin/curl", &args);
+            conformance::finish(&mut curl, crate::fixture::PATIENCE).expect("it ends")
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        root.done(&["set", "54322:bulk", "read=8MB/s"]);
+        root.done(&["set", "54321:vod", "read=5MB/s"]);
+        events.join().expect("events").stdout
+    });
+    for (what, text) in [
+        ("csv", csv),
+        ("metrics", metrics),
+        ("audit", audit),
+        ("events", events),
+    ] {
+        assert!(text.contains("54321:vod"), "{what}: {text}");
+        for other in ["bulk", "own\"", "secret"] {
+            assert!(!text.contains(other), "{what}, {other}: {text}");
+        }
+    }
+
+    // By the command line: a name alone is one's own.
+    let said = alice.done(&["set", "vod", "read=3MB/s"]);
+    assert_eq!(said, "54321:vod.read.max: 5MB/s -> 3MB/s\n");
+    together_at_most(3_000_000, &[(alice, "vod")]);
+    assert!(alice.done(&["shares"]).contains("54321:vod"));
+    assert!(alice.done(&["log"]).contains("5MB/s -> 3MB/s"));
+    let undo = alice.say(&["undo"]);
+    assert_eq!(undo.status.code(), Some(2), "{undo:?}");
+    // It may be taken back up to what root has said.
+    alice.done(&["set", "vod", "read=5MB/s"]);
+    assert!(root.done(&["log"]).contains("uid 54321"));
+
+    // A group may be given to read, another to write.
+    let (reader, writer) = (machine.user(54323, 1), machine.user(54324, 2));
+    assert_eq!(reader.sees(), ["54321:vod", "54322:bulk", "own"]);
+    let patch = "{\"read\":{\"max\":\"1MB/s\"}}";
+    assert_eq!(reader.ask("PATCH", "/v1/services/own", patch).0, 403);
+    assert_eq!(reader.ask("POST", "/v1/undo", "{}").0, 403);
+    assert_eq!(writer.ask("PATCH", "/v1/services/own", patch).0, 200);
+    assert_eq!(writer.ask("POST", "/v1/undo", "{}").0, 200);
+    assert_eq!(machine.user(54325, 54325).sees(), Vec::<String>::new());
+}
+
+#[test]
+fn whoever_means_harm_loses_sight_of_their_own_only() {
+    let test = "whoever_means_harm_loses_sight_of_their_own_only";
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let (alice, bob, root) = (&machine.alice, &machine.bob, &machine.root);
+    let _bulk = bob.reader("bulk");
+    machine.governs("54322:bulk");
+    // Folders that are no services: links to others' and what keeps waiting.
+    let home = machine.path("/run/user/54321/bonsai");
+    let made = alice.reader("vod");
+    machine.governs("54321:vod");
+    let shell = |text: &str| {
+        let mut command = alice.bare("/bin/sh", &["-c", text]);
+        let said = conformance::finish(&mut command, crate::fixture::PATIENCE).expect("it ends");
+        assert!(said.status.success(), "{text}: {}", said.stderr);
+    };
+    shell(
+        "cd /run/user/54321/bonsai && ln -s /dev/shm/bonsai-54322/bulk link && mkdir other fifo && \
+         ln -s /dev/shm/bonsai-54322/bulk/ledger other/ledger && mkfifo fifo/ledger \
+         fifo/enforced.json",
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(root.sees(), ["54321:vod", "54322:bulk"]);
+    assert_eq!(alice.sees(), ["54321:vod"]);
+    // A lock that is never given back: what cannot be written is said, and nobody waits.
+    let mut lock = alice.bare(
+        "/usr/bin/flock",
+        &["-o", "/run/user/54321/bonsai/vod/ledger", "sleep", "60"],
+    );
+    let lock = super::fixture::Ends(lock.spawn().expect("it starts"));
+    std::thread::sleep(Duration::from_millis(300));
+    let start = Instant::now();
+    root.ask(
+        "PATCH",
+        "/v1/services/54321:vod",
+        "{\"read\":{\"max\":\"1MB/s\"}}",
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "it waited for the lock"
+    );
+    machine.until("it is said", |machine| {
+        let problems = machine.root.get("/v1/status")["problems"].to_string();
+        problems.contains("keeps whoever opens it waiting")
+    });
+    let patch = "{\"read\":{\"max\":\"4MB/s\"}}";
+    assert_eq!(root.ask("PATCH", "/v1/services/54322:bulk", patch).0, 200);
+    together_at_most(4_000_000, &[(bob, "bulk")]);
+    drop(lock);
+    machine.governs("54321:vod");
+    together_at_most(1_000_000, &[(alice, "vod")]);
+    // A ledger that its owner cuts short under the daemon's mapping.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(home.join("vod/ledger"))
+        .and_then(|file| file.set_len(0))
+        .expect("shorter");
+    machine.until("it is said", |machine| {
+        let problems = machine.root.get("/v1/status")["problems"].to_string();
+        problems.contains("54321") && problems.contains("cut short")
+    });
+    assert_eq!(alice.sees(), Vec::<String>::new());
+    assert_eq!(bob.sees(), ["54322:bulk"]);
+    together_at_most(4_000_000, &[(bob, "bulk")]);
+    drop(made);
+}
+
+#[test]
+fn of_two_daemons_the_lower_limit_binds() {
+    let test = "of_two_daemons_the_lower_limit_binds";
+    let Some(mut machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let mut command = machine.alice.command(&["daemon"]);
+    let _theirs = started(&mut command);
+    let _vod = machine.alice.reader("vod");
+    machine.governs("54321:vod");
+    // Alice's commands go to her own, root's to root's.
+    let said = machine.alice.done(&["set", "vod", "read=5MB/s"]);
+    assert!(
+        said.starts_with("vod.read.max: nothing -> 5MB/s\nnote: root's daemon"),
+        "{said}"
+    );
+    together_at_most(5_000_000, &[(&machine.alice, "vod")]);
+    machine.root.done(&["set", "54321:vod", "read=2MB/s"]);
+    together_at_most(2_000_000, &[(&machine.alice, "vod")]);
+    machine.alice.done(&["set", "vod", "read=9MB/s"]);
+    together_at_most(2_000_000, &[(&machine.alice, "vod")]);
+    machine.alice.done(&["set", "vod", "read=1MB/s"]);
+    together_at_most(1_000_000, &[(&machine.alice, "vod")]);
+    // It is said which one is above.
+    let status = machine.alice.done(&["status", "vod"]);
+    assert!(
+        status.contains("read/system") && status.contains("read/daemon"),
+        "{status}"
+    );
+    // Root's ends: what it has set stays, and the other one goes on.
+    machine.end(Signal::KILL);
+    together_at_most(1_000_000, &[(&machine.alice, "vod")]);
+    machine.alice.done(&["set", "vod", "read=9MB/s"]);
+    together_at_most(2_000_000, &[(&machine.alice, "vod")]);
+}
