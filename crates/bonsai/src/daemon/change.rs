@@ -1,6 +1,6 @@
 //! Changes by the daemon.
 
-use bonsai_api::{Changed, Difference, ServiceView};
+use bonsai_api::{Changed, Difference, ServiceView, Share};
 use bonsai_client::{Client, How};
 use bonsai_services::limits::Limit;
 use bonsai_services::refusal::Refusal;
@@ -41,14 +41,18 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
         terms[word] = value;
     };
     let mut further = Map::new();
-    for limit in limits {
+    for (limit, text) in limits.iter().zip(&args.limits) {
         let of_it = |resource: &Resource| resource.class() == limit.name;
         let resource = Resource::ALL.into_iter().find(of_it);
         match (resource, limit.setting) {
             (Some(resource), Setting::Rate { rate, burst: None })
                 if rate.unit() == resource.unit() =>
             {
-                put(resource, "max", json!(rate.to_string()));
+                // In the unit that it was written in.
+                let share = text
+                    .split_once('=')
+                    .and_then(|(_, value)| value.parse().ok());
+                put(resource, "max", json!(share.unwrap_or(Share::Rate(rate))));
             }
             (Some(resource), Setting::Unlimited) => {
                 put(resource, "max", Value::Null);
