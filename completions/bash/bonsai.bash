@@ -25,6 +25,9 @@ _bonsai() {
             bonsai,audit)
                 cmd="bonsai__subcmd__audit"
                 ;;
+            bonsai,capacity)
+                cmd="bonsai__subcmd__capacity"
+                ;;
             bonsai,config)
                 cmd="bonsai__subcmd__config"
                 ;;
@@ -81,6 +84,24 @@ _bonsai() {
                 ;;
             bonsai,why)
                 cmd="bonsai__subcmd__why"
+                ;;
+            bonsai__subcmd__capacity,help)
+                cmd="bonsai__subcmd__capacity__subcmd__help"
+                ;;
+            bonsai__subcmd__capacity,probe)
+                cmd="bonsai__subcmd__capacity__subcmd__probe"
+                ;;
+            bonsai__subcmd__capacity,show)
+                cmd="bonsai__subcmd__capacity__subcmd__show"
+                ;;
+            bonsai__subcmd__capacity__subcmd__help,help)
+                cmd="bonsai__subcmd__capacity__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__capacity__subcmd__help,probe)
+                cmd="bonsai__subcmd__capacity__subcmd__help__subcmd__probe"
+                ;;
+            bonsai__subcmd__capacity__subcmd__help,show)
+                cmd="bonsai__subcmd__capacity__subcmd__help__subcmd__show"
                 ;;
             bonsai__subcmd__config,check)
                 cmd="bonsai__subcmd__config__subcmd__check"
@@ -157,6 +178,9 @@ _bonsai() {
             bonsai__subcmd__help,audit)
                 cmd="bonsai__subcmd__help__subcmd__audit"
                 ;;
+            bonsai__subcmd__help,capacity)
+                cmd="bonsai__subcmd__help__subcmd__capacity"
+                ;;
             bonsai__subcmd__help,config)
                 cmd="bonsai__subcmd__help__subcmd__config"
                 ;;
@@ -213,6 +237,12 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help,why)
                 cmd="bonsai__subcmd__help__subcmd__why"
+                ;;
+            bonsai__subcmd__help__subcmd__capacity,probe)
+                cmd="bonsai__subcmd__help__subcmd__capacity__subcmd__probe"
+                ;;
+            bonsai__subcmd__help__subcmd__capacity,show)
+                cmd="bonsai__subcmd__help__subcmd__capacity__subcmd__show"
                 ;;
             bonsai__subcmd__help__subcmd__config,check)
                 cmd="bonsai__subcmd__help__subcmd__config__subcmd__check"
@@ -281,7 +311,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -369,6 +399,116 @@ _bonsai() {
         bonsai__subcmd__audit)
             opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity)
+            opts="-h --help show probe help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__help)
+            opts="show probe help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__help__subcmd__probe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__probe)
+            opts="-h --path --interface --for --apply --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --interface)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__capacity__subcmd__show)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -819,7 +959,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set group stats audit doctor daemon config shares undo log history admit report page token help"
+            opts="run attach detach status top why set group stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -863,6 +1003,48 @@ _bonsai() {
         bonsai__subcmd__help__subcmd__audit)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__capacity)
+            opts="show probe"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__capacity__subcmd__probe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__capacity__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1721,7 +1903,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__top)
-            opts="-i -h --interval --once --json --help"
+            opts="-i -h --interval --sort --filter --once --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1732,6 +1914,14 @@ _bonsai() {
                     return 0
                     ;;
                 -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sort)
+                    COMPREPLY=($(compgen -W "name got full waits" -- "${cur}"))
+                    return 0
+                    ;;
+                --filter)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

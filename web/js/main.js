@@ -63,7 +63,7 @@ const stream = new Stream(
         if (interval() !== asked) stream.retry();
       } else if (name === "status") {
         if (store.takeStatus(data)) {
-          announce("The daemon was started anew.");
+          toast("The daemon was started anew, and is connected again.");
           app.reloadConfig?.();
         }
       } else if (name === "audit") {
@@ -108,6 +108,9 @@ const bannerButton = el("button", {
 add(banner, bannerText, bannerButton);
 let countdown = 0;
 let wasLost = false;
+let lostAt = null;
+/** After so long it may well be that the page was one of `bonsai page`, whose address has ended. */
+const LONG_MS = 15_000;
 
 function showConnection() {
   clearInterval(countdown);
@@ -117,19 +120,23 @@ function showConnection() {
     banner.hidden = true;
     if (wasLost) announce("Connected again.");
     wasLost = false;
+    lostAt = null;
     return;
   }
   if (state === "connecting") return;
   wasLost = true;
   banner.hidden = false;
   setText(bannerButton, state === "refused" ? "Enter a token" : "Try now");
+  lostAt ??= Date.now();
   const tell = () => {
+    const anew =
+      Date.now() - lostAt > LONG_MS ? " If it was started anew, `bonsai page` gives the new address." : "";
     const seconds = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
     setText(
       bannerText,
       state === "refused"
         ? `The daemon wants a token. ${why}`
-        : `Connection lost: ${why}. What you see is old; limits hold as they are. ${seconds > 0 ? `Next try in ${seconds} s.` : "Trying …"}`,
+        : `Connection lost: ${why}. What you see is old; limits hold as they are.${anew} ${seconds > 0 ? `Next try in ${seconds} s.` : "Trying …"}`,
     );
   };
   tell();

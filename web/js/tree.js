@@ -15,6 +15,9 @@ export function summary(settings) {
     ].filter(Boolean);
     if (told.length > 0) parts.push(`${TITLES[resource].toLowerCase()} ${told.join(", ")}`);
   }
+  const { qos = {} } = settings;
+  const targets = ["loss", "delay", "jitter", "stalls"].filter((kind) => qos[kind] !== undefined);
+  if (targets.length > 0) parts.push(`clients see at most ${targets.map((kind) => `${kind} ${qos[kind]}`).join(", ")}`);
   return parts.join("; ") || "nothing of its own";
 }
 

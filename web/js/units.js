@@ -124,12 +124,12 @@ export function parseShare(text, resource) {
 
 /**
  * A setting as the daemon tells it (`5MB/s`), in the unit that the resource is read in
- * (`40Mbit/s`), if that says exactly the same; otherwise as it is.
+ * (`40Mbit/s`), if that says exactly the same; otherwise as it is. What was written in bits stays so.
  */
 export function forInput(text, resource) {
   if (text === null || text === undefined) return "";
   const parsed = parseShare(text, resource);
-  if (parsed.rate === undefined) return text;
+  if (parsed.rate === undefined || /bit\s*\/s$/.test(text)) return text;
   const short = written(parsed.rate, resource);
   const back = parseShare(short, resource).rate;
   return back !== undefined && Math.abs(back - parsed.rate) < 0.0005 ? short : text;

@@ -109,12 +109,14 @@ impl FromStr for Percent {
     }
 }
 
-/// A rate, or a part of the capacity.
+/// A rate, or a part of the capacity. What a person wrote in bits is repeated in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Share {
     /// So many units per second.
     Rate(Rate),
+    /// The same, written in bits.
+    Bits(Rate),
     /// That part of what the machine has.
     Percent(Percent),
 }
@@ -123,6 +125,7 @@ impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => rate.fmt(f),
+            Self::Bits(rate) => f.write_str(&rate.in_bits()),
             Self::Percent(percent) => percent.fmt(f),
         }
     }
@@ -135,7 +138,13 @@ impl FromStr for Share {
         if text.trim_end().ends_with('%') {
             return text.parse().map(Self::Percent);
         }
-        text.parse().map(Self::Rate).map_err(AmountError::Rate)
+        let rate = text.parse().map_err(AmountError::Rate)?;
+        // A rate without a `b` of its own is of bytes or calls.
+        Ok(if text.contains("bit") {
+            Self::Bits(rate)
+        } else {
+            Self::Rate(rate)
+        })
     }
 }
 
@@ -219,12 +228,27 @@ mod tests {
     fn shares() {
         assert_eq!("90%".parse(), Ok(Share::Percent(Percent(90_000))));
         let rate = Rate::bytes_per_sec(5_000_000);
-        assert_eq!("40Mbit/s".parse(), Ok(Share::Rate(rate)));
+        assert_eq!("40Mbit/s".parse(), Ok(Share::Bits(rate)));
+        assert_eq!("5MB/s".parse(), Ok(Share::Rate(rate)));
+        for text in ["40Mbit/s", "1.5Mbit/s", "8bit/s", "5MB/s", "100/s"] {
+            let share: Share = text.parse().expect(text);
+            assert_eq!(share.to_string(), text);
+        }
         let error = "40".parse::<Share>().expect_err("no unit");
         assert!(error.to_string().contains("percentage"), "{error}");
     }
 
     proptest! {
+        #[test]
+        fn rates_are_read_back_in_the_unit_they_were_written_in(
+            milli in Rate::MIN_MILLI..=Rate::MAX_MILLI,
+        ) {
+            let rate = Rate::from_milli(milli, bonsai_units::Unit::Bytes);
+            for share in [Share::Rate(rate), Share::Bits(rate)] {
+                prop_assert_eq!(share.to_string().parse(), Ok(share));
+            }
+        }
+
         #[test]
         fn amounts_are_read_back(milli in 1_u32..=100_000, ns in 1_u64..1 << 53) {
             let percent = Percent(milli);

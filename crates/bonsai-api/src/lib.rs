@@ -22,6 +22,7 @@ mod change;
 mod client_qos;
 mod config;
 mod history;
+mod probe;
 mod problem;
 mod resource;
 mod view;
@@ -34,6 +35,7 @@ pub use config::{
     Service, Terms, Tls, Token, TokenScope,
 };
 pub use history::{Known, Point, Series};
+pub use probe::{ProbeRequest, Probed};
 pub use problem::Problem;
 pub use resource::Resource;
 pub use view::{

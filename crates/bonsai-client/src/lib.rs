@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bonsai_api::{
-    Admission, AdmitRequest, AuditPage, Changed, Config, Known, Problem, QosReport, QosView,
-    Resource, Revision, Series, ServiceView, Services, Span, Status, Token, TokenScope, Undo,
+    Admission, AdmitRequest, AuditPage, Changed, Config, Known, ProbeRequest, Probed, Problem,
+    QosReport, QosView, Resource, Revision, Series, ServiceView, Services, Span, Status, Token,
+    TokenScope, Undo,
 };
 use reqwest::Method;
 use reqwest::blocking::{RequestBuilder, Response};
@@ -357,6 +358,17 @@ impl Client {
     /// See [`ClientError`].
     pub fn admit(&self, request: &AdmitRequest) -> Answer<Admission> {
         self.post("admit", request)
+    }
+
+    /// Measures a capacity. Nothing is configured by it.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn probe(&self, request: &ProbeRequest) -> Answer<Probed> {
+        let wanted = self.request(Method::POST, "capacity/probe").json(request);
+        // It takes up to half of its time more to make ready, and a disk may be slow.
+        let time = request.lasts.map_or(Duration::ZERO, |span| span.0);
+        self.read(wanted.timeout(time * 2 + 4 * PATIENCE))
     }
 
     /// Opens the page.

@@ -15,7 +15,7 @@ pub(crate) fn admit(
 ) -> Result<Admission, Problem> {
     let resource: Resource = request.resource.map_or(Resource::Send, Into::into);
     let rate = match request.rate {
-        Share::Rate(rate) if rate.unit() == resource.unit() => rate.milli(),
+        Share::Rate(rate) | Share::Bits(rate) if rate.unit() == resource.unit() => rate.milli(),
         other => {
             let text =
                 format!("rate: {other} is no rate of {resource}: write it as 2Mbit/s or 100/s");

@@ -3,6 +3,7 @@
 
 mod auth;
 mod body;
+mod capacity;
 mod describe;
 mod events;
 pub(crate) mod fuzz;
@@ -53,6 +54,7 @@ pub(crate) struct App {
     /// Streams of events that are open.
     pub(crate) listeners: AtomicUsize,
     pub(crate) limiter: auth::Limiter,
+    pub(crate) probes: crate::probe::Probes,
 }
 
 impl App {
@@ -110,6 +112,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(routes::service, routes::change_service))
         .routes(routes!(routes::config, routes::change_config))
         .routes(routes!(routes::undo))
+        .routes(routes!(capacity::probe))
         .routes(routes!(past::history))
         .routes(routes!(past::known))
         .routes(routes!(past::export))

@@ -27,6 +27,7 @@ mod past;
 mod patch;
 mod picture;
 mod plan;
+mod probe;
 mod problems;
 mod ring;
 mod run;

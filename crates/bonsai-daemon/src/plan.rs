@@ -150,7 +150,11 @@ fn capacity(written: &api::Capacity) -> Result<Capacities, String> {
     for resource in Resource::ALL {
         found[resource.index()] = match written.of(resource.into()) {
             None => None,
-            Some(api::Share::Rate(rate)) if rate.unit() == resource.unit() => Some(rate.milli()),
+            Some(api::Share::Rate(rate) | api::Share::Bits(rate))
+                if rate.unit() == resource.unit() =>
+            {
+                Some(rate.milli())
+            }
             Some(other) => {
                 return Err(format!(
                     "capacity.{resource}: {other} is no rate of it: write {}",
@@ -178,8 +182,10 @@ fn rate(
     capacity: &Capacities,
 ) -> Result<u64, String> {
     match share {
-        api::Share::Rate(rate) if rate.unit() == resource.unit() => Ok(rate.milli()),
-        api::Share::Rate(rate) => Err(format!(
+        api::Share::Rate(rate) | api::Share::Bits(rate) if rate.unit() == resource.unit() => {
+            Ok(rate.milli())
+        }
+        api::Share::Rate(rate) | api::Share::Bits(rate) => Err(format!(
             "{place}: {rate} counts other things than {resource} does: write {}",
             example(resource)
         )),

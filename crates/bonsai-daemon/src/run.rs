@@ -107,6 +107,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         started_unix_ms: unix_ms(),
         listeners: Default::default(),
         limiter: crate::http::limiter(config.api.requests),
+        probes: Default::default(),
         file: path,
         config,
     });

@@ -106,6 +106,16 @@ impl Rate {
         self.milli as f64 / 1_000.0
     }
 
+    /// Exact, in bits, as it may be written: `40Mbit/s`. Read back to the same value, as what
+    /// `Display` writes in bytes. Calls are `100/s`.
+    #[must_use]
+    pub fn in_bits(self) -> String {
+        match self.unit {
+            Unit::Bytes => print::exact_prefixed(self.milli * 8, 3) + "bit/s",
+            Unit::Calls => self.to_string(),
+        }
+    }
+
     /// For people, in decimal bytes and with three digits: `10 MB/s`,
     /// `1.45 kB/s`. Calls are `100/s`.
     #[must_use]

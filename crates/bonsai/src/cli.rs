@@ -2,8 +2,10 @@
 //! pages, the completions and the reference.
 
 mod attach;
+mod capacity;
 mod daemon;
 mod group;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,12 +17,14 @@ use bonsai_units::parse_duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
+pub(crate) use capacity::{CapacityCommand, Probe};
 pub(crate) use daemon::{
     Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
 };
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
+pub(crate) use top::Top;
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -67,6 +71,8 @@ pub(crate) enum Command {
     Daemon(Daemon),
     #[command(subcommand)]
     Config(ConfigCommand),
+    #[command(subcommand)]
+    Capacity(CapacityCommand),
     Shares(Shares),
     Undo(Undo),
     Log(Log),
@@ -339,32 +345,6 @@ pub(crate) struct Status {
     pub(crate) watch: bool,
 
     /// As JSON; with --watch, one line each time.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Show services live in the terminal.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Keys: arrow keys choose a limit, q quits.
-
-Examples:
-  bonsai top
-  bonsai top vod --interval 200ms
-  bonsai top --once")]
-pub(crate) struct Top {
-    /// Only this service.
-    pub(crate) service: Option<String>,
-
-    /// Time between two pictures, and over which rates are measured.
-    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    pub(crate) interval: Duration,
-
-    /// Print one picture as text and end; needs no terminal.
-    #[arg(long)]
-    pub(crate) once: bool,
-
-    /// One line of JSON each time instead of a picture; needs no terminal.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,5 +1,6 @@
 //! The daemon, and what is asked of it.
 
+mod capacity;
 mod change;
 mod look;
 mod token;
@@ -13,7 +14,8 @@ use bonsai_services::refusal::Refusal;
 use crate::cli::Daemon;
 use crate::output::print;
 
-pub(crate) use change::{config, set, undo};
+pub(crate) use capacity::capacity;
+pub(crate) use change::{config, lines, set, show, undo, undone};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use token::token;
 

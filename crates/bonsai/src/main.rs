@@ -71,6 +71,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Config(command) => daemon::config(&command),
+        Command::Capacity(command) => daemon::capacity(&command),
         Command::Shares(args) => daemon::shares(&args),
         Command::Undo(args) => daemon::undo(&args),
         Command::Log(args) => daemon::log(&args),

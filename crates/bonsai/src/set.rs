@@ -26,11 +26,79 @@ struct Document {
     event_loops: Option<&'static str>,
 }
 
+/// What a change of a service did.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The daemon made it.
+    ByDaemon(Box<bonsai_api::Changed>),
+    /// It was made in the ledger.
+    Direct {
+        /// The service.
+        service: String,
+        /// The limits that were changed.
+        changes: Vec<Change>,
+        /// What changed in its group, in words.
+        group: Vec<String>,
+        /// When event loops are served, if that was said.
+        event_loops: Option<&'static str>,
+    },
+}
+
+impl Done {
+    /// It in words, one line each.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        match self {
+            Self::ByDaemon(changed) => crate::daemon::lines(changed),
+            Self::Direct {
+                service,
+                changes,
+                group,
+                event_loops,
+            } => {
+                let changes = changes.iter().map(|change| line(service, change));
+                let loops = event_loops.map(|when| format!("{service}: event loops {when}"));
+                changes.chain(loops).chain(group.iter().cloned()).collect()
+            }
+        }
+    }
+}
+
 /// Changes limits, all at once.
 ///
 /// # Errors
 /// A limit that makes no sense, no such service, or a ledger that cannot be read.
 pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
+    let done = change(args)?;
+    match done {
+        Done::ByDaemon(changed) => crate::daemon::show(&changed, args.json)?,
+        Done::Direct {
+            service,
+            changes,
+            group,
+            event_loops,
+        } if args.json => print_json(
+            &Document {
+                head: Head::now(),
+                service,
+                changes,
+                group,
+                event_loops,
+            },
+            false,
+        )?,
+        done @ Done::Direct { .. } => {
+            let lines = done.lines().into_iter();
+            print(&lines.map(|line| line + "\n").collect::<String>())?;
+        }
+    }
+    Ok(0)
+}
+
+/// Makes the change: by the daemon where one runs, otherwise in the ledger.
+///
+/// # Errors
+/// See [`run`].
+pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
     let limits = args.limits.iter().map(|text| Limit::parse(text));
     let limits: Vec<Limit> = limits.collect::<Result<_, _>>()?;
     check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
@@ -38,7 +106,8 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
         && args.event_loops.is_none()
         && let Some(client) = crate::daemon::running_for(&args.service)?
     {
-        return crate::daemon::set(&client, args, &limits);
+        let changed = crate::daemon::set(&client, args, &limits)?;
+        return Ok(Done::ByDaemon(Box::new(changed)));
     }
     if args.how.lasts.is_some() || args.how.dry_run || args.how.reason.is_some() {
         let text = "--for, --dry-run and --reason need the daemon, and none runs (bonsai daemon)";
@@ -68,37 +137,21 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     } else {
         apply(&ledger, &limits, loops, monotonic_ns())?
     };
-    if args.json {
-        print_json(
-            &Document {
-                head: Head::now(),
-                service: service.name,
-                changes,
-                group: group
-                    .iter()
-                    .map(|line| line.trim_end().to_owned())
-                    .collect(),
-                event_loops: args.event_loops.map(crate::cli::Loops::name),
-            },
-            false,
-        )?;
-        return Ok(0);
-    }
-    let mut lines: Vec<String> = changes
-        .iter()
-        .map(|change| line(&service.name, change))
-        .collect();
-    if let Some(loops) = args.event_loops {
-        lines.push(format!("{}: event loops {}\n", service.name, loops.name()));
-    }
-    print(&(lines.concat() + &group.concat()))?;
-    Ok(0)
+    Ok(Done::Direct {
+        service: service.name,
+        changes,
+        group: group
+            .iter()
+            .map(|line| line.trim_end().to_owned())
+            .collect(),
+        event_loops: args.event_loops.map(crate::cli::Loops::name),
+    })
 }
 
 fn line(service: &str, change: &Change) -> String {
     let Change { name, from, to } = change;
     if from.is_empty() && to == "unlimited" {
-        return format!("{service}: {name} had no limit: nothing to lift\n");
+        return format!("{service}: {name} had no limit: nothing to lift");
     }
     let from = match from.as_slice() {
         [] => "unlimited".to_owned(),
@@ -108,7 +161,7 @@ fn line(service: &str, change: &Change) -> String {
             .collect::<Vec<_>>()
             .join(" and "),
     };
-    format!("{service}: {name} {from} -> {}\n", people(name, to))
+    format!("{service}: {name} {from} -> {}", people(name, to))
 }
 
 /// A setting for people: its rate in the units of the name.
@@ -143,16 +196,16 @@ mod tests {
         };
         assert_eq!(
             line(&["10MB/s"], "5MB/s"),
-            "vod: send 80 Mbit/s -> 40 Mbit/s\n"
+            "vod: send 80 Mbit/s -> 40 Mbit/s"
         );
-        assert_eq!(line(&[], "100/s"), "vod: send unlimited -> 100/s\n");
+        assert_eq!(line(&[], "100/s"), "vod: send unlimited -> 100/s");
         assert_eq!(
             line(&["10MB/s:burst=1MB", "9/s"], "unlimited"),
-            "vod: send 80 Mbit/s (burst 1MB) and 9/s -> unlimited\n"
+            "vod: send 80 Mbit/s (burst 1MB) and 9/s -> unlimited"
         );
         assert_eq!(
             line(&[], "unlimited"),
-            "vod: send had no limit: nothing to lift\n"
+            "vod: send had no limit: nothing to lift"
         );
     }
 }

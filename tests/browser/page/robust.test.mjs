@@ -28,6 +28,7 @@ test("a_daemon_that_is_started_anew_is_found_again", async () => {
   await machine.startDaemon();
   await until(async () => banner.isHidden(), "it is connected again", 20);
   assert.ok(await page.evaluate(() => window.theSamePage), "the page was not loaded anew");
+  await page.getByText("The daemon was started anew, and is connected again.").first().waitFor();
   // What was changed before is still in force, and the page works on.
   await until(
     async () => (await page.locator(".handle").getAttribute("aria-valuetext")) === "16 Mbit/s",

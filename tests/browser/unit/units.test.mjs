@@ -94,6 +94,7 @@ test("what_is_shown_is_what_is_sent", () => {
 
 test("settings_are_shown_in_the_unit_of_their_resource", () => {
   assert.equal(forInput("5MB/s", "send"), "40Mbit/s");
+  assert.equal(forInput("40Mbit/s", "read"), "40Mbit/s");
   assert.equal(forInput("5MB/s", "read"), "5MB/s");
   // What three digits cannot say stays as it was written.
   assert.equal(forInput("5123457B/s", "send"), "5123457B/s");

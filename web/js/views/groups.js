@@ -4,6 +4,7 @@ import { baseOfConfig } from "../changes.js";
 import { el, field, select, setAttr, setText } from "../dom.js";
 import { Editing } from "../editing.js";
 import { diff, tidy } from "../patch.js";
+import { TargetsForm } from "../targets.js";
 import { MODES, TermsForm } from "../terms.js";
 import { inOrder, summary } from "../tree.js";
 import { RESOURCES, TITLES, rate } from "../units.js";
@@ -54,6 +55,8 @@ class EntryForm {
       part === "classes"
         ? select([["", "as the policy says"], ...MODES], this.before.mode ?? "", { on: { change: touched } })
         : null;
+    this.targets = part === "classes" ? new TargetsForm(touched) : null;
+    this.targets?.set(this.before.qos);
     this.editing = new Editing(app, this);
     const remove = el("button", {
       type: "button",
@@ -86,6 +89,7 @@ class EntryForm {
         { class: "terms-grid" },
         RESOURCES.map((resource) => this.terms[resource].node),
       ),
+      this.targets?.node,
       this.editing.node,
       el(
         "div",
@@ -106,7 +110,7 @@ class EntryForm {
   }
 
   wanted() {
-    // What this form does not show stays as it is, such as targets of a class.
+    // What this form does not show stays as it is.
     const wanted = { ...this.before };
     for (const resource of RESOURCES) {
       const read = this.terms[resource].get();
@@ -115,6 +119,11 @@ class EntryForm {
     }
     if (this.parent) wanted.parent = this.parent.value;
     if (this.mode) wanted.mode = this.mode.value;
+    if (this.targets) {
+      const read = this.targets.get();
+      if (read.error) return read;
+      wanted.qos = read.targets;
+    }
     return { wanted: tidy(wanted) };
   }
 

@@ -182,7 +182,7 @@ export function qosView(app) {
       setText(
         note,
         views.length === 0
-          ? "No service has targets for its clients. They are set on the page of the service, under its further limits."
+          ? "No service has targets for its clients. They are set on the page of a service, or for all of a class under Policy."
           : "",
       );
     } catch (error) {

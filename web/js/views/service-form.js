@@ -6,15 +6,9 @@ import { el, field, offer, select, setText } from "../dom.js";
 import { Editing } from "../editing.js";
 import { Pairs } from "../pairs.js";
 import { diff, equal, tidy } from "../patch.js";
+import { TargetsForm } from "../targets.js";
 import { MODES, TermsForm } from "../terms.js";
 import { RESOURCES } from "../units.js";
-
-const QOS = [
-  ["loss", "Loss, at most", "0.1%"],
-  ["delay", "Delay, at most", "400ms"],
-  ["jitter", "Jitter, at most", "50ms"],
-  ["stalls", "Stalls in a report, at most", "0"],
-];
 
 export class ServiceForm {
   constructor(app, id) {
@@ -33,16 +27,7 @@ export class ServiceForm {
       hint: "As for bonsai run --limit; those on a whole resource are written as its limit above.",
       onInput: touched,
     });
-    this.qos = Object.fromEntries(
-      QOS.map(([key, label, example]) => [
-        key,
-        field(
-          label,
-          el("input", { type: "text", placeholder: "not watched", autocomplete: "off", on: { input: touched } }),
-          example,
-        ),
-      ]),
-    );
+    this.targets = new TargetsForm(touched);
     this.notice = el("div", { class: "notice", role: "alert", hidden: true });
     this.whyNot = el("p", { class: "hint why-not" });
     this.fieldset = el("fieldset", { class: "bare" });
@@ -61,16 +46,7 @@ export class ServiceForm {
         { class: "more" },
         el("summary", { text: "Further limits and targets for clients" }),
         this.limits.node,
-        el(
-          "fieldset",
-          {},
-          el("legend", { text: "What clients are to see" }),
-          el(
-            "div",
-            { class: "row" },
-            Object.values(this.qos).map(({ node }) => node),
-          ),
-        ),
+        this.targets.node,
       ),
       this.editing.node,
     );
@@ -135,7 +111,7 @@ export class ServiceForm {
     choose(this.group, settings.group);
     choose(this.mode, settings.mode);
     this.limits.set(settings.limits);
-    for (const [key, of] of Object.entries(this.qos)) of.input.value = settings.qos?.[key] ?? "";
+    this.targets.set(settings.qos);
     this.notice.hidden = true;
     this.settled = true;
   }
@@ -147,7 +123,6 @@ export class ServiceForm {
       group: this.group.value,
       mode: this.mode.value,
       limits: this.limits.get(),
-      qos: {},
     };
     let error = "";
     for (const resource of RESOURCES) {
@@ -156,12 +131,9 @@ export class ServiceForm {
       wanted[resource] = read.terms;
     }
     if (error) return { error };
-    for (const [key, of] of Object.entries(this.qos)) {
-      const text = of.input.value.trim();
-      if (text === "") continue;
-      wanted.qos[key] = key === "stalls" ? Number(text) : text;
-      if (Number.isNaN(wanted.qos[key])) return { error: "Stalls are a whole number." };
-    }
+    const { targets, error: wrong } = this.targets.get();
+    if (wrong) return { error: wrong };
+    wanted.qos = targets;
     return { patch: diff(tidy(this.base.state), tidy(wanted)) };
   }
 

@@ -83,7 +83,7 @@ pub(crate) struct Changing {
     pub(crate) reason: Option<String>,
 }
 
-fn span(text: &str) -> Result<Span, String> {
+pub(super) fn span(text: &str) -> Result<Span, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 

@@ -1,6 +1,6 @@
 //! Changes by the daemon.
 
-use bonsai_api::{Changed, Difference, ServiceView};
+use bonsai_api::{Changed, Difference, ServiceView, Share};
 use bonsai_client::{Client, How};
 use bonsai_services::limits::Limit;
 use bonsai_services::refusal::Refusal;
@@ -24,12 +24,11 @@ fn how(changing: &Changing) -> How {
 ///
 /// # Errors
 /// The daemon will not.
-pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Result<u8> {
+pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Result<Changed> {
     let patch = patch(args, limits)?;
-    let changed = client
+    client
         .change_service(&args.service, &patch, &how(&args.how))
-        .map_err(said)?;
-    show(&changed, args.json)
+        .map_err(said)
 }
 
 /// What `bonsai set` says, as a merge patch on the service.
@@ -42,14 +41,18 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
         terms[word] = value;
     };
     let mut further = Map::new();
-    for limit in limits {
+    for (limit, text) in limits.iter().zip(&args.limits) {
         let of_it = |resource: &Resource| resource.class() == limit.name;
         let resource = Resource::ALL.into_iter().find(of_it);
         match (resource, limit.setting) {
             (Some(resource), Setting::Rate { rate, burst: None })
                 if rate.unit() == resource.unit() =>
             {
-                put(resource, "max", json!(rate.to_string()));
+                // In the unit that it was written in.
+                let share = text
+                    .split_once('=')
+                    .and_then(|(_, value)| value.parse().ok());
+                put(resource, "max", json!(share.unwrap_or(Share::Rate(rate))));
             }
             (Some(resource), Setting::Unlimited) => {
                 put(resource, "max", Value::Null);
@@ -99,8 +102,16 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
 /// # Errors
 /// There is nothing to undo, or no daemon.
 pub(crate) fn undo(args: &Undo) -> anyhow::Result<u8> {
-    let changed = needed()?.undo(args.to).map_err(said)?;
-    show(&changed, false)
+    show(&undone(args.to)?, false)?;
+    Ok(0)
+}
+
+/// Takes the last change back, or all since a revision.
+///
+/// # Errors
+/// See [`undo`].
+pub(crate) fn undone(to: Option<u64>) -> anyhow::Result<Changed> {
+    needed()?.undo(to).map_err(said)
 }
 
 /// `bonsai config`.
@@ -142,7 +153,7 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
             let changed = needed()?
                 .change_config(&patch, &how(changing))
                 .map_err(said)?;
-            return show(&changed, false);
+            show(&changed, false)?;
         }
     }
     Ok(0)
@@ -174,10 +185,12 @@ fn put(patch: &mut Value, text: &str) -> anyhow::Result<()> {
 }
 
 /// What a change did, or would do.
-fn show(changed: &Changed, as_json: bool) -> anyhow::Result<u8> {
+///
+/// # Errors
+/// It cannot be printed.
+pub(crate) fn show(changed: &Changed, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        print_json(changed, false)?;
-        return Ok(0);
+        return print_json(changed, false);
     }
     let mut text = String::new();
     for difference in &changed.differences {
@@ -193,8 +206,25 @@ fn show(changed: &Changed, as_json: bool) -> anyhow::Result<u8> {
     for problem in &changed.problems {
         text.push_str(&format!("note: {problem}\n"));
     }
-    print(&text)?;
-    Ok(0)
+    print(&text)
+}
+
+/// What a change that was made did, in lines.
+pub(crate) fn lines(changed: &Changed) -> Vec<String> {
+    let mut lines: Vec<String> = changed.differences.iter().map(line).collect();
+    for line in &mut lines {
+        line.truncate(line.trim_end().len());
+    }
+    if lines.is_empty() {
+        lines.push("nothing is different".to_owned());
+    }
+    lines.extend(
+        changed
+            .problems
+            .iter()
+            .map(|problem| format!("note: {problem}")),
+    );
+    lines
 }
 
 fn line(difference: &Difference) -> String {

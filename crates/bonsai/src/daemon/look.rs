@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use anyhow::Context;
-use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Use};
+use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Status, Use};
 use bonsai_client::Range;
 use bonsai_services::observe::unix_ms;
 use bonsai_services::refusal::Refusal;
@@ -15,7 +15,7 @@ use crate::cli::{Admit, Log, Page, Past, Report, Shares};
 use crate::output::{finish, print, print_json, table};
 
 /// A rate for people.
-fn rate(resource: Resource, per_s: f64) -> String {
+pub(super) fn rate(resource: Resource, per_s: f64) -> String {
     if per_s <= 0.0 {
         return "0".to_owned();
     }
@@ -41,6 +41,7 @@ pub(crate) fn shares(args: &Shares) -> anyhow::Result<u8> {
         return Ok(0);
     }
     print(&table_of(&services, Some(""), args.all))?;
+    print(&not_configured(&client.status().map_err(said)?))?;
     for service in &services {
         for problem in &service.problems {
             print(&format!("{}: {problem}\n", service.id))?;
@@ -57,6 +58,23 @@ pub(crate) fn shares(args: &Shares) -> anyhow::Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// The resources that nobody has said a capacity of, as one line; nothing if there are none.
+fn not_configured(status: &Status) -> String {
+    let resources = Resource::ALL.into_iter();
+    let without: Vec<&str> = resources
+        .filter(|resource| !status.capacity.contains_key(&(*resource).into()))
+        .map(Resource::name)
+        .collect();
+    if without.is_empty() {
+        return String::new();
+    }
+    format!(
+        "{}: no capacity is configured, so only ceilings hold there (bonsai capacity probe measures a \
+         disk or a link)\n",
+        without.join(", ")
+    )
 }
 
 /// What services get; with reasons where that is wanted.

@@ -49,6 +49,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "man/bonsai-admit.1",
         "man/bonsai-attach.1",
         "man/bonsai-audit.1",
+        "man/bonsai-capacity.1",
         "man/bonsai-config.1",
         "man/bonsai-daemon.1",
         "man/bonsai-detach.1",

@@ -1,5 +1,6 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
+mod capacity;
 mod faults;
 mod fixture;
 mod interface;
@@ -7,4 +8,5 @@ mod lives;
 mod machine;
 mod secure;
 mod shares;
+mod top;
 mod users;

@@ -26,6 +26,7 @@ mod rings;
 mod statics;
 mod strict;
 mod supervised;
+mod terminal;
 mod transparency;
 mod trapped;
 mod unwind;

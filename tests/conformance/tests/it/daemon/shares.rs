@@ -194,3 +194,35 @@ fn whether_streams_fit_is_answered_with_a_reason() {
         "nobody",
     );
 }
+
+#[test]
+fn what_is_written_in_bits_is_repeated_in_bits() {
+    let ring = Ring::started("[capacity]\nsend = \"1Gbit/s\"\nrecv = \"125MB/s\"\n");
+    let said = ring.done(&[
+        "set",
+        "vod",
+        "send=40Mbit/s",
+        "recv=5MB/s",
+        "--min",
+        "send=1.5Mbit/s",
+    ]);
+    let all = [
+        said,
+        ring.done(&["log"]),
+        ring.done(&["config", "show"]),
+        ring.get("/v1/config").to_string(),
+    ]
+    .concat();
+    for (text, least) in [
+        ("40Mbit/s", 4),
+        ("1.5Mbit/s", 4),
+        ("5MB/s", 4),
+        ("1Gbit/s", 2),
+    ] {
+        assert!(all.matches(text).count() >= least, "{text}: {all}");
+    }
+    for text in ["125000000B/s", "187.5kB/s"] {
+        assert!(!all.contains(text), "{text}: {all}");
+    }
+    assert_eq!(ring.get("/v1/status")["capacity"]["send"], 125e6);
+}
