@@ -31,11 +31,24 @@ const FULL: &str = "the pool is full (64 services): it has a limit of its own, w
 pub(crate) struct Pooled {
     pool: Option<Pool>,
     members: BTreeMap<Arc<str>, Member>,
-    /// Those that cannot be in it, and why; they are not asked again.
-    outside: BTreeMap<Arc<str>, (u64, Arc<str>)>,
-    /// Somebody was half made, or there was no room made: they are asked again.
-    again: bool,
+    /// Those that cannot be in it.
+    outside: BTreeMap<Arc<str>, Outside>,
+    /// When the first of them is asked again, or room is made again, ns.
+    again_ns: u64,
 }
+
+#[derive(Debug)]
+struct Outside {
+    created_ns: u64,
+    why: Arc<str>,
+    /// When it is asked again, ns.
+    again_ns: u64,
+}
+
+/// One that is being made has not everything yet that it will have, and is asked again so soon, ns.
+const SOON_NS: u64 = 250_000_000;
+
+const NEVER: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Member {
@@ -109,7 +122,11 @@ impl Pooled {
         if is_new {
             self.open(wanted, &shared)?;
         }
-        if wanted.others || is_new || self.again {
+        if self.again_ns <= wanted.now_ns {
+            self.outside
+                .retain(|_, outside| outside.again_ns > wanted.now_ns);
+        }
+        if wanted.others || is_new || self.again_ns <= wanted.now_ns {
             self.let_in(wanted, &shared, outcome)?;
         }
         let Some(pool) = &self.pool else {
@@ -122,8 +139,9 @@ impl Pooled {
                 outcome.how[*place][resource.index()] = Some(Enforced::Pool);
             }
         }
-        for (id, (_, why)) in &self.outside {
-            outcome.problems.insert(Arc::clone(id), Arc::clone(why));
+        for (id, outside) in &self.outside {
+            let why = Arc::clone(&outside.why);
+            outcome.problems.insert(Arc::clone(id), why);
         }
         for resource in &shared {
             let at = resource.index();
@@ -148,15 +166,16 @@ impl Pooled {
         shared: &[Resource],
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
-        self.again = true;
+        self.again_ns = wanted.now_ns;
         let new = self.candidates(wanted);
         let mut inside = self.places(wanted);
         inside.extend(new.iter().filter_map(|id| Some((wanted.place(id)?, None))));
         if let Some(pool) = self.pool.as_ref().filter(|_| !new.is_empty()) {
             outcome.written += set(pool, &inside, wanted, shared)?;
         }
-        self.again = false;
         self.invite(&new, wanted);
+        let again = self.outside.values().map(|outside| outside.again_ns);
+        self.again_ns = again.min().unwrap_or(NEVER);
         Ok(())
     }
 
@@ -205,7 +224,7 @@ impl Pooled {
         self.members
             .retain(|id, member| same(id, member.created_ns));
         self.outside
-            .retain(|id, (created_ns, _)| same(id, *created_ns));
+            .retain(|id, outside| same(id, outside.created_ns));
         if let Some(pool) = self.pool.as_ref().filter(|_| self.members.len() < before) {
             pool.tidy()?;
             // Whoever could not come for want of a place may try again.
@@ -227,7 +246,11 @@ impl Pooled {
         let free = pool.free();
         let full: Arc<str> = FULL.into();
         for (_, watched) in new.iter().skip(free) {
-            let outside = (watched.created_ns, Arc::clone(&full));
+            let outside = Outside {
+                created_ns: watched.created_ns,
+                why: Arc::clone(&full),
+                again_ns: NEVER,
+            };
             self.outside.insert(Arc::clone(&watched.id), outside);
         }
         let new = new.into_iter().take(free);
@@ -250,14 +273,20 @@ impl Pooled {
                     let new = member(watched, number, wanted.now_ns);
                     self.members.insert(Arc::clone(id), new);
                 }
-                // One that is being made has not everything yet that it will have.
-                Err(_) if watched.is_young() => self.again = true,
                 Err(error) => {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
                     );
-                    self.outside
-                        .insert(Arc::clone(id), (watched.created_ns, why.into()));
+                    let again_ns = match watched.is_young() {
+                        true => wanted.now_ns + SOON_NS,
+                        false => NEVER,
+                    };
+                    let outside = Outside {
+                        created_ns: watched.created_ns,
+                        why: why.into(),
+                        again_ns,
+                    };
+                    self.outside.insert(Arc::clone(id), outside);
                 }
             }
         }
