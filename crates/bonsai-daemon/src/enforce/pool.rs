@@ -244,7 +244,7 @@ impl Pooled {
             let Some((watched, service)) = watched.and_then(|w| Some((w, w.own()?))) else {
                 continue;
             };
-            let ledger = service.ledger().map_err(anyhow::Error::from);
+            let ledger = service.ledger();
             match ledger.and_then(|ledger| pool.join(service, &ledger, &[])) {
                 Ok(number) => {
                     let new = member(watched, number, wanted.now_ns);

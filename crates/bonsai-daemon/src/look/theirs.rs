@@ -41,8 +41,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Those whose `bonsai run` was killed are looked for so often.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// A look that is older says nothing any more.
-const STALE: Duration = Duration::from_secs(3);
+/// A look that is older says nothing any more, ns.
+const STALE_NS: u64 = 3_000_000_000;
 
 /// What is known of one service.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ impl Theirs {
         let mut state = self.lock();
         state.is_due = true;
         self.changed.notify_all();
-        if now_ns.saturating_sub(state.looked_ns) > STALE.as_nanos() as u64 {
+        if now_ns.saturating_sub(state.looked_ns) > STALE_NS {
             let text =
                 "they cannot be looked at: something of theirs keeps whoever opens it waiting";
             return (state.looked_ns, BTreeMap::new(), Some(text.to_owned()));
