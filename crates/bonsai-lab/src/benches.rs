@@ -1,5 +1,6 @@
 //! The benchmarks.
 
+mod api;
 mod call_cost;
 mod decide;
 mod enforced;
@@ -10,10 +11,14 @@ mod groups;
 mod history;
 mod injected;
 mod live_change;
+mod network;
+mod notes;
 mod peers;
 mod programs;
+mod reaction;
 mod rtsp;
 mod servers;
+mod shares;
 mod startup;
 mod trapped;
 mod wait_cpu;
@@ -23,6 +28,8 @@ mod week;
 use crate::context::Context;
 use crate::record::Record;
 use crate::report::Section;
+
+pub(crate) use api::crowd::{Crowd, hold};
 
 /// Something that can be measured.
 pub(crate) trait Benchmark: Sync {
@@ -60,6 +67,9 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &history::HistoryCost,
     &peers::Peers,
     &fig12::Fig12,
+    &shares::Shares,
+    &reaction::Reaction,
     &decide::PolicyCost,
     &week::PolicyWeek,
+    &api::Api,
 ];

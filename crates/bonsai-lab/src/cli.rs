@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-use crate::benches::{ALL, Benchmark};
+use crate::benches::{ALL, Benchmark, Crowd, hold};
 use crate::context::{Choice, Context, Effort, Interrupted};
 use crate::facts::{Host, utc_now};
 use crate::record::{Line, Record, Recorder, Run, load_average};
@@ -36,6 +36,16 @@ enum Command {
         /// The record, a .jsonl file.
         file: PathBuf,
     },
+    /// Hold services for a benchmark until the standard input ends.
+    #[command(hide = true)]
+    Hold {
+        /// What they do.
+        crowd: Crowd,
+        /// How many.
+        services: u64,
+        /// Of so many threads each.
+        threads: u32,
+    },
 }
 
 #[derive(Debug, Parser)]
@@ -61,8 +71,8 @@ struct RunArgs {
     /// The folder for records.
     #[arg(long, default_value = "bench/raw")]
     raw: PathBuf,
-    /// Write the plot of the one benchmark that is named (paper-fig12 or policy-week) to this
-    /// file.
+    /// Write the plot of the one benchmark that is named (paper-fig12, paper-shares or
+    /// policy-week) to this file.
     #[arg(long, value_name = "FILE.svg")]
     figure: Option<PathBuf>,
 }
@@ -76,6 +86,11 @@ pub fn main() -> ExitCode {
             Ok(Tally::default())
         }
         Command::Run(args) => run(&args),
+        Command::Hold {
+            crowd,
+            services,
+            threads,
+        } => hold(crowd, services, threads).map(|()| Tally::default()),
         Command::Report { file } => report(&file).map(|(_, tally)| tally),
     };
     match done {
@@ -112,7 +127,7 @@ fn run(args: &RunArgs) -> anyhow::Result<Tally> {
     let benches = chosen(&args.names)?;
     anyhow::ensure!(
         args.figure.is_none() || benches.len() == 1,
-        "--figure is of one benchmark: name paper-fig12 or policy-week"
+        "--figure is of one benchmark: name paper-fig12, paper-shares or policy-week"
     );
     let library = find_library()?;
     let interrupted = Interrupted::listen()?;

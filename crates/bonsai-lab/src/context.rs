@@ -21,9 +21,9 @@ use crate::service::{Doors, Service, shared_memory};
 /// How much time to spend.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, ValueEnum)]
 pub(crate) enum Effort {
-    /// Under two minutes for everything: does it work, and roughly how well.
+    /// Four minutes for everything: does it work, and roughly how well.
     Quick,
-    /// About ten minutes: what the promises are judged by.
+    /// About twenty minutes: what the promises are judged by.
     Normal,
     /// An hour: every combination.
     Full,
@@ -152,6 +152,11 @@ impl Context {
     /// A folder on disk that ends with the run.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// A folder in memory that ends with the run.
+    pub(crate) fn in_memory(&self) -> &Path {
+        self.memory.path()
     }
 
     /// A command for one of the measured programs.

@@ -17,9 +17,9 @@
 //!
 //! # Map
 //! `benches` has one module per benchmark; `context` is what they run in; `service`
-//! puts programs under limits; `child` runs them; `load` watches the machine;
-//! `record` and `report` are the two ends of invariant 1; `study` is the arithmetic
-//! between them. The measured programs are C files in `bench/`, part of this program
+//! puts programs under limits, `daemon` under a daemon; `child` runs them; `load` watches
+//! the machine; `record` and `report` are the two ends of invariant 1; `study` is the
+//! arithmetic between them. The measured programs are C files in `bench/`, part of this program
 //! and compiled when it runs.
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod benches;
 mod child;
 mod cli;
 mod context;
+mod daemon;
 mod facts;
 mod load;
 mod programs;

@@ -13,10 +13,10 @@ macro_rules! sources {
     };
 }
 
-const SOURCES: [(&str, &str); 22] = sources! {
+const SOURCES: [(&str, &str); 23] = sources! {
     "raw.h" "median.h" "asked.c" "calls.c" "spawn.c" "tiny.c" "threads.c" "flow.c" "sleepers.c" "streams.c" "fetch.c"
     "crowd.c" "loop.py" "loop.js" "launch.c" "member.c" "calls.go" "Server.java" "rtsp.py"
-    "pour.c" "pour.rs" "trapped.c"
+    "pour.c" "pour.rs" "trapped.c" "audience.c"
 };
 
 /// A web server and a client of Go's library, which the tests have as well.

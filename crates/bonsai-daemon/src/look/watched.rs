@@ -60,7 +60,7 @@ enum Way {
     /// Of the daemon's own user.
     Own(Own),
     /// Of another user, by their thread, where it has that name.
-    Theirs(Arc<Theirs>, String, Box<Found>),
+    Theirs(Arc<Theirs>, String, Arc<Found>),
 }
 
 /// What is known of a service of the daemon's own user. What its processes share is opened when
@@ -93,11 +93,11 @@ impl Watched {
         id: &Arc<str>,
         theirs: &Arc<Theirs>,
         name: &str,
-        found: Found,
+        found: Arc<Found>,
         now_ns: u64,
     ) -> Self {
         let created_ns = found.created_ns;
-        let way = Way::Theirs(Arc::clone(theirs), name.to_owned(), Box::new(found));
+        let way = Way::Theirs(Arc::clone(theirs), name.to_owned(), found);
         Self::new(id, theirs.uid(), way, created_ns, now_ns)
     }
 
@@ -124,12 +124,12 @@ impl Watched {
     }
 
     /// Takes what was found of another user's, at `at_ns`.
-    pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
+    pub(super) fn take(&mut self, new: &Arc<Found>, at_ns: u64) {
         if at_ns > self.last_ns {
             self.look(&new.glance);
         }
         if let Way::Theirs(_, _, found) = &mut self.way {
-            **found = new.clone();
+            *found = Arc::clone(new);
         }
     }
 
@@ -253,15 +253,19 @@ impl Watched {
         for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+            let used = if first {
+                0
+            } else {
+                u64::try_from(used).unwrap_or(u64::MAX)
+            };
+            // Who waited and still wants more has used its burst since, a fifth of a period; who
+            // waited, and fell silent then, has not.
+            let is_silent = glance.lowest[at].is_some_and(|limit| used < limit / 16);
             *usage = Usage {
-                used: if first {
-                    0
-                } else {
-                    u64::try_from(used).unwrap_or(u64::MAX)
-                },
+                used,
                 wanted_more: glance.waiting[at] > 0
-                    || glance.waited[at] > 0
-                    || glance.backlog[at] > 0,
+                    || glance.backlog[at] > 0
+                    || (glance.waited[at] > 0 && !is_silent),
                 borrowed: None,
                 bound: glance.bounds[at],
             };

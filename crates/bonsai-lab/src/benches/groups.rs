@@ -2,7 +2,6 @@
 //! soon what one leaves is used, and what a call under a group costs that does not bind.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use bonsai_ledger::Part;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use super::exactness::flow::{Flow, Operation, run_flow};
+use super::notes::{self, Notes, at, lag, pauses, until_full};
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
@@ -105,27 +105,6 @@ fn sampled(
     context.sample(before.until_now(), &measured)
 }
 
-/// When a member had written how much.
-type Notes = Vec<(u64, u64)>;
-
-fn notes(path: &Path) -> anyhow::Result<Notes> {
-    let bytes = fs::read(path)?;
-    let mut words = bytes.chunks_exact(8).map(|word| {
-        let mut eight = [0_u8; 8];
-        eight.copy_from_slice(word);
-        u64::from_le_bytes(eight)
-    });
-    let count = usize::try_from(words.next().unwrap_or(0))?;
-    let pairs = std::iter::from_fn(|| Some((words.next()?, words.next()?)));
-    Ok(pairs.take(count).collect())
-}
-
-/// Bytes written by an instant.
-fn at(notes: &Notes, ns: u64) -> u64 {
-    let before = notes.partition_point(|(at, _)| *at <= ns);
-    before.checked_sub(1).map_or(0, |i| notes[i].1)
-}
-
 /// Two members of one group at a time: what each has noted.
 fn pair(
     context: &mut Context,
@@ -151,7 +130,7 @@ fn pair(
     let mut seen = Vec::new();
     for (program, path) in running {
         program.wait_for(Duration::from_millis(ms + 20_000))?;
-        seen.push(notes(&path)?);
+        seen.push(notes::read(&path)?);
     }
     let unshaped: u64 = services
         .iter()
@@ -186,30 +165,6 @@ fn weights_of(context: &mut Context, weights: [u64; 2], ms: u64) -> anyhow::Resu
     })
 }
 
-/// Where the notes show a pause: its first instant and its last.
-fn pauses(notes: &Notes) -> Vec<(u64, u64)> {
-    let gaps = notes
-        .windows(2)
-        .filter(|pair| pair[1].1 == pair[0].1 && pair[1].0 - pair[0].0 > (OFF_MS - 10) * MS);
-    gaps.map(|pair| (pair[0].0, pair[1].0)).collect()
-}
-
-/// How far somebody is behind a rate at most, ns, from an instant on.
-fn lag(notes: &Notes, from: u64, rate: u64) -> u64 {
-    let start = at(notes, from);
-    let first = notes.partition_point(|(at, _)| *at <= from);
-    let mut most = 0;
-    for pair in notes[first..]
-        .windows(2)
-        .take_while(|pair| pair[1].0 < from + LOOK)
-    {
-        // Until the next note it had no more than this.
-        let due = (pair[0].1 - start) * S / rate;
-        most = most.max((pair[1].0 - from).saturating_sub(due));
-    }
-    most
-}
-
 fn comes_and_goes() -> Vec<String> {
     vec![ON_MS.to_string(), OFF_MS.to_string()]
 }
@@ -221,35 +176,26 @@ fn returns(context: &mut Context, ms: u64) -> anyhow::Result<Measured> {
         ..Part::PLAIN
     };
     let [a, _] = pair(context, [mine, plain(100)], [&comes_and_goes(), &[]], ms)?;
-    let lags = pauses(&a).into_iter().map(|(_, back)| lag(&a, back, rate));
+    let pauses = pauses(&a, OFF_MS).into_iter();
+    let lags = pauses.map(|(_, back)| lag(&a, back, rate, LOOK));
     Ok(Measured::Returns {
         lag_ns: lags.collect(),
     })
 }
 
-/// How long after an instant a millisecond begins that has nine tenths of the rate: a call
-/// more or less is not seen.
-fn until_full(notes: &Notes, from: u64, rate: u64) -> u64 {
-    let first = notes.partition_point(|(at, _)| *at <= from);
-    let starts = notes[first..].iter().map(|(at, _)| at - 1);
-    let full = std::iter::once(from).chain(starts).find(|start| {
-        let got = at(notes, start + MS) - at(notes, *start);
-        got * S * 10 >= rate * MS * 9
-    });
-    full.map_or(LOOK, |start| start - from)
-}
-
 fn leaves(context: &mut Context, weights: [u64; 2], ms: u64) -> anyhow::Result<Measured> {
     let [a, b] = pair(context, weights.map(plain), [&comes_and_goes(), &[]], ms)?;
-    let gone: Vec<u64> = pauses(&a).into_iter().map(|(gone, _)| gone).collect();
-    let each = |look: fn(&Notes, u64, u64) -> u64| {
-        let looks = gone.iter().map(|gone| look(&b, *gone, RATE));
-        looks.collect()
-    };
+    let gone: Vec<u64> = pauses(&a, OFF_MS)
+        .into_iter()
+        .map(|(gone, _)| gone)
+        .collect();
     Ok(Measured::Leaves {
         weights,
-        full_ns: each(until_full),
-        lag_ns: each(lag),
+        full_ns: gone
+            .iter()
+            .map(|gone| until_full(&b, *gone, RATE, (MS, LOOK)))
+            .collect(),
+        lag_ns: gone.iter().map(|gone| lag(&b, *gone, RATE, LOOK)).collect(),
     })
 }
 
@@ -425,44 +371,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lags_are_what_is_missing_of_a_rate() {
-        // 1000 bytes/ms; nothing in the first 3 ms, then all of it at once.
-        let notes: Notes = (0..30)
-            .map(|i| (i * MS, if i < 3 { 0 } else { i * 1000 }))
-            .collect();
-        assert_eq!(lag(&notes, 0, 1_000_000), 3 * MS);
-        assert_eq!(lag(&notes, 5 * MS, 1_000_000), MS);
-        assert_eq!(at(&notes, 4 * MS + 1), 4000);
-    }
-
-    #[test]
-    fn a_rate_is_full_where_a_millisecond_shows_it() {
-        // A tenth of 1000 bytes/ms, and from 5 ms on all of it.
-        let bytes = |tenth: u64| tenth * 10 + tenth.saturating_sub(50) * 90;
-        let notes: Notes = (0..300).map(|i| (i * MS / 10, bytes(i))).collect();
-        let full = until_full(&notes, 0, 1_000_000);
-        assert!((4_900_000..5_100_000).contains(&full), "{full}");
-        assert_eq!(until_full(&notes, 10 * MS, 1_000_000), 0);
-    }
-
-    #[test]
     fn errors_are_of_the_share() {
         let errors = errors([1, 3], &[[25, 75], [26, 74]]);
         assert!(
             errors[0] < 1e-9 && (errors[1] - 0.04).abs() < 1e-9,
             "{errors:?}"
         );
-    }
-
-    #[test]
-    fn pauses_are_found() {
-        let notes: Notes = vec![
-            (0, 0),
-            (MS, 100),
-            (2 * MS, 200),
-            (92 * MS, 200),
-            (93 * MS, 300),
-        ];
-        assert_eq!(pauses(&notes), [(2 * MS, 92 * MS)]);
     }
 }

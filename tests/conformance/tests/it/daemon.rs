@@ -5,5 +5,6 @@ mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod secure;
 mod shares;
 mod users;

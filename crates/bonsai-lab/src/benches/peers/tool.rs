@@ -1,11 +1,11 @@
 //! Bonsai and its peers: how each puts a program under a limit.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
+use super::super::network::Network;
 use super::super::web::Wrap;
 use crate::child::is_installed;
 use crate::context::Context;
@@ -125,63 +125,6 @@ impl Applied {
             );
         }
         Ok(())
-    }
-}
-
-fn command(words: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new(words[0])
-        .args(&words[1..])
-        .output()
-        .with_context(|| format!("{} cannot be started", words[0]))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(
-        output.status.success(),
-        "{}: {}",
-        words.join(" "),
-        said.trim()
-    );
-    Ok(())
-}
-
-/// A network namespace with a limited loopback; removed with the value.
-#[derive(Debug)]
-pub(super) struct Network {
-    name: String,
-}
-
-impl Network {
-    /// Makes it.
-    ///
-    /// # Errors
-    /// No root, no iproute2, or no such queue in this kernel.
-    pub(super) fn make(rate: u64) -> anyhow::Result<Self> {
-        let name = format!("bonsai-bench-{}", std::process::id());
-        command(&["ip", "netns", "add", &name])?;
-        let network = Self { name };
-        let inside =
-            |words: &[&str]| command(&[&["ip", "netns", "exec", &network.name], words].concat());
-        // Packets as on a wire: the loopback's 64 KiB are more than such a bucket.
-        inside(&["ip", "link", "set", "lo", "mtu", "1500", "up"])?;
-        let rate = format!("{}bit", rate * 8);
-        inside(&[
-            "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", &rate, "burst", "64kb",
-            "latency", "100ms",
-        ])?;
-        Ok(network)
-    }
-
-    /// What starts a command in it.
-    pub(super) fn place(&self) -> Vec<String> {
-        ["ip", "netns", "exec", &self.name]
-            .map(str::to_owned)
-            .to_vec()
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        // Nothing else can be done about it.
-        let _ = command(&["ip", "netns", "delete", &self.name]);
     }
 }
 

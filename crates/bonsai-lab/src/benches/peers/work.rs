@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::Deserialize;
 
+use super::super::network::Network;
 use super::super::web::{self, EMPTY, Kind, Wrap};
-use super::tool::{Applied, Network, Tool};
+use super::tool::{Applied, Tool};
 use super::{Measured, RATE, Work};
 use crate::child::{Running, is_installed};
 use crate::context::Context;

@@ -19,7 +19,7 @@ pub(super) const ALICE: u32 = 54321;
 pub(super) const BOB: u32 = 54322;
 
 /// What `packaging/systemd/bonsai.service` says; a test sees to that.
-pub(super) const RIGHTS: &str = "-all,+sys_ptrace,+dac_read_search,+dac_override";
+pub(super) const RIGHTS: &str = "-all,+sys_ptrace,+dac_read_search,+dac_override,+net_bind_service";
 
 const CURL: &str = "/usr/bin/curl";
 

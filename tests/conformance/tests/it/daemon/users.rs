@@ -247,10 +247,31 @@ fn users_see_and_change_their_own() {
     alice.done(&["set", "vod", "read=5MB/s"]);
     assert!(root.done(&["log"]).contains("uid 54321"));
 
+    // The trail is everybody's: one alone does not fill it.
+    let statuses: Vec<u16> = (0..32)
+        .map(|i| {
+            let patch = format!("{{\"read\":{{\"max\":\"{}kB/s\"}}}}", 3000 + i);
+            alice.ask("PATCH", "/v1/services/vod", &patch).0
+        })
+        .collect();
+    assert!(
+        statuses.contains(&200) && statuses.contains(&429),
+        "{statuses:?}"
+    );
+    assert_eq!(
+        bob.ask(
+            "PATCH",
+            "/v1/services/bulk",
+            "{\"read\":{\"max\":\"1MB/s\"}}"
+        )
+        .0,
+        200
+    );
+
     // A group may be given to read, another to write.
     let (reader, writer) = (machine.user(54323, 1), machine.user(54324, 2));
     assert_eq!(reader.sees(), ["54321:vod", "54322:bulk", "own"]);
-    let patch = "{\"read\":{\"max\":\"1MB/s\"}}";
+    let patch = "{\"read\":{\"max\":\"2MB/s\"}}";
     assert_eq!(reader.ask("PATCH", "/v1/services/own", patch).0, 403);
     assert_eq!(reader.ask("POST", "/v1/undo", "{}").0, 403);
     assert_eq!(writer.ask("PATCH", "/v1/services/own", patch).0, 200);
