@@ -93,6 +93,8 @@ pub(crate) struct Ring {
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
     above_ns: u64,
+    /// When those who may not change everything have made changes lately.
+    changes: BTreeMap<u32, Vec<Instant>>,
     /// The clocks at the last look at them, ms: the wall's, and one that is never set.
     clocks: (i64, i64),
 }
@@ -171,6 +173,7 @@ impl Ring {
             unfit: BTreeMap::new(),
             slow_ns: 0,
             above_ns: 0,
+            changes: BTreeMap::new(),
             clocks: tick::clocks(),
         };
         Ok((ring, published))

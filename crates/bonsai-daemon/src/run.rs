@@ -14,6 +14,7 @@ use bonsai_api::Config;
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
 use listenfd::ListenFd;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
@@ -146,6 +147,10 @@ fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>
         return Ok(None);
     }
     bonsai_host::bus::guard().context("ledgers of others cannot be mapped safely")?;
+    // Each of their services costs a descriptor. Without more of them, some are not seen.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
     Ok(Some(Others::new(places, services.folder().to_owned())))
 }
 

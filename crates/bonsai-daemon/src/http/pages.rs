@@ -24,6 +24,9 @@ use crate::files::replace;
 /// Of ports that are root's, those that browsers open and no well-known service has.
 const PORTS: std::ops::RangeInclusive<u16> = 700..=740;
 
+/// Pages of a user at a time.
+const MOST_OF_USER: usize = 50;
+
 /// The form of [`Kept`].
 const VERSION: u32 = 1;
 
@@ -92,6 +95,13 @@ impl Pages {
         let now = unix_ms();
         let mut all = self.all();
         all.tokens.retain(|_, page| page.holds(now));
+        // Whoever opens many ends their own, and nobody else's.
+        let theirs = all.tokens.iter().filter(|(_, page)| page.uid == bearer.uid);
+        if theirs.clone().count() >= MOST_OF_USER {
+            let oldest = theirs.min_by_key(|(_, page)| page.created_unix_ms);
+            let oldest = oldest.map(|(hash, _)| hash.clone());
+            oldest.and_then(|hash| all.tokens.remove(&hash));
+        }
         if all.tokens.len() >= MOST_TOKENS {
             all.tokens.pop_first();
         }
@@ -142,6 +152,26 @@ mod tests {
         assert_eq!(names(still_good(kept(700), 0, 50, 1024)), ["own", "theirs"]);
         assert!(still_good(kept(2000), 0, 50, 1024).tokens.is_empty());
         assert!(still_good(kept(700), 0, 50, 0).tokens.is_empty());
+    }
+
+    #[test]
+    fn whoever_opens_many_pages_ends_their_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pages = Pages::open(folder.path().join("pages.json"));
+        let bearer = |uid: u32, created: usize| -> Bearer {
+            serde_json::from_value(serde_json::json!({
+                "name": "somebody", "scope": "read", "uid": uid, "all": false,
+                "created_unix_ms": created, "until_unix_ms": null
+            }))
+            .expect("a bearer")
+        };
+        pages.insert("other".to_owned(), bearer(7, 0));
+        for i in 0..=MOST_OF_USER {
+            pages.insert(format!("{i}"), bearer(8, i));
+        }
+        assert!(pages.get("other").is_some());
+        assert!(pages.get("0").is_none() && pages.get("1").is_some());
+        assert!(pages.get(&MOST_OF_USER.to_string()).is_some());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Bearer {
     pub(crate) uid: Option<u32>,
     /// Whether they see what belongs to others.
     pub(crate) all: bool,
-    created_unix_ms: u64,
+    pub(super) created_unix_ms: u64,
     until_unix_ms: Option<u64>,
 }
 

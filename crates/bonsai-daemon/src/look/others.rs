@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bonsai_services::theirs::{self, Home};
 
-use super::theirs::{Found, Theirs};
+use super::theirs::Theirs;
 use super::{Arrivals, SECOND_NS, Watched};
 use crate::users;
 
@@ -71,12 +71,17 @@ impl Others {
         for user in self.users.values_mut() {
             let (at_ns, found, problem) = user.theirs.found(now_ns);
             user.problem = problem;
-            for (name, found) in found {
+            for (name, found) in &*found {
                 let id: Arc<str> = format!("{}:{name}", user.label).into();
                 // Of two directories of a user the first has the name.
-                there
-                    .entry(id)
-                    .or_insert_with(|| (Arc::clone(&user.theirs), name, found, at_ns));
+                there.entry(id).or_insert_with(|| {
+                    (
+                        Arc::clone(&user.theirs),
+                        name.clone(),
+                        Arc::clone(found),
+                        at_ns,
+                    )
+                });
             }
         }
         let is_there = |watched: &Watched| {
@@ -94,7 +99,7 @@ impl Others {
             let known = watched.entry(Arc::clone(&id));
             let known = known.or_insert_with(|| {
                 arrivals.came.push(Arc::clone(&id));
-                Watched::of_other(&id, &theirs, &name, Found::clone(&found), now_ns)
+                Watched::of_other(&id, &theirs, &name, Arc::clone(&found), now_ns)
             });
             known.take(&found, at_ns);
         }

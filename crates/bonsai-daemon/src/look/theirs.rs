@@ -39,10 +39,10 @@ const PAUSE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Those whose `bonsai run` was killed are looked for so often.
-const TIDY: Duration = Duration::from_secs(1);
+const TIDY: Duration = Duration::from_secs(5);
 
-/// A look that is older says nothing any more.
-const STALE: Duration = Duration::from_secs(3);
+/// A look that is older says nothing any more, ns.
+const STALE_NS: u64 = 3_000_000_000;
 
 /// What is known of one service.
 #[derive(Clone, Debug)]
@@ -58,6 +58,9 @@ pub(crate) struct Found {
     pub(crate) problem: Option<String>,
 }
 
+/// What is known of all, by name.
+pub(crate) type Seen = BTreeMap<String, Arc<Found>>;
+
 /// What a service is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
@@ -67,7 +70,7 @@ struct Wanted {
 
 #[derive(Debug, Default)]
 struct State {
-    found: BTreeMap<String, Found>,
+    found: Arc<Seen>,
     /// When that was, by the monotonic clock.
     looked_ns: u64,
     wanted: BTreeMap<String, Wanted>,
@@ -121,16 +124,20 @@ impl Theirs {
 
     /// What was found at the last look, by name, and when (monotonic clock, ns); has them looked
     /// at once more. Nothing, and why, where no look has ended for long.
-    pub(crate) fn found(&self, now_ns: u64) -> (u64, BTreeMap<String, Found>, Option<String>) {
+    pub(crate) fn found(&self, now_ns: u64) -> (u64, Arc<Seen>, Option<String>) {
         let mut state = self.lock();
         state.is_due = true;
         self.changed.notify_all();
-        if u128::from(now_ns.saturating_sub(state.looked_ns)) > STALE.as_nanos() {
+        if now_ns.saturating_sub(state.looked_ns) > STALE_NS {
             let text =
                 "they cannot be looked at: something of theirs keeps whoever opens it waiting";
-            return (state.looked_ns, BTreeMap::new(), Some(text.to_owned()));
+            return (state.looked_ns, Arc::default(), Some(text.to_owned()));
         }
-        (state.looked_ns, state.found.clone(), state.problem.clone())
+        (
+            state.looked_ns,
+            Arc::clone(&state.found),
+            state.problem.clone(),
+        )
     }
 
     fn want(&self, name: &str, change: impl FnOnce(&mut Wanted)) -> bool {
@@ -257,10 +264,10 @@ fn run(theirs: &Theirs, home: Home) {
         match looked {
             Ok(Ok(found)) if is_whole => {
                 state.wanted.retain(|name, _| found.contains_key(name));
-                (state.found, state.problem) = (found, None);
+                (state.found, state.problem) = (Arc::new(found), None);
             }
             Ok(Err(error)) if is_whole => {
-                (state.found, state.problem) = (BTreeMap::new(), Some(format!("{error:#}")));
+                (state.found, state.problem) = (Arc::default(), Some(format!("{error:#}")));
             }
             _ => {
                 let text = format!(
@@ -268,7 +275,7 @@ fn run(theirs: &Theirs, home: Home) {
                      left alone for {} s",
                     PAUSE.as_secs()
                 );
-                (state.found, state.problem) = (BTreeMap::new(), Some(text));
+                (state.found, state.problem) = (Arc::default(), Some(text));
                 drop(state);
                 looking = looking.start_anew();
                 theirs.rest(PAUSE);
@@ -310,10 +317,7 @@ impl Looking {
     }
 
     /// Looks at all, and puts into force what is wanted.
-    fn look(
-        &mut self,
-        wanted: &BTreeMap<String, Wanted>,
-    ) -> anyhow::Result<BTreeMap<String, Found>> {
+    fn look(&mut self, wanted: &BTreeMap<String, Wanted>) -> anyhow::Result<Seen> {
         let folders = self.home.folders();
         if folders > MOST {
             anyhow::bail!(
@@ -356,7 +360,7 @@ impl Looking {
                     }
                 }
             }
-            found.insert(name.clone(), self.found(&name, ledger, glance));
+            found.insert(name.clone(), Arc::new(self.found(&name, ledger, glance)));
         }
         Ok(found)
     }

@@ -60,7 +60,7 @@ enum Way {
     /// Of the daemon's own user.
     Own(Own),
     /// Of another user, by their thread, where it has that name.
-    Theirs(Arc<Theirs>, String, Box<Found>),
+    Theirs(Arc<Theirs>, String, Arc<Found>),
 }
 
 /// What is known of a service of the daemon's own user. What its processes share is opened when
@@ -93,11 +93,11 @@ impl Watched {
         id: &Arc<str>,
         theirs: &Arc<Theirs>,
         name: &str,
-        found: Found,
+        found: Arc<Found>,
         now_ns: u64,
     ) -> Self {
         let created_ns = found.created_ns;
-        let way = Way::Theirs(Arc::clone(theirs), name.to_owned(), Box::new(found));
+        let way = Way::Theirs(Arc::clone(theirs), name.to_owned(), found);
         Self::new(id, theirs.uid(), way, created_ns, now_ns)
     }
 
@@ -124,12 +124,12 @@ impl Watched {
     }
 
     /// Takes what was found of another user's, at `at_ns`.
-    pub(super) fn take(&mut self, new: &Found, at_ns: u64) {
+    pub(super) fn take(&mut self, new: &Arc<Found>, at_ns: u64) {
         if at_ns > self.last_ns {
             self.look(&new.glance);
         }
         if let Way::Theirs(_, _, found) = &mut self.way {
-            **found = new.clone();
+            *found = Arc::clone(new);
         }
     }
 

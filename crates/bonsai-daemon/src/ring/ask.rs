@@ -1,6 +1,7 @@
 //! What is asked for.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use bonsai_api as api;
 use bonsai_api::{Changed, Problem, QosReport, QosView};
@@ -19,6 +20,11 @@ const LONGEST_MS: u64 = 366 * 24 * 3600 * 1000;
 
 /// Changes in force of somebody who may not change everything.
 const MOST_OF_OWNER: usize = 50;
+
+/// So many changes may they make in [`OWNER_TIME`].
+const MOST_IN_TIME: usize = 30;
+
+const OWNER_TIME: Duration = Duration::from_secs(60);
 
 /// Something that is asked for, and by whom.
 #[derive(Debug)]
@@ -119,6 +125,9 @@ impl Ring {
                     );
                     return Err(bad_input(text));
                 }
+                if !wish.dry_run {
+                    self.may_again(who)?;
+                }
                 let changed = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
                 let before = self.desired.without(&who.name, check);
                 let before = before.map_err(|e| refused(&e))?;
@@ -162,6 +171,27 @@ impl Ring {
         };
         self.note(deed);
         Ok(self.changed(who, differences, until))
+    }
+
+    /// Whether somebody who may not change everything may make one more change now: each is kept
+    /// on disk and in the trail, where those of others stand, too.
+    fn may_again(&mut self, who: &Who) -> Result<(), Problem> {
+        let now = Instant::now();
+        self.changes.retain(|_, times| {
+            times.retain(|then| now.duration_since(*then) < OWNER_TIME);
+            !times.is_empty()
+        });
+        let times = self.changes.entry(who.uid.unwrap_or(u32::MAX)).or_default();
+        if times.len() >= MOST_IN_TIME {
+            let text = format!(
+                "{} has made {MOST_IN_TIME} changes in the last {} s: wait",
+                who.name,
+                OWNER_TIME.as_secs()
+            );
+            return Err(problem(429, "too-often", "Too often", text));
+        }
+        times.push(now);
+        Ok(())
     }
 
     /// Whether that is still the state that the change was made for.

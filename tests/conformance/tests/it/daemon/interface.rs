@@ -48,6 +48,26 @@ fn malformed_requests_are_answered() {
         (patch("{\"raed\":{}}"), 422, "unknown field `raed`"),
         (patch("{\"group\":\"none\"}"), 422, "none"),
         (
+            request(
+                "PATCH",
+                "/v1/config",
+                &[],
+                "{\"groups\":{\"a\":{\"parent\":\"b\"},\"b\":{\"parent\":\"a\"}}}",
+            ),
+            422,
+            "a in b in a",
+        ),
+        (
+            request(
+                "PATCH",
+                "/v1/config",
+                &[],
+                "{\"groups\":{\"a\":{\"parent\":\"a\"}}}",
+            ),
+            422,
+            "a in a",
+        ),
+        (
             request("PATCH", "/v1/services/a%20b", &[], "{}"),
             422,
             "services.a b: ",

@@ -18,6 +18,9 @@ pub(super) const ALICE: u32 = 54321;
 /// Has none, and so one in `/dev/shm`.
 pub(super) const BOB: u32 = 54322;
 
+/// What `packaging/systemd/bonsai.service` says; a test sees to that.
+pub(super) const RIGHTS: &str = "-all,+sys_ptrace,+dac_read_search,+dac_override,+net_bind_service";
+
 const CURL: &str = "/usr/bin/curl";
 
 /// Somebody, on that machine.
@@ -32,6 +35,8 @@ pub(super) struct User {
 pub(super) struct Machine {
     daemon: Option<Ends>,
     pub(super) root: User,
+    /// Root, with the rights that the daemon's unit leaves it.
+    unit: User,
     pub(super) alice: User,
     pub(super) bob: User,
     inside: Ends,
@@ -80,12 +85,14 @@ impl Machine {
         std::fs::create_dir_all(scratch()).expect("a folder");
         let folder = tempfile::tempdir_in(scratch()).expect("a folder");
         let user =
-            |uid: u32, gid: u32, environment: &str| User::new(&copy, pid, uid, gid, environment);
+            |uid: u32, environment: &str| User::new(&copy, pid, [uid, uid], &[], environment);
+        let rights = ["--no-new-privs", "--bounding-set", RIGHTS];
         let machine = Self {
             daemon: None,
-            root: user(0, 0, "TERM=dumb"),
-            alice: user(ALICE, ALICE, "XDG_RUNTIME_DIR=/run/user/54321"),
-            bob: user(BOB, BOB, "TERM=dumb"),
+            root: user(0, "TERM=dumb"),
+            unit: User::new(&copy, pid, [0, 0], &rights, "TERM=dumb"),
+            alice: user(ALICE, "XDG_RUNTIME_DIR=/run/user/54321"),
+            bob: user(BOB, "TERM=dumb"),
             inside,
             folder,
             copy,
@@ -103,7 +110,7 @@ impl Machine {
 
     /// Somebody else, of a Unix group.
     pub(super) fn user(&self, uid: u32, gid: u32) -> User {
-        User::new(&self.copy, self.inside.0.id(), uid, gid, "TERM=dumb")
+        User::new(&self.copy, self.inside.0.id(), [uid, gid], &[], "TERM=dumb")
     }
 
     pub(super) fn configure(&self, text: &str) {
@@ -111,7 +118,7 @@ impl Machine {
     }
 
     fn daemon_command(&self) -> Command {
-        let mut command = self.root.command(&["daemon", "--config"]);
+        let mut command = self.unit.command(&["daemon", "--config"]);
         command.arg(self.folder.path().join("bonsai.toml"));
         command.env("BONSAI_STATE_DIR", self.folder.path().join("state"));
         command
@@ -168,13 +175,14 @@ pub(super) fn started(command: &mut Command) -> Ends {
 }
 
 impl User {
-    fn new(copy: &Bonsai, pid: u32, uid: u32, gid: u32, environment: &str) -> Self {
+    fn new(copy: &Bonsai, pid: u32, ids: [u32; 2], more: &[&str], environment: &str) -> Self {
+        let [uid, gid] = ids;
         let (mount, uid, gid) = (
             format!("--mount=/proc/{pid}/ns/mnt"),
             format!("--reuid={uid}"),
             format!("--regid={gid}"),
         );
-        let by = [
+        let mut by = vec![
             "nsenter",
             &mount,
             "--",
@@ -182,15 +190,17 @@ impl User {
             &uid,
             &gid,
             "--clear-groups",
+        ];
+        by.extend(more);
+        by.extend([
             "--",
             "env",
             "-u",
             "XDG_RUNTIME_DIR",
             "-u",
             "BONSAI_RUNTIME_DIR",
-            "HOME=/nonexistent",
-            environment,
-        ];
+        ]);
+        by.extend(["HOME=/nonexistent", environment]);
         let bonsai = copy.within(&by).unwrap_or_else(|error| panic!("{error}"));
         let state = bonsai.services();
         let number = uid.trim_start_matches("--reuid=").parse().ok();

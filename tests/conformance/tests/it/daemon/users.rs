@@ -69,6 +69,24 @@ fn roots_daemon_governs_the_services_of_all_users() {
 }
 
 #[test]
+fn the_unit_leaves_the_rights_that_these_tests_run_with() {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/systemd/bonsai.service"
+    );
+    let unit = std::fs::read_to_string(unit).expect("a unit");
+    let rights = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let rights = rights.expect("rights").split(' ').map(|right| {
+        let right = right.strip_prefix("CAP_").expect("a right");
+        format!("+{}", right.to_lowercase())
+    });
+    let rights: Vec<String> = rights.collect();
+    assert_eq!(super::machine::RIGHTS, format!("-all,{}", rights.join(",")));
+}
+
+#[test]
 fn users_see_and_change_their_own() {
     let test = "users_see_and_change_their_own";
     let config = format!("{FILE}[api]\nread-group = \"daemon\"\nwrite-group = \"bin\"\n");
@@ -229,10 +247,31 @@ fn users_see_and_change_their_own() {
     alice.done(&["set", "vod", "read=5MB/s"]);
     assert!(root.done(&["log"]).contains("uid 54321"));
 
+    // The trail is everybody's: one alone does not fill it.
+    let statuses: Vec<u16> = (0..32)
+        .map(|i| {
+            let patch = format!("{{\"read\":{{\"max\":\"{}kB/s\"}}}}", 3000 + i);
+            alice.ask("PATCH", "/v1/services/vod", &patch).0
+        })
+        .collect();
+    assert!(
+        statuses.contains(&200) && statuses.contains(&429),
+        "{statuses:?}"
+    );
+    assert_eq!(
+        bob.ask(
+            "PATCH",
+            "/v1/services/bulk",
+            "{\"read\":{\"max\":\"1MB/s\"}}"
+        )
+        .0,
+        200
+    );
+
     // A group may be given to read, another to write.
     let (reader, writer) = (machine.user(54323, 1), machine.user(54324, 2));
     assert_eq!(reader.sees(), ["54321:vod", "54322:bulk", "own"]);
-    let patch = "{\"read\":{\"max\":\"1MB/s\"}}";
+    let patch = "{\"read\":{\"max\":\"2MB/s\"}}";
     assert_eq!(reader.ask("PATCH", "/v1/services/own", patch).0, 403);
     assert_eq!(reader.ask("POST", "/v1/undo", "{}").0, 403);
     assert_eq!(writer.ask("PATCH", "/v1/services/own", patch).0, 200);
@@ -343,4 +382,56 @@ fn of_two_daemons_the_lower_limit_binds() {
     together_at_most(1_000_000, &[(&machine.alice, "vod")]);
     machine.alice.done(&["set", "vod", "read=9MB/s"]);
     together_at_most(2_000_000, &[(&machine.alice, "vod")]);
+}
+
+#[test]
+fn an_enforced_service_of_a_user_keeps_what_root_has_set() {
+    let test = "an_enforced_service_of_a_user_keeps_what_root_has_set";
+    if !crate::enforced::can_enforce(test) {
+        return;
+    }
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let (alice, root) = (&machine.alice, &machine.root);
+    let mut command = alice.command(&["run", "--enforce", "--name", "vod"]);
+    command.args([
+        "-l",
+        "read=unlimited",
+        "--",
+        "/bin/dd",
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=16k",
+    ]);
+    let said = conformance::finish(
+        &mut alice.command(&[
+            "run",
+            "--enforce",
+            "-l",
+            "read=unlimited",
+            "--",
+            "/bin/true",
+        ]),
+        crate::fixture::PATIENCE,
+    );
+    let said = said.expect("it ends");
+    if !said.status.success() {
+        return conformance::skip(test, said.stderr.trim());
+    }
+    let _vod = super::fixture::Ends(command.spawn().expect("it starts"));
+    machine.governs("54321:vod");
+    root.done(&["set", "54321:vod", "read=2MB/s"]);
+    // The window may begin with what was ahead of the old limit: 256 KiB of the service.
+    std::thread::sleep(Duration::from_millis(300));
+    together_at_most(2_000_000, &[(alice, "vod")]);
+    let patch = "{\"read\":{\"max\":\"3MB/s\"}}";
+    assert_eq!(alice.ask("PATCH", "/v1/services/vod", patch).0, 403);
+    let said = alice.say(&["set", "vod", "read=3MB/s"]);
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
+    // A limit of one's own is one more.
+    alice.done(&["set", "--direct", "vod", "read=9MB/s"]);
+    together_at_most(2_000_000, &[(alice, "vod")]);
+    let status = alice.done(&["status", "vod"]);
+    assert!(status.contains("read/system"), "{status}");
 }
