@@ -36,5 +36,12 @@ if [ -d tests/browser ] && [ $# -eq 0 ]; then
   scripts/browser-tests.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?
 fi
 
+# Requests that are made up from the description of the interface.
+if [ -x scripts/api-fuzz.sh ] && [ $# -eq 0 ]; then
+  at=${#results[@]}
+  results+=("$target/api-fuzz.log" 0)
+  scripts/api-fuzz.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?
+fi
+
 echo
 scripts/count-tests.sh "${results[@]}" | tee "$target/test-summary.txt"

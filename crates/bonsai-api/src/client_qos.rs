@@ -22,11 +22,11 @@ pub struct QosReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
     /// Delay, ms.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<f64>,
     /// Jitter (RFC 3550), ms.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<f64>,
     /// Stalls.
@@ -64,7 +64,7 @@ pub struct AdmitRequest {
     #[schema(minimum = 1, maximum = 1_000_000)]
     pub streams: u32,
     /// The rate of each.
-    #[schema(value_type = String, example = "2Mbit/s")]
+    #[schema(value_type = String, format = "rate", example = "2Mbit/s")]
     pub rate: Share,
 }
 

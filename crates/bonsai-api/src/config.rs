@@ -39,7 +39,7 @@ pub struct Config {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Daemon {
     /// Time between two decisions, from `10ms` to `10s`.
-    #[schema(value_type = String, example = "100ms")]
+    #[schema(value_type = String, format = "span", example = "100ms")]
     pub period: Span,
     /// The Unix socket. Without it: `daemon.sock` in the runtime directory.
     #[schema(value_type = Option<String>)]
@@ -78,23 +78,23 @@ impl Default for Daemon {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Capacity {
     /// Bytes read per second.
-    #[schema(value_type = Option<String>, example = "200MB/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "200MB/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Share>,
     /// Bytes written per second.
-    #[schema(value_type = Option<String>, example = "100MB/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "100MB/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Share>,
     /// Bytes sent per second.
-    #[schema(value_type = Option<String>, example = "1Gbit/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "1Gbit/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send: Option<Share>,
     /// Bytes received per second.
-    #[schema(value_type = Option<String>, example = "1Gbit/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "1Gbit/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recv: Option<Share>,
     /// Calls per second.
-    #[schema(value_type = Option<String>, example = "1000000/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "1000000/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Share>,
 }
@@ -147,22 +147,22 @@ pub struct Policy {
     /// What too many guarantees do.
     pub overcommit: Overcommit,
     /// How far above its use a service's demand is taken to be.
-    #[schema(value_type = String, example = "10%")]
+    #[schema(value_type = String, format = "percent", example = "10%")]
     pub headroom: Percent,
     /// Changes of a share by less than this part of it are not made.
-    #[schema(value_type = String, example = "5%")]
+    #[schema(value_type = String, format = "percent", example = "5%")]
     pub hysteresis: Percent,
     /// The part of the capacity that learned guarantees leave alone.
-    #[schema(value_type = String, example = "5%")]
+    #[schema(value_type = String, format = "percent", example = "5%")]
     pub reserve: Percent,
     /// After this time what was seen counts half.
-    #[schema(value_type = String, example = "24h")]
+    #[schema(value_type = String, format = "span", example = "24h")]
     pub half_life: Span,
     /// The part of the time in which a learned guarantee is to suffice.
-    #[schema(value_type = String, example = "95%")]
+    #[schema(value_type = String, format = "percent", example = "95%")]
     pub percentile: Percent,
     /// How far above that percentile a learned guarantee is.
-    #[schema(value_type = String, example = "15%")]
+    #[schema(value_type = String, format = "percent", example = "15%")]
     pub margin: Percent,
 }
 
@@ -187,11 +187,11 @@ impl Default for Policy {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Terms {
     /// Guarantee: a rate, or a percentage of the capacity.
-    #[schema(value_type = Option<String>, example = "40Mbit/s")]
+    #[schema(value_type = Option<String>, format = "rate", example = "40Mbit/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<Share>,
     /// Ceiling: a rate, or a percentage of the capacity.
-    #[schema(value_type = Option<String>, example = "90%")]
+    #[schema(value_type = Option<String>, format = "rate", example = "90%")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<Share>,
     /// Weight, 1 to 1000; 1 where nothing is said.
@@ -251,15 +251,15 @@ impl Capacity {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Qos {
     /// The most packets lost.
-    #[schema(value_type = Option<String>, example = "0.1%")]
+    #[schema(value_type = Option<String>, format = "percent", example = "0.1%")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Percent>,
     /// The longest delay.
-    #[schema(value_type = Option<String>, example = "400ms")]
+    #[schema(value_type = Option<String>, format = "span", example = "400ms")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// The most jitter (RFC 3550).
-    #[schema(value_type = Option<String>, example = "50ms")]
+    #[schema(value_type = Option<String>, format = "span", example = "50ms")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
     /// The most stalls in one report.
@@ -368,10 +368,10 @@ pub struct History {
     /// Whether anything is.
     pub keep: bool,
     /// The most bytes that it takes on disk, from `8MiB`.
-    #[schema(value_type = String, example = "512MB")]
+    #[schema(value_type = String, format = "size", example = "512MB")]
     pub size: Size,
     /// The most bytes of who changed what, from `256KiB`.
-    #[schema(value_type = String, example = "32MB")]
+    #[schema(value_type = String, format = "size", example = "32MB")]
     pub audit_size: Size,
 }
 
@@ -409,7 +409,7 @@ pub struct Api {
     #[schema(minimum = 1, maximum = 100_000)]
     pub requests: u32,
     /// The most bytes of a request's body, from `1KiB` to `16MiB`.
-    #[schema(value_type = String, example = "64KiB")]
+    #[schema(value_type = String, format = "size", example = "64KiB")]
     pub body: Size,
 }
 

@@ -4,9 +4,12 @@
 mod auth;
 mod body;
 mod capacity;
+mod describe;
 mod events;
+pub(crate) mod fuzz;
 mod metrics;
 mod page;
+mod pages;
 mod past;
 mod routes;
 mod serve;
@@ -130,15 +133,17 @@ fn described() -> OpenApiRouter<Arc<App>> {
 #[must_use]
 pub fn openapi() -> String {
     let (_, description) = described().split_for_parts();
-    let mut text = description.to_pretty_json().expect("a JSON form");
+    let description = serde_json::to_value(description).expect("a JSON form");
+    let description = describe::complete(description);
+    let mut text = serde_json::to_string_pretty(&description).expect("a JSON form");
     text.push('\n');
     text
 }
 
 /// All that is answered.
 pub(crate) fn router(app: &Arc<App>) -> Router {
-    let (router, description) = described().split_for_parts();
-    let text: Arc<str> = description.to_json().unwrap_or_default().into();
+    let (router, _) = described().split_for_parts();
+    let text: Arc<str> = openapi().into();
     let body = usize::try_from(app.config.api.body.0.0).unwrap_or(usize::MAX);
     router
         .route(

@@ -39,6 +39,9 @@ pub use http::openapi;
 pub use plan::plan;
 pub use run::{Options, run};
 
+#[doc(hidden)]
+pub mod fuzz;
+
 /// Several problems as one text.
 fn texts(problems: &[bonsai_policy::Problem]) -> String {
     let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();

@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         enforcers.push(Box::new(Pooled::default()));
     }
     enforcers.push(Box::new(Limits::default()));
-    let tokens = Tokens::open(files.state.join("tokens.json"))?;
+    let tokens = Tokens::open(&files.state)?;
     let state = files.state.clone();
     let past = Past::open(&state, &config.history);
     let (ring, published) = Ring::new(
@@ -178,8 +178,15 @@ async fn serve(
         let address = app.doors.open_tcp(address, tls).await?;
         if address.ip().is_loopback() && !secure {
             app.doors.page_is_at(address);
+            app.tokens.pages.are_at(address.port());
         }
         said.push_str(&format!(" and on {address}"));
+    }
+    // Pages that were open when the last one ended look for this one where that was.
+    if let Some(port) = app.tokens.pages.awaited_at()
+        && let Ok(address) = app.doors.open_page_at(port).await
+    {
+        app.doors.page_is_at(address);
     }
     if let Some(ready) = options.ready {
         ready(&said);

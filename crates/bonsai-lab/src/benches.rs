@@ -1,5 +1,6 @@
 //! The benchmarks.
 
+mod api;
 mod call_cost;
 mod decide;
 mod enforced;
@@ -27,6 +28,8 @@ mod week;
 use crate::context::Context;
 use crate::record::Record;
 use crate::report::Section;
+
+pub(crate) use api::crowd::{Crowd, hold};
 
 /// Something that can be measured.
 pub(crate) trait Benchmark: Sync {
@@ -68,4 +71,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &reaction::Reaction,
     &decide::PolicyCost,
     &week::PolicyWeek,
+    &api::Api,
 ];

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
-use crate::benches::{ALL, Benchmark};
+use crate::benches::{ALL, Benchmark, Crowd, hold};
 use crate::context::{Choice, Context, Effort, Interrupted};
 use crate::facts::{Host, utc_now};
 use crate::record::{Line, Record, Recorder, Run, load_average};
@@ -35,6 +35,16 @@ enum Command {
     Report {
         /// The record, a .jsonl file.
         file: PathBuf,
+    },
+    /// Hold services for a benchmark until the standard input ends.
+    #[command(hide = true)]
+    Hold {
+        /// What they do.
+        crowd: Crowd,
+        /// How many.
+        services: u64,
+        /// Of so many threads each.
+        threads: u32,
     },
 }
 
@@ -76,6 +86,11 @@ pub fn main() -> ExitCode {
             Ok(Tally::default())
         }
         Command::Run(args) => run(&args),
+        Command::Hold {
+            crowd,
+            services,
+            threads,
+        } => hold(crowd, services, threads).map(|()| Tally::default()),
         Command::Report { file } => report(&file).map(|(_, tally)| tally),
     };
     match done {

@@ -66,6 +66,12 @@ impl<T> Piece<T> {
             what: "map",
             source,
         })?;
+        // SAFETY: advice on the mapping just made: only the pages that are looked at are to
+        // count as memory in use, not those around them. Nothing depends on its being taken.
+        let _ = unsafe {
+            let bytes = len * size_of::<T>();
+            rustix::mm::madvise(base, bytes, rustix::mm::Advice::Random)
+        };
         Ok(Self {
             base,
             len,

@@ -88,7 +88,7 @@ pub(crate) async fn bounded(State(app): State<Arc<App>>, request: Request, next:
         return response;
     }
     if let Some(Peer::Address { to, .. }) = request.extensions().get::<Peer>()
-        && let Err(problem) = is_ours(request.headers(), *to, &app)
+        && let Err(problem) = is_ours(request.headers(), *to, &app.config.api.hosts)
     {
         return Failure(problem).into_response();
     }
@@ -169,7 +169,8 @@ fn home(uid: Option<u32>) -> Option<String> {
     other.map(users::label)
 }
 
-fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
+/// The token that is shown.
+pub(super) fn shown(headers: &HeaderMap) -> Result<&str, Problem> {
     let unknown = |text: &str| problem(401, "unknown", "Not known", text);
     let value = headers.get(header::AUTHORIZATION).ok_or_else(|| {
         unknown("over TCP whoever asks shows a token: Authorization: Bearer TOKEN (bonsai token create makes one)")
@@ -180,7 +181,12 @@ fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
             .eq_ignore_ascii_case("bearer")
             .then_some(token.trim())
     });
-    let token = token.ok_or_else(|| unknown("Authorization: it is no bearer token"))?;
+    token.ok_or_else(|| unknown("Authorization: it is no bearer token"))
+}
+
+fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
+    let unknown = |text: &str| problem(401, "unknown", "Not known", text);
+    let token = shown(headers)?;
     let bearer = app.tokens.bearer(token);
     let bearer = bearer.ok_or_else(|| unknown("the token is not known, or has ended"))?;
     Ok(Who {
@@ -196,7 +202,7 @@ fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
 
 /// Whether a request over TCP is meant for this interface, and does not come from somebody
 /// else's page: names that were made to point here (DNS rebinding) stand in `Host`.
-fn is_ours(headers: &HeaderMap, to: SocketAddr, app: &App) -> Result<(), Problem> {
+pub(super) fn is_ours(headers: &HeaderMap, to: SocketAddr, more: &[String]) -> Result<(), Problem> {
     let text = |name| {
         headers
             .get(name)
@@ -209,12 +215,12 @@ fn is_ours(headers: &HeaderMap, to: SocketAddr, app: &App) -> Result<(), Problem
         problem(403, "foreign-host", "Not meant for this", text)
     };
     let host = text(header::HOST).unwrap_or_default();
-    if !is_own_name(&host, to, &app.config.api.hosts) {
+    if !is_own_name(&host, to, more) {
         return Err(foreign("Host", &host));
     }
     if let Some(origin) = text(header::ORIGIN) {
         let name = origin.split_once("://").map_or("", |(_, name)| name);
-        if !is_own_name(name, to, &app.config.api.hosts) {
+        if !is_own_name(name, to, more) {
             return Err(foreign("Origin", &origin));
         }
     }

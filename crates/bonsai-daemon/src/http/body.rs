@@ -11,7 +11,7 @@ use bonsai_api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::problems::problem;
+use crate::problems::{problem, unavailable};
 
 /// An error, as it is answered.
 #[derive(Debug)]
@@ -35,6 +35,15 @@ impl IntoResponse for Failure {
     }
 }
 
+/// Makes an answer that may be long beside the thread that answers, so that others are answered
+/// meanwhile.
+pub(crate) async fn aside<T: Send + 'static>(
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|_| unavailable("the daemon is ending"))
+}
+
 /// An answer with the revision that it is of.
 #[derive(Debug)]
 pub(crate) struct Revised<T>(pub(crate) u64, pub(crate) T);
@@ -55,6 +64,22 @@ pub(crate) struct Json<T>(pub(crate) T);
 
 fn malformed(detail: String) -> Failure {
     Failure(problem(400, "malformed", "Not understood", detail))
+}
+
+/// Reads a body.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let text = error.into_inner().to_string();
+        malformed(if path == "." {
+            text
+        } else {
+            format!("{path}: {text}")
+        })
+    })?;
+    json.end().map_err(|error| malformed(error.to_string()))?;
+    Ok(value)
 }
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
@@ -87,18 +112,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
                 }
                 malformed(rejection.body_text())
             })?;
-        let mut json = serde_json::Deserializer::from_slice(&bytes);
-        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let path = error.path().to_string();
-            let text = error.into_inner().to_string();
-            malformed(if path == "." {
-                text
-            } else {
-                format!("{path}: {text}")
-            })
-        })?;
-        json.end().map_err(|error| malformed(error.to_string()))?;
-        Ok(Self(value))
+        read(&bytes).map(Self)
     }
 }
 
@@ -150,18 +164,23 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let Some(value) = parts.headers.get(header::IF_MATCH) else {
             return Ok(Self(None));
         };
-        let text = value.to_str().unwrap_or_default().trim();
-        if text == "*" {
-            return Ok(Self(None));
-        }
-        let number = text
-            .strip_prefix('"')
-            .and_then(|text| text.strip_suffix('"'));
-        let number = number.and_then(|number| number.parse().ok());
-        number.map(|number| Self(Some(number))).ok_or_else(|| {
-            malformed(format!(
-                "If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""
-            ))
-        })
+        revision(value.to_str().unwrap_or_default()).map(Self)
     }
+}
+
+/// Reads what stands in `If-Match`.
+pub(super) fn revision(text: &str) -> Result<Option<u64>, Failure> {
+    let text = text.trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let number = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let number = number.and_then(|number| number.parse().ok());
+    number.map(Some).ok_or_else(|| {
+        malformed(format!(
+            "If-Match: {text:?} is no revision: write it as in ETag, such as \"7\""
+        ))
+    })
 }

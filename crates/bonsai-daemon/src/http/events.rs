@@ -16,7 +16,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Failure, Params};
+use super::body::{Failure, Params, aside};
 use super::routes::status_of;
 use crate::problems::{bad_input, unavailable};
 use crate::who::Who;
@@ -33,7 +33,7 @@ const STATUS: Duration = Duration::from_secs(2);
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
     /// Time between two pictures, `100ms` to `60s`; `500ms` without it.
-    #[param(value_type = Option<String>, example = "500ms")]
+    #[param(value_type = Option<String>, format = "span", example = "500ms")]
     interval: Option<Span>,
 }
 
@@ -112,8 +112,13 @@ impl Listening {
                         continue;
                     }
                     self.number = picture.number;
-                    let services = picture.services(self.who.only());
-                    return self.event("services", &services);
+                    let who = self.who.clone();
+                    let made = aside(move || {
+                        Event::default().json_data(picture.services(who.only()))
+                    });
+                    self.sent += 1;
+                    let event = made.await.ok()?.ok()?;
+                    return Some(event.event("services").id(self.sent.to_string()));
                 }
                 audit = self.audits.recv() => match audit {
                     Ok(entry) if super::past::may_see(&self.app, &self.who, &entry) => {

@@ -21,7 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::App;
-use super::body::Failure;
+use super::body::{Failure, aside};
 use crate::picture::{Picture, per_s};
 use crate::problems::unavailable;
 use crate::who::Who;
@@ -85,15 +85,21 @@ pub(super) async fn metrics(
     Extension(who): Extension<Who>,
 ) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    let mut registry = Registry::with_prefix("bonsai");
-    services(&mut registry, &picture, &who);
-    if who.reads_all {
-        daemon(&mut registry, &picture);
-    }
-    let mut text = String::new();
-    encode(&mut text, &registry).map_err(|error| unavailable(error.to_string()))?;
+    let text = aside(move || written(&picture, &who)).await?;
+    let text = text.map_err(|error| unavailable(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+fn written(picture: &Picture, who: &Who) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::with_prefix("bonsai");
+    services(&mut registry, picture, who);
+    if who.reads_all {
+        daemon(&mut registry, picture);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
 }
 
 fn services(registry: &mut Registry, picture: &Picture, who: &Who) {

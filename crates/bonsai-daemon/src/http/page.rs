@@ -93,6 +93,7 @@ pub(super) async fn open(
     }
     let address = app.doors.open_page().await;
     let address = address.map_err(|error| unavailable(format!("{error:#}")))?;
+    app.tokens.pages.are_at(address.port());
     let token = app.tokens.for_page(&who, LASTS_MS)?;
     let opened = Opened {
         url: format!("http://{address}/#token={token}"),

@@ -82,7 +82,7 @@ pub(super) struct Range {
 const LATEST_MS: u64 = 253_402_300_800_000;
 
 impl Range {
-    fn seconds(&self) -> Result<(u64, u64), Problem> {
+    pub(super) fn seconds(&self) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or_else(unix_ms);
         let from = self.from.unwrap_or(to.saturating_sub(LATELY_MS));
         if to > LATEST_MS {
@@ -209,6 +209,7 @@ pub(super) enum Form {
 #[into_params(parameter_in = Query)]
 pub(super) struct What {
     /// `csv` or `parquet`.
+    #[param(inline)]
     format: Form,
     /// One service; all, and all together, without it.
     service: Option<String>,
@@ -228,7 +229,10 @@ pub(super) struct What {
     get, path = "/v1/history/export", tag = "past",
     params(What),
     responses(
-        (status = 200, description = "A file.", content_type = "text/csv"),
+        (status = 200, description = "A file.", content(
+            (String = "text/csv"),
+            (Vec<u8> = "application/vnd.apache.parquet")
+        )),
         (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
     )

@@ -16,7 +16,7 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Failure, IfMatch, Json, Params, Part, Revised};
+use super::body::{Failure, IfMatch, Json, Params, Part, Revised, aside};
 use crate::picture::per_s;
 use crate::problems::{forbidden, problem, unknown_service};
 use crate::ring::Ask;
@@ -93,15 +93,18 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
     get, path = "/v1/services", tag = "state",
     responses(
         (status = 200, description = "They.", body = Services),
-        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json")
+        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Not now.", body = Problem, content_type = "application/problem+json")
     )
 )]
 pub(super) async fn services(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-) -> Answer<Services> {
+) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    Ok(Revised(picture.revision, picture.services(who.only())))
+    let made =
+        aside(move || Revised(picture.revision, picture.services(who.only())).into_response());
+    Ok(made.await?)
 }
 
 /// One service.
@@ -142,7 +145,7 @@ pub(super) struct How {
     dry_run: bool,
     /// For how long; then it ends by itself.
     #[serde(rename = "for")]
-    #[param(value_type = Option<String>, example = "10min")]
+    #[param(value_type = Option<String>, format = "span", example = "10min")]
     lasts: Option<Span>,
     /// Why, for the audit trail.
     #[param(max_length = 1000)]

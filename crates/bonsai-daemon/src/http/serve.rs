@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -91,39 +92,11 @@ impl Doors {
     }
 
     fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
-        let router = self.router()?;
-        let own = rustix::process::geteuid().as_raw();
-        tokio::spawn(async move {
-            let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-            // One user who opens all of them would keep out the others.
-            let rooms = Arc::new(Mutex::new(BTreeMap::<u32, usize>::new()));
-            loop {
-                let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-                    return;
-                };
-                let Ok((stream, _)) = listener.accept().await else {
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                };
-                let Ok(cred) = stream.peer_cred() else {
-                    continue;
-                };
-                let peer = Peer::Process {
-                    uid: cred.uid(),
-                    gid: cred.gid(),
-                    pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
-                };
-                let place = Place::of(&rooms, cred.uid());
-                if place.is_none() && ![0, own].contains(&cred.uid()) {
-                    continue;
-                }
-                let router = router.clone();
-                tokio::spawn(async move {
-                    connection(stream, peer, router).await;
-                    drop((permit, place));
-                });
-            }
-        });
+        let door = Door::Unix {
+            listener,
+            rooms: Rooms::default(),
+        };
+        tokio::spawn(door.serve(self.router()?));
         Ok(())
     }
 
@@ -138,35 +111,8 @@ impl Doors {
             .with_context(|| format!("{address}: cannot be listened on"))
             .map_err(before_start)?;
         let to = listener.local_addr()?;
-        let router = self.router()?;
-        tokio::spawn(async move {
-            let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-            loop {
-                let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-                    return;
-                };
-                let Ok((stream, from)) = listener.accept().await else {
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                };
-                // Small answers go at once.
-                let _ = stream.set_nodelay(true);
-                let peer = Peer::Address { from, to };
-                let (router, tls) = (router.clone(), tls.clone());
-                tokio::spawn(async move {
-                    match tls {
-                        None => connection(stream, peer, router).await,
-                        Some(tls) => {
-                            let shaken = tokio::time::timeout(HEAD, tls.accept(stream)).await;
-                            if let Ok(Ok(stream)) = shaken {
-                                connection(stream, peer, router).await;
-                            }
-                        }
-                    }
-                    drop(permit);
-                });
-            }
-        });
+        let door = Door::Tcp { listener, to, tls };
+        tokio::spawn(door.serve(self.router()?));
         Ok(to)
     }
 
@@ -175,17 +121,113 @@ impl Doors {
         if let Some(address) = *self.page.lock().unwrap_or_else(PoisonError::into_inner) {
             return Ok(address);
         }
-        let address = self
-            .open_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), None)
-            .await?;
+        let mut opened = Err(anyhow::anyhow!("no port is free"));
+        for port in super::pages::ports() {
+            opened = self.open_page_at(port).await;
+            if opened.is_ok() {
+                break;
+            }
+        }
+        let address = opened?;
         let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
         // Two may have asked at once: then both listeners stay, and one is told of.
         Ok(*page.get_or_insert(address))
     }
 
+    /// Listens for a page on a port of this machine's own address.
+    pub(crate) async fn open_page_at(&self, port: u16) -> anyhow::Result<SocketAddr> {
+        self.open_tcp(SocketAddr::from(([127, 0, 0, 1], port)), None)
+            .await
+    }
+
     /// Says where the page is, when the configuration does.
     pub(crate) fn page_is_at(&self, address: SocketAddr) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+}
+
+/// A listener.
+enum Door {
+    Unix {
+        listener: UnixListener,
+        /// Connections that each user has.
+        rooms: Rooms,
+    },
+    Tcp {
+        listener: TcpListener,
+        /// Its own address.
+        to: SocketAddr,
+        tls: Option<TlsAcceptor>,
+    },
+}
+
+/// Whoever came through it.
+enum Guest {
+    Unix(UnixStream, Option<Place>),
+    Tcp(TcpStream, Option<TlsAcceptor>),
+}
+
+impl Door {
+    async fn accept(&self) -> io::Result<(Guest, Peer)> {
+        match self {
+            Self::Unix { listener, rooms } => loop {
+                let (stream, _) = listener.accept().await?;
+                let cred = stream.peer_cred()?;
+                let place = Place::of(rooms, cred.uid());
+                // One user who opens all of them would keep out the others.
+                let own = rustix::process::geteuid().as_raw();
+                if place.is_none() && ![0, own].contains(&cred.uid()) {
+                    continue;
+                }
+                let peer = Peer::Process {
+                    uid: cred.uid(),
+                    gid: cred.gid(),
+                    pid: cred.pid().and_then(|pid| u32::try_from(pid).ok()),
+                };
+                return Ok((Guest::Unix(stream, place), peer));
+            },
+            Self::Tcp { listener, to, tls } => {
+                let (stream, from) = listener.accept().await?;
+                // Small answers go at once.
+                let _ = stream.set_nodelay(true);
+                let peer = Peer::Address { from, to: *to };
+                Ok((Guest::Tcp(stream, tls.clone()), peer))
+            }
+        }
+    }
+
+    /// Lets in whoever comes, as long as there is room.
+    async fn serve(self, router: Router) {
+        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        loop {
+            let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+                return;
+            };
+            let Ok((guest, peer)) = self.accept().await else {
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            let router = router.clone();
+            tokio::spawn(async move {
+                guest.serve(peer, router).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+impl Guest {
+    async fn serve(self, peer: Peer, router: Router) {
+        match self {
+            Self::Unix(stream, _place) => connection(stream, peer, router).await,
+            Self::Tcp(stream, None) => connection(stream, peer, router).await,
+            Self::Tcp(stream, Some(tls)) => {
+                let shaken = tokio::time::timeout(HEAD, tls.accept(stream)).await;
+                if let Ok(Ok(stream)) = shaken {
+                    connection(stream, peer, router).await;
+                }
+            }
+        }
     }
 }
 
@@ -254,6 +296,11 @@ pub(crate) fn tls(wanted: &bonsai_api::Tls) -> anyhow::Result<TlsAcceptor> {
         let chain = CertificateDer::pem_file_iter(&wanted.certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .with_context(|| named(&wanted.certificate))?;
+        anyhow::ensure!(
+            !chain.is_empty(),
+            "{}: there is no certificate in it",
+            wanted.certificate.display()
+        );
         let key = PrivateKeyDer::from_pem_file(&wanted.key).with_context(|| named(&wanted.key))?;
         let mode = fs::metadata(&wanted.key)?.permissions().mode();
         anyhow::ensure!(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
@@ -16,13 +16,14 @@ use utoipa::ToSchema;
 
 use super::App;
 use super::body::{Failure, Json, Part};
+use super::pages::Pages;
 use crate::files::replace;
 use crate::problems::{bad_input, forbidden, problem};
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
 
 /// Tokens at a time; the page's own do not count.
-const MOST_TOKENS: usize = 1000;
+pub(super) const MOST_TOKENS: usize = 1000;
 
 /// Whoever has the token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,8 +46,15 @@ pub(crate) struct Tokens {
     path: PathBuf,
     /// By the hash of the token, in hexadecimal digits.
     known: Mutex<BTreeMap<String, Bearer>>,
-    /// Those of pages, which end with the daemon.
-    pages: Mutex<BTreeMap<String, Bearer>>,
+    /// Those of pages.
+    pub(crate) pages: Pages,
+}
+
+impl Bearer {
+    /// Whether it has not ended at a time, ms since 1970.
+    pub(super) fn holds(&self, now: u64) -> bool {
+        self.until_unix_ms.is_none_or(|until| now < until)
+    }
 }
 
 fn hash(token: &str) -> String {
@@ -68,8 +76,9 @@ fn random() -> Result<String, Problem> {
 }
 
 impl Tokens {
-    /// Those of a file; none if it is not there.
-    pub(crate) fn open(path: PathBuf) -> anyhow::Result<Self> {
+    /// Those that are kept in a folder; none if it has none.
+    pub(crate) fn open(state: &Path) -> anyhow::Result<Self> {
+        let path = state.join("tokens.json");
         let known = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| {
                 format!(
@@ -83,7 +92,7 @@ impl Tokens {
         Ok(Self {
             path,
             known: Mutex::new(known),
-            pages: Mutex::default(),
+            pages: Pages::open(state.join("pages.json")),
         })
     }
 
@@ -92,13 +101,12 @@ impl Tokens {
     pub(crate) fn bearer(&self, token: &str) -> Option<Bearer> {
         let hash = hash(token);
         let now = unix_ms();
-        let find = |all: &Mutex<BTreeMap<String, Bearer>>| {
-            let all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.get(&hash)
-                .filter(|b| b.until_unix_ms.is_none_or(|until| now < until))
-                .cloned()
-        };
-        find(&self.known).or_else(|| find(&self.pages))
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.get(&hash).cloned();
+        drop(known);
+        found
+            .or_else(|| self.pages.get(&hash))
+            .filter(|bearer| bearer.holds(now))
     }
 
     /// A token for a page of somebody, for as long as said.
@@ -117,12 +125,7 @@ impl Tokens {
             created_unix_ms: now,
             until_unix_ms: Some(now + lasts_ms),
         };
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.retain(|_, page| page.until_unix_ms.is_none_or(|until| now < until));
-        if pages.len() >= MOST_TOKENS {
-            pages.pop_first();
-        }
-        pages.insert(hash(&token), bearer);
+        self.pages.insert(hash(&token), bearer);
         Ok(token)
     }
 
@@ -154,7 +157,7 @@ pub(super) struct Wished {
     scope: TokenScope,
     /// How long it holds; for good without it.
     #[serde(rename = "for")]
-    #[schema(value_type = Option<String>, example = "720h")]
+    #[schema(value_type = Option<String>, format = "span", example = "720h")]
     lasts: Option<Span>,
 }
 
@@ -244,7 +247,7 @@ pub(super) async fn create(
     };
     let until_unix_ms = bearer.until_unix_ms;
     app.tokens.change(|known| {
-        known.retain(|_, old| old.until_unix_ms.is_none_or(|until| now < until));
+        known.retain(|_, old| old.holds(now));
         if known.values().any(|old| old.name == bearer.name) {
             let text = format!(
                 "there is a token {:?}: revoke it first, or choose another name",
@@ -304,7 +307,7 @@ mod tests {
     fn tokens_are_kept_as_hashes_and_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens.json");
-        let tokens = Tokens::open(path.clone()).expect("none yet");
+        let tokens = Tokens::open(folder.path()).expect("none yet");
         let token = random().expect("random bits");
         let bearer = |until| Bearer {
             name: "token x".to_owned(),
@@ -324,7 +327,8 @@ mod tests {
         assert!(tokens.bearer(&token[1..]).is_none());
         let text = fs::read_to_string(&path).expect("a file");
         assert!(!text.contains(&token), "the token itself is nowhere");
-        assert!(Tokens::open(path).expect("kept").bearer(&token).is_some());
+        let again = Tokens::open(folder.path()).expect("kept");
+        assert!(again.bearer(&token).is_some());
         put(Some(2));
         assert!(tokens.bearer(&token).is_none(), "it has ended");
     }

@@ -96,4 +96,59 @@ proptest! {
             prop_assert_eq!(&limits, &rest);
         }
     }
+
+    /// Whatever they do, limits are within the capacity, and nobody's is far below its share.
+    #[test]
+    fn limits_serve_and_fit_in_every_period(
+        periods in prop::collection::vec(prop::collection::vec((0_u64..60, any::<bool>()), 6), 1..12),
+        mins in prop::collection::vec(0_u64..15, 6),
+    ) {
+        let mut config = link();
+        config.services = (0..)
+            .zip(&mins)
+            .map(|(i, &min)| service(&format!("s{i}"), send(min, 0, 1)))
+            .collect();
+        let mut policy = Policy::new(config).expect("good");
+        for period in periods {
+            let seen = period.iter().enumerate();
+            let seen: Vec<_> = seen
+                .map(|(i, &(used, more))| seen_of(i, used, more))
+                .collect();
+            let allocation = policy.decide(&observed(seen));
+            let grants = allocation.services.iter().map(|s| s.grants[SEND]);
+            let sum: u64 = grants.clone().map(|g| g.limit.expect("a limit")).sum();
+            prop_assert!(sum <= mbit(100), "{sum}");
+            for (i, grant) in grants.enumerate() {
+                let (limit, share) = (grant.limit.expect("a limit"), grant.share.expect("a share"));
+                prop_assert!(limit >= share.min(mbit(mins[i])), "{i}: {grant:?}");
+                prop_assert!(limit + limit / 20 + 1 >= share, "{i}: {grant:?}");
+            }
+        }
+    }
+
+    /// Where there is enough for all, limits come to where everybody has what they ever demand,
+    /// and stay.
+    #[test]
+    fn no_limit_moves_where_there_is_enough_for_all(
+        wants in prop::collection::vec(prop::collection::vec(0_u64..20, 4), 6..20),
+    ) {
+        let mut policy = Policy::new(link()).expect("good");
+        let mut decide = |wants: &[u64]| {
+            let services = wants.iter().enumerate();
+            let services: Vec<_> = services.map(|(i, &used)| seen_of(i, used, false)).collect();
+            let allocation = policy.decide(&observed(services));
+            let limit = |s: &bonsai_policy::Allocated| s.grants[SEND].limit.expect("a limit");
+            allocation.services.iter().map(limit).collect::<Vec<_>>()
+        };
+        // 20 Mbit/s of each, and the headroom, fit.
+        decide(&[20; 4]);
+        let rest = decide(&[20; 4]);
+        for wants in wants {
+            prop_assert_eq!(decide(&wants), rest.clone());
+        }
+    }
+}
+
+fn seen_of(i: usize, used: u64, more: bool) -> bonsai_policy::Seen {
+    seen(&format!("s{i}"), used, more)
 }

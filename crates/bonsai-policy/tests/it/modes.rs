@@ -93,6 +93,17 @@ fn a_demand_has_headroom_and_limits_share_what_is_spare() {
 }
 
 #[test]
+fn nobody_is_given_more_than_a_limit_of_its_own_lets_through() {
+    let mut policy = Policy::new(mixed()).expect("good");
+    let mut web = seen("web", 10, true);
+    web.usage[SEND].bound = Some(mbit(10));
+    let allocation = policy.decide(&observed([seen("vod", 40, true), web]));
+    let (vod, web) = (grant(allocation, "vod"), grant(allocation, "web"));
+    assert_eq!((web.demand, web.share), (Some(mbit(10)), Some(mbit(10))));
+    assert_eq!(vod.share, Some(mbit(90)));
+}
+
+#[test]
 fn a_static_service_keeps_its_part_beside_dynamic_ones() {
     let mut config = mixed();
     config.services[0].mode = Some(Mode::Static);

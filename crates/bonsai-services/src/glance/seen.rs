@@ -324,4 +324,21 @@ mod tests {
             assert_eq!(resources(selection, bytes, &rows()), wanted, "{name}");
         }
     }
+
+    #[test]
+    fn only_a_limit_on_all_calls_of_a_resource_bounds_it() {
+        let [read, write, send, recv] = [1, 2, 4, 8];
+        for (name, bytes, wanted) in [
+            ("read", true, read),
+            ("send", true, send),
+            ("all", true, read | write | send | recv),
+            ("pwrite64", true, 0),
+            ("sendto", true, 0),
+            ("all", false, CALLS_ROW),
+            ("open", false, 0),
+        ] {
+            let selection = select(name).expect(name);
+            assert_eq!(wholes(selection, bytes, &rows()), wanted, "{name}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use bonsai_calls::{CALLS, CallId, select};
 use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Ledger, Owner, ThreadPage};
-use bonsai_services::glance::{Changes, Glances, TURNS};
+use bonsai_services::glance::{Changes, Glances, PAGES, SELDOM, TURNS};
 use bonsai_services::limits::{Limit, apply};
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::Services;
@@ -86,6 +86,58 @@ fn totals_are_those_of_a_whole_look() {
             self::exact(&ledger)
         );
     });
+}
+
+/// With more threads than are read in a look, services take turns; nothing is lost, and those who
+/// wait for a limit, or whom somebody wants to be seen, are seen at once.
+#[test]
+fn calm_services_of_many_threads_are_read_in_turns() {
+    within(
+        "glance::calm_services_of_many_threads_are_read_in_turns",
+        || {
+            let names = ["a", "b", "c", "d", "e", "f", "g"];
+            let all = names.map(service);
+            let pages = u32::try_from(PAGES * SELDOM / names.len()).expect("few");
+            for (_, ledger) in &all {
+                for tid in 1..=pages {
+                    page(ledger, tid);
+                }
+            }
+            let mut glances = Glances::new().expect("a runtime directory");
+            for _ in 0..2 * TURNS {
+                glances.look().expect("looked");
+            }
+            for (_, ledger) in &all {
+                count(&ledger.threads[0], bonsai_calls::SENDTO, 1000);
+            }
+            // Of the calm ones, each once; of which one is looked at closely, at once.
+            glances.closely("c", true);
+            let sent = |glances: &Glances, name: &str| glances.get(name).expect("there").totals[2];
+            glances.look().expect("looked");
+            assert_eq!(sent(&glances, "c"), 1000);
+            let seen = names.iter().filter(|name| sent(&glances, name) > 0).count();
+            assert!(seen < names.len(), "{seen} of {} in one look", names.len());
+            for _ in 1..SELDOM {
+                glances.look().expect("looked");
+            }
+            for name in names {
+                assert_eq!(sent(&glances, name), 1000, "{name}");
+            }
+            // One that owes its limit something is not calm.
+            let limit = Limit::parse("send=1000B/s:burst=1B").expect("a limit");
+            apply(&all[4].1, &[limit], None, monotonic_ns()).expect("applied");
+            let limits = all[4].1.limits(monotonic_ns());
+            let line = &all[4].1.lines[limits[0].bucket];
+            line.issued(line.generation())
+                .fetch_add(1_000_000, bonsai_ledger::sync::Ordering::Relaxed);
+            count(&all[4].1.threads[0], bonsai_calls::SENDTO, 1000);
+            glances.look().expect("looked");
+            let glance = glances.get("e").expect("there");
+            assert!(glance.backlog[2] > 0, "{glance:?}");
+            assert_eq!(glance.totals[2], 2000);
+            assert_eq!(glance.bounds[2], Some(1_000_000));
+        },
+    );
 }
 
 #[test]

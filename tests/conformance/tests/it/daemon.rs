@@ -6,6 +6,7 @@ mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod secure;
 mod shares;
 mod top;
 mod users;

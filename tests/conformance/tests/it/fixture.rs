@@ -59,7 +59,10 @@ pub(crate) fn compiler(test: &str) -> Option<&'static Compiler> {
 
 /// Where cases make their folders.
 pub(crate) fn scratch() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance")
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    // The first one that comes makes it; whoever uses it says what is wrong.
+    let _ = std::fs::create_dir_all(&folder);
+    folder
 }
 
 /// The sources of the cases.

@@ -1,0 +1,171 @@
+//! The tokens of pages, and the port that they are for.
+//!
+//! When the daemon ends, a page goes on asking at its port and shows its token to whoever listens
+//! there then. So tokens outlive the daemon only where no other user can: at a port that is
+//! root's to give (`ip_unprivileged_port_start`). At any other port they end with the daemon, and
+//! whoever takes the port gets a token that opens nothing.
+//!
+//! # Invariants
+//! 1. Only hashes are kept, in a file of mode 0600.
+//! 2. What is kept is forgotten at its end, and when its port is no longer root's.
+//! 3. Rights that somebody had by a group of the configuration are not kept: it may have changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bonsai_services::observe::unix_ms;
+use serde::{Deserialize, Serialize};
+
+use super::tokens::{Bearer, MOST_TOKENS};
+use crate::files::replace;
+
+/// Of ports that are root's, those that browsers open and no well-known service has.
+const PORTS: std::ops::RangeInclusive<u16> = 700..=740;
+
+/// The form of [`Kept`].
+const VERSION: u32 = 1;
+
+/// What survives a restart.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    /// Where the page is.
+    port: Option<u16>,
+    /// By the hash of the token.
+    tokens: BTreeMap<String, Bearer>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    path: PathBuf,
+    all: Mutex<Kept>,
+}
+
+/// The first port that anybody may listen on; without an answer all of them.
+fn first_of_anybody() -> u16 {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = text.ok().and_then(|text| text.trim().parse().ok());
+    first.unwrap_or(0)
+}
+
+/// Ports for a page that comes for the first time, the best first.
+pub(super) fn ports() -> impl Iterator<Item = u16> {
+    let first = first_of_anybody();
+    PORTS.filter(move |port| *port < first).chain([0])
+}
+
+impl Pages {
+    /// Those of a file; none if it is not there, or none of ours.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        let text = fs::read(&path).unwrap_or_default();
+        let kept = serde_json::from_slice(&text).unwrap_or_default();
+        let all = Mutex::new(still_good(kept, own, unix_ms(), first_of_anybody()));
+        Self { path, all }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Kept> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a page that was open when the last daemon ended looks for this one.
+    pub(crate) fn awaited_at(&self) -> Option<u16> {
+        let all = self.all();
+        all.port.filter(|_| !all.tokens.is_empty())
+    }
+
+    /// Where the page is from now on.
+    pub(crate) fn are_at(&self, port: u16) {
+        self.all().port = Some(port);
+    }
+
+    pub(super) fn get(&self, hash: &str) -> Option<Bearer> {
+        self.all().tokens.get(hash).cloned()
+    }
+
+    /// Takes one in. What cannot be kept ends with the daemon.
+    pub(super) fn insert(&self, hash: String, bearer: Bearer) {
+        let now = unix_ms();
+        let mut all = self.all();
+        all.tokens.retain(|_, page| page.holds(now));
+        if all.tokens.len() >= MOST_TOKENS {
+            all.tokens.pop_first();
+        }
+        all.tokens.insert(hash, bearer);
+        all.version = VERSION;
+        if all.port.is_some_and(|port| port < first_of_anybody()) {
+            let _ = replace(&self.path, &*all);
+        } else {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Of what was kept, what may be used still.
+fn still_good(mut kept: Kept, own: u32, now: u64, first_of_anybody: u16) -> Kept {
+    let is_roots = kept.port.is_some_and(|port| port < first_of_anybody);
+    if kept.version != VERSION || !is_roots {
+        return Kept::default();
+    }
+    kept.tokens
+        .retain(|_, page| page.holds(now) && (!page.all || page.uid == Some(own)));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_may_be_used_still() {
+        let kept = |port| -> Kept {
+            let page = |uid: u32, all: bool, until: u64| {
+                serde_json::json!({
+                    "name": "somebody", "scope": "read", "uid": uid, "all": all,
+                    "created_unix_ms": 1, "until_unix_ms": until
+                })
+            };
+            let text = serde_json::json!({
+                "version": VERSION, "port": port,
+                "tokens": {
+                    "own": page(0, true, 100), "over": page(0, true, 10),
+                    "group": page(7, true, 100), "theirs": page(7, false, 100)
+                }
+            });
+            serde_json::from_value(text).expect("kept")
+        };
+        let names = |kept: Kept| kept.tokens.into_keys().collect::<Vec<_>>();
+        assert_eq!(names(still_good(kept(700), 0, 50, 1024)), ["own", "theirs"]);
+        assert!(still_good(kept(2000), 0, 50, 1024).tokens.is_empty());
+        assert!(still_good(kept(700), 0, 50, 0).tokens.is_empty());
+    }
+
+    #[test]
+    fn tokens_of_pages_at_a_port_of_anybody_are_not_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pages.json");
+        let bearer = || -> Bearer {
+            let text = serde_json::json!({
+                "name": "root", "scope": "write", "all": true, "created_unix_ms": 1,
+                "uid": rustix::process::geteuid().as_raw(), "until_unix_ms": u64::MAX
+            });
+            serde_json::from_value(text).expect("a bearer")
+        };
+        let pages = Pages::open(path.clone());
+        pages.are_at(40_000);
+        pages.insert("hash".to_owned(), bearer());
+        assert!(pages.get("hash").is_some() && !path.exists());
+        // Where there are ports of root's at all.
+        if first_of_anybody() > 700 {
+            pages.are_at(700);
+            pages.insert("hash".to_owned(), bearer());
+            let again = Pages::open(path);
+            assert_eq!(again.awaited_at(), Some(700));
+            assert!(again.get("hash").is_some());
+        }
+    }
+}
