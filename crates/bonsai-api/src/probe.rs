@@ -25,7 +25,7 @@ pub struct ProbeRequest {
     /// For how long, from `1s` to `20s`; `3s` without it. It takes up to half of that more to make
     /// ready.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, example = "3s")]
+    #[schema(value_type = Option<String>, format = "span", example = "3s")]
     pub lasts: Option<Span>,
 }
 
