@@ -74,6 +74,10 @@ pub(crate) struct Ring {
     reports: Vec<ClientReport>,
     qos: BTreeMap<String, (api::QosReport, u64)>,
     enforcers: Vec<Box<dyn Enforcer>>,
+    /// Limits written of late, in eighths of a period.
+    churn: u64,
+    /// Until when demands are held at their peaks, ns.
+    holds_until_ns: u64,
     /// Services came or went since the last decision.
     others: bool,
     outcome: Arc<Outcome>,
@@ -159,6 +163,8 @@ impl Ring {
             reports: Vec::new(),
             qos: BTreeMap::new(),
             enforcers,
+            churn: 0,
+            holds_until_ns: 0,
             others: true,
             outcome: Arc::default(),
             identities: Arc::default(),

@@ -42,6 +42,7 @@ pub(crate) struct Live {
     /// When its demand is looked at again.
     pub(crate) due_s: f64,
     pub(crate) limits: PerResource<Option<u64>>,
+    pub(crate) peaks: PerResource<Peak>,
     pub(crate) weights: PerResource<u32>,
     /// The guarantees in force, where they were changed automatically.
     pub(crate) applied: PerResource<Option<u64>>,
@@ -50,6 +51,16 @@ pub(crate) struct Live {
     /// cache.
     pub(crate) cold: Box<Cold>,
 }
+
+/// The highest demand in the window before, and in this one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    pub(crate) before: u64,
+    pub(crate) now: u64,
+}
+
+/// Peaks are those of one to two windows, ns.
+const WINDOW_NS: u64 = 1_000_000_000;
 
 /// What few decisions look at.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +76,9 @@ pub struct Policy {
     pub(crate) plan: Plan,
     /// Of each service of the plan.
     pub(crate) live: Vec<Live>,
+    /// Demands of services without a guarantee are their peaks; since when this window is, ns.
+    pub(crate) holds: bool,
+    window_ns: u64,
     /// Services that run without being configured.
     others: Vec<Name>,
     /// The service of the plan at each place of the observation.
@@ -85,6 +99,8 @@ impl Policy {
         let live = vec![Live::default(); plan.services.len()];
         let mut policy = Self {
             config,
+            holds: false,
+            window_ns: 0,
             others: Vec::new(),
             places: Vec::new(),
             scratch: Scratch::default(),
@@ -146,15 +162,36 @@ impl Policy {
         Ok(other.allocation)
     }
 
+    /// Has demands of services without a guarantee taken for their peaks of the last one to two
+    /// seconds: for whoever cannot rewrite the limits of so many services in each period, where
+    /// all of them use something else each time and there is not enough for all.
+    pub fn hold_peaks(&mut self, holds: bool) {
+        self.holds = holds;
+    }
+
     /// Decides for what was seen.
     pub fn decide(&mut self, observation: &Observation) -> &Allocation {
         self.look_up(observation);
+        self.turn_window(observation.now_ns);
         self.prepare(observation);
         self.learn(observation);
         for resource in Resource::ALL {
             self.share(resource, observation);
         }
         &self.allocation
+    }
+
+    fn turn_window(&mut self, now_ns: u64) {
+        if !self.holds || now_ns.saturating_sub(self.window_ns) < WINDOW_NS {
+            return;
+        }
+        self.window_ns = now_ns;
+        for peak in self.live.iter_mut().flat_map(|live| &mut live.peaks) {
+            *peak = Peak {
+                before: peak.now,
+                now: 0,
+            };
+        }
     }
 
     /// Makes the plan anew, with `others` beside the configured services.

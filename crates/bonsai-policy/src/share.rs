@@ -6,7 +6,7 @@ use crate::allocation::{Grant, Reason, Why};
 use crate::fill::{UNBOUNDED, narrow};
 use crate::limits::{self, Bound};
 use crate::observation::{Observation, Usage};
-use crate::policy::Policy;
+use crate::policy::{Peak, Policy};
 use crate::tree::Water;
 use crate::weights;
 
@@ -77,6 +77,7 @@ impl Policy {
             live,
             scratch,
             config,
+            holds,
             ..
         } = self;
         let bounds = &plan.tree.bounds[i];
@@ -97,7 +98,12 @@ impl Policy {
         let trickle = (capacity / 1_000 / (observation.services.len() as u64).max(1)).max(1);
         for (seen, &at) in observation.services.iter().zip(&self.places) {
             let demand = demand(seen.usage[i], config.headroom, trickle);
-            scratch.demands[plan.node(at as usize)] = demand;
+            let node = plan.node(at as usize);
+            scratch.demands[node] = if *holds && scratch.guarantees[node] == 0 {
+                live[at as usize].peaks[i].hold(demand)
+            } else {
+                demand
+            };
         }
     }
 
@@ -291,6 +297,15 @@ fn demand(usage: Usage, headroom: u32, trickle: u64) -> Option<u64> {
     let bound = usage.bound.unwrap_or(UNBOUNDED);
     let demand = wants.min(bound).clamp(trickle.min(UNBOUNDED), UNBOUNDED);
     (demand < UNBOUNDED).then_some(demand)
+}
+
+impl Peak {
+    /// The highest demand of late, with this one.
+    fn hold(&mut self, demand: Option<u64>) -> Option<u64> {
+        self.now = self.now.max(demand.unwrap_or(UNBOUNDED));
+        let highest = self.now.max(self.before);
+        (highest < UNBOUNDED).then_some(highest)
+    }
 }
 
 /// The words for a demand that is met.

@@ -25,6 +25,12 @@ const ABOVE_NS: u64 = 5_000_000_000;
 /// How long a change may take to reach the services of other users before it is answered.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
 
+/// Where more limits than these are rewritten in each period, demands are held at their peaks,
+const CHURN: u64 = 200;
+
+/// for so long, ns.
+const HOLDS_NS: u64 = 60 * SLOW_NS;
+
 impl Ring {
     /// Observes, decides, enforces and publishes.
     pub(super) fn tick(&mut self) {
@@ -111,6 +117,11 @@ impl Ring {
             None => drop(self.notes.remove("enforce")),
         }
         self.health.written += outcome.written;
+        self.churn = self.churn - self.churn / 8 + outcome.written;
+        if self.churn > 8 * CHURN {
+            self.holds_until_ns = now_ns + HOLDS_NS;
+        }
+        self.policy.hold_peaks(now_ns < self.holds_until_ns);
         self.outcome = Arc::new(outcome);
     }
 

@@ -149,6 +149,45 @@ proptest! {
     }
 }
 
+#[test]
+fn held_peaks_keep_limits_where_they_are_but_not_those_of_the_guaranteed() {
+    let mut config = link();
+    config.services = vec![service("vod", send(40, 0, 0))];
+    let mut policy = Policy::new(config).expect("good");
+    policy.hold_peaks(true);
+    let mut at = |ms: u64, used: [u64; 3]| {
+        let names = ["vod", "a", "b"];
+        let seen: Vec<_> = names
+            .iter()
+            .zip(used)
+            .map(|(name, used)| seen(name, used, false))
+            .collect();
+        let mut observation = observed(seen);
+        observation.now_ns = ms * 1_000_000;
+        let allocation = policy.decide(&observation);
+        let demand = |s: &bonsai_policy::Allocated| s.grants[SEND].demand.expect("bounded");
+        allocation.services.iter().map(demand).collect::<Vec<_>>()
+    };
+    let headroom = |used: u64| mbit(used) * 5 / 4;
+    assert_eq!(
+        at(5_000, [20, 20, 8]),
+        [headroom(20), headroom(20), headroom(8)]
+    );
+    // Of whoever has a guarantee, the rest of it is lent at once.
+    assert_eq!(
+        at(5_100, [8, 4, 16]),
+        [headroom(8), headroom(20), headroom(16)]
+    );
+    assert_eq!(
+        at(6_200, [8, 4, 4]),
+        [headroom(8), headroom(20), headroom(16)]
+    );
+    assert_eq!(
+        at(7_300, [8, 4, 4]),
+        [headroom(8), headroom(4), headroom(4)]
+    );
+}
+
 fn seen_of(i: usize, used: u64, more: bool) -> bonsai_policy::Seen {
     seen(&format!("s{i}"), used, more)
 }
