@@ -139,6 +139,7 @@ fn users_see_and_change_their_own() {
         ("GET", "/v1/config", "", 403),
         ("PATCH", "/v1/config", "{}", 403),
         ("POST", "/v1/undo", "{}", 403),
+        ("POST", "/v1/capacity/probe", "{\"resource\":\"read\"}", 403),
         ("GET", "/v1/history", "", 403),
         ("GET", "/v1/history?service=54322:bulk", "", 404),
         ("GET", "/v1/history?service=root:own", "", 404),
