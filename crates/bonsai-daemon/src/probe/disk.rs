@@ -126,6 +126,11 @@ fn scratch(folder: &Path) -> Result<OwnedFd, String> {
             "{at}: its file system has no direct reads and writes, so no disk can be measured there"
         ),
         Errno::NOTDIR => format!("{at} is no folder: name one that is on the disk"),
+        // So packaging/systemd runs the one of root.
+        Errno::ROFS | Errno::ACCESS => format!(
+            "{at}: the daemon may not write there ({error}); where it runs as a service, \
+             ReadWritePaths={at} in its unit lets it (systemctl edit bonsai)"
+        ),
         error => format!("{at}: no file can be made there: {error}"),
     })
 }
