@@ -103,7 +103,7 @@ impl Pages {
             oldest.and_then(|hash| all.tokens.remove(&hash));
         }
         if all.tokens.len() >= MOST_TOKENS {
-            all.tokens.pop_first();
+            end_one_of_many(&mut all.tokens);
         }
         all.tokens.insert(hash, bearer);
         all.version = VERSION;
@@ -113,6 +113,21 @@ impl Pages {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Ends the oldest page of whoever has most.
+fn end_one_of_many(tokens: &mut BTreeMap<String, Bearer>) {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for page in tokens.values() {
+        *counts.entry(page.uid).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let theirs = tokens
+        .iter()
+        .filter(|(_, page)| most.is_some_and(|(uid, _)| page.uid == uid));
+    let oldest = theirs.min_by_key(|(_, page)| page.created_unix_ms);
+    let oldest = oldest.map(|(hash, _)| hash.clone());
+    oldest.and_then(|hash| tokens.remove(&hash));
 }
 
 /// Of what was kept, what may be used still.
@@ -172,6 +187,16 @@ mod tests {
         assert!(pages.get("other").is_some());
         assert!(pages.get("0").is_none() && pages.get("1").is_some());
         assert!(pages.get(&MOST_OF_USER.to_string()).is_some());
+        // When there are too many in all, too.
+        for i in MOST_OF_USER + 1..MOST_TOKENS {
+            let uid = u32::try_from(9 + i / 40).expect("a user");
+            pages.insert(format!("{i}"), bearer(uid, 1));
+        }
+        assert_eq!(pages.all().tokens.len(), MOST_TOKENS);
+        pages.insert("last".to_owned(), bearer(5, 1));
+        assert!(pages.get("other").is_some() && pages.get("last").is_some());
+        assert!(pages.get("1").is_none(), "the oldest of whoever has most");
+        assert_eq!(pages.all().tokens.len(), MOST_TOKENS);
     }
 
     #[test]
