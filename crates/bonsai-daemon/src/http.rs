@@ -1,22 +1,26 @@
 //! The interface: REST and server-sent events over a Unix socket, and over TCP where that is
 //! wanted.
 
+mod arrivals;
 mod auth;
 mod body;
 mod capacity;
 mod describe;
 mod events;
+mod export;
 pub(crate) mod fuzz;
 mod metrics;
+mod names;
 mod page;
 mod pages;
 mod past;
+mod patient;
+mod places;
 mod routes;
 mod serve;
 mod tokens;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -33,6 +37,8 @@ use crate::problems::unavailable;
 use crate::ring::{Ask, Asked, Event, Published, Reply};
 use crate::who::Who;
 
+pub(crate) use events::places as streams;
+pub(crate) use export::places as exports;
 pub(crate) use serve::{Doors, tls};
 pub(crate) use tokens::Tokens;
 
@@ -52,7 +58,10 @@ pub(crate) struct App {
     pub(crate) doors: Doors,
     pub(crate) started_unix_ms: u64,
     /// Streams of events that are open.
-    pub(crate) listeners: AtomicUsize,
+    pub(crate) listeners: places::Places,
+    /// Exports that are under way.
+    pub(crate) exports: places::Places,
+    pub(crate) names: names::Names,
     pub(crate) limiter: auth::Limiter,
     pub(crate) probes: crate::probe::Probes,
 }
@@ -115,7 +124,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(capacity::probe))
         .routes(routes!(past::history))
         .routes(routes!(past::known))
-        .routes(routes!(past::export))
+        .routes(routes!(export::export))
         .routes(routes!(past::audit))
         .routes(routes!(routes::qos))
         .routes(routes!(routes::report))

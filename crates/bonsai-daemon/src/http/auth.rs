@@ -15,9 +15,11 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 
 use super::App;
+use super::arrivals::Arrival;
 use super::body::Failure;
+use super::places::{Client, administers};
+use super::tokens::hash;
 use crate::problems::problem;
-use crate::users;
 use crate::who::Who;
 
 /// The other end of a connection.
@@ -41,13 +43,6 @@ pub(crate) enum Peer {
     },
 }
 
-/// What is counted together: a user, or an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Client {
-    User(u32),
-    Address(IpAddr),
-}
-
 /// How often each client may ask.
 #[derive(Debug)]
 pub(crate) struct Limiter(RateLimiter<Client, DashMapStateStore<Client>, DefaultClock>);
@@ -62,22 +57,99 @@ impl Limiter {
         Self(RateLimiter::dashmap(Quota::per_second(requests)))
     }
 
-    fn lets(&self, client: Client) -> bool {
+    fn lets(&self, client: &Client) -> bool {
         if self.0.len() > MOST_CLIENTS {
             self.0.retain_recent();
         }
-        self.0.check_key(&client).is_ok()
+        self.0.check_key(client).is_ok()
     }
 }
 
-/// Lets through who does not ask too often.
-pub(crate) async fn bounded(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let client = match request.extensions().get::<Peer>() {
-        Some(Peer::Process { uid, .. }) => Client::User(*uid),
-        Some(Peer::Address { from, .. }) => Client::Address(from.ip()),
-        None => return refused(401, "unknown", "nobody knows who asks"),
+/// What somebody has shown, by which they are known for as long as it holds.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    /// The kernel's word.
+    Process {
+        uid: u32,
+        gid: u32,
+        pid: Option<u32>,
+    },
+    /// A token, by its hash.
+    Token(String),
+}
+
+impl Proof {
+    /// Who that is by now; nobody, if it does not hold any more.
+    pub(super) async fn who(&self, app: &App) -> Result<Option<Who>, Problem> {
+        let bearer = match self {
+            Self::Process { uid, gid, pid } => {
+                return of_user(app, *uid, *gid, *pid).await.map(Some);
+            }
+            Self::Token(hash) => app.tokens.bearer(hash),
+        };
+        let Some(bearer) = bearer else {
+            return Ok(None);
+        };
+        let writes_all = bearer.all && bearer.scope == TokenScope::Write;
+        let Some(uid) = bearer.uid else {
+            return Ok(Some(Who {
+                name: bearer.name,
+                via: "tcp",
+                uid: None,
+                pid: None,
+                home: None,
+                reads_all: bearer.all,
+                writes_all,
+            }));
+        };
+        // A page does what its user may do by now, and no more than when it was opened.
+        let user = of_user(app, uid, bearer.gid, None).await?;
+        Ok(Some(Who {
+            name: bearer.name,
+            via: "tcp",
+            reads_all: bearer.all && user.reads_all,
+            writes_all: writes_all && user.writes_all,
+            ..user
+        }))
+    }
+}
+
+/// Whoever asks, before anything is looked up that takes time.
+fn client(app: &App, peer: Peer, headers: &HeaderMap) -> (Client, Option<Proof>) {
+    let from = match peer {
+        Peer::Process { uid, gid, pid } => {
+            return (Client::User(uid), Some(Proof::Process { uid, gid, pid }));
+        }
+        Peer::Address { from, .. } => from,
     };
-    if !app.limiter.lets(client) {
+    let shown = shown(headers).ok().and_then(|token| {
+        let hash = hash(token);
+        Some((app.tokens.bearer(&hash)?, hash))
+    });
+    match shown {
+        Some((bearer, hash)) => {
+            let client = match bearer.uid {
+                Some(uid) => Client::Pages(uid),
+                None => Client::Token(bearer.name),
+            };
+            (client, Some(Proof::Token(hash)))
+        }
+        None => (Client::at(from.ip()), None),
+    }
+}
+
+/// Lets through who does not ask too often. Those who have shown a token are not counted with those
+/// who have not: anybody of this machine may ask from its own address.
+pub(crate) async fn bounded(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(peer) = request.extensions().get::<Peer>().copied() else {
+        return refused(401, "unknown", "nobody knows who asks");
+    };
+    let (client, proof) = client(&app, peer, request.headers());
+    if !app.limiter.lets(&client) {
         let text = format!(
             "more than {} requests a second: ask less often, or raise api.requests",
             app.config.api.requests
@@ -86,6 +158,18 @@ pub(crate) async fn bounded(State(app): State<Arc<App>>, request: Request, next:
         let second = HeaderValue::from_static("1");
         response.headers_mut().insert(header::RETRY_AFTER, second);
         return response;
+    }
+    if let Some(proof) = proof {
+        let arrival = request.extensions().get::<Arc<Arrival>>();
+        if arrival.is_some_and(|arrival| !arrival.is_of(&client)) {
+            let text = "too many connections are open: end some, or ask again later";
+            let many = problem(429, "too-many", "Too many", text);
+            let mut response = Failure(many).into_response();
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+            return response;
+        }
+        request.extensions_mut().insert(proof);
     }
     if let Some(Peer::Address { to, .. }) = request.extensions().get::<Peer>()
         && let Err(problem) = is_ours(request.headers(), *to, &app.config.api.hosts)
@@ -113,20 +197,14 @@ pub(crate) async fn known(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let who = match request.extensions().get::<Peer>() {
-        Some(Peer::Process { uid, gid, pid }) => of_process(&app, *uid, *gid, *pid),
-        Some(Peer::Address { .. }) => match of_token(&app, request.headers()) {
-            Ok(who) => who,
-            Err(problem) => {
-                let mut response = Failure(problem).into_response();
-                let challenge = HeaderValue::from_static("Bearer realm=\"bonsai\"");
-                response
-                    .headers_mut()
-                    .insert(header::WWW_AUTHENTICATE, challenge);
-                return response;
-            }
-        },
-        None => return refused(401, "unknown", "nobody knows who asks"),
+    let who = match request.extensions().get::<Proof>().cloned() {
+        Some(proof) => proof.who(&app).await,
+        None => Ok(None),
+    };
+    let who = match who {
+        Ok(Some(who)) => who,
+        Ok(None) => return unknown(request.headers()),
+        Err(problem) => return Failure(problem).into_response(),
     };
     request.extensions_mut().insert(who);
     next.run(request).await
@@ -141,39 +219,45 @@ fn refused(status: u16, kind: &str, text: impl Into<String>) -> Response {
     Failure(problem(status, kind, title, text)).into_response()
 }
 
+/// Whoever has shown no token, or none that holds.
+fn unknown(headers: &HeaderMap) -> Response {
+    let text = "the token is not known, or has ended";
+    let problem = shown(headers).err();
+    let problem = problem.unwrap_or_else(|| not_known(text));
+    let mut response = Failure(problem).into_response();
+    let challenge = HeaderValue::from_static("Bearer realm=\"bonsai\"");
+    response
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, challenge);
+    response
+}
+
+fn not_known(text: &str) -> Problem {
+    problem(401, "unknown", "Not known", text)
+}
+
 /// A user of this machine: root and the daemon's own user do everything, others what the
 /// configuration says, and everybody sees their own services.
-pub(crate) fn of_process(app: &App, uid: u32, gid: u32, pid: Option<u32>) -> Who {
-    let owner = uid == 0 || uid == rustix::process::geteuid().as_raw();
-    let api = &app.config.api;
-    let in_group = |group: &Option<String>| {
-        group
-            .as_deref()
-            .is_some_and(|group| users::is_in(uid, gid, group))
-    };
-    let writes_all = owner || in_group(&api.write_group);
-    Who {
-        name: users::name(uid),
+async fn of_user(app: &App, uid: u32, gid: u32, pid: Option<u32>) -> Result<Who, Problem> {
+    let person = app.names.of(uid, gid, &app.config.api).await?;
+    let writes_all = administers(uid) || person.writes;
+    // The daemon's own user's services have ids without a user.
+    let other = uid != rustix::process::geteuid().as_raw();
+    Ok(Who {
+        name: person.name,
         via: "socket",
         uid: Some(uid),
         pid,
-        home: home(Some(uid)),
-        reads_all: writes_all || in_group(&api.read_group),
+        home: other.then_some(person.label),
+        reads_all: writes_all || person.reads,
         writes_all,
-    }
-}
-
-/// What ids of somebody's services begin with; nothing for the daemon's own user.
-fn home(uid: Option<u32>) -> Option<String> {
-    let other = uid.filter(|uid| *uid != rustix::process::geteuid().as_raw());
-    other.map(users::label)
+    })
 }
 
 /// The token that is shown.
 pub(super) fn shown(headers: &HeaderMap) -> Result<&str, Problem> {
-    let unknown = |text: &str| problem(401, "unknown", "Not known", text);
     let value = headers.get(header::AUTHORIZATION).ok_or_else(|| {
-        unknown("over TCP whoever asks shows a token: Authorization: Bearer TOKEN (bonsai token create makes one)")
+        not_known("over TCP whoever asks shows a token: Authorization: Bearer TOKEN (bonsai token create makes one)")
     })?;
     let token = value.to_str().ok().and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -181,23 +265,7 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<&str, Problem> {
             .eq_ignore_ascii_case("bearer")
             .then_some(token.trim())
     });
-    token.ok_or_else(|| unknown("Authorization: it is no bearer token"))
-}
-
-fn of_token(app: &App, headers: &HeaderMap) -> Result<Who, Problem> {
-    let unknown = |text: &str| problem(401, "unknown", "Not known", text);
-    let token = shown(headers)?;
-    let bearer = app.tokens.bearer(token);
-    let bearer = bearer.ok_or_else(|| unknown("the token is not known, or has ended"))?;
-    Ok(Who {
-        name: bearer.name,
-        via: "tcp",
-        uid: bearer.uid,
-        pid: None,
-        home: home(bearer.uid),
-        reads_all: bearer.all,
-        writes_all: bearer.all && bearer.scope == TokenScope::Write,
-    })
+    token.ok_or_else(|| not_known("Authorization: it is no bearer token"))
 }
 
 /// Whether a request over TCP is meant for this interface, and does not come from somebody
@@ -275,8 +343,8 @@ mod tests {
     #[test]
     fn clients_are_counted_apart() {
         let limiter = Limiter::new(2);
-        let (a, b) = (Client::User(1), Client::User(2));
-        assert!(limiter.lets(a) && limiter.lets(a) && !limiter.lets(a));
-        assert!(limiter.lets(b));
+        let [a, b, c] = [Client::User(1), Client::User(2), Client::Pages(1)];
+        assert!(limiter.lets(&a) && limiter.lets(&a) && !limiter.lets(&a));
+        assert!(limiter.lets(&b) && limiter.lets(&c));
     }
 }

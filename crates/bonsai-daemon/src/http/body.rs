@@ -1,6 +1,7 @@
 //! What comes in, read with errors that say what is wrong, and errors that go out.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -12,6 +13,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::problems::{problem, unavailable};
+
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(10);
 
 /// An error, as it is answered.
 #[derive(Debug)]
@@ -102,8 +106,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             let text = format!("the body is application/json, and not {kind:?}");
             return Err(Failure(problem(415, "not-json", "Not JSON", text)));
         }
-        let bytes = Bytes::from_request(request, state)
-            .await
+        let bytes = tokio::time::timeout(BODY, Bytes::from_request(request, state)).await;
+        let bytes = bytes
+            .map_err(|_| {
+                let text = format!("the body has not come within {} s", BODY.as_secs());
+                Failure(problem(408, "too-slow", "Too slow", text))
+            })?
             .map_err(|rejection| {
                 let status = rejection.status();
                 if status == StatusCode::PAYLOAD_TOO_LARGE {

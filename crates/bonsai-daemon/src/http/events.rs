@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Extension;
@@ -16,15 +15,20 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use utoipa::IntoParams;
 
 use super::App;
+use super::auth::Proof;
 use super::body::{Failure, Params, aside};
+use super::places::{Client, Place, Places};
 use super::routes::status_of;
 use crate::problems::{bad_input, unavailable};
 use crate::who::Who;
 
-/// Streams at a time.
+/// Streams at a time, those of each client, and those that are kept for root and the daemon's own
+/// user.
 const MOST: usize = 128;
+const OF_EACH: usize = 32;
+const KEPT: usize = 16;
 
-/// What the daemon says of itself is sent so often.
+/// What the daemon says of itself is sent so often; and it is looked whether the listener still may.
 const STATUS: Duration = Duration::from_secs(2);
 
 /// How it is to be.
@@ -40,6 +44,8 @@ pub(super) struct How {
 struct Listening {
     app: Arc<App>,
     who: Who,
+    proof: Proof,
+    _place: Place,
     next: Interval,
     status_due: Instant,
     audits: broadcast::Receiver<AuditEntry>,
@@ -47,10 +53,9 @@ struct Listening {
     sent: u64,
 }
 
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.app.listeners.fetch_sub(1, Ordering::Relaxed);
-    }
+/// Places for streams.
+pub(crate) fn places() -> Places {
+    Places::new(MOST, OF_EACH, KEPT)
 }
 
 /// All services at once and then each interval (`event: services`), what the daemon says of itself
@@ -67,6 +72,7 @@ impl Drop for Listening {
 pub(super) async fn events(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
+    Extension(proof): Extension<Proof>,
     how: Params<How>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
     let interval = how
@@ -75,16 +81,19 @@ pub(super) async fn events(
     if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&interval) {
         return Err(bad_input("interval: it is from 100ms to 60s").into());
     }
-    if app.listeners.fetch_add(1, Ordering::Relaxed) >= MOST {
-        app.listeners.fetch_sub(1, Ordering::Relaxed);
-        return Err(unavailable(format!("{MOST} listen already: ask again later")).into());
-    }
+    let place = app.listeners.take(&Client::of(&who)).ok_or_else(|| {
+        unavailable(format!(
+            "{OF_EACH} of yours listen already, or {MOST} in all: ask again later"
+        ))
+    })?;
     let mut next = tokio::time::interval(interval);
     next.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let listening = Listening {
         audits: app.published.audits.subscribe(),
         app,
         who,
+        proof,
+        _place: place,
         next,
         status_due: Instant::now(),
         number: 0,
@@ -102,10 +111,14 @@ impl Listening {
         loop {
             if self.number != 0 && Instant::now() >= self.status_due {
                 self.status_due = Instant::now() + STATUS;
+                // What they have shown may not hold any more: then it ends.
+                self.who = self.proof.who(&self.app).await.ok()??;
                 let status = status_of(&self.app, &self.who);
                 return self.event("status", &status);
             }
+            let status_due = self.status_due;
             tokio::select! {
+                () = tokio::time::sleep_until(status_due), if self.number != 0 => {}
                 _ = self.next.tick() => {
                     let picture = Arc::clone(&self.app.published.pictures.borrow());
                     if picture.number == self.number {

@@ -8,7 +8,7 @@ use bonsai_api::{AdmitRequest, QosReport, Undo};
 use serde::de::DeserializeOwned;
 
 use super::body::{Failure, read, revision};
-use super::{auth, events, past, routes, tokens};
+use super::{auth, events, export, past, routes, tokens};
 
 /// Reads a body.
 pub(crate) fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
@@ -29,7 +29,7 @@ pub fn queries(bytes: &[u8]) {
         drop(Query::<routes::How>::try_from_uri(&uri));
         drop(Query::<events::How>::try_from_uri(&uri));
         drop(Query::<past::Part>::try_from_uri(&uri));
-        drop(Query::<past::What>::try_from_uri(&uri));
+        drop(Query::<export::What>::try_from_uri(&uri));
         if let Ok(Query(range)) = Query::<past::Range>::try_from_uri(&uri)
             && let Ok((from, to)) = range.seconds()
         {

@@ -13,6 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::App;
+use super::auth::Proof;
 use super::body::Failure;
 use crate::problems::{forbidden, problem, unavailable};
 use crate::who::Who;
@@ -87,14 +88,15 @@ pub(super) struct Opened {
 pub(super) async fn open(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
+    Extension(proof): Extension<Proof>,
 ) -> Result<(StatusCode, axum::Json<Opened>), Failure> {
-    if who.via != "socket" {
+    let Proof::Process { gid, .. } = proof else {
         return Err(forbidden("the page is opened over the daemon's Unix socket").into());
-    }
+    };
     let address = app.doors.open_page().await;
     let address = address.map_err(|error| unavailable(format!("{error:#}")))?;
     app.tokens.pages.are_at(address.port());
-    let token = app.tokens.for_page(&who, LASTS_MS)?;
+    let token = app.tokens.for_page(&who, gid, LASTS_MS)?;
     let opened = Opened {
         url: format!("http://{address}/#token={token}"),
         until_unix_ms: unix_ms() + LASTS_MS,

@@ -1,21 +1,15 @@
-//! What was: series, exports, the audit trail.
+//! What was: series, the audit trail.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
 use bonsai_api::{AuditEntry, AuditPage, Known, Point, Problem, Resource, Series};
-use bonsai_history::{AuditFilter, Error, Export, Format, Level, Query, Reader, Which};
-use futures_util::stream;
+use bonsai_history::{AuditFilter, Error, Query, Reader, Which};
 use serde::Deserialize;
-use tokio::sync::mpsc;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 use super::App;
 use super::body::{Failure, Params};
@@ -32,7 +26,7 @@ const MOST_ENTRIES: usize = 500;
 const LATELY_MS: u64 = 3600 * 1000;
 
 /// Asks the past on a thread that may wait for the disk.
-async fn ask<T: Send + 'static>(
+pub(super) async fn ask<T: Send + 'static>(
     app: &App,
     question: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -51,7 +45,7 @@ async fn ask<T: Send + 'static>(
 }
 
 /// Has what was met damaged looked at as a whole by whoever writes it, and moved aside.
-fn damaged(events: &SyncSender<Event>, error: &Error) {
+pub(super) fn damaged(events: &SyncSender<Event>, error: &Error) {
     if error.is_corrupt() {
         // Where the queue is full, whoever asks next meets it again.
         let _ = events.try_send(Event::Damaged);
@@ -82,6 +76,17 @@ pub(super) struct Range {
 const LATEST_MS: u64 = 253_402_300_800_000;
 
 impl Range {
+    /// A time alone.
+    pub(super) fn of(from: Option<u64>, to: Option<u64>) -> Self {
+        Self {
+            service: None,
+            resource: None,
+            from,
+            to,
+            points: None,
+        }
+    }
+
     pub(super) fn seconds(&self) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or_else(unix_ms);
         let from = self.from.unwrap_or(to.saturating_sub(LATELY_MS));
@@ -96,7 +101,7 @@ impl Range {
 }
 
 /// Whether somebody may look at the past of a service, or of all.
-fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
+pub(super) fn may(app: &App, who: &Who, service: Option<&str>) -> Result<(), Problem> {
     if who.reads_all {
         return Ok(());
     }
@@ -193,125 +198,6 @@ pub(super) async fn known(
         to_unix_ms: (service.last + 1) * 1000,
     });
     Ok(axum::Json(services.collect()))
-}
-
-/// In which form.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Form {
-    Csv,
-    Parquet,
-}
-
-/// What is exported.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct What {
-    /// `csv` or `parquet`.
-    #[param(inline)]
-    format: Form,
-    /// One service; all, and all together, without it.
-    service: Option<String>,
-    /// One resource; all without it.
-    resource: Option<Resource>,
-    /// From when, ms since 1970; an hour before the end without it.
-    #[param(maximum = 253_402_300_800_000_u64)]
-    from: Option<u64>,
-    /// Until when, ms since 1970; now without it.
-    #[param(maximum = 253_402_300_800_000_u64)]
-    to: Option<u64>,
-}
-
-/// The past as a file: rows of a second where these are still kept for the whole of the time,
-/// otherwise of a minute or an hour.
-#[utoipa::path(
-    get, path = "/v1/history/export", tag = "past",
-    params(What),
-    responses(
-        (status = 200, description = "A file.", content(
-            (String = "text/csv"),
-            (Vec<u8> = "application/vnd.apache.parquet")
-        )),
-        (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "It cannot be read.", body = Problem, content_type = "application/problem+json")
-    )
-)]
-pub(super) async fn export(
-    State(app): State<Arc<App>>,
-    Extension(who): Extension<Who>,
-    Params(mut what): Params<What>,
-) -> Result<Response, Failure> {
-    what.service = what.service.map(|name| means(&app, &who, name));
-    may(&app, &who, what.service.as_deref())?;
-    let range = Range {
-        service: None,
-        resource: None,
-        from: what.from,
-        to: what.to,
-        points: None,
-    };
-    let (from, to) = range.seconds()?;
-    let horizons = ask(&app, Reader::horizons).await?;
-    let finest = Level::ALL
-        .into_iter()
-        .zip(horizons)
-        .find(|(_, horizon)| *horizon <= from);
-    let export = Export {
-        from,
-        to,
-        level: finest.map_or(Level::Hour, |(level, _)| level),
-        services: what.service.map(|service| vec![service]),
-        resources: what.resource.map(|resource| vec![resource.into()]),
-    };
-    let (format, kind, name) = match what.format {
-        Form::Csv => (Format::Csv, "text/csv; charset=utf-8", "bonsai.csv"),
-        Form::Parquet => (
-            Format::Parquet,
-            "application/vnd.apache.parquet",
-            "bonsai.parquet",
-        ),
-    };
-    let (out, pieces) = mpsc::channel(8);
-    let (folder, events) = (app.past.clone(), app.events.clone());
-    tokio::task::spawn_blocking(move || {
-        let mut pipe = Pipe { out: out.clone() };
-        let written = Reader::new(&folder).export(&export, format, &mut pipe);
-        if let Err(error) = written {
-            damaged(&events, &error);
-            // The answer is under way: it breaks off, and whoever reads sees that.
-            let _ = out.blocking_send(Err(io::Error::other(error.to_string())));
-        }
-    });
-    let pieces = stream::unfold(pieces, |mut pieces| async move {
-        let piece: io::Result<Bytes> = pieces.recv().await?;
-        Some((piece, pieces))
-    });
-    let headers = [
-        (header::CONTENT_TYPE, kind.to_owned()),
-        (
-            header::CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{name}\""),
-        ),
-    ];
-    Ok((headers, Body::from_stream(pieces)).into_response())
-}
-
-/// What is written goes to whoever reads the answer.
-struct Pipe {
-    out: mpsc::Sender<io::Result<Bytes>>,
-}
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.out.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Which part of the audit trail.

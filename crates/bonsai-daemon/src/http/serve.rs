@@ -1,16 +1,17 @@
 //! Listeners and connections.
 //!
 //! # Limits
-//! [`MOST_CONNECTIONS`] at a time for each listener, [`MOST_OF_USER`] of them of one user; the head
-//! of a request is waited for [`HEAD`].
+//! [`MOST_CONNECTIONS`] at a time for each listener, [`MOST_OF_USER`] of them of one user, [`KEPT`]
+//! of them kept for root and the daemon's own user; over TCP, [`super::arrivals::MOST`] more that have shown
+//! no token yet. The head of a request is waited for [`HEAD`], and whoever takes no answer [`WRITE`].
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,12 +25,14 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tower::ServiceExt;
 
+use super::arrivals::{Arrival, Arrivals};
 use super::auth::Peer;
+use super::patient::Patient;
+use super::places::{Client, Place, Places};
 
 /// Connections of each listener at a time.
 const MOST_CONNECTIONS: usize = 512;
@@ -37,11 +40,22 @@ const MOST_CONNECTIONS: usize = 512;
 /// Connections of one user at a time, who is neither root nor the daemon's own.
 const MOST_OF_USER: usize = 64;
 
+/// Connections that are kept for these two.
+const KEPT: usize = 64;
+
+/// How long nothing of an answer may be taken.
+const WRITE: Duration = Duration::from_secs(30);
+
 /// How long the head of a request may take, and a TLS handshake.
 const HEAD: Duration = Duration::from_secs(10);
 
 /// After an error of the listener itself (no descriptors left), it is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
+
+/// Places for the connections of a listener.
+fn places() -> Places {
+    Places::new(MOST_CONNECTIONS, MOST_OF_USER, KEPT)
+}
 
 /// Where requests come in.
 #[derive(Debug, Default)]
@@ -94,7 +108,7 @@ impl Doors {
     fn listen_on(&self, listener: UnixListener) -> anyhow::Result<()> {
         let door = Door::Unix {
             listener,
-            rooms: Rooms::default(),
+            places: places(),
         };
         tokio::spawn(door.serve(self.router()?));
         Ok(())
@@ -111,7 +125,13 @@ impl Doors {
             .with_context(|| format!("{address}: cannot be listened on"))
             .map_err(before_start)?;
         let to = listener.local_addr()?;
-        let door = Door::Tcp { listener, to, tls };
+        let arrivals = Arrivals::new(places());
+        let door = Door::Tcp {
+            listener,
+            to,
+            tls,
+            arrivals,
+        };
         tokio::spawn(door.serve(self.router()?));
         Ok(to)
     }
@@ -151,34 +171,33 @@ enum Door {
     Unix {
         listener: UnixListener,
         /// Connections that each user has.
-        rooms: Rooms,
+        places: Places,
     },
     Tcp {
         listener: TcpListener,
         /// Its own address.
         to: SocketAddr,
         tls: Option<TlsAcceptor>,
+        arrivals: Arrivals,
     },
 }
 
 /// Whoever came through it.
 enum Guest {
-    Unix(UnixStream, Option<Place>),
-    Tcp(TcpStream, Option<TlsAcceptor>),
+    Unix(UnixStream, Place),
+    Tcp(TcpStream, Option<TlsAcceptor>, Arc<Arrival>),
 }
 
 impl Door {
     async fn accept(&self) -> io::Result<(Guest, Peer)> {
         match self {
-            Self::Unix { listener, rooms } => loop {
+            Self::Unix { listener, places } => loop {
                 let (stream, _) = listener.accept().await?;
                 let cred = stream.peer_cred()?;
-                let place = Place::of(rooms, cred.uid());
                 // One user who opens all of them would keep out the others.
-                let own = rustix::process::geteuid().as_raw();
-                if place.is_none() && ![0, own].contains(&cred.uid()) {
+                let Some(place) = places.take(&Client::User(cred.uid())) else {
                     continue;
-                }
+                };
                 let peer = Peer::Process {
                     uid: cred.uid(),
                     gid: cred.gid(),
@@ -186,32 +205,29 @@ impl Door {
                 };
                 return Ok((Guest::Unix(stream, place), peer));
             },
-            Self::Tcp { listener, to, tls } => {
+            Self::Tcp {
+                listener,
+                to,
+                tls,
+                arrivals,
+            } => {
                 let (stream, from) = listener.accept().await?;
                 // Small answers go at once.
                 let _ = stream.set_nodelay(true);
                 let peer = Peer::Address { from, to: *to };
-                Ok((Guest::Tcp(stream, tls.clone()), peer))
+                Ok((Guest::Tcp(stream, tls.clone(), arrivals.arrive()), peer))
             }
         }
     }
 
     /// Lets in whoever comes, as long as there is room.
     async fn serve(self, router: Router) {
-        let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-                return;
-            };
             let Ok((guest, peer)) = self.accept().await else {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             };
-            let router = router.clone();
-            tokio::spawn(async move {
-                guest.serve(peer, router).await;
-                drop(permit);
-            });
+            tokio::spawn(guest.serve(peer, router.clone()));
         }
     }
 }
@@ -219,46 +235,18 @@ impl Door {
 impl Guest {
     async fn serve(self, peer: Peer, router: Router) {
         match self {
-            Self::Unix(stream, _place) => connection(stream, peer, router).await,
-            Self::Tcp(stream, None) => connection(stream, peer, router).await,
-            Self::Tcp(stream, Some(tls)) => {
-                let shaken = tokio::time::timeout(HEAD, tls.accept(stream)).await;
-                if let Ok(Ok(stream)) = shaken {
-                    connection(stream, peer, router).await;
-                }
+            Self::Unix(stream, _place) => connection(stream, peer, None, router).await,
+            Self::Tcp(stream, None, arrival) => {
+                connection(stream, peer, Some(arrival), router).await;
             }
-        }
-    }
-}
-
-type Rooms = Arc<Mutex<BTreeMap<u32, usize>>>;
-
-/// One of the connections that a user may have.
-struct Place {
-    rooms: Rooms,
-    uid: u32,
-}
-
-impl Place {
-    fn of(rooms: &Rooms, uid: u32) -> Option<Self> {
-        let mut taken = rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.entry(uid).or_default();
-        if *count >= MOST_OF_USER {
-            return None;
-        }
-        *count += 1;
-        let rooms = Arc::clone(rooms);
-        Some(Self { rooms, uid })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.uid);
+            Self::Tcp(stream, Some(tls), arrival) => {
+                let shaken = tokio::select! {
+                    shaken = tokio::time::timeout(HEAD, tls.accept(stream)) => shaken,
+                    () = arrival.ousted() => return,
+                };
+                if let Ok(Ok(stream)) = shaken {
+                    connection(stream, peer, Some(arrival), router).await;
+                }
             }
         }
     }
@@ -273,20 +261,40 @@ fn is_socket(meta: &fs::Metadata) -> bool {
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
+    arrival: Option<Arc<Arrival>>,
     router: Router,
 ) {
+    let arrived = arrival.clone();
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        if let Some(arrival) = &arrived {
+            request.extensions_mut().insert(Arc::clone(arrival));
+        }
         let router = router.clone();
         async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|n| match n {})) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     let builder = builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    let stream = TokioIo::new(Patient::new(stream, WRITE));
     // Whatever goes wrong on a connection is the end of it, and of nothing else.
-    let _ = builder
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    let Some(arrival) = arrival else {
+        let _ = connection.await;
+        return;
+    };
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = arrival.ousted() => return,
+        () = arrival.overdue() => {}
+    }
+    // What is under way may end.
+    connection.as_mut().graceful_shutdown();
+    tokio::select! {
+        _ = connection => {}
+        () = arrival.ousted() => {}
+        () = tokio::time::sleep(WRITE) => {}
+    }
 }
 
 /// Reads certificate and key.

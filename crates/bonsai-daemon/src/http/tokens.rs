@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::body::{Failure, Json, Part};
 use super::pages::Pages;
+use super::places::administers;
 use crate::files::replace;
 use crate::problems::{bad_input, forbidden, problem};
 use crate::who::Who;
@@ -34,10 +35,18 @@ pub(crate) struct Bearer {
     pub(crate) scope: TokenScope,
     /// Whose page it is; `None` for everybody's.
     pub(crate) uid: Option<u32>,
+    /// Its user's group.
+    #[serde(default = "nobodys")]
+    pub(super) gid: u32,
     /// Whether they see what belongs to others.
     pub(crate) all: bool,
     pub(super) created_unix_ms: u64,
     until_unix_ms: Option<u64>,
+}
+
+/// The number that no group has.
+fn nobodys() -> u32 {
+    u32::MAX
 }
 
 /// All of them.
@@ -57,7 +66,8 @@ impl Bearer {
     }
 }
 
-fn hash(token: &str) -> String {
+/// What is kept of a token.
+pub(super) fn hash(token: &str) -> String {
     let digest = Sha256::digest(token.as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -98,19 +108,18 @@ impl Tokens {
 
     /// Who has a token. It is looked up by its hash, so that the time this takes tells nothing of
     /// others.
-    pub(crate) fn bearer(&self, token: &str) -> Option<Bearer> {
-        let hash = hash(token);
+    pub(super) fn bearer(&self, hash: &str) -> Option<Bearer> {
         let now = unix_ms();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known.get(&hash).cloned();
+        let found = known.get(hash).cloned();
         drop(known);
         found
-            .or_else(|| self.pages.get(&hash))
+            .or_else(|| self.pages.get(hash))
             .filter(|bearer| bearer.holds(now))
     }
 
     /// A token for a page of somebody, for as long as said.
-    pub(crate) fn for_page(&self, who: &Who, lasts_ms: u64) -> Result<String, Problem> {
+    pub(super) fn for_page(&self, who: &Who, gid: u32, lasts_ms: u64) -> Result<String, Problem> {
         let token = random()?;
         let now = unix_ms();
         let bearer = Bearer {
@@ -121,6 +130,7 @@ impl Tokens {
                 TokenScope::Read
             },
             uid: who.uid,
+            gid,
             all: who.reads_all,
             created_unix_ms: now,
             until_unix_ms: Some(now + lasts_ms),
@@ -172,9 +182,10 @@ pub(super) struct Made {
     until_unix_ms: Option<u64>,
 }
 
-/// Tokens are given by whoever is at the machine.
+/// Tokens are given by whoever administers the machine, and is at it: they go on when a user is no
+/// more in the group that may write.
 fn may(who: &Who) -> Result<(), Problem> {
-    if who.writes_all && who.via == "socket" {
+    if who.uid.is_some_and(administers) && who.via == "socket" {
         return Ok(());
     }
     Err(forbidden(
@@ -241,6 +252,7 @@ pub(super) async fn create(
         name: format!("token {}", wished.name),
         scope: wished.scope,
         uid: None,
+        gid: nobodys(),
         all: true,
         created_unix_ms: now,
         until_unix_ms: lasts.map(|ms| now.saturating_add(ms)),
@@ -313,6 +325,7 @@ mod tests {
             name: "token x".to_owned(),
             scope: TokenScope::Read,
             uid: None,
+            gid: nobodys(),
             all: true,
             created_unix_ms: 1,
             until_unix_ms: until,
@@ -323,13 +336,13 @@ mod tests {
                 .expect("kept");
         };
         put(None);
-        assert!(tokens.bearer(&token).is_some());
-        assert!(tokens.bearer(&token[1..]).is_none());
+        assert!(tokens.bearer(&hash(&token)).is_some());
+        assert!(tokens.bearer(&hash(&token[1..])).is_none());
         let text = fs::read_to_string(&path).expect("a file");
         assert!(!text.contains(&token), "the token itself is nowhere");
         let again = Tokens::open(folder.path()).expect("kept");
-        assert!(again.bearer(&token).is_some());
+        assert!(again.bearer(&hash(&token)).is_some());
         put(Some(2));
-        assert!(tokens.bearer(&token).is_none(), "it has ended");
+        assert!(tokens.bearer(&hash(&token)).is_none(), "it has ended");
     }
 }

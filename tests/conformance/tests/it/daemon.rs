@@ -1,5 +1,6 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
+mod bounds;
 mod capacity;
 mod faults;
 mod fixture;

@@ -277,6 +277,12 @@ fn users_see_and_change_their_own() {
     assert_eq!(reader.ask("POST", "/v1/undo", "{}").0, 403);
     assert_eq!(writer.ask("PATCH", "/v1/services/own", patch).0, 200);
     assert_eq!(writer.ask("POST", "/v1/undo", "{}").0, 200);
+    // A token would go on after they are taken out of the group.
+    let wished = "{\"name\":\"x\",\"scope\":\"write\"}";
+    assert_eq!(root.ask("POST", "/v1/tokens", wished).0, 201);
+    assert_eq!(writer.ask("POST", "/v1/tokens", wished).0, 403);
+    assert_eq!(writer.ask("DELETE", "/v1/tokens/x", "").0, 403);
+    assert_eq!(root.ask("DELETE", "/v1/tokens/x", "").0, 204);
     assert_eq!(machine.user(54325, 54325).sees(), Vec::<String>::new());
 }
 

@@ -1,0 +1,128 @@
+//! What one client may keep busy, and for how long: others are answered all the same.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::fixture::{Ring, over_tcp, request};
+use crate::fixture::PATIENCE;
+
+/// A daemon that listens on TCP: with its address and a token.
+fn over_loopback(config: &str) -> (Ring, String, String) {
+    let mut ring = Ring::new(config);
+    let said = ring.start(&["--listen", "127.0.0.1:0"]);
+    let address = said.trim().rsplit(' ').next().expect("an address");
+    let token = ring.done(&["token", "create", "reader", "--scope", "read"]);
+    let bearer = format!("authorization: Bearer {}", token.trim());
+    (ring, address.to_owned(), bearer)
+}
+
+fn status(address: &str, headers: &[&str]) -> u16 {
+    let host = format!("host: {address}");
+    let headers = [&[&*host], headers].concat();
+    over_tcp(address, &request("GET", "/v1/status", &headers, "")).status
+}
+
+fn connected(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stream
+}
+
+/// Whatever still comes, until the other end ends it.
+fn to_the_end(mut stream: impl Read) -> String {
+    let mut text = Vec::new();
+    // An end by a reset is one, too; one by time is none.
+    if let Err(error) = stream.read_to_end(&mut text) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn who_stays_silent_is_given_up() {
+    let (ring, address, bearer) = over_loopback("");
+    let head = "PATCH /v1/config HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+                content-length: 10\r\n\r\n";
+    let mut body = UnixStream::connect(ring.socket()).expect("a connection");
+    body.set_read_timeout(Some(PATIENCE)).expect("a time");
+    body.write_all(head.as_bytes()).expect("sent");
+    // Two connections that ask once, with a token and without, and stay.
+    let get = format!("GET /v1/status HTTP/1.1\r\nhost: {address}\r\n");
+    let mut known = connected(&address);
+    write!(known, "{get}{bearer}\r\ncontent-length: 10\r\n\r\n").expect("sent");
+    let mut unknown = connected(&address);
+    write!(unknown, "{get}\r\n").expect("sent");
+    let listening = "GET /v1/events?interval=1s HTTP/1.1";
+    let mut stream = connected(&address);
+    write!(stream, "{listening}\r\nhost: {address}\r\n{bearer}\r\n\r\n").expect("sent");
+    let answer = to_the_end(body);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("application/problem+json"), "{answer}");
+    let answer = to_the_end(unknown);
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let mut first = [0; 12];
+    known.read_exact(&mut first).expect("an answer");
+    assert_eq!(&first, b"HTTP/1.1 200");
+    // Whoever has shown a token goes on.
+    std::thread::sleep(Duration::from_secs(2));
+    let start = Instant::now();
+    let mut got = [0; 65_536];
+    while start.elapsed() < Duration::from_secs(3) {
+        assert_ne!(stream.read(&mut got).expect("events"), 0, "it has ended");
+    }
+}
+
+#[test]
+fn a_stream_ends_with_its_token() {
+    let (ring, address, bearer) = over_loopback("");
+    let listen = |bearer: &str| {
+        let mut stream = connected(&address);
+        let path = "/v1/events?interval=60s";
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\n{bearer}\r\n\r\n"
+        )
+        .expect("sent");
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).expect("an answer");
+        assert_eq!(&first, b"HTTP/1.1 200");
+        stream
+    };
+    let short = ["token", "create", "short", "--for", "4s"];
+    let short = format!("authorization: Bearer {}", ring.done(&short).trim());
+    let (revoked, over) = (listen(&bearer), listen(&short));
+    ring.done(&["token", "revoke", "reader"]);
+    let told = to_the_end(revoked);
+    assert!(told.contains("event: services"), "{told}");
+    let told = to_the_end(over);
+    assert!(told.contains("event: status"), "{told}");
+}
+
+#[test]
+fn who_shows_no_token_keeps_out_nobody_who_does() {
+    let (ring, address, bearer) = over_loopback("[api]\nrequests = 20\n");
+    // As often as they like, from the same address.
+    let start = Instant::now();
+    while status(&address, &[]) != 429 {
+        assert!(start.elapsed() < PATIENCE, "nobody is told to wait");
+    }
+    assert_eq!(status(&address, &[&bearer]), 200);
+    // As many as they like: more than there are places, and more after those.
+    let silent: Vec<TcpStream> = (0..300).map(|_| connected(&address)).collect();
+    assert_eq!(status(&address, &[&bearer]), 200);
+    let mut begun = connected(&address);
+    write!(
+        begun,
+        "GET /v1/status HTTP/1.1\r\nhost: {address}\r\n{bearer}\r\n\r\n"
+    )
+    .expect("sent");
+    let mut first = [0; 12];
+    begun.read_exact(&mut first).expect("an answer");
+    let more: Vec<TcpStream> = (0..100).map(|_| connected(&address)).collect();
+    assert_eq!(status(&address, &[&bearer]), 200);
+    drop(to_the_end(&silent[0]));
+    ring.get("/v1/status");
+    drop((silent, more));
+}
