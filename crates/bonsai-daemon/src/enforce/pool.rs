@@ -33,8 +33,12 @@ pub(crate) struct Pooled {
     members: BTreeMap<Arc<str>, Member>,
     /// Those that cannot be in it.
     outside: BTreeMap<Arc<str>, Outside>,
-    /// When the first of them is asked again, or room is made again, ns.
+    /// When the first of them is asked again, ns.
     again_ns: u64,
+    /// Others came or went, and the pool has not been made to fit yet.
+    unsettled: bool,
+    /// Numbers of members that are gone are still taken.
+    untidy: bool,
 }
 
 #[derive(Debug)]
@@ -112,22 +116,24 @@ impl Pooled {
             .into_iter()
             .filter(|resource| wanted.capacity[resource.index()].is_some())
             .collect();
-        let is_new = self.pool.is_none();
-        if wanted.others {
+        // Until all of it has been done: what fails is tried again in the next period.
+        self.unsettled |= wanted.others || self.pool.is_none();
+        if self.unsettled {
             self.forget_who_went(wanted)?;
         }
         if shared.is_empty() {
             return self.close(wanted);
         }
-        if is_new {
+        if self.pool.is_none() {
             self.open(wanted, &shared)?;
         }
         if self.again_ns <= wanted.now_ns {
             self.outside
                 .retain(|_, outside| outside.again_ns > wanted.now_ns);
         }
-        if wanted.others || is_new || self.again_ns <= wanted.now_ns {
+        if self.unsettled || self.again_ns <= wanted.now_ns {
             self.let_in(wanted, &shared, outcome)?;
+            self.unsettled = false;
         }
         let Some(pool) = &self.pool else {
             return Ok(());
@@ -166,7 +172,6 @@ impl Pooled {
         shared: &[Resource],
         outcome: &mut Outcome,
     ) -> anyhow::Result<()> {
-        self.again_ns = wanted.now_ns;
         let new = self.candidates(wanted);
         let mut inside = self.places(wanted);
         inside.extend(new.iter().filter_map(|id| Some((wanted.place(id)?, None))));
@@ -201,17 +206,21 @@ impl Pooled {
 
     /// Nothing is shared any more: everybody goes.
     fn close(&mut self, wanted: &Wanted<'_>) -> anyhow::Result<()> {
-        let Some(pool) = self.pool.take() else {
+        let Some(pool) = &self.pool else {
             return Ok(());
         };
+        let mut left = Ok(());
         for (_, watched) in wanted.services {
             // One that cannot be opened any more is about to go.
-            if let Some(Ok(ledger)) = watched.own().map(Service::ledger) {
-                pool.leave(&ledger)?;
+            if let Some(Ok(ledger)) = watched.own().map(Service::ledger)
+                && let Err(error) = pool.leave(&ledger)
+            {
+                left = Err(error);
             }
         }
-        self.members.clear();
-        self.outside.clear();
+        // Whoever could not leave is asked to in the next period.
+        left?;
+        *self = Self::default();
         Ok(())
     }
 
@@ -225,8 +234,10 @@ impl Pooled {
             .retain(|id, member| same(id, member.created_ns));
         self.outside
             .retain(|id, outside| same(id, outside.created_ns));
-        if let Some(pool) = self.pool.as_ref().filter(|_| self.members.len() < before) {
+        self.untidy |= self.members.len() < before;
+        if let Some(pool) = self.pool.as_ref().filter(|_| self.untidy) {
             pool.tidy()?;
+            self.untidy = false;
             // Whoever could not come for want of a place may try again.
             self.outside.clear();
         }
@@ -277,9 +288,10 @@ impl Pooled {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
                     );
-                    let again_ns = match watched.is_young() {
-                        true => wanted.now_ns + SOON_NS,
-                        false => NEVER,
+                    let again_ns = if watched.is_young() {
+                        wanted.now_ns + SOON_NS
+                    } else {
+                        NEVER
                     };
                     let outside = Outside {
                         created_ns: watched.created_ns,
