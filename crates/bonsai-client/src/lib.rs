@@ -278,6 +278,22 @@ impl Client {
         self.post("undo", &Undo { revision: to })
     }
 
+    /// Takes the last change back if nothing has changed since that revision.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn undo_at(&self, revision: Revision) -> Answer<Changed> {
+        let request = self.request(Method::POST, "undo");
+        let request = request.header(IF_MATCH, format!("\"{revision}\""));
+        self.read(request.json(&Undo { revision: None }))
+    }
+
+    /// Where the daemon is asked.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Who changed what, the youngest first; `before` is what the page before says.
     ///
     /// # Errors

@@ -12,22 +12,22 @@
 //! 2. Undoing brings back the changes that there were, not the file.
 //! 3. A change that ends takes away itself only: what was changed after it stays.
 //! 4. Revisions never come again, also after a restart.
+//! 5. What makes no difference is not kept.
 //!
 //! # Limits
-//! [`MOST_CHANGES`] changes at a time (those that later ones replace do not count), and as many
-//! steps back as [`MOST_STEPS`].
+//! [`bounds`]: of changes at a time (those that later ones replace do not count), of steps back,
+//! and of what of both is of owners, who may change their own services only.
 
 use bonsai_api::{Config, Difference, Revision};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::patch::{differences, merge, replaces};
+use self::step::Step;
+use crate::patch::{differences, merge, needed, replaces};
 
-/// Changes that may be in force at a time.
-pub(crate) const MOST_CHANGES: usize = 1000;
-
-/// How many steps back are remembered.
-const MOST_STEPS: usize = 100;
+mod bounds;
+mod ends;
+mod step;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,24 +38,18 @@ pub(crate) struct Change {
     pub(crate) actor: String,
     /// When it ends, ms since 1970.
     pub(crate) until_unix_ms: Option<u64>,
+    /// Whether whoever made it may change their own services only.
+    #[serde(default)]
+    pub(crate) owner: bool,
     /// What it changes.
     pub(crate) patch: Value,
-}
-
-/// A step that can be taken back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Step {
-    /// The revision before it.
-    revision: Revision,
-    /// The changes before it.
-    changes: Vec<Change>,
 }
 
 /// What survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Kept {
-    /// Of this form: 1.
+    /// Of this form: 2. In 1, a step was all changes before it.
     version: u32,
     revision: Revision,
     changes: Vec<Change>,
@@ -68,6 +62,21 @@ pub(crate) struct Desired {
     base: Value,
     kept: Kept,
     effective: Config,
+    /// What should have ended, and cannot.
+    stuck: Vec<Stuck>,
+    /// At which revision, and with what that should end, that was found.
+    tried: Option<(Revision, Vec<Revision>)>,
+}
+
+/// A change for a time that would leave no valid configuration if it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stuck {
+    /// The change.
+    pub(crate) revision: Revision,
+    /// Who made it.
+    pub(crate) actor: String,
+    /// What would be wrong.
+    pub(crate) why: String,
 }
 
 /// Why something is not done.
@@ -84,7 +93,7 @@ pub(crate) enum Refused {
 type Checked = Result<Config, Refused>;
 
 /// The form of [`Kept`].
-const KEPT_VERSION: u32 = 1;
+const KEPT_VERSION: u32 = 2;
 
 /// What is settled when the daemon starts, and cannot be changed before it starts again.
 const SETTLED: [&str; 2] = ["daemon", "api"];
@@ -101,6 +110,12 @@ impl Desired {
         let base = to_value(base);
         let mut left_out = Vec::new();
         let mut kept = kept.unwrap_or_default();
+        if kept.version < KEPT_VERSION && !kept.steps.is_empty() {
+            kept.steps.clear();
+            let text = "changes that were made before the daemon was replaced by a newer one are \
+                        in force, and cannot be undone one by one";
+            left_out.push(text.to_owned());
+        }
         kept.version = KEPT_VERSION;
         let (mut fitting, mut effective) = (Vec::new(), effective(&base, &[], &check)?);
         for change in std::mem::take(&mut kept.changes) {
@@ -124,6 +139,8 @@ impl Desired {
                 base,
                 kept,
                 effective,
+                stuck: Vec::new(),
+                tried: None,
             },
             left_out,
         ))
@@ -186,38 +203,56 @@ impl Desired {
         changes.filter(|change| change.actor == actor).count()
     }
 
-    /// Makes a change; what is different.
+    /// Makes a change; what is different. One that makes no difference is not kept, and no
+    /// revision.
     pub(crate) fn change(
         &mut self,
         mut change: Change,
         check: impl Fn(&Config) -> Result<(), String>,
     ) -> Result<Vec<Difference>, Refused> {
         let (config, differences) = self.with(&change.patch, &check)?;
+        let Some(patch) = self.needed(&change.patch, &config) else {
+            return Ok(differences);
+        };
+        change.patch = patch;
         let mut changes = self.kept.changes.clone();
+        let mut replaced = Vec::new();
         // One that ends leaves what it covers to be seen again.
         if change.until_unix_ms.is_none() {
-            changes.retain(|old| !replaces(&change.patch, &old.patch));
+            replaced.extend(changes.extract_if(.., |old| replaces(&change.patch, &old.patch)));
         }
-        if changes.len() >= MOST_CHANGES {
-            let text = format!(
-                "{MOST_CHANGES} changes are in force already: put them into the configuration \
-                 file, or undo some"
-            );
-            return Err(Refused::Invalid(text));
-        }
-        let step = Step {
+        bounds::fits(&changes, &change)?;
+        change.revision = self.kept.revision + 1;
+        self.kept.steps.push(Step {
             revision: self.kept.revision,
-            changes: std::mem::take(&mut self.kept.changes),
-        };
-        self.kept.steps.push(step);
-        let beyond = self.kept.steps.len().saturating_sub(MOST_STEPS);
-        self.kept.steps.drain(..beyond);
-        self.kept.revision += 1;
-        change.revision = self.kept.revision;
+            added: vec![change.revision],
+            replaced,
+            owner: change.owner,
+        });
+        bounds::steps(&mut self.kept.steps);
+        self.kept.revision = change.revision;
         changes.push(change);
         self.kept.changes = changes;
         self.effective = config;
         Ok(differences)
+    }
+
+    /// What of a patch makes a difference, or may once a change for a time has ended. `after` is
+    /// what is in force with it.
+    fn needed(&self, patch: &Value, after: &Config) -> Option<Value> {
+        let now = to_value(&self.effective);
+        let for_a_time = |change: &&Change| change.until_unix_ms.is_some();
+        let over = self.kept.changes.iter().filter(for_a_time);
+        let over: Vec<&Value> = over.map(|change| &change.patch).collect();
+        // The same may be written in more than one way.
+        if over.is_empty() && to_value(after) == now {
+            return None;
+        }
+        let mut under = self.base.clone();
+        for change in self.kept.changes.iter().filter(|c| !for_a_time(c)) {
+            merge(&mut under, &change.patch);
+        }
+        needed(patch, Some(&now), Some(&under), &over)
     }
 
     /// Takes back the last change, or all since a revision. `now` is for changes that have ended
@@ -243,9 +278,10 @@ impl Desired {
             };
             return Err(Refused::NoStep(text));
         };
-        let over = |change: &Change| change.until_unix_ms.is_some_and(|until| until <= now);
-        let mut changes = steps[at].changes.clone();
-        changes.retain(|change| !over(change));
+        let mut changes = self.kept.changes.clone();
+        for step in steps[at..].iter().rev() {
+            step.take_back(&mut changes, now);
+        }
         let config = effective(&self.base, &changes, &check)?;
         self.kept.steps.truncate(at);
         Ok(self.put(changes, config))
@@ -255,7 +291,7 @@ impl Desired {
     /// late as they were to. Whether there are any.
     pub(crate) fn shift(&mut self, ms: i64) -> bool {
         let steps = self.kept.steps.iter_mut();
-        let changes = steps.flat_map(|step| &mut step.changes);
+        let changes = steps.flat_map(|step| &mut step.replaced);
         let mut any = false;
         for change in changes.chain(&mut self.kept.changes) {
             if let Some(until) = &mut change.until_unix_ms {
@@ -264,29 +300,6 @@ impl Desired {
             }
         }
         any
-    }
-
-    /// Takes away the changes that have ended; what is different, and whose they were. One whose
-    /// end would leave no valid configuration is kept until it may go.
-    pub(crate) fn expire(
-        &mut self,
-        now: u64,
-        check: impl Fn(&Config) -> Result<(), String>,
-    ) -> Option<(Vec<Difference>, String)> {
-        let over = |change: &Change| change.until_unix_ms.is_some_and(|until| until <= now);
-        let ended: Vec<Change> = self
-            .kept
-            .changes
-            .iter()
-            .filter(|c| over(c))
-            .cloned()
-            .collect();
-        let last = ended.last()?;
-        let whose = last.actor.clone();
-        let mut changes = self.kept.changes.clone();
-        changes.retain(|change| !over(change));
-        let config = effective(&self.base, &changes, &check).ok()?;
-        Some((self.put(changes, config), whose))
     }
 
     /// Takes a file that was changed.

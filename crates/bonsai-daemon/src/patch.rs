@@ -37,6 +37,40 @@ pub(crate) fn replaces(second: &Value, first: &Value) -> bool {
     }
 }
 
+/// What of a patch makes a difference to `target`, the document as it is, or may make one later:
+/// `over` are patches that will be gone one day, and `under` is the document without them.
+pub(crate) fn needed(
+    patch: &Value,
+    target: Option<&Value>,
+    under: Option<&Value>,
+    over: &[&Value],
+) -> Option<Value> {
+    // What is covered as a whole may be anything once it is seen again.
+    if over.iter().any(|over| !over.is_object()) {
+        return Some(patch.clone());
+    }
+    let Value::Object(fields) = patch else {
+        let same = match patch {
+            Value::Null => target.is_none(),
+            value => target == Some(value),
+        };
+        return (!same || !over.is_empty()).then(|| patch.clone());
+    };
+    let mut left = Map::new();
+    for (name, value) in fields {
+        let target = target.and_then(|target| target.get(name));
+        let under = under.and_then(|under| under.get(name));
+        let over: Vec<&Value> = over.iter().filter_map(|over| over.get(name)).collect();
+        if let Some(value) = needed(value, target, under, &over) {
+            left.insert(name.clone(), value);
+        }
+    }
+    // One that says nothing makes an object, where there is none.
+    let is_there = |document: Option<&Value>| document.is_some_and(Value::is_object);
+    let nothing = left.is_empty() && is_there(target) && is_there(under);
+    (!nothing).then_some(Value::Object(left))
+}
+
 /// What is different in `after`, by path.
 pub(crate) fn differences(before: &Value, after: &Value) -> Vec<Difference> {
     let (before, after) = (leaves(before), leaves(after));
@@ -153,6 +187,11 @@ mod tests {
         })
     }
 
+    fn objects() -> impl Strategy<Value = Value> {
+        prop::collection::btree_map("[ab]", documents(), 0..3)
+            .prop_map(|map| Value::Object(map.into_iter().collect()))
+    }
+
     proptest! {
         #[test]
         fn what_is_replaced_may_be_forgotten(
@@ -167,6 +206,31 @@ mod tests {
             let mut without = base;
             merge(&mut without, &second);
             prop_assert_eq!(with, without);
+        }
+
+        #[test]
+        fn what_makes_no_difference_may_be_left_out(
+            base in objects(),
+            over in prop::collection::vec(objects(), 0..3),
+            patch in objects(),
+        ) {
+            let with = |kept: &[bool], last: Option<&Value>| {
+                let mut document = base.clone();
+                let patches = over.iter().zip(kept).filter(|(_, kept)| **kept);
+                for patch in patches.map(|(patch, _)| patch).chain(last) {
+                    merge(&mut document, patch);
+                }
+                document
+            };
+            let (all, none) = (with(&[true; 2], None), with(&[], None));
+            let each: Vec<&Value> = over.iter().collect();
+            let left = needed(&patch, Some(&all), Some(&none), &each);
+            for kept in [[true, true], [false, true], [true, false], [false, false]] {
+                prop_assert_eq!(with(&kept, left.as_ref()), with(&kept, Some(&patch)));
+            }
+            if over.is_empty() && with(&[], Some(&patch)) == none {
+                prop_assert_eq!(left, None);
+            }
         }
     }
 }

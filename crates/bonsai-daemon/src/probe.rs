@@ -3,9 +3,12 @@
 //! # Promises
 //! 1. One measurement at a time; each in a thread of its own, so that neither the owner of what
 //!    changes nor other requests wait for it.
-//! 2. It ends by itself: after [`LONGEST`] and half of that.
+//! 2. It ends by itself: after [`LONGEST`] and half of that. On a device that hangs it ends when
+//!    the kernel lets go of it; whoever asks is answered after [`PATIENCE`], and until it has
+//!    ended there is no other one.
 //! 3. A disk is measured by a file without a name, which is gone when the measurement is, however
-//!    that ends. It takes a twentieth of what is free and 256 MiB at most, and no more than 4 GiB
+//!    that ends. Where a file system has none, it has one until it is open; one that is left
+//!    behind, empty, is removed by the next measurement there. It takes a twentieth of what is free and 256 MiB at most, and no more than 4 GiB
 //!    are written.
 //! 4. Nothing is sent to anybody: of a link its own speed is read.
 //! 5. Nothing is configured by it.
@@ -73,9 +76,11 @@ impl Probes {
         let turn = self.turn()?;
         let (reply, answer) = oneshot::channel();
         let work = move || {
-            let _turn = turn;
+            let measured = measure(&request, &folder, time);
+            // Whoever has the answer may ask for the next one.
+            drop(turn);
             // Whoever asked may have gone away.
-            drop(reply.send(measure(&request, &folder, time)));
+            drop(reply.send(measured));
         };
         std::thread::Builder::new()
             .name("probe".to_owned())

@@ -15,7 +15,7 @@ use crate::cli::Daemon;
 use crate::output::print;
 
 pub(crate) use capacity::capacity;
-pub(crate) use change::{config, lines, set, show, undo, undone};
+pub(crate) use change::{config, lines, set, show, undo};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use token::token;
 

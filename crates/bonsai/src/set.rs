@@ -1,5 +1,6 @@
 //! `bonsai set`: changes the limits of a running service.
 
+use bonsai_client::Client;
 use bonsai_services::group;
 use bonsai_services::limits::{Change, Limit, apply, check_together};
 use bonsai_services::observe::{Head, monotonic_ns};
@@ -29,8 +30,8 @@ struct Document {
 /// What a change of a service did.
 #[derive(Debug)]
 pub(crate) enum Done {
-    /// The daemon made it.
-    ByDaemon(Box<bonsai_api::Changed>),
+    /// That daemon made it.
+    ByDaemon(Box<bonsai_api::Changed>, Client),
     /// It was made in the ledger.
     Direct {
         /// The service.
@@ -48,7 +49,7 @@ impl Done {
     /// It in words, one line each.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
-            Self::ByDaemon(changed) => crate::daemon::lines(changed),
+            Self::ByDaemon(changed, _) => crate::daemon::lines(changed),
             Self::Direct {
                 service,
                 changes,
@@ -70,7 +71,7 @@ impl Done {
 pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let done = change(args)?;
     match done {
-        Done::ByDaemon(changed) => crate::daemon::show(&changed, args.json)?,
+        Done::ByDaemon(changed, _) => crate::daemon::show(&changed, args.json)?,
         Done::Direct {
             service,
             changes,
@@ -107,7 +108,7 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
         && let Some(client) = crate::daemon::running_for(&args.service)?
     {
         let changed = crate::daemon::set(&client, args, &limits)?;
-        return Ok(Done::ByDaemon(Box::new(changed)));
+        return Ok(Done::ByDaemon(Box::new(changed), client));
     }
     if args.how.lasts.is_some() || args.how.dry_run || args.how.reason.is_some() {
         let text = "--for, --dry-run and --reason need the daemon, and none runs (bonsai daemon)";

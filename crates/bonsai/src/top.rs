@@ -4,6 +4,7 @@ mod app;
 mod draw;
 mod keys;
 mod line;
+mod made;
 mod order;
 mod select;
 
@@ -23,10 +24,11 @@ use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use self::app::App;
 use self::keys::Do;
+use self::made::{Answer, History};
 pub(crate) use self::select::Sort;
 use crate::cli::Top;
 use crate::output::{Paint, print, print_json};
-use crate::{daemon, set};
+use crate::set;
 
 /// Width of a picture that is printed as text.
 const WIDTH: u16 = 100;
@@ -122,11 +124,15 @@ fn live(
         Ok(())
     };
     let mut asked = Asked::default();
+    let mut made = History::default();
     look(app)?;
     let mut next = Instant::now() + interval;
     while !ended.load(Ordering::Relaxed) {
         if let Some(answer) = asked.answer() {
-            keys::answered(app, answer);
+            if let Ok(answer) = &answer {
+                made.note(answer);
+            }
+            keys::answered(app, answer.map(|answer| answer.lines.join("; ")));
         }
         terminal.draw(|frame| draw::draw(frame, app))?;
         let rest = next.saturating_duration_since(Instant::now());
@@ -146,8 +152,11 @@ fn live(
             match keys::pressed(app, key) {
                 Do::Nothing => {}
                 Do::End => break,
-                Do::Set(set) => asked.ask(move || Ok(set::change(&set)?.lines())),
-                Do::Undo => asked.ask(|| Ok(daemon::lines(&daemon::undone(None)?))),
+                Do::Set(set) => asked.ask(move || Ok(Answer::changed(set::change(&set)?))),
+                Do::Undo => {
+                    let last = made.last();
+                    asked.ask(move || made::undo(last));
+                }
             }
         } else if Instant::now() >= next {
             look(app)?;
@@ -163,19 +172,19 @@ fn live(
 /// What is under way beside the picture: a daemon may take its time to answer.
 #[derive(Debug, Default)]
 struct Asked {
-    thread: Option<JoinHandle<anyhow::Result<Vec<String>>>>,
+    thread: Option<JoinHandle<anyhow::Result<Answer>>>,
 }
 
 impl Asked {
-    fn ask(&mut self, what: impl FnOnce() -> anyhow::Result<Vec<String>> + Send + 'static) {
+    fn ask(&mut self, what: impl FnOnce() -> anyhow::Result<Answer> + Send + 'static) {
         self.thread = Some(std::thread::spawn(what));
     }
 
     /// The answer, once it is there.
-    fn answer(&mut self) -> Option<Result<String, String>> {
+    fn answer(&mut self) -> Option<Result<Answer, String>> {
         let thread = self.thread.take_if(|thread| thread.is_finished())?;
         Some(match thread.join() {
-            Ok(Ok(lines)) => Ok(lines.join("; ")),
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(format!("{error:#}")),
             Err(_) => Err("the change was begun, and failed half-way".to_owned()),
         })

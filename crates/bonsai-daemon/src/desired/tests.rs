@@ -26,6 +26,7 @@ fn change(patch: Value, until: Option<u64>) -> Change {
         revision: 0,
         actor: "root".to_owned(),
         until_unix_ms: until,
+        owner: false,
         patch,
     }
 }
@@ -201,4 +202,167 @@ fn a_file_that_was_changed() {
     assert!(told.iter().any(|d| d.path == "capacity.send"), "{told:?}");
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert_eq!(weight(&state), Some(3));
+}
+
+fn by(actor: &str, patch: Value) -> Change {
+    Change {
+        actor: actor.to_owned(),
+        owner: true,
+        ..change(patch, None)
+    }
+}
+
+/// Further limits of a service, each of `n` names at a rate.
+fn limits(n: usize, rate: &Value) -> Value {
+    let limits: serde_json::Map<_, _> = (0..n).map(|i| (format!("a{i}"), rate.clone())).collect();
+    json!({"services": {"vod": {"limits": limits}}})
+}
+
+#[test]
+fn what_makes_no_difference_is_not_kept() {
+    let mut state = desired(FILE);
+    let before = state.kept().clone();
+    for patch in [
+        limits(1000, &Value::Null),
+        json!({}),
+        weight_of(2),
+        json!({"services": {"vod": {"class": null, "send": {"min": "1000kB/s"}}}}),
+        json!({"services": {"other": null}}),
+    ] {
+        let told = state.change(by("alice", patch), anything).expect("nothing");
+        assert!(told.is_empty(), "{told:?}");
+        assert_eq!(*state.kept(), before);
+    }
+    // Of one that does, the rest is not.
+    let mut patch = limits(1000, &Value::Null);
+    merge(&mut patch, &weight_of(3));
+    state
+        .change(by("alice", patch), anything)
+        .expect("a change");
+    let skeleton = json!({"services": {"vod": {"limits": {}, "send": {"weight": 3}}}});
+    let kept = &state.kept().changes[0].patch;
+    assert!([weight_of(3), skeleton].contains(kept), "{kept}");
+    // Under one that ends, it is what will be seen.
+    state
+        .change(change(weight_of(9), Some(1000)), anything)
+        .expect("for a time");
+    state
+        .change(change(weight_of(9), None), anything)
+        .expect("for good");
+    state.expire(1000, anything);
+    assert_eq!(weight(&state), Some(9));
+}
+
+#[test]
+fn owners_leave_room_for_others() {
+    let mut state = desired(FILE);
+    let first = state.revision();
+    state
+        .change(change(weight_of(3), None), anything)
+        .expect("of root");
+    let refused = |state: &mut Desired, actor: &str, patch| {
+        let error = state.change(by(actor, patch), anything);
+        error.expect_err("too much").to_string()
+    };
+    let error = refused(&mut state, "alice", limits(4000, &json!("1000000/s")));
+    assert!(
+        error.contains("alice") && error.contains("64 KiB"),
+        "{error}"
+    );
+    // However often they change everything.
+    for n in 0..30 {
+        let patch = limits(1000, &json!(format!("{}/s", 1000 + n)));
+        state
+            .change(by("alice", patch), anything)
+            .expect("a change");
+    }
+    let kept = serde_json::to_string(state.kept()).expect("JSON").len();
+    assert!(kept < 400_000, "{kept} bytes");
+    state
+        .undo(Some(first), 0, anything)
+        .expect("the first one of root is still a step");
+    assert_eq!((weight(&state), state.kept().changes.len()), (Some(2), 0));
+}
+
+#[test]
+fn of_changes_and_steps_a_part_is_not_for_owners() {
+    let one = |n: usize| by(&format!("user{}", n % 40), json!({(format!("s{n}")): 1}));
+    let many: Vec<Change> = (0..900).map(one).collect();
+    let error = bounds::fits(&many, &by("bob", json!({}))).expect_err("too many");
+    assert!(error.to_string().contains("users have made"), "{error}");
+    bounds::fits(&many, &change(json!({}), None)).expect("root's are still taken");
+    let full: Vec<Change> = (0..1000).map(one).collect();
+    bounds::fits(&full, &change(json!({}), None)).expect_err("too many");
+    // Steps: root's first ones, and then those of owners only.
+    let step = |n: u64| step::Step {
+        revision: n,
+        added: vec![n + 1],
+        replaced: Vec::new(),
+        owner: n >= 50,
+    };
+    let mut steps = Vec::new();
+    for n in 0..500 {
+        steps.push(step(n));
+        bounds::steps(&mut steps);
+    }
+    assert_eq!(steps.len(), 100);
+    let of_root = steps.iter().filter(|step| !step.owner);
+    assert_eq!(of_root.count(), 50);
+    let added: Vec<u64> = steps.iter().flat_map(|step| step.added.clone()).collect();
+    assert_eq!(added, (1..=500).collect::<Vec<u64>>(), "none is lost");
+}
+
+#[test]
+fn what_cannot_end_is_said_and_the_others_end() {
+    let file = "[capacity]\nsend = \"100MB/s\"\n[services.vod.send]\nmin = \"60MB/s\"\n";
+    let check = crate::plan::check;
+    let mut state = desired(file);
+    let min = |name: &str, rate: &str| json!({"services": {name: {"send": {"min": rate}}}});
+    for (patch, until) in [
+        (min("vod", "20MB/s"), Some(1000)),
+        (min("web", "60MB/s"), None),
+        (weight_of(7), Some(1000)),
+        (min("third", "1MB/s"), Some(1001)),
+    ] {
+        state.change(change(patch, until), check).expect("a change");
+    }
+    let (told, _) = state.expire(1000, check).expect("one ends");
+    assert_eq!((told.len(), weight(&state)), (1, None));
+    let stuck = state.stuck().to_vec();
+    assert_eq!(stuck.len(), 1, "{stuck:?}");
+    assert!(stuck[0].why.contains("more than send has"), "{stuck:?}");
+    // It keeps nobody from ending later, nor from being undone, and is still said.
+    assert!(state.expire(1000, check).is_none());
+    let (told, _) = state.expire(1001, check).expect("the third ends");
+    assert_eq!((told.len(), state.stuck().len()), (1, 1));
+    let media = json!({"services": {"vod": {"class": "media"}}});
+    let media_there = json!({"classes": {"media": {}}});
+    for patch in [media_there, media] {
+        state.change(change(patch, None), check).expect("a change");
+    }
+    state.undo(None, 1001, check).expect("a step back");
+    // Once it may, it ends.
+    state
+        .change(change(min("web", "40MB/s"), None), check)
+        .expect("lower");
+    let (told, _) = state.expire(1002, check).expect("it ends");
+    assert_eq!((told.len(), state.stuck().len()), (1, 0));
+    assert_eq!(told[0].to.as_deref(), Some("60MB/s"));
+}
+
+#[test]
+fn what_was_kept_in_the_form_before_is_in_force() {
+    let config: Config = toml::from_str(FILE).expect("a configuration");
+    let change =
+        json!({"revision": 2, "actor": "root", "until_unix_ms": null, "patch": weight_of(3)});
+    let kept = json!({
+        "version": 1,
+        "revision": 2,
+        "changes": [change],
+        "steps": [{"revision": 1, "changes": []}],
+    });
+    let kept: Kept = serde_json::from_value(kept).expect("what was kept");
+    let (mut state, notes) = Desired::new(&config, Some(kept), anything).expect("a state");
+    assert_eq!((weight(&state), notes.len()), (Some(3), 1), "{notes:?}");
+    state.undo(None, 0, anything).expect_err("no step");
 }

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -96,7 +97,7 @@ impl Device {
     }
 }
 
-/// A file without a name in that folder, for direct reads and writes.
+/// A file without a name in that folder, or with one for a moment only, for direct reads and writes.
 fn scratch(folder: &Path) -> Result<OwnedFd, String> {
     let at = folder.display();
     if !folder.is_absolute() {
@@ -106,18 +107,10 @@ fn scratch(folder: &Path) -> Result<OwnedFd, String> {
     let mode = Mode::RUSR | Mode::WUSR;
     let unnamed = open(folder, flags | OFlags::TMPFILE, mode);
     let opened = match unnamed {
-        // Not every file system has files without a name; this one loses it at once.
+        // Not every file system has files without a name.
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            let named = folder.join(format!(".bonsai-probe-{}", std::process::id()));
-            let opened = open(
-                &named,
-                flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-                mode,
-            );
-            if opened.is_ok() {
-                let _ = fs::remove_file(&named);
-            }
-            opened
+            sweep(folder);
+            named(folder, flags, mode)
         }
         other => other,
     };
@@ -133,6 +126,43 @@ fn scratch(folder: &Path) -> Result<OwnedFd, String> {
         ),
         error => format!("{at}: no file can be made there: {error}"),
     })
+}
+
+/// What names of files begin with where they need one; the process follows.
+const NAMED: &str = ".bonsai-probe-";
+
+/// A file that loses its name at once. Whoever is killed in between leaves it behind, empty, for
+/// [`sweep`].
+fn named(folder: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let made = tempfile::Builder::new()
+        .prefix(&format!("{NAMED}{}-", std::process::id()))
+        .make_in(folder, |path| Ok(open(path, flags, mode)?));
+    let (file, path) = made
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?
+        .into_parts();
+    // Nothing is written to one that would stay.
+    path.close()
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(file)
+}
+
+/// Removes what measurements that were killed have left in a folder: files of this user's, of
+/// processes that are no more.
+fn sweep(folder: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    // There is one measurement at a time in a process: of this one, all are over.
+    let is_over =
+        |pid: u32| pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(NAMED));
+        let pid = rest.and_then(|rest| rest.split('-').next()?.parse().ok());
+        let is_own = |meta: fs::Metadata| meta.is_file() && meta.uid() == own;
+        if pid.is_some_and(is_over) && entry.metadata().is_ok_and(is_own) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// How large the file may be.
@@ -385,5 +415,43 @@ mod tests {
         assert!(error("/proc/self/stat").contains("no folder"));
         assert!(error("/nonexistent/folder").contains("no file can be made there"));
         assert!(error("/proc").contains("/proc: "));
+    }
+
+    #[test]
+    fn a_file_with_a_name_loses_it_and_what_was_left_behind_is_swept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = || {
+            let entries = fs::read_dir(folder.path()).expect("a folder");
+            let mut names: Vec<String> = entries
+                .map(|entry| {
+                    entry
+                        .expect("an entry")
+                        .file_name()
+                        .into_string()
+                        .expect("text")
+                })
+                .collect();
+            names.sort();
+            names
+        };
+        let file = named(folder.path(), OFlags::RDWR, Mode::RUSR | Mode::WUSR).expect("a file");
+        assert_eq!(names(), Vec::<String>::new());
+        assert_eq!(pwrite(&file, b"it is written to", 0), Ok(16));
+        // One above all pids, this one, one that lives (the parent), and no file of ours.
+        let parent = std::os::unix::process::parent_id();
+        let stays = [format!("{NAMED}{parent}-c"), format!("{NAMED}x")];
+        for name in [
+            &format!("{NAMED}4194305-a"),
+            &format!("{NAMED}{}-b", std::process::id()),
+        ]
+        .into_iter()
+        .chain(&stays)
+        {
+            fs::write(folder.path().join(name), "").expect("a file");
+        }
+        sweep(folder.path());
+        let mut expected = stays.to_vec();
+        expected.sort();
+        assert_eq!(names(), expected);
     }
 }

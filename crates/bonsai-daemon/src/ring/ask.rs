@@ -70,6 +70,18 @@ fn refused(error: &Refused) -> Problem {
     }
 }
 
+/// Why a change of a service makes no configuration, for its owner: with what is wrong with all
+/// of it together, others and what they are promised would be told.
+fn of_own(text: String, id: &str) -> String {
+    let own = [format!("services.{id}"), format!("service {id} has ")];
+    let about_it = own.iter().any(|own| text.starts_with(own));
+    if about_it && !text.contains("overcommit") {
+        return text;
+    }
+    "with that, more would be promised on this machine than it has: ask whoever administers it"
+        .to_owned()
+}
+
 impl Ring {
     pub(super) fn ask(&mut self, asked: Asked) {
         let Asked { who, what } = asked;
@@ -128,9 +140,12 @@ impl Ring {
                 if !wish.dry_run {
                     self.may_again(who)?;
                 }
-                let changed = self.desired.with(&patch, check).map_err(|e| refused(&e))?;
-                let before = self.desired.without(&who.name, check);
-                let before = before.map_err(|e| refused(&e))?;
+                let told = |error: Refused| match error {
+                    Refused::Invalid(text) if !who.reads_all => bad_input(of_own(text, id)),
+                    error => refused(&error),
+                };
+                let changed = self.desired.with(&patch, check).map_err(told)?;
+                let before = self.desired.without(&who.name, check).map_err(told)?;
                 owner_may(&wish.patch, id, &before, &changed.0).map_err(forbidden)?;
                 changed
             }
@@ -151,12 +166,17 @@ impl Ring {
             revision: 0,
             actor: who.name.clone(),
             until_unix_ms: until,
+            owner: !who.writes_all,
             patch,
         };
+        let before = self.desired.revision();
         let differences = self
             .desired
             .change(change, check)
             .map_err(|e| refused(&e))?;
+        if self.desired.revision() == before {
+            return Ok(self.answer(who, differences, None));
+        }
         let deed = Deed {
             who: Some(who),
             by: "",
@@ -230,6 +250,11 @@ impl Ring {
     ) -> Changed {
         self.configured();
         self.show();
+        self.answer(who, differences, until)
+    }
+
+    /// What has become of a change, as it is published.
+    fn answer(&self, who: &Who, differences: Vec<api::Difference>, until: Option<u64>) -> Changed {
         let picture = self.publish.borrow().clone();
         let ids: BTreeSet<&str> = picture.ids().collect();
         let services = touched(&differences, &ids);
@@ -379,4 +404,41 @@ fn touched<'a>(differences: &[api::Difference], ids: &BTreeSet<&'a str>) -> BTre
         ids.iter().filter(fits).max_by_key(|id| id.len()).copied()
     };
     differences.iter().filter_map(about).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_is_told_what_is_wrong_with_their_own() {
+        for (text, told) in [
+            ("services.alice:x.send.max: 5/s counts other", true),
+            (
+                "service alice:x has for send a max of nothing; it has to be",
+                true,
+            ),
+            (
+                "service alice:x has for send a min of 5, above its max of 3",
+                true,
+            ),
+            (
+                "service bob:y has for send a min of 5, above its max of 3",
+                false,
+            ),
+            (
+                "min of alice:x 60 + bob:y 50 = 110 is 10 more than send has",
+                false,
+            ),
+            (
+                "service alice:x has for send a min of 5; min of bob:y 60 is 10 more than send \
+                 has, 50; lower one, or say overcommit = \"scale\"",
+                false,
+            ),
+        ] {
+            let said = of_own(text.to_owned(), "alice:x");
+            assert_eq!(said == text, told, "{said}");
+            assert!(!said.contains("bob"), "{said}");
+        }
+    }
 }

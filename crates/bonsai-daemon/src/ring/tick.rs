@@ -67,6 +67,10 @@ impl Ring {
                 problems => drop(self.notes.insert("others", problems.join("; "))),
             }
             self.look_at_what_moves_slowly();
+            // Names of services come and go; those of nobody are not asked for again.
+            self.qos.retain(|id, _| {
+                self.config.services.contains_key(id) || self.looker.get(id).is_some()
+            });
         }
         self.decide_and_enforce(now_ns);
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
@@ -193,7 +197,43 @@ impl Ring {
             }
             Some(Err(error)) => self.refuse_file(&format!("{error:#}")),
         }
-        if let Some((differences, whose)) = self.desired.expire(unix_ms(), check) {
+        self.end_what_is_over();
+    }
+
+    /// Ends changes for a time. One that cannot end is said, in the trail once.
+    fn end_what_is_over(&mut self) {
+        let known = self.desired.stuck().to_vec();
+        let ended = self.desired.expire(unix_ms(), check);
+        let stuck = self.desired.stuck();
+        let texts: Vec<(bool, String)> = stuck
+            .iter()
+            .map(|stuck| {
+                let text = format!(
+                    "the change for a time of revision {}, made by {}, should have ended and \
+                     cannot, for without it {}",
+                    stuck.revision, stuck.actor, stuck.why
+                );
+                let is_new = known.iter().all(|known| known.revision != stuck.revision);
+                (is_new, text)
+            })
+            .collect();
+        if texts.is_empty() {
+            self.notes.remove("ends");
+        } else {
+            let all: Vec<&str> = texts.iter().map(|(_, text)| text.as_str()).collect();
+            self.notes.insert("ends", all.join("; "));
+        }
+        for (_, reason) in texts.into_iter().filter(|(is_new, _)| *is_new) {
+            self.note(Deed {
+                who: None,
+                by: "timer",
+                action: "refuse",
+                service: None,
+                differences: Vec::new(),
+                reason,
+            });
+        }
+        if let Some((differences, whose)) = ended {
             let deed = Deed {
                 who: None,
                 by: "timer",

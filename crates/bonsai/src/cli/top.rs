@@ -16,7 +16,7 @@ use crate::top::Sort;
 Keys:
   up, down, page up, page down, home, end   choose a limit, or a service without any
   e or Enter   change it: 5MB/s, off, read=20MB/s:burst=1MB, send.min=40Mbit/s, weight=3
-  u            take the last change back (where the daemon runs)
+  u            take the last change back that was made here (where the daemon runs)
   / or s or r  filter, sort by the next (name, got, full, waits), the other way round
   ? or Esc     all keys, one step back
   q            quit

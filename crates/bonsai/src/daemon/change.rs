@@ -102,16 +102,8 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
 /// # Errors
 /// There is nothing to undo, or no daemon.
 pub(crate) fn undo(args: &Undo) -> anyhow::Result<u8> {
-    show(&undone(args.to)?, false)?;
+    show(&needed()?.undo(args.to).map_err(said)?, false)?;
     Ok(0)
-}
-
-/// Takes the last change back, or all since a revision.
-///
-/// # Errors
-/// See [`undo`].
-pub(crate) fn undone(to: Option<u64>) -> anyhow::Result<Changed> {
-    needed()?.undo(to).map_err(said)
 }
 
 /// `bonsai config`.

@@ -94,7 +94,7 @@ e or Enter   change it; then Enter again, or Esc to leave it:
                send.max=off           the most it gets
                weight=3               its part of the rest, 1 to 1000
              several may be written, with blanks between them
-u            take the last change back, where the daemon runs
+u            take the last change back that was made here, where the daemon runs
 /            show only services or limits with a text in their names; Esc: all
 s            sort by the next: name, got, full, waits
 r            the other way round

@@ -100,6 +100,11 @@ fn changes_of_top_go_through_the_daemon() {
     top.press("u");
     top.shows("vod.read.min: 2MB/s -> nothing");
     assert_eq!(ring.of("vod", "read")["max"], 3_000_000.0);
+    // What somebody else changes is not taken back here.
+    ring.done(&["set", "vod", "read=4MB/s"]);
+    top.press("u");
+    top.shows("something else was changed since");
+    assert_eq!(ring.of("vod", "read")["max"], 4_000_000.0);
     quit(&mut top);
 }
 
