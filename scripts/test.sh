@@ -37,7 +37,7 @@ if [ -d tests/browser ] && [ $# -eq 0 ]; then
 fi
 
 # Requests that are made up from the description of the interface.
-if [ -x scripts/api-fuzz.sh ] && [ $# -eq 0 ]; then
+if [ -d tests/api ] && [ $# -eq 0 ]; then
   at=${#results[@]}
   results+=("$target/api-fuzz.log" 0)
   scripts/api-fuzz.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?

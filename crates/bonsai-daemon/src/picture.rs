@@ -243,11 +243,11 @@ impl Picture {
 
     /// What all services together use, and what is guaranteed.
     pub(crate) fn sums(&self) -> (PerResource<u64>, PerResource<u64>) {
-        let (mut used, mut guaranteed) = ([0; Resource::COUNT], [0; Resource::COUNT]);
+        let (mut used, mut guaranteed) = ([0_u64; Resource::COUNT], [0_u64; Resource::COUNT]);
         for (seen, decided) in self.seen.iter().zip(&self.allocation.services) {
             for at in 0..Resource::COUNT {
-                used[at] += seen.usage[at].used;
-                guaranteed[at] += decided.grants[at].guarantee;
+                used[at] = used[at].saturating_add(seen.usage[at].used);
+                guaranteed[at] = guaranteed[at].saturating_add(decided.grants[at].guarantee);
             }
         }
         (used, guaranteed)

@@ -76,9 +76,11 @@ impl Probes {
         let turn = self.turn()?;
         let (reply, answer) = oneshot::channel();
         let work = move || {
-            let _turn = turn;
+            let measured = measure(&request, &folder, time);
+            // Whoever has the answer may ask for the next one.
+            drop(turn);
             // Whoever asked may have gone away.
-            drop(reply.send(measure(&request, &folder, time)));
+            drop(reply.send(measured));
         };
         std::thread::Builder::new()
             .name("probe".to_owned())

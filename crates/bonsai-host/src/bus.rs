@@ -96,7 +96,9 @@ fn mapping_of_ledger(at: usize) -> Option<(usize, usize)> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let maps = openat(CWD, c"/proc/self/maps", flags, Mode::empty()).ok()?;
     let mut lines = Lines::new(at);
-    let mut buffer = [0_u8; 4096];
+    // The stack for signals may have 8 KiB, and the kernel puts the widest registers there first,
+    // more than 3 KiB.
+    let mut buffer = [0_u8; 256];
     loop {
         let got = rustix::io::read(&maps, &mut buffer).ok()?;
         if got == 0 {

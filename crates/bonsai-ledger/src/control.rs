@@ -124,7 +124,8 @@ pub struct Editor<'a> {
 
 impl Ledger {
     /// Starts a change at `now` (monotonic clock, ns). One writer at a time: a
-    /// second one waits for the first, or for the kernel to clear up after it.
+    /// second one waits for the first, or for the kernel to clear up after it, unless the ledger
+    /// is one [`Ledger::without_waiting`].
     ///
     /// # Errors
     /// The lock cannot be taken.
@@ -146,7 +147,14 @@ impl Ledger {
             rustix::fs::Mode::empty(),
         )
         .map_err(failed)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(failed)?;
+        let how = match self.waits() {
+            true => FlockOperation::LockExclusive,
+            false => FlockOperation::NonBlockingLockExclusive,
+        };
+        rustix::fs::flock(&lock, how).map_err(|source| match source {
+            rustix::io::Errno::WOULDBLOCK => LedgerError::Locked { path: path.into() },
+            source => failed(source),
+        })?;
         let next = self.begin_change();
         Ok(Editor {
             ledger: self,

@@ -66,6 +66,12 @@ pub enum LedgerError {
         /// Who asks.
         uid: u32,
     },
+    /// Somebody else changes it, and it is not waited for.
+    #[error("{path}: its lock is held by somebody else")]
+    Locked {
+        /// The segment's file.
+        path: PathBuf,
+    },
     /// A limit cannot be set.
     #[error("{0}")]
     Limit(String),
@@ -77,6 +83,8 @@ pub struct Ledger {
     base: *mut core::ffi::c_void,
     fd: OwnedFd,
     path: PathBuf,
+    /// Whether a change waits for another one to end.
+    waits: bool,
 }
 
 // SAFETY: the segment behind `base` consists of atomics only and stays mapped
@@ -323,7 +331,21 @@ impl Ledger {
             base,
             fd,
             path: path.into(),
+            waits: true,
         })
+    }
+
+    /// The same, whose changes are refused with [`LedgerError::Locked`] where they would wait for
+    /// somebody else's: who owns the file may hold its lock for ever.
+    #[must_use]
+    pub fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
+    }
+
+    /// Whether a change waits for another one to end.
+    pub(crate) const fn waits(&self) -> bool {
+        self.waits
     }
 
     /// The segment's file, for the lock that serialises writers.

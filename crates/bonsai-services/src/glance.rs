@@ -79,9 +79,24 @@ pub struct Changes {
     pub gone: Vec<String>,
 }
 
-/// How services of somebody else are opened, and told from others of their name by device and
-/// inode.
+/// How services of somebody else are found and opened, and told from others of their name by
+/// device and inode.
 pub trait Opens: std::fmt::Debug + Send {
+    /// When one was last made or removed: seconds, and their ns.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn changed(&self) -> anyhow::Result<(i64, i64)>;
+
+    /// The names of those that have a folder, in order.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn names(&self) -> anyhow::Result<Vec<String>>;
+
+    /// Whether one has a folder.
+    fn has_folder(&self, name: &str) -> bool;
+
     /// Opens one.
     ///
     /// # Errors
@@ -223,11 +238,7 @@ impl Glances {
     /// Finds out which services there are, if that may have changed.
     fn list(&mut self) -> anyhow::Result<Changes> {
         let mut changes = Changes::default();
-        let stat = rustix::fs::stat(self.services.folder())?;
-        let changed = (
-            stat.st_mtime,
-            i64::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        );
+        let changed = self.changed()?;
         if self.is_settled && self.listed == Some(changed) {
             for name in core::mem::take(&mut self.half_made) {
                 self.open(&name, &mut changes);
@@ -244,7 +255,7 @@ impl Glances {
         self.is_settled = since > at + 50;
         self.listed = Some(changed);
         self.half_made.clear();
-        let there = self.services.all()?;
+        let there = self.all()?;
         let mut gone: BTreeMap<_, _> = core::mem::take(&mut self.seen).into_iter().collect();
         for service in there {
             match gone.remove(&service.name) {
@@ -261,11 +272,27 @@ impl Glances {
         Ok(changes)
     }
 
-    fn open(&mut self, name: &str, changes: &mut Changes) {
-        let service = Service {
-            name: name.to_owned(),
-            folder: self.services.folder().join(name),
+    /// When the runtime directory was changed.
+    fn changed(&self) -> anyhow::Result<(i64, i64)> {
+        if let Some(by) = &self.by {
+            return by.changed();
+        }
+        let stat = rustix::fs::stat(self.services.folder())?;
+        let ns = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Ok((stat.st_mtime, ns))
+    }
+
+    /// All that have a folder, by name.
+    fn all(&self) -> anyhow::Result<Vec<Service>> {
+        let Some(by) = &self.by else {
+            return self.services.all();
         };
+        let names = by.names()?.into_iter();
+        Ok(names.map(|name| self.services.named(&name)).collect())
+    }
+
+    fn open(&mut self, name: &str, changes: &mut Changes) {
+        let service = self.services.named(name);
         let opened = match &self.by {
             Some(by) => by.open(&service),
             None => watch(&service),
@@ -277,8 +304,15 @@ impl Glances {
             }
             // It is half made, or just being removed. What is of another version stays so.
             Err(LedgerError::Version { .. } | LedgerError::NotYours { .. }) => {}
-            Err(_) if service.folder.exists() => self.half_made.push(service.name),
-            Err(_) => {}
+            Err(_) => {
+                let is_there = match &self.by {
+                    Some(by) => by.has_folder(name),
+                    None => service.folder.exists(),
+                };
+                if is_there {
+                    self.half_made.push(service.name);
+                }
+            }
         }
     }
 }

@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use bonsai_ledger::{Ledger, LedgerError};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
 use rustix::io::Errno;
 
-use crate::service::{Enforced, Service};
+use crate::service::{Enforced, Service, check_name};
 
 /// Stands for the number of a user in a place.
 pub const UID: &str = "{uid}";
@@ -131,7 +131,41 @@ impl Home {
         u64::from(links).saturating_sub(2)
     }
 
-    /// Opens the ledger of a service in it.
+    /// When a service in it was last made or removed: seconds, and their ns.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn changed(&self) -> Result<(i64, i64), Errno> {
+        let stat = fstat(&self.folder)?;
+        let ns = i64::try_from(stat.st_mtime_nsec).unwrap_or(0);
+        Ok((stat.st_mtime, ns))
+    }
+
+    /// The names of the services in it, in order; of those that have a folder.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn names(&self) -> Result<Vec<String>, Errno> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_str().unwrap_or_default();
+            if check_name(name).is_ok() && self.has_folder(name) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Whether a service of that name has a folder in it.
+    #[must_use]
+    pub fn has_folder(&self, name: &str) -> bool {
+        let stat = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+        stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
+    }
+
+    /// Opens the ledger of a service in it. Changes of it wait for nobody.
     ///
     /// # Errors
     /// As [`Ledger::open`]; and if anything on the way is a link, or another user's.
@@ -159,7 +193,8 @@ impl Home {
             });
         }
         // What was looked at is what is opened: it is held.
-        Ledger::open_held(std::process::id(), found.as_raw_fd())
+        let ledger = Ledger::open_held(std::process::id(), found.as_raw_fd())?;
+        Ok(ledger.without_waiting())
     }
 
     /// What an enforced service says of itself.
@@ -294,6 +329,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_listed_is_what_is_held() {
+        let (_folder, place) = place();
+        let home = home(&place);
+        for name in ["vod", "bulk"] {
+            fs::create_dir(home.path().join(name)).expect("a folder");
+        }
+        symlink("vod", home.path().join("link")).expect("a link");
+        fs::write(home.path().join("file"), "").expect("a file");
+        assert_eq!(home.names().expect("names"), ["bulk", "vod"]);
+        let changed = home.changed().expect("a time");
+        // Another's folder in its place.
+        let other = tempfile::tempdir().expect("a folder");
+        fs::create_dir(other.path().join("secret")).expect("a folder");
+        fs::rename(home.path(), home.path().with_file_name("aside")).expect("moved");
+        symlink(other.path(), home.path()).expect("a link");
+        assert!(home.path().join("secret").exists());
+        assert_eq!(home.names().expect("names"), ["bulk", "vod"]);
+        assert_eq!(home.changed(), Ok(changed));
+        assert!(home.has_folder("vod") && !home.has_folder("secret") && !home.has_folder("link"));
+    }
+
+    #[test]
     fn ledgers_are_opened_without_a_link_on_the_way() {
         let (_folder, place) = place();
         let home = home(&place);
@@ -302,6 +359,11 @@ mod tests {
         let made = Ledger::create(&service.join("ledger"), "vod").expect("a ledger");
         let found = home.ledger("vod").expect("it is theirs");
         assert_eq!(found.name(), "vod");
+        let held = made.edit(0).expect("the lock");
+        let refused = found.edit(0).expect_err("nobody is waited for");
+        assert!(matches!(refused, LedgerError::Locked { .. }), "{refused}");
+        drop(held);
+        found.edit(0).expect("the lock");
         drop(made);
         assert_eq!(home.folders(), 1);
         symlink(&service, home.path().join("link")).expect("a link");

@@ -9,7 +9,6 @@ use bonsai_services::theirs::{self, Home};
 
 use super::theirs::Theirs;
 use super::{Arrivals, SECOND_NS, Watched};
-use crate::users;
 
 /// New users are looked for so often, ns.
 const AGAIN_NS: u64 = SECOND_NS;
@@ -17,7 +16,14 @@ const AGAIN_NS: u64 = SECOND_NS;
 /// The most users whose services are looked at.
 const MOST_USERS: usize = 1000;
 
+/// Why a user is not seen who was seen before.
+const NOT_BACK: &str = "they are not looked at before whoever looked at the folder that was there \
+                        has come back: something in it keeps whoever opens it waiting";
+
 /// Those who have services.
+///
+/// # Invariant
+/// A user has no more threads than there are places, whatever they do with their directories.
 #[derive(Debug)]
 pub(crate) struct Others {
     places: Vec<PathBuf>,
@@ -25,14 +31,18 @@ pub(crate) struct Others {
     own: PathBuf,
     /// By runtime directory.
     users: BTreeMap<PathBuf, User>,
+    /// Those whose directory has gone, until their threads have.
+    ending: Vec<Arc<Theirs>>,
+    /// Directories of users who wait for that.
+    put_off: Vec<(u32, PathBuf)>,
     looked_ns: u64,
     too_many: bool,
 }
 
 #[derive(Debug)]
 struct User {
-    /// What ids of their services begin with.
-    label: Arc<str>,
+    /// What ids of their services begin with, when that is known.
+    label: Option<Arc<str>>,
     theirs: Arc<Theirs>,
     /// What cannot be seen, in words.
     problem: Option<String>,
@@ -51,6 +61,8 @@ impl Others {
             places,
             own,
             users: BTreeMap::new(),
+            ending: Vec::new(),
+            put_off: Vec::new(),
             looked_ns: 0,
             too_many: false,
         }
@@ -71,8 +83,12 @@ impl Others {
         for user in self.users.values_mut() {
             let (at_ns, found, problem) = user.theirs.found(now_ns);
             user.problem = problem;
+            user.label = user.theirs.label(now_ns);
+            let Some(label) = &user.label else {
+                continue;
+            };
             for (name, found) in &*found {
-                let id: Arc<str> = format!("{}:{name}", user.label).into();
+                let id: Arc<str> = format!("{label}:{name}").into();
                 // Of two directories of a user the first has the name.
                 there.entry(id).or_insert_with(|| {
                     (
@@ -112,18 +128,34 @@ impl Others {
             .flat_map(|place| theirs::homes(place, &self.own))
             .map(|home| (home.path().to_owned(), home))
             .collect();
+        let ending = &mut self.ending;
         self.users.retain(|path, user| {
             let same = |home: &Home| home.identity() == user.theirs.identity();
-            homes.get(path).is_some_and(same)
+            let stays = homes.get(path).is_some_and(same);
+            if !stays {
+                // It is told to end as it is dropped.
+                ending.push(Arc::clone(&user.theirs));
+            }
+            stays
         });
-        homes.retain(|path, _| !self.users.contains_key(path));
-        self.too_many = self.users.len() + homes.len() > MOST_USERS;
-        for (path, home) in homes.into_iter().take(MOST_USERS - self.users.len()) {
-            let label = users::label(home.uid()).into();
+        ending.retain(|theirs| theirs.lives());
+        self.put_off.clear();
+        homes.retain(|path, home| {
+            let ends = ending.iter().any(|theirs| theirs.uid() == home.uid());
+            let is_new = !self.users.contains_key(path);
+            if is_new && ends {
+                self.put_off.push((home.uid(), path.clone()));
+            }
+            is_new && !ends
+        });
+        let there = self.users.len() + self.ending.len();
+        self.too_many = there + homes.len() > MOST_USERS;
+        let room = MOST_USERS.saturating_sub(there);
+        for (path, home) in homes.into_iter().take(room) {
             // Without a thread there is none now; the next look tries again.
             if let Ok(theirs) = Theirs::start(home) {
                 let user = User {
-                    label,
+                    label: None,
                     theirs,
                     problem: None,
                 };
@@ -145,12 +177,15 @@ impl Others {
     pub(super) fn problems(&self) -> Vec<String> {
         let of_user = self.users.iter().filter_map(|(path, user)| {
             let problem = user.problem.as_ref()?;
-            Some(said(&user.label, path, problem))
+            let uid = user.theirs.uid().to_string();
+            Some(said(user.label.as_deref().unwrap_or(&uid), path, problem))
         });
+        let put_off = self.put_off.iter();
+        let put_off = put_off.map(|(uid, path)| said(&uid.to_string(), path, NOT_BACK));
         let many = self.too_many.then(|| {
             format!("services of more than {MOST_USERS} users: those of some are not seen")
         });
-        of_user.chain(many).collect()
+        of_user.chain(put_off).chain(many).collect()
     }
 }
 

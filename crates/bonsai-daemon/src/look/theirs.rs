@@ -10,11 +10,14 @@
 //! 1. What was read while a ledger was cut short is thrown away; its user's services are left
 //!    alone for [`PAUSE`] then, and it is said.
 //! 2. A panic in here, whatever it was that a ledger said, is the end of one look.
+//! 3. A lock of theirs is taken if it is free, never waited for. What else keeps the thread (a
+//!    lease, a file system of their own) keeps this one: as long as it has not come back, its
+//!    user gets no other ([`Theirs::lives`]).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bonsai_ledger::sync::Ordering;
@@ -28,6 +31,7 @@ use bonsai_services::service::{Service, Services};
 use bonsai_services::theirs::Home;
 
 use crate::enforce::put;
+use crate::users;
 
 /// The most services of a user that are looked at.
 const MOST: u64 = 1024;
@@ -43,6 +47,16 @@ const TIDY: Duration = Duration::from_secs(5);
 
 /// A look that is older says nothing any more, ns.
 const STALE_NS: u64 = 3_000_000_000;
+
+/// So long the name service may take to say what a user is called, ns; until it has said so
+/// they go by their number then.
+const NAMED_NS: u64 = 1_000_000_000;
+
+/// A lock that is held by a command of theirs is free again soon: it is tried so often,
+const TRIES: u32 = 5;
+
+/// so long after each other.
+const BETWEEN: Duration = Duration::from_millis(1);
 
 /// What is known of one service.
 #[derive(Clone, Debug)]
@@ -80,6 +94,16 @@ struct State {
     problem: Option<String>,
     is_due: bool,
     ends: bool,
+    /// What ids of their services begin with, when that is known.
+    label: Option<Arc<str>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl State {
+    /// Whether no look has ended for long.
+    const fn is_stale(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.looked_ns) > STALE_NS
+    }
 }
 
 /// What the two sides share.
@@ -87,6 +111,7 @@ struct State {
 pub(crate) struct Theirs {
     uid: u32,
     identity: (u64, u64),
+    started_ns: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -94,18 +119,52 @@ pub(crate) struct Theirs {
 impl Theirs {
     /// Starts to look at the services in a user's runtime directory.
     pub(crate) fn start(home: Home) -> std::io::Result<Arc<Self>> {
-        let theirs = Arc::new(Self {
-            uid: home.uid(),
-            identity: home.identity(),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        theirs.lock().looked_ns = monotonic_ns();
+        let uid = home.uid();
+        let theirs = Arc::new(Self::of(uid, home.identity()));
         let shared = Arc::clone(&theirs);
-        thread::Builder::new()
-            .name(format!("user {}", home.uid()))
+        let looks = thread::Builder::new()
+            .name(format!("user {uid}"))
             .spawn(move || run(&shared, home))?;
+        let shared = Arc::clone(&theirs);
+        // The name service may take half a minute. Without a thread they go by their number.
+        let asks = thread::Builder::new()
+            .name(format!("name {uid}"))
+            .spawn(move || {
+                let label = users::label(uid).into();
+                shared.lock().label = Some(label);
+            });
+        let threads = [Some(looks), asks.ok()].into_iter().flatten();
+        theirs.lock().threads.extend(threads);
         Ok(theirs)
+    }
+
+    /// Those that nobody looks at yet.
+    fn of(uid: u32, identity: (u64, u64)) -> Self {
+        let started_ns = monotonic_ns();
+        let state = State {
+            looked_ns: started_ns,
+            ..State::default()
+        };
+        Self {
+            uid,
+            identity,
+            started_ns,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// What ids of their services begin with; nothing where that may be known in a moment.
+    pub(crate) fn label(&self, now_ns: u64) -> Option<Arc<str>> {
+        let known = self.lock().label.clone();
+        let is_late = now_ns.saturating_sub(self.started_ns) > NAMED_NS;
+        known.or_else(|| is_late.then(|| self.uid.to_string().into()))
+    }
+
+    /// Whether a thread of theirs has not ended.
+    pub(crate) fn lives(&self) -> bool {
+        let state = self.lock();
+        state.threads.iter().any(|thread| !thread.is_finished())
     }
 
     /// Whose they are.
@@ -128,7 +187,7 @@ impl Theirs {
         let mut state = self.lock();
         state.is_due = true;
         self.changed.notify_all();
-        if now_ns.saturating_sub(state.looked_ns) > STALE_NS {
+        if state.is_stale(now_ns) {
             let text =
                 "they cannot be looked at: something of theirs keeps whoever opens it waiting";
             return (state.looked_ns, Arc::default(), Some(text.to_owned()));
@@ -164,12 +223,13 @@ impl Theirs {
         self.want(name, |wanted| wanted.further.clone_from(further));
     }
 
-    /// Waits until what was wanted so far is in force, for as long as said.
+    /// Waits until what was wanted so far is in force, for as long as said; not for who keeps
+    /// their thread waiting.
     pub(crate) fn settle(&self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut state = self.lock();
         let wished = state.wished;
-        while state.fulfilled < wished {
+        while state.fulfilled < wished && !state.is_stale(monotonic_ns()) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -219,6 +279,18 @@ impl Opens for Opener {
 
     fn is_still(&self, service: &Service, identity: (u64, u64)) -> bool {
         self.home.has(&service.name, identity)
+    }
+
+    fn changed(&self) -> anyhow::Result<(i64, i64)> {
+        Ok(self.home.changed()?)
+    }
+
+    fn names(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.home.names()?)
+    }
+
+    fn has_folder(&self, name: &str) -> bool {
+        self.home.has_folder(name)
     }
 }
 
@@ -352,7 +424,7 @@ impl Looking {
                 continue;
             };
             if let Some(wanted) = wanted.get(&name) {
-                match self.put(&name, ledger, wanted) {
+                match self.put_soon(&name, ledger, wanted) {
                     Ok(()) => drop(self.problems.remove(&name)),
                     Err(error) => {
                         let text = format!("its limits could not be written: {error:#}");
@@ -408,6 +480,22 @@ impl Looking {
         }
     }
 
+    /// Writes what is wanted; a lock that is free in a moment is waited for, unless it was held at
+    /// the last look too.
+    fn put_soon(&mut self, name: &str, ledger: &Ledger, wanted: &Wanted) -> anyhow::Result<()> {
+        let tries = match self.problems.contains_key(name) {
+            true => 1,
+            false => TRIES,
+        };
+        for _ in 1..tries {
+            match self.put(name, ledger, wanted) {
+                Err(error) if is_locked(&error) => thread::sleep(BETWEEN),
+                done => return done,
+            }
+        }
+        self.put(name, ledger, wanted)
+    }
+
     /// Writes what differs from what was written last, and all of it where somebody else has
     /// changed the ledger since.
     fn put(&mut self, name: &str, ledger: &Ledger, wanted: &Wanted) -> anyhow::Result<()> {
@@ -428,9 +516,41 @@ impl Looking {
     }
 }
 
+fn is_locked(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LedgerError::Locked { .. }))
+}
+
 fn limits_of(ledger: &Ledger) -> BTreeMap<String, String> {
     let limits = ledger.limits(monotonic_ns());
     let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
     own.map(|limit| (limit.name.clone(), written(limit)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_keeps_their_thread_waiting_is_not_waited_for() {
+        let theirs = Theirs::of(54321, (0, 0));
+        assert!(theirs.want_plain("vod", [Some(1); _]));
+        // Nobody fulfils it, and no look ends.
+        theirs.lock().looked_ns = monotonic_ns().saturating_sub(STALE_NS + 1);
+        theirs.settle(Duration::from_secs(3600));
+        let (_, found, problem) = theirs.found(monotonic_ns());
+        assert!(found.is_empty() && problem.is_some());
+    }
+
+    #[test]
+    fn a_user_goes_by_their_number_until_their_name_is_known() {
+        let theirs = Theirs::of(54321, (0, 0));
+        let start_ns = theirs.started_ns;
+        assert_eq!(theirs.label(start_ns), None, "it may be known in a moment");
+        let late_ns = start_ns + NAMED_NS + 1;
+        assert_eq!(theirs.label(late_ns).as_deref(), Some("54321"));
+        theirs.lock().label = Some("alice".into());
+        assert_eq!(theirs.label(late_ns).as_deref(), Some("alice"));
+        assert_eq!(theirs.label(start_ns).as_deref(), Some("alice"));
+    }
 }

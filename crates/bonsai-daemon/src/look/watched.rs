@@ -9,7 +9,7 @@ use bonsai_services::glance::Glance;
 use bonsai_services::limits::{BY_DAEMON, is_of_daemon, written};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::Service;
-use bonsai_units::Resource;
+use bonsai_units::{Rate, Resource};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
@@ -253,10 +253,12 @@ impl Watched {
         for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
             let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
-            let used = if first {
-                0
-            } else {
-                u64::try_from(used).unwrap_or(u64::MAX)
+            // A ledger may say anything; the policy adds these up.
+            let used = match first {
+                true => 0,
+                false => {
+                    u64::try_from(used).map_or(Rate::MAX_MILLI, |used| used.min(Rate::MAX_MILLI))
+                }
             };
             // Who waited and still wants more has used its burst since, a fifth of a period; who
             // waited, and fell silent then, has not.
@@ -289,6 +291,35 @@ impl Watched {
             let more = ns.saturating_sub(self.done[at].waited_ns);
             self.waited[at] = more as f64 * 1e9 / time_ns as f64;
             (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_counter_says_more_than_the_highest_rate() {
+        let service = Service {
+            name: "vod".to_owned(),
+            folder: "/nonexistent".into(),
+        };
+        let own = Own {
+            service,
+            creator: 0,
+            epoch: 0,
+        };
+        let mut watched = Watched::new(&"vod".into(), 0, Way::Own(own), 0, 0);
+        let glance = |at_ns, units| Glance {
+            at_ns,
+            totals: [units; Resource::COUNT],
+            ..Glance::default()
+        };
+        watched.look(&glance(SECOND_NS, 0));
+        let seen = watched.look(&glance(SECOND_NS + 1, u64::MAX));
+        for usage in seen.usage {
+            assert_eq!(usage.used, Rate::MAX_MILLI);
         }
     }
 }

@@ -67,6 +67,10 @@ impl Ring {
                 problems => drop(self.notes.insert("others", problems.join("; "))),
             }
             self.look_at_what_moves_slowly();
+            // Names of services come and go; those of nobody are not asked for again.
+            self.qos.retain(|id, _| {
+                self.config.services.contains_key(id) || self.looker.get(id).is_some()
+            });
         }
         self.decide_and_enforce(now_ns);
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {

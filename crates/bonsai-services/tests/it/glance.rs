@@ -185,7 +185,7 @@ fn who_waits_is_seen_and_what_limits_hold_back() {
             let (_a, ledger) = service("a");
             let mut glances = Glances::new().expect("a runtime directory");
             glances.look().expect("looked");
-            let limits = ["send=10kB/s", "net=1MB/s", "all=1000/s"];
+            let limits = ["send=10kB/s", "net=1MB/s", "all=1/s"];
             let limits: Vec<Limit> = limits
                 .iter()
                 .map(|text| Limit::parse(text).expect(text))
@@ -227,7 +227,8 @@ fn who_waits_is_seen_and_what_limits_hold_back() {
             }
             let seen = *glances.get("a").expect("there");
             assert_eq!((seen.waits[2], seen.waits[3]), ((0, 0), (2, 3_000_000)));
-            let lifted = [Limit::parse("send=unlimited").expect("a limit")];
+            let lifted =
+                ["send=unlimited", "all=unlimited"].map(|text| Limit::parse(text).expect(text));
             apply(&ledger, &lifted, None, monotonic_ns()).expect("applied");
             std::thread::sleep(std::time::Duration::from_millis(60));
             glances.look().expect("looked");

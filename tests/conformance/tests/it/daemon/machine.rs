@@ -134,6 +134,18 @@ impl Machine {
         drop(daemon.0.wait());
     }
 
+    /// The names of the threads of root's daemon.
+    pub(super) fn threads(&self) -> Vec<String> {
+        let daemon = self.daemon.as_ref().expect("it runs");
+        let folder = format!("/proc/{}/task", daemon.0.id());
+        let threads = std::fs::read_dir(folder).expect("threads").flatten();
+        let names = threads.filter_map(|thread| {
+            // One may end meanwhile.
+            std::fs::read_to_string(thread.path().join("comm")).ok()
+        });
+        names.map(|name| name.trim_end().to_owned()).collect()
+    }
+
     /// A file of that machine, from outside.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.inside.0.id()))

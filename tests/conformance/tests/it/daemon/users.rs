@@ -309,7 +309,7 @@ fn whoever_means_harm_loses_sight_of_their_own_only() {
     // A lock that is never given back: what cannot be written is said, and nobody waits.
     let mut lock = alice.bare(
         "/usr/bin/flock",
-        &["-o", "/run/user/54321/bonsai/vod/ledger", "sleep", "60"],
+        &["-F", "/run/user/54321/bonsai/vod/ledger", "sleep", "60"],
     );
     let lock = super::fixture::Ends(lock.spawn().expect("it starts"));
     std::thread::sleep(Duration::from_millis(300));
@@ -324,8 +324,8 @@ fn whoever_means_harm_loses_sight_of_their_own_only() {
         "it waited for the lock"
     );
     machine.until("it is said", |machine| {
-        let problems = machine.root.get("/v1/status")["problems"].to_string();
-        problems.contains("keeps whoever opens it waiting")
+        let vod = machine.root.get("/v1/services/54321:vod");
+        vod["problems"].to_string().contains("its lock is held")
     });
     let patch = "{\"read\":{\"max\":\"4MB/s\"}}";
     assert_eq!(root.ask("PATCH", "/v1/services/54322:bulk", patch).0, 200);
@@ -347,6 +347,72 @@ fn whoever_means_harm_loses_sight_of_their_own_only() {
     assert_eq!(bob.sees(), ["54322:bulk"]);
     together_at_most(4_000_000, &[(bob, "bulk")]);
     drop(made);
+}
+
+/// Puts a runtime directory in the place of the one before, again and again: in each is a ledger
+/// that keeps whoever opens it waiting, by a lease.
+const SWAPS: &str = r#"
+    $SIG{IO} = "IGNORE";
+    $| = 1;
+    chdir "/run/user/54321" or die;
+    for my $i (1..5) {
+        mkdir "next", 0700 or die;
+        mkdir "next/trap", 0700 or die;
+        open($held[$i], ">", "next/trap/ledger") or die;
+        fcntl($held[$i], 1024, 1) or die "no lease: $!";
+        rename "bonsai", "before$i" or die;
+        rename "next", "bonsai" or die;
+        select undef, undef, undef, 1.3;
+    }
+    print "swapped\n";
+    sleep 60;
+"#;
+
+#[test]
+fn a_user_who_changes_directories_has_one_thread() {
+    let test = "a_user_who_changes_directories_has_one_thread";
+    if !std::path::Path::new("/usr/bin/perl").exists() {
+        return conformance::skip(test, "perl is not installed");
+    }
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let (alice, bob, root) = (&machine.alice, &machine.bob, &machine.root);
+    let of_alice = || {
+        let threads = machine.threads();
+        threads.iter().filter(|name| *name == "user 54321").count()
+    };
+    let vod = alice.reader("vod");
+    let _bulk = bob.reader("bulk");
+    machine.governs("54321:vod");
+    machine.governs("54322:bulk");
+    assert_eq!(of_alice(), 1);
+    // A lock that is held all the while.
+    let mut lock = alice.bare(
+        "/usr/bin/flock",
+        &["-F", "/run/user/54321/bonsai/vod/ledger", "sleep", "60"],
+    );
+    let lock = super::fixture::Ends(lock.spawn().expect("it starts"));
+    let mut swaps = alice.bare("/usr/bin/perl", &["-e", SWAPS]);
+    let swaps = super::machine::started(&mut swaps);
+    // One waits for the lease, and has no company.
+    assert_eq!(of_alice(), 1, "{:?}", machine.threads());
+    machine.until("it is said", |machine| {
+        let problems = machine.root.get("/v1/status")["problems"].to_string();
+        problems.contains("services of 54321") && problems.contains("has come back")
+    });
+    // All others are governed as before.
+    assert_eq!(root.sees(), ["54322:bulk"]);
+    let patch = "{\"read\":{\"max\":\"4MB/s\"}}";
+    assert_eq!(root.ask("PATCH", "/v1/services/54322:bulk", patch).0, 200);
+    together_at_most(4_000_000, &[(bob, "bulk")]);
+    // With the lease goes what kept the thread.
+    drop(lock);
+    drop(vod);
+    drop(swaps);
+    let _again = alice.reader("again");
+    machine.governs("54321:again");
+    assert_eq!(of_alice(), 1);
 }
 
 #[test]
