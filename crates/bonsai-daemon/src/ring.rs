@@ -21,6 +21,7 @@
 
 mod ask;
 mod audit;
+mod further;
 mod tick;
 
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ pub(crate) struct Ring {
     pictures: u64,
     ended: bool,
     /// The further limits that services have of the configuration.
-    further: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+    further: further::Further,
     /// Why some have them not, in words.
     unfit: BTreeMap<Arc<str>, String>,
     /// The last time that what moves slowly was looked at, monotonic ns.
@@ -152,6 +153,7 @@ impl Ring {
             recent: audits.recent(),
         };
         let notes = (!notes.is_empty()).then(|| ("start", notes.join("; ")));
+        let further = further::Further::open(&files.state);
         let ring = Self {
             files,
             desired,
@@ -175,7 +177,7 @@ impl Ring {
             publish,
             pictures: 0,
             ended: false,
-            further: BTreeMap::new(),
+            further,
             unfit: BTreeMap::new(),
             slow_ns: 0,
             above_ns: 0,

@@ -300,21 +300,27 @@ impl Ring {
 
     /// Further limits of services, as they are configured.
     pub(super) fn enforce_further(&mut self, now_ns: u64) {
+        let empty = BTreeMap::new();
         for watched in self.looker.watched().values() {
             let configured = self.config.services.get(&*watched.id);
-            let limits = configured.map(|service| &service.limits);
-            let key = Arc::clone(&watched.id);
-            match further(
-                watched,
-                limits,
-                self.further.entry(key).or_default(),
-                now_ns,
-            ) {
+            let configured = configured.map_or(&empty, |service| &service.limits);
+            let created_ns = watched.created_ns;
+            let before = self.further.of(&watched.id, created_ns, configured);
+            match further(watched, configured, before, now_ns) {
                 Ok(()) => drop(self.unfit.remove(&watched.id)),
                 Err(error) => {
                     let text = format!("its further limits are not in force: {error:#}");
                     self.unfit.insert(Arc::clone(&watched.id), text);
                 }
+            }
+        }
+        match self.further.keep(&self.files.state) {
+            Ok(()) => drop(self.notes.remove("further")),
+            Err(error) => {
+                let text = format!(
+                    "which further limits services have is not known to the next daemon: {error}"
+                );
+                self.notes.insert("further", text);
             }
         }
     }
@@ -361,7 +367,7 @@ impl Ring {
     /// Tells who came and went, and what the policy changed by itself.
     fn tell(&mut self, arrivals: &Arrivals) {
         for id in &arrivals.went {
-            self.further.remove(id);
+            self.further.forget(id);
             self.unfit.remove(id);
         }
         if !arrivals.came.is_empty() {
@@ -440,12 +446,10 @@ pub(super) fn clocks() -> (i64, i64) {
 /// Puts the further limits of a service into force, as far as they differ from those of before.
 fn further(
     watched: &Watched,
-    configured: Option<&BTreeMap<String, String>>,
+    configured: &BTreeMap<String, String>,
     before: &mut BTreeMap<String, String>,
     now_ns: u64,
 ) -> anyhow::Result<()> {
-    let empty = BTreeMap::new();
-    let configured = configured.unwrap_or(&empty);
     watched.put_further(configured, before, now_ns)?;
     before.clone_from(configured);
     Ok(())

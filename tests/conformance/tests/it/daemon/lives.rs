@@ -65,6 +65,20 @@ fn a_killed_daemon_changes_nothing_and_the_next_one_takes_over() {
 }
 
 #[test]
+fn further_limits_that_are_taken_out_while_no_daemon_runs_do_not_stay() {
+    let mut ring = Ring::started("[services.vod.limits]\nopen = \"7/s\"\nstat = \"9/s\"\n");
+    let _vod = ring.reader("vod");
+    let has = |ring: &Ring, name: &str| ring.done(&["status", "vod"]).contains(name);
+    ring.until("it has them", |ring| has(ring, "open") && has(ring, "stat"));
+    ring.end(Signal::KILL);
+    assert!(has(&ring, "open"), "they stay without a daemon");
+    ring.configure("[services.vod.limits]\nstat = \"9/s\"\n");
+    ring.start(&[]);
+    ring.until("it is gone", |ring| !has(ring, "open"));
+    assert!(has(&ring, "stat"));
+}
+
+#[test]
 fn without_a_daemon_commands_go_to_the_ledger() {
     let ring = Ring::new(FILE);
     let _vod = ring.reader("vod");
