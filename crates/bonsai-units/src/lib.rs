@@ -38,6 +38,7 @@
 
 mod burst;
 mod bytes;
+mod date;
 mod duration;
 mod error;
 mod limit;
@@ -48,6 +49,7 @@ mod resource;
 
 pub use burst::{Burst, BurstError, DEFAULT_BURST};
 pub use bytes::Bytes;
+pub use date::{format_date, format_utc};
 pub use duration::{format_duration_ns, parse_duration};
 pub use error::{ParseError, Quantity};
 pub use limit::{LimitError, LimitSpec, Setting, SettingError};

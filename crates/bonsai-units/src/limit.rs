@@ -216,6 +216,14 @@ pub enum LimitError {
     },
 }
 
+impl LimitSpec {
+    /// What a limit is set to, in the words of whoever wrote it; nothing of a text that is none.
+    #[must_use]
+    pub fn value_of(text: &str) -> Option<&str> {
+        split(text).ok().map(|(_, value)| value.trim())
+    }
+}
+
 impl FromStr for LimitSpec {
     type Err = LimitError;
 

@@ -205,6 +205,18 @@ pub(crate) fn any_burst() -> impl Strategy<Value = Burst> {
     ]
 }
 
+#[test]
+fn a_value_is_repeated_as_it_was_written() {
+    for (text, value) in [
+        ("send/stream= 2Mbit/s:burst=10ms ", "2Mbit/s:burst=10ms"),
+        ("read@/a=b:burst=1=8Mbit/s", "8Mbit/s"),
+        ("read@\"/a=5MB/s\"=unlimited", "unlimited"),
+    ] {
+        assert_eq!(LimitSpec::value_of(text), Some(value));
+    }
+    assert_eq!(LimitSpec::value_of("2Mbit/s"), None);
+}
+
 fn any_setting() -> impl Strategy<Value = Setting> {
     let rate = (Rate::MIN_MILLI..=Rate::MAX_MILLI, any::<bool>()).prop_map(|(milli, bytes)| {
         Rate::from_milli(milli, if bytes { Unit::Bytes } else { Unit::Calls })

@@ -1,6 +1,7 @@
 //! What is read, what is refused and with which words, and what is printed.
 
 mod amounts;
+mod dates;
 mod limits;
 mod rates;
 
