@@ -359,6 +359,9 @@ pub struct Service {
     /// What its clients are to see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos: Option<Qos>,
+    /// Whether nobody but users who own it has named it. Not written: the daemon knows who did.
+    #[serde(skip)]
+    pub by_owner: bool,
 }
 
 /// What is kept of the past.

@@ -200,7 +200,7 @@ impl Policy {
     /// What a service demands at that hour, as a percentile; one without history, what it does
     /// now; one that takes whatever is free, its guarantee.
     fn demand_at(&self, at: usize, i: usize, clock: &Clock) -> u64 {
-        let Some(history) = &self.learned.histories[at][i] else {
+        let Some(history) = self.learned.histories[at].of(i) else {
             return self.demand_now(at, i);
         };
         if history.hunger > ELASTIC {
@@ -230,7 +230,7 @@ impl Policy {
         let mut mixture = crate::histogram::Mixture::default();
         for &at in &self.places {
             let at = at as usize;
-            let history = self.learned.histories[at][i].as_ref();
+            let history = self.learned.histories[at].of(i);
             let Some(history) = history.filter(|history| history.seconds > 0) else {
                 sum.add([(self.demand_now(at, i) as f64, 1.0)].into_iter());
                 continue;

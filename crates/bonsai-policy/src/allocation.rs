@@ -26,8 +26,82 @@ pub struct Grant {
     /// What it was taken to want: what it used and the headroom; without bound where it
     /// wanted more.
     pub demand: Option<u64>,
-    /// Why.
-    pub reason: Reason,
+    pub(crate) resource: Resource,
+    pub(crate) how: How,
+    /// Its own weight, by which it has its part among its siblings.
+    pub(crate) by_weight: u32,
+}
+
+/// Which [`Why`] it is: the rest follows from the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Unshared,
+    CeilingOnly,
+    Static,
+    Met,
+    Shares,
+    AtCeiling,
+}
+
+impl Grant {
+    /// Without bound.
+    pub(crate) const fn unshared(resource: Resource) -> Self {
+        Self {
+            guarantee: 0,
+            ceiling: None,
+            weight: 1,
+            share: None,
+            limit: None,
+            demand: None,
+            resource,
+            how: How::Unshared,
+            by_weight: 1,
+        }
+    }
+
+    /// Why it is as it is.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        let share = self.share.unwrap_or(0);
+        let guarantee = self.guarantee.min(share);
+        let (beyond, weight) = (share - guarantee, self.by_weight);
+        let why = match self.how {
+            How::Unshared => Why::Unshared,
+            How::CeilingOnly => Why::CeilingOnly { ceiling: share },
+            How::Static => Why::Static {
+                guarantee,
+                by_weight: beyond,
+                weight,
+            },
+            How::Met => met(self.demand.unwrap_or(0), self.guarantee),
+            How::Shares => Why::Shares {
+                guarantee,
+                borrowed: beyond,
+                weight,
+            },
+            How::AtCeiling => Why::AtCeiling { ceiling: share },
+        };
+        Reason {
+            resource: self.resource,
+            why,
+        }
+    }
+}
+
+/// A demand that is met.
+fn met(demand: u64, guarantee: u64) -> Why {
+    if demand < guarantee {
+        return Why::Lends {
+            guarantee,
+            lent: guarantee - demand,
+            demand,
+        };
+    }
+    Why::Met {
+        demand,
+        guarantee,
+        borrowed: demand - guarantee,
+    }
 }
 
 /// What a service gets.

@@ -13,7 +13,7 @@ use crate::cause::{Cause, CauseKind};
 use crate::config::{Automatic, Mode, Name, PerResource};
 use crate::fill::narrow;
 use crate::histogram::Mixture;
-use crate::history::{Clock, Gathered, History};
+use crate::history::{Clock, Histories};
 use crate::observation::Observation;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -40,8 +40,6 @@ impl Auto {
         self.why = Some(why);
     }
 }
-
-pub(crate) type Histories = PerResource<Option<Box<History>>>;
 
 /// What was learned.
 #[derive(Clone, Debug, Default)]
@@ -74,8 +72,8 @@ impl Learned {
 
     /// Brings the histories into the order of another plan.
     pub(crate) fn move_to(&mut self, from: &Plan, to: &Plan) {
-        for (service, histories) in from.services.iter().zip(self.histories.drain(..)) {
-            if histories.iter().any(Option::is_some) {
+        for (service, mut histories) in from.services.iter().zip(self.histories.drain(..)) {
+            if histories.has_any() {
                 self.parked.insert(service.name.clone(), histories);
             }
         }
@@ -96,18 +94,10 @@ impl Learned {
     /// Forgets who was seen least where there are too many.
     fn unpark(&mut self) {
         while self.parked.len() > PARKED {
-            let seconds = |histories: &Histories| -> u64 {
-                histories
-                    .iter()
-                    .flatten()
-                    .map(|history| history.seconds)
-                    .sum()
-            };
-            let shortest = self
-                .parked
-                .iter()
-                .min_by_key(|(_, histories)| seconds(histories));
-            let Some(name) = shortest.map(|(name, _)| name.clone()) else {
+            let seconds = self.parked.iter_mut();
+            let seconds = seconds.map(|(name, histories)| (histories.seconds(), name));
+            let shortest = seconds.min();
+            let Some(name) = shortest.map(|(_, name)| name.clone()) else {
                 break;
             };
             self.parked.remove(&name);
@@ -150,15 +140,17 @@ impl Policy {
             let live = &mut self.live[at];
             live.gathered.add(&seen.usage, span_ns);
             let over = live.gathered.is_over(now_ns - span_ns, now_ns, at);
-            let done = over.then(|| core::mem::take(&mut live.gathered));
-            let (adapts, due) = (live.adapts, live.adapts && live.due_s <= now_s);
+            let rates = over.then(|| {
+                let done = core::mem::take(&mut live.gathered);
+                self.learned.histories[at].note(&done, &self.learned.clock, at)
+            });
+            let due = live.adapts && live.due_s <= now_s;
             if due {
                 live.due_s = next_look(now_s, at);
             }
-            for i in (0..Resource::COUNT).filter(|_| over || due) {
-                let second = done.and_then(|done| self.note(at, i, &done));
-                if adapts {
-                    self.follow_demand(at, i, second, due);
+            if live.adapts && (over || due) {
+                for i in 0..Resource::COUNT {
+                    self.follow_demand(at, i, rates.map(|rates| rates[i]), due);
                 }
             }
         }
@@ -170,18 +162,6 @@ impl Policy {
         if self.learned.dirty {
             self.apply();
         }
-    }
-
-    /// Takes a second into a service's history; returns its rate.
-    fn note(&mut self, at: usize, i: usize, done: &Gathered) -> Option<u64> {
-        let (rate, hungry) = done.mean(i);
-        let history = &mut self.learned.histories[at][i];
-        // A resource that was never used has no history, and needs no memory.
-        if history.is_some() || rate > 0 {
-            let history = history.get_or_insert_default();
-            history.note(rate, hungry, done.span_ns, &self.learned.clock);
-        }
-        Some(rate)
     }
 
     /// Within what a guarantee may be changed.
@@ -244,10 +224,12 @@ impl Policy {
         let clock = self.learned.clock;
         let range = self.range(at, i);
         let since_s = clock.history_s - self.live[at].cold.auto[i].changed_s;
-        let Some(history) = &self.learned.histories[at][i] else {
+        let Learned {
+            histories, mixture, ..
+        } = &mut self.learned;
+        let Some(history) = histories[at].settled(i) else {
             return;
         };
-        let mixture = &mut self.learned.mixture;
         let wanted = wanted(history, &clock, &self.config, range, above, mixture);
         let motion = Motion {
             from,
@@ -350,6 +332,7 @@ impl Policy {
             allocation,
             plan,
             live,
+            shared,
             places,
             config,
             ..
@@ -359,8 +342,8 @@ impl Policy {
             let service = &plan.services[at as usize];
             for resource in Resource::ALL {
                 let i = resource.index();
-                let live = &mut live[at as usize];
-                let auto = &mut live.cold.auto[i];
+                let cold = &mut *live[at as usize].cold;
+                let auto = &mut cold.auto[i];
                 if !matches!(service.mode, Mode::Adaptive | Mode::Qos) {
                     auto.wish = None;
                     self.learned.sums[i] = None;
@@ -379,11 +362,14 @@ impl Policy {
                     to: to.unwrap_or(configured),
                     why: Cause { resource, kind },
                 };
-                let done = change(live.applied[i], applied, kind);
+                let done = change(cold.applied[i], applied, kind);
                 if done.from != done.to {
                     allocation.changes.push(done);
                 }
-                live.applied[i] = applied;
+                if cold.applied[i] != applied {
+                    cold.applied[i] = applied;
+                    shared[i].guarantee(at as usize, applied.unwrap_or(configured));
+                }
                 if let (false, Some(_), Some(why)) = (on, auto.wish, auto.why) {
                     let proposed = change(None, auto.wish, why);
                     if proposed.from != proposed.to {

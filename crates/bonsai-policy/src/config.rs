@@ -7,6 +7,12 @@ use bonsai_units::Resource;
 /// A name of a service, class or group; cheap to copy.
 pub type Name = Arc<str>;
 
+/// Whether two names are the same. Whoever observes keeps them, so that most need not be read.
+#[must_use]
+pub fn is_same(a: &Name, b: &Name) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
 /// One value for each resource, in the order of [`Resource::ALL`].
 pub type PerResource<T> = [T; Resource::COUNT];
 
@@ -127,6 +133,9 @@ pub struct Service {
     pub terms: PerResource<Terms>,
     /// What its clients may see at worst.
     pub target: Option<Target>,
+    /// Whether nobody has promised it anything, so that what its class guarantees is its own only
+    /// as far as the guarantees that a person wrote leave room.
+    pub unasked: bool,
 }
 
 impl Service {
@@ -140,6 +149,7 @@ impl Service {
             mode: None,
             terms: Default::default(),
             target: None,
+            unasked: false,
         }
     }
 }
@@ -221,7 +231,7 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// Named defaults.
     pub classes: Vec<Class>,
-    /// Services. One that runs and is not among them has the defaults of its class.
+    /// Services. One that runs and is not among them has the defaults of its class, and is unasked.
     pub services: Vec<Service>,
     /// Mode adaptive.
     pub adaptive: Adaptive,

@@ -1,8 +1,8 @@
 //! Water-filling at one node: who gets how much of an amount.
 //!
 //! # Definitions
-//! - *sharer*: has a *floor*, which it gets first; a *most*, above which it gets nothing; and
-//!   a weight.
+//! - *sharer*: has a *floor*, which it gets first; a *most*, at least its floor, above which it
+//!   gets nothing; and a weight.
 //! - *level*: what each sharer that wants more gets beyond its floor, per unit of weight.
 //!
 //! ```text
@@ -53,20 +53,31 @@ pub(crate) struct Level {
     pub(crate) weight: u64,
 }
 
+/// A sharer that wants more than it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    /// How much more.
+    room: u64,
+    weight: u32,
+    /// Which it is.
+    at: u32,
+}
+
 /// Gives `amount` to `sharers`; `out[i]` is what sharer `i` gets. The level is `None` where
 /// everybody gets its most. `open` is scratch.
 pub(crate) fn fill(
     amount: u64,
     sharers: &[Sharer],
-    open: &mut Vec<u32>,
+    open: &mut Vec<Open>,
     out: &mut [u64],
 ) -> Option<Level> {
-    let floors: u128 = sharers.iter().map(|s| u128::from(s.floor)).sum();
-    let mosts: u128 = sharers.iter().map(|s| u128::from(s.most)).sum();
+    let (mut floors, mut mosts) = (0_u128, 0_u128);
+    for (out, sharer) in out.iter_mut().zip(sharers) {
+        floors += u128::from(sharer.floor);
+        mosts += u128::from(sharer.most);
+        *out = sharer.most;
+    }
     if mosts <= u128::from(amount) {
-        for (out, sharer) in out.iter_mut().zip(sharers) {
-            *out = sharer.most;
-        }
         return None;
     }
     if floors > u128::from(amount) {
@@ -77,37 +88,27 @@ pub(crate) fn fill(
         });
     }
     open.clear();
-    for (at, (out, sharer)) in (0_u32..).zip(out.iter_mut().zip(sharers)) {
-        *out = sharer.floor;
-        if sharer.room() > 0 {
-            open.push(at);
-        }
-    }
-    Some(pour(amount - narrow(floors), sharers, open, out))
+    open.extend((0_u32..).zip(sharers).map(|(at, sharer)| Open {
+        room: sharer.room(),
+        weight: sharer.weight,
+        at,
+    }));
+    retain(open, |one| one.room > 0);
+    Some(pour(amount - narrow(floors), open, out))
 }
 
 /// Gives what is `left` beyond the floors to those in `open`, who have more room together.
 /// Whoever is full below the level gives what is left of its part to the others, so that the
-/// level rises; after few rounds nobody is.
-fn pour(mut left: u64, sharers: &[Sharer], open: &mut Vec<u32>, out: &mut [u64]) -> Level {
-    let weights = |open: &[u32]| -> u64 {
-        open.iter()
-            .map(|&at| u64::from(sharers[at as usize].weight))
-            .sum()
-    };
-    let mut weight = weights(open);
+/// level rises; after few rounds nobody is. `out` says that all of them are full.
+fn pour(mut left: u64, open: &mut Vec<Open>, out: &mut [u64]) -> Level {
+    let mut weight: u64 = open.iter().map(|one| u64::from(one.weight)).sum();
     loop {
         let before = open.len();
         let (level, of) = (u128::from(left), u128::from(weight));
-        open.retain(|&at| {
-            let sharer = sharers[at as usize];
-            let room = sharer.room();
-            let full = u128::from(room) * of <= level * u128::from(sharer.weight);
-            if full {
-                out[at as usize] = sharer.most;
-                left -= room;
-                weight -= u64::from(sharer.weight);
-            }
+        retain(open, |one| {
+            let full = u128::from(one.room) * of <= level * u128::from(one.weight);
+            left -= if full { one.room } else { 0 };
+            weight -= if full { u64::from(one.weight) } else { 0 };
             !full
         });
         if open.len() == before {
@@ -118,16 +119,27 @@ fn pour(mut left: u64, sharers: &[Sharer], open: &mut Vec<u32>, out: &mut [u64])
     // above, and together they are what is left.
     let weight = weight.max(1);
     let (mut sum, mut given) = (0_u64, 0);
-    for &at in &*open {
-        sum += u64::from(sharers[at as usize].weight);
+    for one in &*open {
+        sum += u64::from(one.weight);
         let upto = part(left, sum, weight);
-        out[at as usize] += upto - given;
+        out[one.at as usize] -= one.room - (upto - given);
         given = upto;
     }
     Level {
         amount: left,
         weight,
     }
+}
+
+/// `Vec::retain` without a branch on what nobody can predict.
+fn retain(open: &mut Vec<Open>, mut keeps: impl FnMut(&Open) -> bool) {
+    let mut kept = 0;
+    for at in 0..open.len() {
+        let one = open[at];
+        open[kept] = one;
+        kept += usize::from(keeps(&one));
+    }
+    open.truncate(kept);
 }
 
 /// `amount * of / whole`, rounded down.

@@ -6,6 +6,8 @@
 //! half-life)` more than what was there at the reference time, so that nothing old has to be
 //! touched. Only buckets with something in them are kept: a service uses a few dozen.
 
+use core::ops::Range;
+
 /// Each bucket ends 5 % above the one before it (VPA's `HistogramBucketSizeGrowth`).
 const GROWTH: f64 = 1.05;
 
@@ -65,10 +67,9 @@ pub(crate) fn milli(rate: f64) -> u64 {
 }
 
 impl Histogram {
-    /// Notes a rate of so many seconds at the time `now_s`.
-    pub(crate) fn add(&mut self, milli: u64, seconds: f64, now_s: f64, half_life_s: f64) {
+    /// Notes so many seconds in a bucket at the time `now_s`.
+    pub(crate) fn add(&mut self, bucket: u16, seconds: f64, now_s: f64, half_life_s: f64) {
         let weight = self.weight_now(now_s, half_life_s) * narrow(seconds);
-        let bucket = bucket_of(milli);
         match self.entries.binary_search_by_key(&bucket, |entry| entry.0) {
             Ok(at) => self.entries[at].1 += weight,
             Err(at) => self.entries.insert(at, (bucket, weight)),
@@ -141,12 +142,15 @@ pub(crate) fn narrow(weight: f64) -> f32 {
 #[derive(Clone, Debug)]
 pub(crate) struct Mixture {
     weights: Vec<f64>,
+    /// Nothing is in other buckets than these.
+    used: Range<usize>,
 }
 
 impl Default for Mixture {
     fn default() -> Self {
         Self {
             weights: vec![0.0; BUCKETS],
+            used: 0..0,
         }
     }
 }
@@ -154,32 +158,34 @@ impl Default for Mixture {
 impl Mixture {
     /// Nothing in it.
     pub(crate) fn clear(&mut self) {
-        self.weights.fill(0.0);
+        self.weights[self.used.clone()].fill(0.0);
+        self.used = 0..0;
     }
 
     /// Adds a histogram's entries, each `factor` times.
     pub(crate) fn add(&mut self, entries: impl Iterator<Item = (u16, f64)>, factor: f64) {
         for (bucket, weight) in entries {
-            self.weights[usize::from(bucket)] += weight * factor;
+            let bucket = usize::from(bucket);
+            self.weights[bucket] += weight * factor;
+            self.used = if self.used.is_empty() {
+                bucket..bucket + 1
+            } else {
+                self.used.start.min(bucket)..self.used.end.max(bucket + 1)
+            };
         }
     }
 
     /// The end of the bucket below which so many thousandths of the weight are; `None` where
     /// nothing is known.
     pub(crate) fn percentile(&self, thousandths: u32) -> Option<u64> {
-        let total: f64 = self.weights.iter().sum();
+        let total = self.total();
         if total <= 0.0 {
             return None;
         }
         let below = total * f64::from(thousandths) / 1_000.0;
         let mut sum = 0.0;
         let mut last = 0;
-        for (bucket, &weight) in self
-            .weights
-            .iter()
-            .enumerate()
-            .filter(|entry| *entry.1 > 0.0)
-        {
+        for (bucket, weight) in self.entries() {
             sum += weight;
             last = bucket;
             if sum >= below {
@@ -191,12 +197,23 @@ impl Mixture {
 
     /// Rate and probability of each bucket with something in it, the rate in its middle.
     pub(crate) fn distribution(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
-        let total: f64 = self.weights.iter().sum();
-        let entries = self.weights.iter().enumerate();
+        let total = self.total();
         let middle = |bucket: usize| end_of(bucket) as f64 / GROWTH.sqrt();
-        entries
-            .filter(|entry| *entry.1 > 0.0)
-            .map(move |(bucket, &weight)| (middle(bucket), weight / total))
+        self.entries()
+            .map(move |(bucket, weight)| (middle(bucket), weight / total))
+    }
+
+    fn total(&self) -> f64 {
+        self.weights[self.used.clone()].iter().sum()
+    }
+
+    /// Buckets with something in them.
+    fn entries(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let entries = self
+            .used
+            .clone()
+            .map(|bucket| (bucket, self.weights[bucket]));
+        entries.filter(|entry| entry.1 > 0.0)
     }
 }
 
@@ -205,6 +222,10 @@ mod tests {
     use super::*;
 
     const DAY_S: f64 = 86_400.0;
+
+    fn add(histogram: &mut Histogram, milli: u64, now_s: f64) {
+        histogram.add(bucket_of(milli), 1.0, now_s, DAY_S);
+    }
 
     fn mixture(histogram: &Histogram, now_s: f64) -> Mixture {
         let mut mixture = Mixture::default();
@@ -233,7 +254,7 @@ mod tests {
     fn percentiles_are_within_a_bucket() {
         let mut histogram = Histogram::default();
         for value in 1..=1_000_u64 {
-            histogram.add(value * 1_000_000, 1.0, 0.0, DAY_S);
+            add(&mut histogram, value * 1_000_000, 0.0);
         }
         let mixture = mixture(&histogram, 0.0);
         for (thousandths, exact) in [(500, 500_u64), (900, 900), (950, 950), (1_000, 1_000)] {
@@ -247,20 +268,20 @@ mod tests {
     #[test]
     fn an_observation_counts_half_after_a_half_life() {
         let mut histogram = Histogram::default();
-        histogram.add(1_000_000, 1.0, 0.0, DAY_S);
-        histogram.add(2_000_000, 1.0, DAY_S, DAY_S);
+        add(&mut histogram, 1_000_000, 0.0);
+        add(&mut histogram, 2_000_000, DAY_S);
         let worth: Vec<f64> = histogram.worth(DAY_S, DAY_S).map(|entry| entry.1).collect();
         assert_eq!(worth, [0.5, 1.0]);
         assert_eq!(histogram.total(2.0 * DAY_S, DAY_S), 0.75);
         // Also when the reference has moved.
-        histogram.add(3_000_000, 1.0, 6.0 * DAY_S, DAY_S);
+        add(&mut histogram, 3_000_000, 6.0 * DAY_S);
         let worth: Vec<f64> = histogram
             .worth(6.0 * DAY_S, DAY_S)
             .map(|entry| entry.1)
             .collect();
         assert_eq!(worth, [1.0 / 64.0, 1.0 / 32.0, 1.0]);
         // What is nearly forgotten makes room.
-        histogram.add(3_000_000, 1.0, 12.0 * DAY_S, DAY_S);
+        add(&mut histogram, 3_000_000, 12.0 * DAY_S);
         assert_eq!(histogram.entries.len(), 1);
     }
 

@@ -12,9 +12,11 @@
 //! [`AHEAD_S`] from now counts like that of now, so that a guarantee is there before the
 //! evening is.
 
+use std::borrow::Cow;
+
 use crate::config::PerResource;
 use crate::fill::{UNBOUNDED, narrow};
-use crate::histogram::{Histogram, Mixture};
+use crate::histogram::{Histogram, Mixture, bucket_of};
 use crate::observation::Usage;
 
 /// Hours of a day.
@@ -105,14 +107,123 @@ impl Gathered {
     }
 }
 
+/// A second that was observed.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    clock: Clock,
+    span_ns: u64,
+    rates: PerResource<u64>,
+    hungry: PerResource<bool>,
+}
+
+/// What is known of a service.
+///
+/// Histories of a thousand services are too much for a cache, and a second changes something in
+/// a dozen places of each. So seconds are kept in a journal, and put into the histories
+/// [`BATCH`] at a time, or when somebody asks: nobody can tell the difference.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Histories {
+    /// Of each resource that was ever used; without what is in the journal.
+    settled: PerResource<Option<Box<History>>>,
+    journal: Vec<Second>,
+    noted: usize,
+}
+
+/// So many seconds at a time.
+const BATCH: usize = 16;
+
+impl Histories {
+    pub(crate) fn new(settled: PerResource<Option<Box<History>>>) -> Self {
+        Self {
+            settled,
+            ..Self::default()
+        }
+    }
+
+    /// Notes a second of a service, or the period of somebody who looks less often; returns its
+    /// rates. Not all services of a machine have their turn in the same second.
+    pub(crate) fn note(
+        &mut self,
+        done: &Gathered,
+        clock: &Clock,
+        service: usize,
+    ) -> PerResource<u64> {
+        let means: PerResource<_> = core::array::from_fn(|i| done.mean(i));
+        let rates = means.map(|(rate, _)| rate);
+        self.journal.push(Second {
+            clock: *clock,
+            span_ns: done.span_ns,
+            rates,
+            hungry: means.map(|(_, hungry)| hungry),
+        });
+        self.noted += 1;
+        if (self.noted + service).is_multiple_of(BATCH) {
+            self.settle();
+        }
+        rates
+    }
+
+    /// Empties the journal.
+    fn settle(&mut self) {
+        for (i, history) in self.settled.iter_mut().enumerate() {
+            for second in &self.journal {
+                History::note(history, second, i);
+            }
+        }
+        self.journal.clear();
+    }
+
+    /// The history of a resource.
+    pub(crate) fn settled(&mut self, i: usize) -> Option<&History> {
+        self.settle();
+        self.settled[i].as_deref()
+    }
+
+    /// The same, for who may not change anything.
+    pub(crate) fn of(&self, i: usize) -> Option<Cow<'_, History>> {
+        if self.journal.is_empty() {
+            return self.settled[i].as_deref().map(Cow::Borrowed);
+        }
+        let mut history = self.settled[i].clone();
+        for second in &self.journal {
+            History::note(&mut history, second, i);
+        }
+        history.map(|history| Cow::Owned(*history))
+    }
+
+    /// Whether anything is known.
+    pub(crate) fn has_any(&mut self) -> bool {
+        self.settle();
+        self.settled.iter().any(Option::is_some)
+    }
+
+    /// Seconds of all resources.
+    pub(crate) fn seconds(&mut self) -> u64 {
+        self.settle();
+        let known = self.settled.iter().flatten();
+        known.map(|history| history.seconds).sum()
+    }
+}
+
 impl History {
-    /// Notes a second, or the period of somebody who looks less often.
-    pub(crate) fn note(&mut self, rate: u64, hungry: bool, span_ns: u64, clock: &Clock) {
+    /// Takes in what a second says of a resource. One that was never used has no history, and
+    /// needs no memory.
+    fn note(history: &mut Option<Box<Self>>, second: &Second, i: usize) {
+        let rate = second.rates[i];
+        if history.is_some() || rate > 0 {
+            let history = history.get_or_insert_default();
+            history.take(rate, second.hungry[i], second);
+        }
+    }
+
+    fn take(&mut self, rate: u64, hungry: bool, second: &Second) {
+        let (clock, span_ns) = (&second.clock, second.span_ns);
         let (now_s, half_life_s) = (clock.history_s, clock.half_life_s);
         let seconds = span_ns as f64 / SECOND_NS as f64;
-        self.all.add(rate, seconds, now_s, half_life_s);
-        self.recent.add(rate, seconds, now_s, RECENT_HALF_LIFE_S);
-        self.hours[clock.hour(0)].add(rate, seconds, now_s, half_life_s);
+        let bucket = bucket_of(rate);
+        self.all.add(bucket, seconds, now_s, half_life_s);
+        self.recent.add(bucket, seconds, now_s, RECENT_HALF_LIFE_S);
+        self.hours[clock.hour(0)].add(bucket, seconds, now_s, half_life_s);
         self.seconds += ((span_ns + SECOND_NS / 2) / SECOND_NS).max(1);
         if rate > 0 {
             let hungry = if hungry { 1.0 } else { 0.0 };

@@ -38,7 +38,7 @@
 //! let [vod, backup] = &allocation.services[..] else { panic!() };
 //! assert_eq!(backup.grants[send].share, Some(mbit(70)));
 //! assert_eq!(
-//!     vod.grants[send].reason.to_string(),
+//!     vod.grants[send].reason().to_string(),
 //!     "guarantee 40 Mbit/s, 10 Mbit/s of it lent: demand was 30 Mbit/s"
 //! );
 //! ```
@@ -70,7 +70,7 @@ pub use cause::{Cause, CauseKind, Metric};
 pub use check::Problem;
 pub use config::{
     Adaptive, Automatic, Class, Config, Group, MAX_WEIGHT, Mode, Name, Overcommit, PerResource,
-    Qos, Service, Target, Terms,
+    Qos, Service, Target, Terms, is_same,
 };
 pub use memory::{Entry, Memory, ResourceMemory, ServiceMemory};
 pub use observation::{ClientReport, Observation, Seen, Usage};

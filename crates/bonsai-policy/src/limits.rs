@@ -1,11 +1,19 @@
 //! Hysteresis: limits and weights move when it matters, and not for every flutter of demand.
+//!
+//! A limit that serves stays, as long as all together stay within the capacity: one that is
+//! higher than it has to be takes nothing from anybody who needs it. What brings a service up to
+//! its guarantee is done at once. If they do not fit, the highest excesses go first.
+
+/// The limit of whoever has none. All conditions here hold for it as for one that serves and
+/// has no excess, so that it asks for no branch of its own.
+pub(crate) const NONE: u64 = u64::MAX;
 
 /// A limit that is to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// What it was.
-    pub(crate) before: Option<u64>,
-    /// What it would be now; then, what it is.
+    /// What it was, or [`NONE`].
+    pub(crate) before: u64,
+    /// What it would be now.
     pub(crate) now: u64,
     /// What the service is to get: its limit may be less by the hysteresis.
     pub(crate) share: u64,
@@ -17,60 +25,84 @@ pub(crate) struct Bound {
     pub(crate) in_bounds: bool,
 }
 
+/// What a limit is at least, and what it is too high by if it stays where it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) least: u64,
+    excess: u64,
+}
+
 impl Bound {
-    /// The limit of before, if the service gets with it what it is to get, and at least half of
+    pub(crate) fn settle(self, hysteresis: u32) -> Limit {
+        let least = if self.serves(hysteresis) {
+            self.now.min(self.before)
+        } else {
+            self.now
+        };
+        // Not where a group's ceiling makes another's limit depend on it.
+        let may_stay = (self.before <= self.ceiling) & !self.in_bounds;
+        let excess = self.before.saturating_sub(least);
+        Limit {
+            least,
+            excess: if may_stay { excess } else { 0 },
+        }
+    }
+
+    /// Whether the service gets with the limit of before what it is to get, and at least half of
     /// what it could have.
-    fn serves(&self, hysteresis: u32) -> Option<u64> {
-        let before = self.before?;
-        let less = self.share.saturating_sub(before);
-        let enough = before >= self.guaranteed && before >= self.now / 2;
-        (enough && less <= part(before, hysteresis)).then_some(before)
+    fn serves(&self, hysteresis: u32) -> bool {
+        let less = self.share.saturating_sub(self.before);
+        let enough = (self.before >= self.guaranteed) & (self.before >= self.now / 2);
+        enough & (less <= part(self.before, hysteresis))
+    }
+}
+
+impl Limit {
+    /// What it is, where excesses up to `most` stay.
+    pub(crate) fn with_excess(self, most: u64) -> u64 {
+        self.least + if self.excess <= most { self.excess } else { 0 }
+    }
+}
+
+/// The sums of all limits of a resource. One that is beyond 64 bits is beyond any capacity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sums {
+    least: u64,
+    /// Excesses by their number of digits: as good as sorted, and as fast as adding up.
+    excess: [u64; 65],
+}
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self {
+            least: 0,
+            excess: [0; 65],
+        }
+    }
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, limit: Limit) {
+        self.least = self.least.saturating_add(limit.least);
+        let digits = u64::BITS - limit.excess.leading_zeros();
+        let sum = &mut self.excess[digits as usize];
+        *sum = sum.saturating_add(limit.excess);
     }
 
-    /// What the limit of before is too high by, where it may stay all the same: not where a
-    /// group's ceiling makes another's limit depend on it.
-    fn excess(&self) -> u64 {
-        match self.before {
-            Some(before) if before <= self.ceiling && !self.in_bounds => {
-                before.saturating_sub(self.now)
+    /// The highest excess that may stay, so that all limits are within `capacity`.
+    pub(crate) fn highest_excess(&self, capacity: u64) -> u64 {
+        let mut spare = capacity.saturating_sub(self.least);
+        let mut highest = 0;
+        // Of none, then of one digit and more.
+        for (digits, sum) in (0_u32..).zip(&self.excess) {
+            if *sum > spare {
+                break;
             }
-            _ => 0,
+            spare -= sum;
+            highest = u64::MAX.unbounded_shr(u64::BITS - digits);
         }
+        highest
     }
-}
-
-/// Keeps limits that serve, as long as all together stay within `capacity`: a limit that is
-/// higher than it has to be takes nothing from anybody who needs it. What brings a service up to
-/// its guarantee is done at once. If they do not fit, the highest excesses go first.
-pub(crate) fn settle(bounds: &mut [Bound], capacity: u64, hysteresis: u32) {
-    for bound in bounds.iter_mut() {
-        if let Some(before) = bound.serves(hysteresis) {
-            bound.now = bound.now.min(before);
-        }
-    }
-    let sum: u128 = bounds.iter().map(|bound| u128::from(bound.now)).sum();
-    let mut spare = u128::from(capacity).saturating_sub(sum);
-    // By the number of digits of the excess: as good as sorted, and as fast as adding up.
-    let mut sums = [0_u128; 65];
-    for excess in bounds.iter().map(Bound::excess) {
-        sums[digits(excess)] += u128::from(excess);
-    }
-    let fits = sums.iter().position(|sum| {
-        let over = *sum > spare;
-        spare = spare.saturating_sub(*sum);
-        over
-    });
-    let fits = fits.unwrap_or(sums.len());
-    for bound in bounds.iter_mut() {
-        let excess = bound.excess();
-        if excess > 0 && digits(excess) < fits {
-            bound.now += excess;
-        }
-    }
-}
-
-fn digits(of: u64) -> usize {
-    (u64::BITS - of.leading_zeros()) as usize
 }
 
 /// The weight to use, which was `before`.

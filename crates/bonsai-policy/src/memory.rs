@@ -2,11 +2,10 @@
 
 use bonsai_units::Resource;
 
-use crate::automatic::Histories;
 use crate::cause::CauseKind;
 use crate::config::{Name, PerResource};
 use crate::histogram::Histogram;
-use crate::history::{Clock, History, RECENT_HALF_LIFE_S};
+use crate::history::{Clock, Histories, History, RECENT_HALF_LIFE_S};
 use crate::policy::Policy;
 
 /// Bucket of a histogram, and how many seconds in it are worth at the time of the export.
@@ -87,15 +86,16 @@ impl Policy {
         let elapsed_s = wall_s.saturating_sub(memory.wall_s).min(LONGEST_S);
         let then_s = clock.history_s - elapsed_s as f64;
         for service in &memory.services {
-            let mut histories = Histories::default();
+            let mut histories = PerResource::default();
             for known in &service.resources {
                 histories[known.resource.index()] = Some(Box::new(history(known, then_s)));
             }
             let Some(&at) = self.plan.index.get(&service.name) else {
+                let histories = Histories::new(histories);
                 self.learned.park(service.name.clone(), histories);
                 continue;
             };
-            self.learned.histories[at as usize] = histories;
+            self.learned.histories[at as usize] = Histories::new(histories);
             for known in &service.resources {
                 if let Some(guarantee) = known.guarantee {
                     let auto = &mut self.live[at as usize].cold.auto[known.resource.index()];
@@ -122,7 +122,7 @@ fn resources(
     clock: &Clock,
 ) -> Vec<ResourceMemory> {
     let known = |resource: Resource| {
-        let history = histories[resource.index()].as_ref()?;
+        let history = histories.of(resource.index())?;
         let entries = |histogram: &Histogram, half_life_s: f64| {
             let worth = histogram.worth(clock.history_s, half_life_s);
             worth

@@ -1,6 +1,6 @@
 //! A configuration with everything looked up: which services there are, and the tree.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bonsai_units::Resource;
 
@@ -19,6 +19,8 @@ pub(crate) struct Resolved {
     /// changes.
     pub(crate) own_min: PerResource<u64>,
     pub(crate) target: Option<Target>,
+    /// Its class's guarantees are its own as far as there is room.
+    unasked: bool,
 }
 
 /// A configuration with everything looked up.
@@ -58,7 +60,7 @@ impl Plan {
         for bounds in &mut bounds {
             bounds[0].max = UNBOUNDED;
         }
-        let asked = take_unasked(&mut bounds, &nodes, &services, others);
+        let asked = take_unasked(&mut bounds, &nodes, &services);
         let mut tree = Tree::new(nodes.parents, nodes.first_leaf, bounds);
         for (resource, capacity) in config.capacity.into_iter().enumerate() {
             if let Some(capacity) = capacity {
@@ -92,7 +94,7 @@ impl Plan {
 
     /// What of a configuration that is otherwise good is more than there is.
     pub(crate) fn overcommitted(config: &Config) -> Vec<Problem> {
-        let (nodes, _) = nodes(config, &[]);
+        let (nodes, services) = nodes(config, &[]);
         let mut found = Vec::new();
         let plan = Self::new(
             &Config {
@@ -104,7 +106,12 @@ impl Plan {
         for resource in Resource::ALL {
             let i = resource.index();
             let bounds = &plan.tree.bounds[i];
-            let sums = plan.tree.guaranteed(i, |node| bounds[node].min);
+            let sums = plan.tree.guaranteed(i, |node| {
+                match services[node - nodes.first_leaf].is_soft(i) {
+                    true => 0,
+                    false => bounds[node].min,
+                }
+            });
             for node in plan.tree.upwards() {
                 let kids = plan.tree.kids(node);
                 let of = |kid: &u32| (*kid, sums[*kid as usize]);
@@ -163,20 +170,31 @@ fn arithmetic(resource: Resource, nodes: &Nodes, parts: &[(u32, u64)], sum: u64)
     }
 }
 
-/// Takes away the guarantees that services have of their class without being configured;
+impl Resolved {
+    /// Whether what it is guaranteed of a resource is so as far as there is room.
+    fn is_soft(&self, resource: usize) -> bool {
+        self.unasked && self.own_min[resource] == 0
+    }
+}
+
+/// Takes away the guarantees that services have of their class without being promised them;
 /// returns their nodes and what they would have.
 fn take_unasked(
     bounds: &mut PerResource<Vec<Bounds>>,
     nodes: &Nodes,
     services: &[Resolved],
-    others: &[Name],
 ) -> Vec<(usize, PerResource<u64>)> {
-    let others: BTreeSet<&Name> = others.iter().collect();
-    let unasked = services.iter().enumerate();
-    let unasked = unasked.filter(|(_, service)| others.contains(&service.name));
-    let mut take = |node: usize| bounds.each_mut().map(|b| core::mem::take(&mut b[node].min));
+    let unasked = (nodes.first_leaf..)
+        .zip(services)
+        .filter(|(_, s)| s.unasked);
+    let mut take = |node: usize, service: &Resolved| {
+        core::array::from_fn(|i| match service.is_soft(i) {
+            true => core::mem::take(&mut bounds[i][node].min),
+            false => 0,
+        })
+    };
     unasked
-        .map(|(service, _)| (nodes.first_leaf + service, take(nodes.first_leaf + service)))
+        .map(|(node, service)| (node, take(node, service)))
         .collect()
 }
 
@@ -237,9 +255,10 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
         nodes.terms.push(group.terms);
     }
     let classes: BTreeMap<&Name, &Class> = config.classes.iter().map(|c| (&c.name, c)).collect();
-    let plain = others
-        .iter()
-        .map(|name| crate::Service::named(name.clone()));
+    let plain = others.iter().map(|name| crate::Service {
+        unasked: true,
+        ..crate::Service::named(name.clone())
+    });
     let mut services: Vec<_> = config.services.iter().cloned().chain(plain).collect();
     services.sort_by(|a, b| a.name.cmp(&b.name));
     let mut resolved = Vec::with_capacity(services.len());
@@ -260,6 +279,7 @@ fn nodes(config: &Config, others: &[Name]) -> (Nodes, Vec<Resolved>) {
             mode: mode.unwrap_or(config.mode),
             own_min: core::array::from_fn(|i| service.terms[i].min.unwrap_or(0)),
             target: service.target.or(class.and_then(|class| class.target)),
+            unasked: service.unasked,
             name: service.name,
         });
     }

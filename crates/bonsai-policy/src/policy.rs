@@ -23,12 +23,12 @@ use bonsai_units::Resource;
 use crate::allocation::{Allocated, Allocation, Grant};
 use crate::automatic::{Auto, Learned};
 use crate::check::Problem;
-use crate::config::{Config, Mode, Name, PerResource};
+use crate::config::{Config, Mode, Name, PerResource, is_same};
 use crate::history::Gathered;
-use crate::observation::Observation;
+use crate::observation::{Observation, Seen};
 use crate::plan::Plan;
 use crate::qos::Reports;
-use crate::share::Scratch;
+use crate::share::{Kept, Peak, Scratch, Shared};
 
 /// What is remembered of a service from one decision to the next.
 #[derive(Clone, Debug, Default)]
@@ -41,22 +41,10 @@ pub(crate) struct Live {
     pub(crate) reported: bool,
     /// When its demand is looked at again.
     pub(crate) due_s: f64,
-    pub(crate) limits: PerResource<Option<u64>>,
-    pub(crate) peaks: PerResource<Peak>,
-    pub(crate) weights: PerResource<u32>,
-    /// The guarantees in force, where they were changed automatically.
-    pub(crate) applied: PerResource<Option<u64>>,
     pub(crate) gathered: Gathered,
     /// What few decisions look at, apart, so that the rest of a thousand services stays in the
     /// cache.
     pub(crate) cold: Box<Cold>,
-}
-
-/// The highest demand in the window before, and in this one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Peak {
-    pub(crate) before: u64,
-    pub(crate) now: u64,
 }
 
 /// Peaks are those of one to two windows, ns.
@@ -66,6 +54,8 @@ const WINDOW_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cold {
     pub(crate) auto: PerResource<Auto>,
+    /// The guarantees in force, where they were changed automatically.
+    pub(crate) applied: PerResource<Option<u64>>,
     pub(crate) reports: Reports,
 }
 
@@ -76,6 +66,9 @@ pub struct Policy {
     pub(crate) plan: Plan,
     /// Of each service of the plan.
     pub(crate) live: Vec<Live>,
+    /// Those of them whose mode is static.
+    pub(crate) statics: Vec<u32>,
+    pub(crate) shared: PerResource<Shared>,
     /// Demands of services without a guarantee are their peaks; since when this window is, ns.
     pub(crate) holds: bool,
     window_ns: u64,
@@ -99,6 +92,8 @@ impl Policy {
         let live = vec![Live::default(); plan.services.len()];
         let mut policy = Self {
             config,
+            statics: Vec::new(),
+            shared: Default::default(),
             holds: false,
             window_ns: 0,
             others: Vec::new(),
@@ -109,7 +104,7 @@ impl Policy {
             plan,
             allocation: Allocation::default(),
         };
-        policy.note_modes();
+        policy.renew();
         Ok(policy)
     }
 
@@ -149,14 +144,15 @@ impl Policy {
         observation: &Observation,
     ) -> Result<Allocation, Vec<Problem>> {
         let mut other = Self::new(config)?;
-        let was = |name: &Name| {
-            let at = self.plan.index.get(name).copied();
-            at.and_then(|at| self.live.get(at as usize))
-        };
-        for (live, service) in other.live.iter_mut().zip(&other.plan.services) {
-            *live = was(&service.name).cloned().unwrap_or_default();
+        for (at, service) in other.plan.services.iter().enumerate() {
+            if let Some(&was) = self.plan.index.get(&service.name) {
+                other.live[at] = self.live[was as usize].clone();
+                for (other, shared) in other.shared.iter_mut().zip(&self.shared) {
+                    other.kept[at] = shared.kept[was as usize];
+                }
+            }
         }
-        other.note_modes();
+        other.renew();
         other.fit();
         other.decide(observation);
         Ok(other.allocation)
@@ -186,9 +182,9 @@ impl Policy {
             return;
         }
         self.window_ns = now_ns;
-        for peak in self.live.iter_mut().flat_map(|live| &mut live.peaks) {
-            *peak = Peak {
-                before: peak.now,
+        for kept in self.shared.iter_mut().flat_map(|shared| &mut shared.kept) {
+            kept.peak = Peak {
+                before: kept.peak.now,
                 now: 0,
             };
         }
@@ -198,33 +194,48 @@ impl Policy {
     fn plan(&mut self, others: Vec<Name>) {
         let plan = Plan::new(&self.config, &others);
         let mut live = vec![Live::default(); plan.services.len()];
-        for (live, service) in live.iter_mut().zip(&plan.services) {
-            if let Some(&at) = self.plan.index.get(&service.name) {
-                *live = core::mem::take(&mut self.live[at as usize]);
+        let mut kept = [(); Resource::COUNT].map(|()| vec![Kept::default(); live.len()]);
+        for (at, service) in plan.services.iter().enumerate() {
+            if let Some(&was) = self.plan.index.get(&service.name) {
+                live[at] = core::mem::take(&mut self.live[was as usize]);
+                for (kept, shared) in kept.iter_mut().zip(&self.shared) {
+                    kept[at] = shared.kept[was as usize];
+                }
             }
+        }
+        for (shared, kept) in self.shared.iter_mut().zip(kept) {
+            shared.kept = kept;
         }
         self.learned.move_to(&self.plan, &plan);
         self.plan = plan;
         self.live = live;
-        self.note_modes();
+        self.renew();
         self.others = others;
         self.places.clear();
     }
 
-    fn note_modes(&mut self) {
-        for (live, service) in self.live.iter_mut().zip(&self.plan.services) {
+    /// Notes what follows from plan and services.
+    fn renew(&mut self) {
+        self.statics.clear();
+        for (at, (live, service)) in (0..).zip(self.live.iter_mut().zip(&self.plan.services)) {
             live.fixed = service.mode == Mode::Static;
             live.adapts = service.mode == Mode::Adaptive;
             live.reported = service.mode == Mode::Qos;
+            if live.fixed {
+                self.statics.push(at);
+            }
+        }
+        for (i, shared) in self.shared.iter_mut().enumerate() {
+            shared.renew(&self.plan, i, &self.live);
         }
     }
 
     /// Finds the services of an observation. Most periods have those of the one before.
     fn look_up(&mut self, observation: &Observation) {
-        let same =
-            |(seen, &at): (&crate::Seen, &u32)| seen.name == self.plan.services[at as usize].name;
         let seen = &observation.services;
-        if self.places.len() == seen.len() && seen.iter().zip(&self.places).all(same) {
+        let before = &self.allocation.services;
+        let same = |(seen, before): (&Seen, &Allocated)| is_same(&seen.name, &before.name);
+        if self.places.len() == seen.len() && seen.iter().zip(before).all(same) {
             return;
         }
         let names: BTreeSet<&Name> = seen.iter().map(|seen| &seen.name).collect();
@@ -237,7 +248,7 @@ impl Policy {
             self.plan(others);
         }
         let index = &self.plan.index;
-        let at = |seen: &crate::Seen| index.get(&seen.name).copied().unwrap_or(0);
+        let at = |seen: &Seen| index.get(&seen.name).copied().unwrap_or(0);
         self.places.clear();
         self.places.extend(seen.iter().map(at));
         let mut present = vec![false; self.live.len()];
@@ -251,13 +262,13 @@ impl Policy {
                 live.gathered = Gathered::default();
                 if !present {
                     // Whoever comes back begins anew, with what is known of it.
-                    live.applied = PerResource::default();
                     *live.cold = Cold::default();
                 }
             }
         }
         // What was lowered of a service that begins anew may be another's by now.
         self.fit();
+        self.renew();
         self.learned.dirty = true;
     }
 
@@ -268,7 +279,7 @@ impl Policy {
         allocation.services.truncate(observation.services.len());
         for (at, seen) in observation.services.iter().enumerate() {
             match allocation.services.get_mut(at) {
-                Some(place) if place.name == seen.name => {}
+                Some(place) if is_same(&place.name, &seen.name) => {}
                 Some(place) => place.name = seen.name.clone(),
                 None => allocation.services.push(Allocated {
                     name: seen.name.clone(),

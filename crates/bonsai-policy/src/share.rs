@@ -1,28 +1,99 @@
 //! The shares, limits, weights and reasons of one resource.
+//!
+//! All of it is by service of the plan; only where demands come in and grants go out does the
+//! observation's order matter. A service that does not run demands nothing.
+//!
+//! # Nothing anew where nothing is new
+//! A decision follows from the plan, the guarantees, the demands, and the limits and weights of
+//! before. Where the last decision moved none of the latter and the others are what they were,
+//! it stands.
 
 use bonsai_units::Resource;
 
-use crate::allocation::{Grant, Reason, Why};
-use crate::fill::{UNBOUNDED, narrow};
-use crate::limits::{self, Bound};
+use crate::allocation::{Grant, How};
+use crate::fill::UNBOUNDED;
+use crate::limits::{self, Bound, Limit, Sums};
 use crate::observation::{Observation, Usage};
-use crate::policy::{Peak, Policy};
+use crate::plan::Plan;
+use crate::policy::{Live, Policy};
 use crate::tree::Water;
 use crate::weights;
+
+/// What is remembered of a service's use of one resource from one decision to the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// Its limit, or [`limits::NONE`].
+    pub(crate) limit: u64,
+    pub(crate) weight: u32,
+    pub(crate) peak: Peak,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            limit: limits::NONE,
+            weight: 0,
+            peak: Peak::default(),
+        }
+    }
+}
+
+/// The highest demand in the window before, and in this one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peak {
+    pub(crate) before: u64,
+    pub(crate) now: u64,
+}
+
+/// How one resource was shared. One element for each service of the plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) kept: Vec<Kept>,
+    /// The guarantees in force.
+    guarantees: Vec<u64>,
+    /// What each demands: nothing where it does not run, at least 1 where it does.
+    demands: Vec<u64>,
+    /// With the same demands, the next decision would be the same.
+    stands: bool,
+}
 
 /// Vectors that are used again in each decision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    /// Parts of static services, then guarantees within groups, then spare.
-    first: Water,
+    /// Parts of static services.
+    parts: Water,
     shares: Water,
-    /// Of each node: its guarantee, what it demands, its static part.
+    /// Guarantees within groups, then spare.
+    other: Water,
+    /// What groups have left below their ceilings.
+    rooms: Vec<u64>,
+    /// Of each service: its guarantee, with what groups guarantee beyond those of members.
     guarantees: Vec<u64>,
-    demands: Vec<Option<u64>>,
-    fixed: Vec<u64>,
-    /// Of each place in the observation.
     weights: Vec<u32>,
-    bounds: Vec<Bound>,
+    limits: Vec<Limit>,
+}
+
+impl Shared {
+    /// Begins anew with a plan, or with other services running.
+    pub(crate) fn renew(&mut self, plan: &Plan, i: usize, live: &[Live]) {
+        let bounds = &plan.tree.bounds[i][plan.tree.first_leaf..];
+        let guarantee = |(bounds, live): (&crate::tree::Bounds, &Live)| {
+            live.cold.applied[i].unwrap_or(bounds.min)
+        };
+        self.guarantees.clear();
+        self.guarantees
+            .extend(bounds.iter().zip(live).map(guarantee));
+        self.demands.clear();
+        self.demands.resize(live.len(), 0);
+        self.kept.resize(live.len(), Kept::default());
+        self.stands = false;
+    }
+
+    /// Puts another guarantee in force.
+    pub(crate) fn guarantee(&mut self, service: usize, to: u64) {
+        self.guarantees[service] = to;
+        self.stands = false;
+    }
 }
 
 impl Policy {
@@ -30,231 +101,207 @@ impl Policy {
     pub(crate) fn share(&mut self, resource: Resource, observation: &Observation) {
         let i = resource.index();
         let Some(capacity) = self.config.capacity[i] else {
-            self.allocation.free[i] = None;
             return self.unshared(resource);
         };
         let capacity = capacity.min(UNBOUNDED);
-        self.demands(i, capacity, observation);
+        let same = self.demands(i, capacity, observation);
+        if same && self.shared[i].stands {
+            return;
+        }
         self.fix(i, capacity);
-        self.pour(i, capacity);
-        let given: u128 = self
-            .places
-            .iter()
-            .map(|&at| u128::from(self.share_of(at)))
-            .sum();
-        let spare = capacity.saturating_sub(narrow(given));
+        let spare = self.pour(i, capacity);
         self.allocation.free[i] = Some(spare);
-        let scratch = &mut self.scratch;
-        let shares = &scratch.shares;
+        let (tree, scratch) = (&self.plan.tree, &mut self.scratch);
+        scratch.guarantees.clone_from(&self.shared[i].guarantees);
         weights::within_groups(
-            &self.plan.tree,
+            tree,
             i,
-            &mut scratch.first,
+            &mut scratch.other,
             &mut scratch.guarantees,
-            shares,
+            &scratch.shares,
         );
         weights::flat(
-            &self.plan,
+            tree,
             i,
             capacity,
-            &self.places,
             &scratch.guarantees,
-            shares,
+            &scratch.shares,
             &mut scratch.weights,
         );
+        weights::rooms(tree, i, &scratch.shares, &mut scratch.rooms);
         self.limit(i, capacity, spare);
+        self.settle(i, capacity);
         self.write(resource);
     }
 
-    fn share_of(&self, at: u32) -> u64 {
-        self.scratch.shares.given[self.plan.node(at as usize)]
-    }
-
-    /// Guarantees and demands of all services.
-    fn demands(&mut self, i: usize, capacity: u64, observation: &Observation) {
-        let Self {
-            plan,
-            live,
-            scratch,
-            config,
-            holds,
-            ..
-        } = self;
-        let bounds = &plan.tree.bounds[i];
-        let nodes = bounds.len();
-        scratch.guarantees.clear();
-        scratch
-            .guarantees
-            .extend(bounds.iter().map(|bounds| bounds.min));
-        scratch.demands.clear();
-        scratch.demands.resize(nodes, Some(0));
-        for (service, live) in live.iter().enumerate() {
-            if let Some(min) = live.applied[i] {
-                scratch.guarantees[plan.tree.first_leaf + service] = min;
-            }
-        }
+    /// Notes the demands; returns whether all are what they were.
+    fn demands(&mut self, i: usize, capacity: u64, observation: &Observation) -> bool {
+        let shared = &mut self.shared[i];
         // So that nobody's limit is nothing, which its return could not be told from. All of
         // these together are a thousandth of the capacity.
         let trickle = (capacity / 1_000 / (observation.services.len() as u64).max(1)).max(1);
+        let mut same = true;
         for (seen, &at) in observation.services.iter().zip(&self.places) {
-            let demand = demand(seen.usage[i], config.headroom, trickle);
-            let node = plan.node(at as usize);
-            scratch.demands[node] = if *holds && scratch.guarantees[node] == 0 {
-                live[at as usize].peaks[i].hold(demand)
-            } else {
-                demand
-            };
+            let at = at as usize;
+            let mut demand = demand(seen.usage[i], self.config.headroom, trickle);
+            if self.holds && shared.guarantees[at] == 0 {
+                demand = shared.kept[at].peak.hold(demand);
+            }
+            let before = core::mem::replace(&mut shared.demands[at], demand);
+            same &= before == demand;
         }
+        same
     }
 
     /// The parts of static services: what they would get if everybody wanted everything.
     fn fix(&mut self, i: usize, capacity: u64) {
-        let Self {
-            plan,
-            live,
-            scratch,
-            ..
-        } = self;
-        scratch.fixed.clear();
-        if !live.iter().any(|live| live.present && live.fixed) {
+        if self.statics.is_empty() {
             return;
         }
-        let bounds = &plan.tree.bounds[i];
-        scratch.first.reset(&plan.tree);
-        for (service, _) in live.iter().enumerate().filter(|(_, live)| live.present) {
-            let node = plan.node(service);
-            scratch.first.mosts[node] = bounds[node].max;
-            scratch.first.floors[node] = scratch.guarantees[node].min(bounds[node].max);
+        let (tree, shared, water) = (&self.plan.tree, &self.shared[i], &mut self.scratch.parts);
+        water.fit(tree);
+        let first = tree.first_leaf;
+        let bounds = tree.bounds[i][first..].iter();
+        let needs = shared.guarantees.iter().zip(&shared.demands);
+        for ((leaf, bounds), (&guarantee, &demand)) in (first..).zip(bounds).zip(needs) {
+            let most = if demand > 0 { bounds.max } else { 0 };
+            water.mosts[leaf] = most;
+            water.floors[leaf] = guarantee.min(most);
         }
-        scratch.first.pour(&plan.tree, i, capacity, true);
-        scratch.fixed.extend_from_slice(&scratch.first.given);
+        water.pour(tree, i, capacity, true);
     }
 
-    /// The shares.
-    fn pour(&mut self, i: usize, capacity: u64) {
-        let Self {
-            plan,
-            live,
-            scratch,
-            ..
-        } = self;
-        let bounds = &plan.tree.bounds[i];
+    /// The shares; returns what is spare.
+    fn pour(&mut self, i: usize, capacity: u64) -> u64 {
+        let (tree, shared, scratch) = (&self.plan.tree, &self.shared[i], &mut self.scratch);
         let water = &mut scratch.shares;
-        water.reset(&plan.tree);
-        for (service, live) in live.iter().enumerate().filter(|(_, live)| live.present) {
-            let node = plan.node(service);
-            if live.fixed {
-                water.mosts[node] = scratch.fixed[node];
-                water.floors[node] = scratch.fixed[node];
-            } else {
-                let demand = scratch.demands[node].unwrap_or(UNBOUNDED);
-                water.mosts[node] = demand.min(bounds[node].max);
-                water.floors[node] = scratch.guarantees[node].min(water.mosts[node]);
-            }
+        water.fit(tree);
+        let first = tree.first_leaf;
+        let bounds = tree.bounds[i][first..].iter();
+        let needs = shared.guarantees.iter().zip(&shared.demands);
+        let floors = water.floors[first..].iter_mut();
+        let leaves = floors.zip(&mut water.mosts[first..]);
+        for (((floor, most), bounds), (&guarantee, &demand)) in leaves.zip(bounds).zip(needs) {
+            *most = demand.min(bounds.max);
+            *floor = guarantee.min(*most);
         }
-        water.pour(&plan.tree, i, capacity, true);
+        for at in running(&self.statics, &shared.demands) {
+            let part = scratch.parts.given[first + at];
+            water.mosts[first + at] = part;
+            water.floors[first + at] = part;
+        }
+        water.pour(tree, i, capacity, true)
     }
 
-    /// The limits: shares, and parts of what is spare.
+    /// What limits would be without those of before: shares, and parts of what is spare.
     fn limit(&mut self, i: usize, capacity: u64, spare: u64) {
-        let Self {
-            plan,
-            live,
-            scratch,
-            places,
-            config,
-            ..
-        } = self;
-        let bounds = &plan.tree.bounds[i];
-        let water = &mut scratch.first;
-        water.reset(&plan.tree);
-        for &at in places.iter() {
-            let node = plan.node(at as usize);
-            let share = scratch.shares.given[node];
-            let fixed = live[at as usize].fixed;
-            water.floors[node] = share;
-            water.mosts[node] = if fixed {
-                share
-            } else {
-                bounds[node].max.max(share)
-            };
+        let (tree, shared, scratch) = (&self.plan.tree, &self.shared[i], &mut self.scratch);
+        let water = &mut scratch.other;
+        water.fit(tree);
+        let first = tree.first_leaf;
+        let shares = &scratch.shares.given;
+        let needs = tree.bounds[i][first..].iter().zip(&shared.demands);
+        let mosts = water.mosts[first..].iter_mut().zip(&shares[first..]);
+        for ((most, &share), (bounds, &demand)) in mosts.zip(needs) {
+            *most = if demand > 0 { bounds.max.max(share) } else { 0 };
+        }
+        for at in running(&self.statics, &shared.demands) {
+            water.mosts[first + at] = shares[first + at];
         }
         if spare > 0 {
-            water.pour(&plan.tree, i, capacity, false);
+            water.floors[first..].copy_from_slice(&shares[first..]);
+            water.pour(tree, i, capacity, false);
         } else {
-            water.given.copy_from_slice(&scratch.shares.given);
+            water.given.copy_from_slice(shares);
         }
-        scratch.bounds.clear();
-        scratch.bounds.extend(places.iter().map(|&at| {
-            let node = plan.node(at as usize);
-            let within = u32::try_from(node).unwrap_or(0);
-            let mut groups = plan.tree.ancestors(within);
-            Bound {
-                before: live[at as usize].limits[i],
-                now: water.given[node],
-                share: scratch.shares.given[node],
-                ceiling: water.mosts[node],
-                guaranteed: scratch.guarantees[node].min(scratch.shares.mosts[node]),
-                in_bounds: plan.tree.ceilings[i]
-                    && groups.any(|group| bounds[group as usize].max < UNBOUNDED),
+    }
+
+    /// The limits and weights, which move only when it matters.
+    fn settle(&mut self, i: usize, capacity: u64) {
+        let (tree, shared, scratch) = (&self.plan.tree, &mut self.shared[i], &mut self.scratch);
+        let Scratch { shares, other, .. } = scratch;
+        let hysteresis = self.config.hysteresis;
+        let first = tree.first_leaf;
+        let mut sums = Sums::default();
+        let now = other.given[first..].iter().zip(&other.mosts[first..]);
+        let gets = shares.given[first..].iter().zip(&shares.mosts[first..]);
+        let before = shared.kept.iter().zip(&scratch.guarantees);
+        let parents = &tree.parents[first..];
+        let has_rooms = !scratch.rooms.is_empty();
+        scratch.limits.clear();
+        for ((((kept, guarantee), (&now, &ceiling)), (&share, &most)), &parent) in
+            before.zip(now).zip(gets).zip(parents)
+        {
+            let bound = Bound {
+                before: kept.limit,
+                now,
+                share,
+                ceiling,
+                guaranteed: most.min(*guarantee),
+                in_bounds: has_rooms && scratch.rooms[parent as usize] < u64::MAX,
+            };
+            let limit = bound.settle(hysteresis);
+            sums.add(limit);
+            scratch.limits.push(limit);
+        }
+        let most = sums.highest_excess(capacity);
+        shared.stands = true;
+        let next = scratch.limits.iter().zip(&scratch.weights);
+        let next = next.zip(&shared.demands);
+        for (kept, ((limit, &weight), &demand)) in shared.kept.iter_mut().zip(next) {
+            let limit = limit.with_excess(most);
+            let weight = limits::weight(kept.weight, weight, hysteresis);
+            if demand > 0 {
+                shared.stands &= (limit == kept.limit) & (weight == kept.weight);
+                kept.limit = limit;
+                kept.weight = weight;
             }
-        }));
-        limits::settle(&mut scratch.bounds, capacity, config.hysteresis);
-        for (&at, bound) in places.iter().zip(&scratch.bounds) {
-            live[at as usize].limits[i] = Some(bound.now);
         }
     }
 
     /// Writes the grants of one resource.
     fn write(&mut self, resource: Resource) {
         let i = resource.index();
-        let places = self.places.iter().zip(&mut self.allocation.services);
-        for (place, (&at, out)) in places.enumerate() {
-            let node = self.plan.node(at as usize);
-            let live = &mut self.live[at as usize];
-            let scratch = &self.scratch;
-            let bounds = self.plan.tree.bounds[i][node];
-            let share = scratch.shares.given[node];
-            let fixed = live.fixed;
-            let weight = scratch.weights[place];
-            let weight = limits::weight(live.weights[i], weight, self.config.hysteresis);
-            live.weights[i] = weight;
+        let (tree, shared, scratch) = (&self.plan.tree, &self.shared[i], &self.scratch);
+        let first = tree.first_leaf;
+        let (all_bounds, shares) = (&tree.bounds[i][first..], &scratch.shares.given[first..]);
+        for (&at, out) in self.places.iter().zip(&mut self.allocation.services) {
+            let at = at as usize;
+            let (bounds, share, demand) = (all_bounds[at], shares[at], shared.demands[at]);
+            let (guarantee, kept) = (scratch.guarantees[at], shared.kept[at]);
+            let fixed = !self.statics.is_empty() && self.live[at].fixed;
             let ceiling = if fixed {
                 share
+            } else if scratch.rooms.is_empty() {
+                bounds.max
             } else {
-                weights::ceiling(
-                    &self.plan.tree,
-                    i,
-                    node,
-                    scratch.guarantees[node],
-                    &scratch.shares,
-                )
+                // Its own, or what those of its groups leave for it. Never below its guarantee,
+                // which it has at once when it comes back; until the next decision its group
+                // may then be above its ceiling.
+                let room = scratch.rooms[tree.parents[first + at] as usize];
+                let left = bounds.max.min(share.saturating_add(room));
+                left.max(guarantee.min(bounds.max))
             };
-            let demand = scratch.demands[node];
-            // The one that it was promised; it may have more, of its group's.
-            let promised = scratch.guarantees[node].min(ceiling);
-            let why = match (fixed, demand) {
-                (true, _) => Why::Static {
-                    guarantee: promised.min(share),
-                    by_weight: share - promised.min(share),
-                    weight: bounds.weight,
-                },
-                (_, Some(demand)) if demand <= share => met(demand, promised),
-                _ if share >= bounds.max => Why::AtCeiling { ceiling: share },
-                _ => Why::Shares {
-                    guarantee: promised.min(share),
-                    borrowed: share - promised.min(share),
-                    weight: bounds.weight,
-                },
+            let how = if fixed {
+                How::Static
+            } else if demand <= share && demand < UNBOUNDED {
+                How::Met
+            } else if share >= bounds.max {
+                How::AtCeiling
+            } else {
+                How::Shares
             };
             out.grants[i] = Grant {
-                guarantee: promised,
-                ceiling: (ceiling < UNBOUNDED).then_some(ceiling),
-                weight,
+                // The one that it was promised; it may have more, of its group's.
+                guarantee: guarantee.min(ceiling),
+                ceiling: bounded(ceiling),
+                weight: kept.weight,
                 share: Some(share),
-                limit: live.limits[i],
-                demand,
-                reason: Reason { resource, why },
+                limit: Some(kept.limit),
+                demand: bounded(demand),
+                resource,
+                how,
+                by_weight: bounds.weight,
             };
         }
     }
@@ -262,21 +309,23 @@ impl Policy {
     /// A resource without capacity: ceilings hold, and nothing else is known.
     fn unshared(&mut self, resource: Resource) {
         let i = resource.index();
+        let shared = &mut self.shared[i];
+        if shared.stands {
+            return;
+        }
+        shared.stands = true;
+        self.allocation.free[i] = None;
         for (&at, out) in self.places.iter().zip(&mut self.allocation.services) {
             let bounds = self.plan.tree.bounds[i][self.plan.node(at as usize)];
-            self.live[at as usize].limits[i] = None;
+            shared.kept[at as usize].limit = limits::NONE;
             out.grants[i] = Grant::unshared(resource);
-            if bounds.max < UNBOUNDED {
-                let ceiling = bounds.max;
+            if let Some(ceiling) = bounded(bounds.max) {
                 out.grants[i] = Grant {
                     ceiling: Some(ceiling),
                     share: Some(ceiling),
                     limit: Some(ceiling),
                     weight: bounds.weight,
-                    reason: Reason {
-                        resource,
-                        why: Why::CeilingOnly { ceiling },
-                    },
+                    how: How::CeilingOnly,
                     ..out.grants[i]
                 };
             }
@@ -284,8 +333,18 @@ impl Policy {
     }
 }
 
-/// What a service is taken to want.
-fn demand(usage: Usage, headroom: u32, trickle: u64) -> Option<u64> {
+/// Those of some services that run.
+fn running(services: &[u32], demands: &[u64]) -> impl Iterator<Item = usize> {
+    let services = services.iter().map(|&at| at as usize);
+    services.filter(|&at| demands[at] > 0)
+}
+
+fn bounded(rate: u64) -> Option<u64> {
+    (rate < UNBOUNDED).then_some(rate)
+}
+
+/// What a service is taken to want, at most [`UNBOUNDED`].
+fn demand(usage: Usage, headroom: u32, trickle: u64) -> u64 {
     // A rate of at most 1e14 and at most 11 times that: far below 2^64.
     let used = usage.used.min(UNBOUNDED);
     let with_headroom = used.saturating_mul(u64::from(headroom) + 1_000) / 1_000;
@@ -295,49 +354,13 @@ fn demand(usage: Usage, headroom: u32, trickle: u64) -> Option<u64> {
         with_headroom
     };
     let bound = usage.bound.unwrap_or(UNBOUNDED);
-    let demand = wants.min(bound).clamp(trickle.min(UNBOUNDED), UNBOUNDED);
-    (demand < UNBOUNDED).then_some(demand)
+    wants.min(bound).clamp(trickle.min(UNBOUNDED), UNBOUNDED)
 }
 
 impl Peak {
     /// The highest demand of late, with this one.
-    fn hold(&mut self, demand: Option<u64>) -> Option<u64> {
-        self.now = self.now.max(demand.unwrap_or(UNBOUNDED));
-        let highest = self.now.max(self.before);
-        (highest < UNBOUNDED).then_some(highest)
-    }
-}
-
-/// The words for a demand that is met.
-fn met(demand: u64, guarantee: u64) -> Why {
-    if demand < guarantee {
-        return Why::Lends {
-            guarantee,
-            lent: guarantee - demand,
-            demand,
-        };
-    }
-    Why::Met {
-        demand,
-        guarantee,
-        borrowed: demand - guarantee,
-    }
-}
-
-impl Grant {
-    /// Without bound.
-    pub(crate) const fn unshared(resource: Resource) -> Self {
-        Self {
-            guarantee: 0,
-            ceiling: None,
-            weight: 1,
-            share: None,
-            limit: None,
-            demand: None,
-            reason: Reason {
-                resource,
-                why: Why::Unshared,
-            },
-        }
+    fn hold(&mut self, demand: u64) -> u64 {
+        self.now = self.now.max(demand);
+        self.now.max(self.before)
     }
 }

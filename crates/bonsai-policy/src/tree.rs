@@ -4,7 +4,7 @@
 //! nothing depends on the order in which a configuration or an observation lists them.
 
 use crate::config::PerResource;
-use crate::fill::{Level, Sharer, UNBOUNDED, fill, narrow};
+use crate::fill::{Level, Open, Sharer, UNBOUNDED, fill, narrow};
 
 /// What a node has of one resource, with nothing left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +88,6 @@ impl Tree {
     /// The root and the groups, parents before children.
     pub(crate) fn downwards(&self) -> &[u32] {
         &self.inner
-    }
-
-    /// The ancestors of a node, the nearest first, without the root.
-    pub(crate) fn ancestors(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
-        let up = |node: u32| self.parents[node as usize];
-        core::iter::successors(Some(up(node)), move |&node| Some(up(node)))
-            .take_while(|&node| node != 0)
     }
 
     /// Whether there are groups.
@@ -200,25 +193,30 @@ pub(crate) struct Water {
     /// Of each inner node: the level of those of its children that want more.
     pub(crate) levels: Vec<Option<Level>>,
     sharers: Vec<Sharer>,
-    open: Vec<u32>,
+    open: Vec<Open>,
     out: Vec<u64>,
 }
 
 impl Water {
-    /// Room for a tree; services want nothing.
-    pub(crate) fn reset(&mut self, tree: &Tree) {
+    /// Room for a tree. What is in it is left from before: whoever pours sets the floors and
+    /// mosts of all services.
+    pub(crate) fn fit(&mut self, tree: &Tree) {
         let nodes = tree.parents.len();
         for vector in [&mut self.floors, &mut self.mosts, &mut self.given] {
-            vector.clear();
             vector.resize(nodes, 0);
         }
-        self.levels.clear();
         self.levels.resize(tree.first_leaf, None);
     }
 
-    /// Gives `amount` to the services, whose `floors` and `mosts` are set. With `group_floors`
-    /// the guarantees of groups count, too.
-    pub(crate) fn pour(&mut self, tree: &Tree, resource: usize, amount: u64, group_floors: bool) {
+    /// Gives `amount` to the services, whose `floors` and `mosts` are set; returns what is left
+    /// when all have their mosts. With `group_floors` the guarantees of groups count, too.
+    pub(crate) fn pour(
+        &mut self,
+        tree: &Tree,
+        resource: usize,
+        amount: u64,
+        group_floors: bool,
+    ) -> u64 {
         let bounds = &tree.bounds[resource];
         for node in tree.upwards().filter(|&node| node != 0) {
             let (mut floor, mut most) = (0_u128, 0_u128);
@@ -247,6 +245,10 @@ impl Water {
             for (&kid, &given) in kids.iter().zip(&self.out) {
                 self.given[kid as usize] = given;
             }
+        }
+        match self.levels[0] {
+            Some(_) => 0,
+            None => amount - tree.sum_of_kids(&self.given, 0),
         }
     }
 }

@@ -6,13 +6,13 @@
 
 use crate::config::MAX_WEIGHT;
 use crate::fill::{UNBOUNDED, narrow};
-use crate::plan::Plan;
 use crate::tree::{Tree, Water};
 
 /// Levels are kept in units of 2^-20 per weight.
 const FRACTION: u32 = 20;
 
 /// Gives what groups guarantee beyond their members to those of them that demand it.
+/// `guarantees` are those of all services.
 pub(crate) fn within_groups(
     tree: &Tree,
     i: usize,
@@ -23,64 +23,59 @@ pub(crate) fn within_groups(
     if !tree.excess[i] {
         return;
     }
-    water.reset(tree);
-    let leaves = tree.first_leaf..;
-    for (leaf, &guarantee) in leaves.clone().zip(&guarantees[tree.first_leaf..]) {
-        water.floors[leaf] = guarantee;
-        water.mosts[leaf] = guarantee.max(shares.mosts[leaf]);
+    water.fit(tree);
+    let first = tree.first_leaf;
+    for (service, &guarantee) in guarantees.iter().enumerate() {
+        water.floors[first + service] = guarantee;
+        water.mosts[first + service] = guarantee.max(shares.mosts[first + service]);
     }
-    let sums = tree.guaranteed(i, |leaf| guarantees[leaf]);
+    let sums = tree.guaranteed(i, |leaf| guarantees[leaf - first]);
     water.pour(tree, i, sums[0], true);
     // What a group guarantees and none of its members demands is nobody's guarantee.
-    for (leaf, guarantee) in leaves.zip(&mut guarantees[tree.first_leaf..]) {
-        let most = (*guarantee).max(shares.given[leaf]);
-        *guarantee = water.given[leaf].min(most);
+    for (service, guarantee) in guarantees.iter_mut().enumerate() {
+        let most = (*guarantee).max(shares.given[first + service]);
+        *guarantee = water.given[first + service].min(most);
     }
 }
 
-/// The weight of each service in a flat pool, in the order of `places`.
+/// The weight of each service in a flat pool.
 pub(crate) fn flat(
-    plan: &Plan,
+    tree: &Tree,
     i: usize,
     capacity: u64,
-    places: &[u32],
     guarantees: &[u64],
     shares: &Water,
     out: &mut Vec<u32>,
 ) {
-    let tree = &plan.tree;
-    let bounds = &tree.bounds[i];
+    let first = tree.first_leaf;
+    let bounds = &tree.bounds[i][first..];
     out.clear();
     if !tree.is_nested() {
-        out.extend(
-            places
-                .iter()
-                .map(|&at| bounds[plan.node(at as usize)].weight),
-        );
+        out.extend(bounds.iter().map(|bounds| bounds.weight));
         return;
     }
-    let levels = potentials(tree, i, capacity, shares);
-    let surplus = |at: u32| -> u128 {
-        let node = plan.node(at as usize);
-        let level = levels[tree.parents[node] as usize];
-        let beyond = level.saturating_mul(u128::from(bounds[node].weight)) >> FRACTION;
-        // Whoever is full may have got more than its part by then: others left theirs.
-        let would_get = u128::from(shares.floors[node]) + beyond;
-        let would_get = would_get.max(u128::from(shares.given[node]));
-        would_get
-            .saturating_sub(u128::from(guarantees[node]))
-            .min(u128::from(UNBOUNDED))
-    };
+    let mut levels = potentials(tree, i, capacity, shares);
+    for level in &mut levels {
+        // More gives everybody [`UNBOUNDED`], and products beyond 128 bits.
+        *level = (*level).min(u128::from(3 * UNBOUNDED) << FRACTION);
+    }
+    let given = &shares.given[first..];
     // The scale is what was got: what somebody might want must not blur what others do.
-    let got = |&at: &u32| {
-        let node = plan.node(at as usize);
-        u128::from(shares.given[node].saturating_sub(guarantees[node]))
-    };
-    let most = places.iter().map(got).max().unwrap_or(1).max(1);
-    let max = u128::from(MAX_WEIGHT);
-    let weight = |at: u32| (surplus(at) * max + most / 2) / most;
-    let narrowed = |at: u32| u32::try_from(weight(at).clamp(1, max)).unwrap_or(MAX_WEIGHT);
-    out.extend(places.iter().map(|&at| narrowed(at)));
+    let got = given.iter().zip(guarantees);
+    let got = got.map(|(given, guarantee)| given.saturating_sub(*guarantee));
+    let most = got.max().unwrap_or(1).max(1);
+    let leaves = tree.parents[first..].iter().zip(bounds);
+    let got = given.iter().zip(&shares.floors[first..]).zip(guarantees);
+    for ((&parent, bounds), ((&given, floor), guarantee)) in leaves.zip(got) {
+        let beyond = (levels[parent as usize] * u128::from(bounds.weight)) >> FRACTION;
+        // Whoever is full may have got more than its part by then: others left theirs.
+        let would_get = floor.saturating_add(narrow(beyond)).max(given);
+        let surplus = would_get.saturating_sub(*guarantee).min(UNBOUNDED);
+        // At most 1e17.
+        let weight = (surplus * u64::from(MAX_WEIGHT) + most / 2) / most;
+        let weight = u32::try_from(weight).unwrap_or(MAX_WEIGHT);
+        out.push(weight.clamp(1, MAX_WEIGHT));
+    }
 }
 
 /// Of each inner node: what a child gets per weight beyond its floor, or would get if it wanted
@@ -101,7 +96,8 @@ fn potentials(tree: &Tree, i: usize, capacity: u64, shares: &Water) -> Vec<u128>
                 let weight = u128::from(if running > 0 { running } else { all.max(1) });
                 let whole = match node {
                     0 => u128::from(capacity) << FRACTION,
-                    _ => levels[tree.parents[at] as usize] * u128::from(bounds[at].weight),
+                    _ => levels[tree.parents[at] as usize]
+                        .saturating_mul(u128::from(bounds[at].weight)),
                 };
                 whole / weight
             }
@@ -110,25 +106,22 @@ fn potentials(tree: &Tree, i: usize, capacity: u64, shares: &Water) -> Vec<u128>
     levels
 }
 
-/// The ceiling of a service in a flat pool: its own, or what the ceilings of its groups leave
-/// for it beside the shares of the others. Never below its guarantee, which it has at once when
-/// it comes back; until the next decision its group may then be above its ceiling.
-pub(crate) fn ceiling(tree: &Tree, i: usize, node: usize, guarantee: u64, shares: &Water) -> u64 {
-    let bounds = &tree.bounds[i];
-    let own = bounds[node].max;
+/// What the ceilings of groups leave for the members of each inner node beside their shares;
+/// [`u64::MAX`] where no group has one, from the node upwards. Nothing is put into `out` where no
+/// group of the tree has one.
+pub(crate) fn rooms(tree: &Tree, i: usize, shares: &Water, out: &mut Vec<u64>) {
+    out.clear();
     if !tree.ceilings[i] {
-        return own;
+        return;
     }
-    let share = shares.given[node];
-    let within = u32::try_from(node).unwrap_or(0);
-    let groups = tree.ancestors(within).map(|group| group as usize);
-    let bounded = groups.filter(|&group| bounds[group].max < UNBOUNDED);
-    let left = bounded.map(|group| {
-        let used = tree.kids(u32::try_from(group).unwrap_or(0)).iter();
-        let used: u128 = used
-            .map(|&kid| u128::from(shares.given[kid as usize]))
-            .sum();
-        share.saturating_add(bounds[group].max.saturating_sub(narrow(used)))
-    });
-    left.fold(own, u64::min).max(guarantee.min(own))
+    out.resize(tree.first_leaf, u64::MAX);
+    for group in tree.downwards().iter().map(|&node| node as usize).skip(1) {
+        let max = tree.bounds[i][group].max;
+        let own = if max < UNBOUNDED {
+            max.saturating_sub(shares.given[group])
+        } else {
+            u64::MAX
+        };
+        out[group] = own.min(out[tree.parents[group] as usize]);
+    }
 }

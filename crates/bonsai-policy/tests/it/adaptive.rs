@@ -236,6 +236,27 @@ fn steady_demand_moves_nothing() {
     assert_eq!((machine.guarantee("vod"), changes), (before, 0));
 }
 
+/// Seconds go into histories many at a time; another plan has them all put in.
+#[test]
+fn what_was_seen_is_known_at_once() {
+    let mut machine = Machine::new(config(Automatic::DryRun));
+    machine.run(1, 30);
+    for second in 2..40 {
+        machine.run(1, second);
+        let known = machine.policy.export(second);
+        let mut settled = machine.policy.clone();
+        settled.configure(config(Automatic::DryRun)).expect("good");
+        assert_eq!(settled.export(second), known);
+        let seconds = known.services.iter().flat_map(|s| &s.resources);
+        let seconds: Vec<u64> = seconds.map(|resource| resource.seconds).collect();
+        // The first second of each has only begun.
+        assert!(
+            seconds.len() == 2 && seconds.iter().all(|&known| known + 1 >= second),
+            "{second}: {seconds:?}"
+        );
+    }
+}
+
 #[test]
 fn what_was_learned_survives_a_restart() {
     let mut machine = Machine::slow(config(Automatic::On));

@@ -1,10 +1,10 @@
 //! Limits move when it matters.
 
-use bonsai_policy::{Policy, Usage};
+use bonsai_policy::{Mode, Policy, Service, Usage};
 use proptest::prelude::*;
 
 use crate::cases::SEND;
-use crate::machine::{link, mbit, observed, seen, send, service};
+use crate::machine::{group, link, mbit, observed, seen, send, service};
 
 fn limits(policy: &mut Policy, used: &[(&str, u64, bool)]) -> Vec<u64> {
     let services: Vec<_> = used
@@ -122,6 +122,42 @@ proptest! {
                 let (limit, share) = (grant.limit.expect("a limit"), grant.share.expect("a share"));
                 prop_assert!(limit >= share.min(mbit(mins[i])), "{i}: {grant:?}");
                 prop_assert!(limit + limit / 20 + 1 >= share, "{i}: {grant:?}");
+            }
+        }
+    }
+
+    /// Where nothing is new, the decision of before stands: it is the one that would be made.
+    #[test]
+    fn a_decision_that_stands_is_the_one_that_would_be_made(
+        periods in prop::collection::vec(
+            (1_usize..5, prop::collection::vec((0_u64..40, any::<bool>()), 5)),
+            1..12,
+        ),
+        mins in prop::collection::vec(0_u64..15, 5),
+        leaves in prop::collection::vec(any::<bool>(), 12),
+    ) {
+        let mut config = link();
+        config.groups = vec![group("media", None, send(30, 60, 2))];
+        config.services = (0..)
+            .zip(&mins)
+            .map(|(i, &min)| Service {
+                group: (i < 2).then(|| "media".into()),
+                mode: (i == 4).then_some(Mode::Static),
+                ..service(&format!("s{i}"), send(min, 0, i + 1))
+            })
+            .collect();
+        let mut policy = Policy::new(config.clone()).expect("good");
+        let mut anew = policy.clone();
+        for ((times, period), leaves) in periods.into_iter().zip(leaves) {
+            let seen = period.iter().enumerate();
+            let mut seen: Vec<_> = seen.map(|(i, &(used, more))| seen_of(i, used, more)).collect();
+            if leaves {
+                seen.pop();
+            }
+            for _ in 0..times {
+                anew.configure(config.clone()).expect("good");
+                let observation = observed(seen.clone());
+                prop_assert_eq!(policy.decide(&observation), anew.decide(&observation));
             }
         }
     }

@@ -43,7 +43,7 @@ fn static_shares_do_not_depend_on_use() {
             assert_eq!((grant.limit, grant.ceiling), (Some(share), Some(share)));
         }
         assert_eq!(
-            grant(allocation, "vod").reason.to_string(),
+            grant(allocation, "vod").reason().to_string(),
             "static: guarantee 40 Mbit/s and 45 Mbit/s by weight 3"
         );
     }
@@ -60,7 +60,7 @@ fn what_is_not_used_is_lent_and_given_back_in_one_decision() {
     assert!(vod.limit.is_some_and(|limit| limit > 0));
     assert_eq!((vod.guarantee, vod.ceiling), (mbit(40), None));
     assert_eq!(
-        vod.reason.to_string(),
+        vod.reason().to_string(),
         "guarantee 40 Mbit/s, 40 Mbit/s of it lent: demand was 50 kbit/s"
     );
 
@@ -68,7 +68,7 @@ fn what_is_not_used_is_lent_and_given_back_in_one_decision() {
     assert_eq!(grant(back, "vod").limit, Some(mbit(85)));
     assert_eq!(grant(back, "web").limit, Some(mbit(15)));
     assert_eq!(
-        grant(back, "vod").reason.to_string(),
+        grant(back, "vod").reason().to_string(),
         "wanted more: guarantee 40 Mbit/s and 45 Mbit/s borrowed by weight 3"
     );
 }
@@ -83,11 +83,11 @@ fn a_demand_has_headroom_and_limits_share_what_is_spare() {
     assert_eq!(allocation.free[SEND], Some(mbit(40)));
     assert_eq!((vod.limit, web.limit), (Some(mbit(80)), Some(mbit(20))));
     assert_eq!(
-        vod.reason.to_string(),
+        vod.reason().to_string(),
         "demand was 50 Mbit/s: guarantee 40 Mbit/s and 10 Mbit/s borrowed"
     );
     assert_eq!(
-        web.reason.to_string(),
+        web.reason().to_string(),
         "demand was 10 Mbit/s, all of it borrowed"
     );
 }
@@ -198,11 +198,11 @@ fn a_resource_without_capacity_has_ceilings_only() {
         (Some(mbit(10)), Some(mbit(10)))
     );
     assert_eq!(
-        read(0).reason.to_string(),
+        read(0).reason().to_string(),
         "read has no capacity, so it is not shared"
     );
     assert_eq!(
-        read(1).reason.to_string(),
+        read(1).reason().to_string(),
         "read has no capacity: only the ceiling holds, 1.25 MB/s"
     );
 }
@@ -225,6 +225,32 @@ fn services_come_and_go() {
     assert_eq!(grant(&second, "y").guarantee, 0);
     let third = policy.decide(&observed([seen("vod", 0, true), seen("y", 0, true)]));
     assert_eq!(grant(third, "y").guarantee, mbit(30));
+}
+
+#[test]
+fn who_was_promised_nothing_has_what_there_is_room_for() {
+    let mut config = link();
+    config.classes = vec![class("stranger", Mode::Dynamic, send(60, 0, 0))];
+    config.default_class = Some("stranger".into());
+    let unasked = |name: &str, terms| bonsai_policy::Service {
+        unasked: true,
+        ..service(name, terms)
+    };
+    // Their owners say how much they want at most, and nobody that they are to have 120 of 100.
+    config.services = vec![
+        unasked("x", send(0, 80, 0)),
+        unasked("y", send(0, 70, 0)),
+        service("vod", send(30, 0, 0)),
+    ];
+    let observation = observed(["vod", "x", "y"].map(|name| seen(name, 0, true)));
+    let mut policy = Policy::new(config.clone()).expect("good");
+    let decided = policy.decide(&observation);
+    let guarantees = ["vod", "x", "y"].map(|name| grant(decided, name).guarantee);
+    assert_eq!(guarantees, [30, 60, 10].map(mbit));
+    // What they were given themselves is a promise.
+    config.services[0].terms = send(40, 80, 0);
+    config.services[1].terms = send(40, 70, 0);
+    Policy::new(config).expect_err("110 of 100");
 }
 
 #[test]
