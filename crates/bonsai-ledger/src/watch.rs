@@ -313,6 +313,12 @@ impl Lines {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// These and others.
+    #[must_use]
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
 }
 
 impl Watched<'_> {

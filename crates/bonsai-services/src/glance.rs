@@ -2,14 +2,15 @@
 //!
 //! # How
 //! A thread's page of counters has a line for each two entries of the table of calls, of
-//! which a program uses few. So it is remembered which entries of a page have been counted,
-//! and only these are read; each page is read whole once in [`TURNS`] looks. What a thread
-//! does for the first time in its life is seen that late at most, and nothing is lost: these
-//! are totals. Limits are read when they have changed, and then their lines alone.
+//! which a program uses few. So it is remembered which entries a service has counted, and only
+//! these are read, of each thread's page; each page is read whole once in [`TURNS`] looks. What a
+//! service does for the first time in its life is seen that late at most, and nothing is lost:
+//! these are totals. Limits are read when they have changed, and then their lines alone.
 //!
 //! Where there are many threads, services that nobody waits in are read in turns
 //! ([`PAGES`], [`SELDOM`]); the lines of their limits are read in each look, and say whether
-//! that is still so.
+//! that is still so. Pages are read whole less often by as much, but for those of services that
+//! somebody wants to see closely.
 //!
 //! The runtime directory is read when it has changed. A service that has died stays in sight
 //! until somebody removes its folder ([`Services::live`] does).
@@ -21,6 +22,7 @@
 mod seen;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_units::Resource;
@@ -28,7 +30,7 @@ use bonsai_units::Resource;
 use crate::observe::monotonic_ns;
 use crate::service::{Service, Services};
 
-use seen::{Row, Seen, rows};
+use seen::{Rows, Seen};
 
 /// A page is read whole once in so many looks.
 pub const TURNS: usize = 10;
@@ -113,7 +115,7 @@ pub struct Glances {
     services: Services,
     /// Of others than the calling user.
     by: Option<Box<dyn Opens>>,
-    rows: Vec<Row>,
+    rows: Rows,
     /// By name, in order.
     seen: Vec<(String, Seen)>,
     /// Services that could not be opened, and will be tried again.
@@ -142,7 +144,7 @@ impl Glances {
         Self {
             services,
             by,
-            rows: rows(),
+            rows: Rows::new(),
             seen: Vec::new(),
             half_made: Vec::new(),
             listed: None,
@@ -171,10 +173,10 @@ impl Glances {
                 break;
             };
             let is_due = seen.is_due(self.turn + i, seldom, now);
-            if seen.look(&self.rows, is_due, now).is_err() {
+            if seen.look(&mut self.rows, is_due, seldom > 1, now).is_err() {
                 lost.push(name.clone());
             }
-            self.pages += seen.used.len();
+            self.pages += seen.pages;
         }
         // They are ending at this moment; the next look at the directory says so.
         self.seen.retain(|(name, _)| !lost.contains(name));
@@ -189,9 +191,14 @@ impl Glances {
         all.map(|(name, seen)| (name.as_str(), &seen.glance))
     }
 
+    /// Where a service is in `seen`.
+    fn place(&self, name: &str) -> Option<usize> {
+        let by_name = |(there, _): &(String, Seen)| (**there).cmp(name);
+        self.seen.binary_search_by(by_name).ok()
+    }
+
     fn seen(&self, name: &str) -> Option<&Seen> {
-        let at = self.seen.binary_search_by(|(there, _)| (**there).cmp(name));
-        self.seen.get(at.ok()?).map(|(_, seen)| seen)
+        self.seen.get(self.place(name)?).map(|(_, seen)| seen)
     }
 
     /// What was seen of one at the last look.
@@ -200,20 +207,27 @@ impl Glances {
         self.seen(name).map(|seen| &seen.glance)
     }
 
-    /// Has a service looked at in each look, however many there are.
-    pub fn closely(&mut self, name: &str, closely: bool) {
-        let at = self.seen.binary_search_by(|(there, _)| (**there).cmp(name));
-        if let Some((_, seen)) = at.ok().and_then(|at| self.seen.get_mut(at)) {
-            seen.closely = closely;
+    /// The limits that were in force at the last look and are none of a daemon's, as they are
+    /// written.
+    #[must_use]
+    pub fn own_limits(&self, name: &str) -> Arc<BTreeMap<String, String>> {
+        let seen = self.seen(name);
+        seen.map(|seen| Arc::clone(&seen.own)).unwrap_or_default()
+    }
+
+    /// Reads the limits of a service by a ledger that is open already, so that the next look need
+    /// not open it.
+    pub fn read_limits(&mut self, name: &str, ledger: &Ledger) {
+        if let Some((_, seen)) = self.place(name).and_then(|at| self.seen.get_mut(at)) {
+            seen.read_limits(&mut self.rows, ledger);
         }
     }
 
-    /// Opens the segment of a service.
-    ///
-    /// # Errors
-    /// As [`Ledger::open`]; there is none of that name.
-    pub fn ledger(&self, name: &str) -> Option<Result<Ledger, LedgerError>> {
-        self.seen(name).map(|seen| seen.watch.ledger())
+    /// Has a service looked at in each look, however many there are.
+    pub fn closely(&mut self, name: &str, closely: bool) {
+        if let Some((_, seen)) = self.place(name).and_then(|at| self.seen.get_mut(at)) {
+            seen.closely = closely;
+        }
     }
 
     /// When a service was made, ns of the wall clock since 1970: another one of its name was

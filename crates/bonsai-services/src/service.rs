@@ -300,10 +300,18 @@ impl Service {
     /// # Errors
     /// As [`Ledger::open`].
     pub fn ledger(&self) -> anyhow::Result<Ledger> {
-        let Some(enforced) = self.enforced() else {
-            return Ok(Ledger::open(&self.ledger_path())?);
-        };
-        Ok(Ledger::open_held(enforced.supervisor, enforced.ledger)?)
+        self.ledger_of(self.enforced().as_ref())
+    }
+
+    /// Opens its ledger, where [`Service::enforced`] has said before who enforces it.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`].
+    pub fn ledger_of(&self, enforced: Option<&Enforced>) -> anyhow::Result<Ledger> {
+        Ok(match enforced {
+            None => Ledger::open(&self.ledger_path())?,
+            Some(enforced) => Ledger::open_held(enforced.supervisor, enforced.ledger)?,
+        })
     }
 
     /// Whether its `bonsai run` lives.

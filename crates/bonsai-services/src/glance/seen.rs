@@ -1,12 +1,15 @@
 //! One service, as it is looked at again and again.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bonsai_bucket::Curve;
 use bonsai_calls::{CALLS, CallId, Selection, select};
-use bonsai_ledger::{LedgerError, Lines, Watch};
+use bonsai_ledger::{Ledger, LedgerError, Limit, Lines, Watch};
 use bonsai_units::Resource;
 
-use super::{CLOSELY_NS, Glance, Opens, TURNS};
-use crate::limits::{calls_of, is_of_daemon};
+use super::{CLOSELY_NS, Glance, Opens, SELDOM, TURNS};
+use crate::limits::{calls_of, is_of_daemon, written};
 use crate::observe::monotonic_ns;
 use crate::service::Service;
 
@@ -17,9 +20,13 @@ pub(super) type Row = u8;
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) watch: Watch,
-    /// By page: where anything was counted there.
-    pub(super) used: Vec<Lines>,
+    /// Pages in use.
+    pub(super) pages: usize,
+    /// Where anything was counted in any of them: threads of a service do the same things.
+    used: Lines,
     limits: Vec<Line>,
+    /// Those that are none of a daemon's, as they are written.
+    pub(super) own: Arc<BTreeMap<String, String>>,
     pub(super) glance: Glance,
     /// Something was held back since the waits were read.
     was_held: bool,
@@ -31,6 +38,8 @@ pub(super) struct Seen {
     turn: usize,
     /// Looks since its counters were read.
     looks: usize,
+    /// Looks in which the first calls of a service are waited for yet.
+    awaited: usize,
 }
 
 /// A limit in force.
@@ -45,26 +54,68 @@ struct Line {
 
 const CALLS_ROW: Row = 1 << Resource::Calls.index();
 
-pub(super) fn rows() -> Vec<Row> {
-    let row = |call: &bonsai_calls::Call| {
-        let bytes = Resource::ALL.into_iter().filter(|resource| {
-            let selection = select(resource.class());
-            let is_of = selection.is_some_and(|selection| selection.contains(call));
-            *resource != Resource::Calls && is_of && call.moves_bytes()
-        });
-        bytes.fold(CALLS_ROW, |row, resource| row | 1 << resource.index())
-    };
-    CALLS.iter().map(row).collect()
+/// What entries of the table of calls, and limits, are of.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// By entry.
+    entries: Vec<Row>,
+    /// Of calls and of bytes, by name: the resources that a limit is on, and those of which it is
+    /// on all calls.
+    limits: [BTreeMap<String, (Row, Row)>; 2],
+}
+
+/// So many kinds of limits of each unit are remembered; there are few.
+const KINDS: usize = 1000;
+
+impl Rows {
+    pub(super) fn new() -> Self {
+        let row = |call: &bonsai_calls::Call| {
+            let bytes = Resource::ALL.into_iter().filter(|resource| {
+                let selection = select(resource.class());
+                let is_of = selection.is_some_and(|selection| selection.contains(call));
+                *resource != Resource::Calls && is_of && call.moves_bytes()
+            });
+            bytes.fold(CALLS_ROW, |row, resource| row | 1 << resource.index())
+        };
+        Self {
+            entries: CALLS.iter().map(row).collect(),
+            limits: Default::default(),
+        }
+    }
+
+    fn entry(&self, call: CallId) -> Row {
+        self.entries.get(usize::from(call)).copied().unwrap_or(0)
+    }
+
+    fn limit(&mut self, limit: &Limit) -> Option<(Row, Row)> {
+        let limits = &mut self.limits[usize::from(limit.bytes)];
+        if let Some(known) = limits.get(&limit.name) {
+            return Some(*known);
+        }
+        let selection = calls_of(&limit.name)?;
+        let of = (
+            resources(selection, limit.bytes, &self.entries),
+            wholes(selection, limit.bytes, &self.entries),
+        );
+        if limits.len() >= KINDS {
+            limits.clear();
+        }
+        limits.insert(limit.name.clone(), of);
+        Some(of)
+    }
 }
 
 impl Seen {
     pub(super) fn new(watch: Watch) -> Self {
         Self {
-            turn: usize::try_from(watch.identity().1).unwrap_or(0) % TURNS,
+            turn: usize::try_from(watch.identity().1).unwrap_or(0) % (TURNS * SELDOM),
             looks: 0,
+            awaited: 0,
             watch,
-            used: Vec::new(),
+            pages: 0,
+            used: Lines::default(),
             limits: Vec::new(),
+            own: Arc::default(),
             glance: Glance {
                 totals: [0; Resource::COUNT],
                 waiting: [0; Resource::COUNT],
@@ -103,25 +154,28 @@ impl Seen {
 
     /// What the next look reads is on its way.
     pub(super) fn fetch(&self, is_due: bool) {
-        for (i, lines) in self.used.iter().enumerate().skip(1).filter(|_| is_due) {
-            if let Some(page) = self.watch.page(i) {
-                page.fetch(*lines);
-            }
+        let pages = if is_due { self.pages } else { 0 };
+        for page in (1..pages).filter_map(|i| self.watch.page(i)) {
+            page.fetch(self.used);
         }
         for line in &self.limits {
             self.watch.fetch(line.bucket);
         }
     }
 
-    /// Looks at its limits, and at its counters if that is due or it is held back.
-    pub(super) fn look(&mut self, rows: &[Row], is_due: bool, now: u64) -> Result<(), LedgerError> {
+    /// Looks at its limits, and at its counters if that is due or it is held back. Where it
+    /// `is_crowded`, as little as possible is read.
+    pub(super) fn look(
+        &mut self,
+        rows: &mut Rows,
+        is_due: bool,
+        is_crowded: bool,
+        now: u64,
+    ) -> Result<(), LedgerError> {
         self.looks += 1;
-        let epoch = self.watch.epoch();
-        if epoch != self.glance.epoch {
-            self.limits = limits(&self.watch, rows)?;
-            self.glance.bounds = lowest(&self.limits, |line| line.bounds);
-            self.glance.lowest = lowest(&self.limits, |line| line.resources);
-            self.glance.epoch = epoch;
+        if self.watch.epoch() != self.glance.epoch {
+            let ledger = self.watch.ledger()?;
+            self.read_limits(rows, &ledger);
         }
         let mut backlog = [0; Resource::COUNT];
         for line in &self.limits {
@@ -135,13 +189,53 @@ impl Seen {
         }
         self.glance.backlog = backlog;
         if is_due || backlog != [0; Resource::COUNT] {
-            self.count(rows, now)?;
+            self.count(rows, is_crowded, now)?;
         }
         Ok(())
     }
 
+    /// Reads the limits in force, if they have changed: where they are, for those on all of their
+    /// calls, and how they are written.
+    pub(super) fn read_limits(&mut self, rows: &mut Rows, ledger: &Ledger) {
+        // If they change again meanwhile, that is another number.
+        let epoch = ledger.epoch();
+        if epoch == self.glance.epoch {
+            return;
+        }
+        self.glance.epoch = epoch;
+        let all = ledger.limits(monotonic_ns());
+        let mut own = BTreeMap::new();
+        self.limits.clear();
+        for limit in &all {
+            let is_own = !is_of_daemon(&limit.name);
+            if is_own {
+                own.insert(limit.name.clone(), written(limit));
+            }
+            if limit.per_stream {
+                continue;
+            }
+            let Some((resources, wholes)) = rows.limit(limit) else {
+                continue;
+            };
+            let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
+            // Not what is narrowed down to some files or peers.
+            let bounds = limit.used.is_none() && is_own;
+            self.limits.push(Line {
+                bucket: limit.bucket,
+                curve,
+                resources,
+                bounds: if bounds { wholes } else { 0 },
+            });
+        }
+        if own != *self.own {
+            self.own = Arc::new(own);
+        }
+        self.glance.bounds = lowest(&self.limits, |line| line.bounds);
+        self.glance.lowest = lowest(&self.limits, |line| line.resources);
+    }
+
     /// Reads its counters, and who waits.
-    fn count(&mut self, rows: &[Row], now: u64) -> Result<(), LedgerError> {
+    fn count(&mut self, rows: &Rows, is_crowded: bool, now: u64) -> Result<(), LedgerError> {
         let pages = match self.watch.pages() {
             Some(pages) => pages,
             None => {
@@ -151,23 +245,27 @@ impl Seen {
         };
         // Of so many pages it is time to read them whole.
         let by = core::mem::take(&mut self.looks);
-        self.turn = (self.turn + by) % TURNS;
+        self.turn = (self.turn + by) % (TURNS * SELDOM);
+        let is_rare = is_crowded && !self.closely;
+        let turns = if is_rare { TURNS * SELDOM } else { TURNS };
         let glance = &mut self.glance;
         (glance.waiting, glance.waited) = Default::default();
-        self.used.resize(pages, Lines::default());
+        if core::mem::replace(&mut self.pages, pages) != pages {
+            self.awaited = TURNS;
+        }
+        // A new service counts soon; one that has not yet is read in its turn, where there are many.
+        let is_new = self.used.is_empty() && (self.awaited > 0 || !is_rare);
+        self.awaited = self.awaited.saturating_sub(by);
+        for (i, page) in (0..pages).filter_map(|i| Some((i, self.watch.page(i)?))) {
+            if is_new || (self.turn + i) % turns < by {
+                self.used = self.used.with(page.used());
+            }
+        }
         // By entry first: which resources that is of is found out once for all pages.
         let (mut by_entry, mut all_calls) = ([0_u64; CALLS.len()], 0_u64);
         let mut entries = 0_u128;
-        for (i, used) in self.used.iter_mut().enumerate() {
-            let Some(page) = self.watch.page(i) else {
-                break;
-            };
-            // That of threads without a page of their own is hardly ever used.
-            let is_new = used.is_empty() && i != 0;
-            if is_new || (self.turn + i) % TURNS < by {
-                *used = page.used();
-            }
-            page.counts(*used, |call, calls, bytes| {
+        for page in (0..pages).filter_map(|i| self.watch.page(i)) {
+            page.counts(self.used, |call, calls, bytes| {
                 all_calls = all_calls.wrapping_add(calls);
                 entries |= u128::from(calls != 0) << call;
                 if let Some(sum) = by_entry.get_mut(usize::from(call)) {
@@ -175,16 +273,16 @@ impl Seen {
                 }
             });
             let add = |to: &mut [u32; Resource::COUNT], call: Option<CallId>| {
-                let row = call.and_then(|call| rows.get(usize::from(call)).copied());
+                let row = call.map_or(0, |call| rows.entry(call));
                 for (i, threads) in to.iter_mut().enumerate() {
-                    *threads += u32::from(row.unwrap_or(0) >> i & 1);
+                    *threads += u32::from(row >> i & 1);
                 }
             };
             // All of it stands in one line.
             add(&mut glance.waiting, page.waits(now));
             add(&mut glance.waited, page.slept_since(glance.at_ns.max(1)));
         }
-        glance.totals = totals(&by_entry, all_calls, rows);
+        glance.totals = totals(&by_entry, all_calls, &rows.entries);
         glance.at_ns = now;
         let is_held = glance.backlog.iter().any(|units| *units > 0)
             || glance.waited.iter().any(|threads| *threads > 0)
@@ -193,7 +291,7 @@ impl Seen {
             self.closely_until = now + CLOSELY_NS;
         }
         self.was_held |= is_held;
-        if self.was_held && self.turn < by {
+        if self.was_held && self.turn % TURNS < by {
             self.glance.waits = self.waits(rows, |call| entries >> call & 1 != 0)?;
             // Whoever waits now has not been counted yet.
             self.was_held = is_held;
@@ -203,12 +301,12 @@ impl Seen {
 
     fn waits(
         &self,
-        rows: &[Row],
+        rows: &Rows,
         is_used: impl Fn(CallId) -> bool,
     ) -> Result<[(u64, u64); Resource::COUNT], LedgerError> {
         let mut waits = [(0_u64, 0_u64); Resource::COUNT];
         self.watch.waits(is_used, |call, count, sum_ns| {
-            let row = rows.get(usize::from(call)).copied().unwrap_or(0);
+            let row = rows.entry(call);
             for (i, waits) in waits.iter_mut().enumerate() {
                 if row >> i & 1 != 0 {
                     *waits = (waits.0 + count, waits.1.saturating_add(sum_ns));
@@ -239,30 +337,6 @@ fn lowest(lines: &[Line], of: impl Fn(&Line) -> Row) -> [Option<u64>; Resource::
         let lines = lines.iter().filter(|line| of(line) >> i & 1 != 0);
         lines.map(|line| line.curve.rate_milli).min()
     })
-}
-
-/// The limits in force on all of their calls.
-fn limits(watch: &Watch, rows: &[Row]) -> Result<Vec<Line>, LedgerError> {
-    let ledger = watch.ledger()?;
-    let all = ledger.limits(monotonic_ns());
-    let lines = all.iter().filter(|limit| !limit.per_stream);
-    let lines = lines.filter_map(|limit| {
-        let selection = calls_of(&limit.name)?;
-        let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
-        // Not what is narrowed down to some files or peers.
-        let bounds = limit.used.is_none() && !is_of_daemon(&limit.name);
-        Some(Line {
-            bucket: limit.bucket,
-            curve,
-            resources: resources(selection, limit.bytes, rows),
-            bounds: if bounds {
-                wholes(selection, limit.bytes, rows)
-            } else {
-                0
-            },
-        })
-    });
-    Ok(lines.collect())
 }
 
 /// The resources of which a limit is on all calls.
@@ -321,7 +395,11 @@ mod tests {
             ("open", false, all),
         ] {
             let selection = select(name).expect(name);
-            assert_eq!(resources(selection, bytes, &rows()), wanted, "{name}");
+            assert_eq!(
+                resources(selection, bytes, &Rows::new().entries),
+                wanted,
+                "{name}"
+            );
         }
     }
 
@@ -338,7 +416,11 @@ mod tests {
             ("open", false, 0),
         ] {
             let selection = select(name).expect(name);
-            assert_eq!(wholes(selection, bytes, &rows()), wanted, "{name}");
+            assert_eq!(
+                wholes(selection, bytes, &Rows::new().entries),
+                wanted,
+                "{name}"
+            );
         }
     }
 }
