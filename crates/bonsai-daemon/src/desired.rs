@@ -18,6 +18,8 @@
 //! [`bounds`]: of changes at a time (those that later ones replace do not count), of steps back,
 //! and of what of both is of owners, who may change their own services only.
 
+use std::collections::BTreeSet;
+
 use bonsai_api::{Config, Difference, Revision};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -161,10 +163,12 @@ impl Desired {
         self.kept.revision
     }
 
-    /// What would be in force with one more patch, and what would be different.
+    /// What would be in force with one more patch, of somebody or of an owner, and what would be
+    /// different.
     pub(crate) fn with(
         &self,
         patch: &Value,
+        by_owner: bool,
         check: impl Fn(&Config) -> Result<(), String>,
     ) -> Result<(Config, Vec<Difference>), Refused> {
         if !patch.is_object() {
@@ -181,7 +185,11 @@ impl Desired {
         let mut document = to_value(&self.effective);
         let before = document.clone();
         merge(&mut document, patch);
-        let config = from_value(document, &check)?;
+        let mut named = named(&self.base, &self.kept.changes);
+        if !by_owner {
+            name(&mut named, patch);
+        }
+        let config = from_value(document, &named, &check)?;
         let after = to_value(&config);
         Ok((config, differences(&before, &after)))
     }
@@ -210,8 +218,8 @@ impl Desired {
         mut change: Change,
         check: impl Fn(&Config) -> Result<(), String>,
     ) -> Result<Vec<Difference>, Refused> {
-        let (config, differences) = self.with(&change.patch, &check)?;
-        let Some(patch) = self.needed(&change.patch, &config) else {
+        let (config, differences) = self.with(&change.patch, change.owner, &check)?;
+        let Some(patch) = self.needed(&change, &config) else {
             return Ok(differences);
         };
         change.patch = patch;
@@ -219,7 +227,10 @@ impl Desired {
         let mut replaced = Vec::new();
         // One that ends leaves what it covers to be seen again.
         if change.until_unix_ms.is_none() {
-            replaced.extend(changes.extract_if(.., |old| replaces(&change.patch, &old.patch)));
+            // What others have said stays below what an owner says: it is what they may go back to.
+            let may = |old: &Change| !change.owner || old.owner && old.actor == change.actor;
+            let replaced_by_it = |old: &mut Change| may(old) && replaces(&change.patch, &old.patch);
+            replaced.extend(changes.extract_if(.., replaced_by_it));
         }
         bounds::fits(&changes, &change)?;
         change.revision = self.kept.revision + 1;
@@ -237,22 +248,22 @@ impl Desired {
         Ok(differences)
     }
 
-    /// What of a patch makes a difference, or may once a change for a time has ended. `after` is
-    /// what is in force with it.
-    fn needed(&self, patch: &Value, after: &Config) -> Option<Value> {
+    /// What of a change makes a difference, or may once a change for a time has ended, or an owner
+    /// has taken theirs back. `after` is what is in force with it.
+    fn needed(&self, change: &Change, after: &Config) -> Option<Value> {
         let now = to_value(&self.effective);
-        let for_a_time = |change: &&Change| change.until_unix_ms.is_some();
-        let over = self.kept.changes.iter().filter(for_a_time);
+        let may_go = |old: &&Change| old.until_unix_ms.is_some() || old.owner && !change.owner;
+        let over = self.kept.changes.iter().filter(may_go);
         let over: Vec<&Value> = over.map(|change| &change.patch).collect();
         // The same may be written in more than one way.
         if over.is_empty() && to_value(after) == now {
             return None;
         }
         let mut under = self.base.clone();
-        for change in self.kept.changes.iter().filter(|c| !for_a_time(c)) {
-            merge(&mut under, &change.patch);
+        for old in self.kept.changes.iter().filter(|old| !may_go(old)) {
+            merge(&mut under, &old.patch);
         }
-        needed(patch, Some(&now), Some(&under), &over)
+        needed(&change.patch, Some(&now), Some(&under), &over)
     }
 
     /// Takes back the last change, or all since a revision. `now` is for changes that have ended
@@ -342,11 +353,44 @@ fn effective(
     for change in changes {
         merge(&mut document, &change.patch);
     }
-    from_value(document, check)
+    from_value(document, &named(base, changes), check)
 }
 
-fn from_value(document: Value, check: &impl Fn(&Config) -> Result<(), String>) -> Checked {
-    let config: Config = serde_path_to_error::deserialize(document).map_err(|error| {
+/// The services that are there without what their owners have said.
+fn named<'a>(base: &'a Value, changes: &'a [Change]) -> BTreeSet<&'a str> {
+    let mut named = BTreeSet::new();
+    name(&mut named, base);
+    for change in changes.iter().filter(|change| !change.owner) {
+        name(&mut named, &change.patch);
+    }
+    named
+}
+
+/// Adds the services that a patch is about, and takes out those that it takes away.
+fn name<'a>(named: &mut BTreeSet<&'a str>, patch: &'a Value) {
+    match patch.get("services") {
+        Some(Value::Object(services)) => {
+            for (id, service) in services {
+                if service.is_null() {
+                    named.remove(id.as_str());
+                } else {
+                    named.insert(id);
+                }
+            }
+        }
+        Some(_) => named.clear(),
+        None => {}
+    }
+}
+
+/// The configuration of a document; `named` are the services in it that others than their owners
+/// have named.
+fn from_value(
+    document: Value,
+    named: &BTreeSet<&str>,
+    check: &impl Fn(&Config) -> Result<(), String>,
+) -> Checked {
+    let mut config: Config = serde_path_to_error::deserialize(document).map_err(|error| {
         let path = error.path().to_string();
         let why = error.into_inner();
         Refused::Invalid(if path == "." {
@@ -355,6 +399,9 @@ fn from_value(document: Value, check: &impl Fn(&Config) -> Result<(), String>) -
             format!("{path}: {why}")
         })
     })?;
+    for (id, service) in &mut config.services {
+        service.by_owner = !named.contains(id.as_str());
+    }
     check(&config).map_err(Refused::Invalid)?;
     Ok(config)
 }

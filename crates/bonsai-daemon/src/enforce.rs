@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
+use bonsai_ledger::Ledger;
 use bonsai_policy::{Allocated, Observation, PerResource};
 
 use crate::look::Watched;
@@ -46,11 +47,16 @@ pub(crate) struct Outcome {
     pub(crate) room: PerResource<Option<u64>>,
     /// What could not be done, by service, in words.
     pub(crate) problems: BTreeMap<Arc<str>, Arc<str>>,
+    /// Why some do not share in what others do, by service, in words.
+    pub(crate) outside: Arc<BTreeMap<Arc<str>, Arc<str>>>,
     /// What could not be done at all, in words.
     pub(crate) problem: Option<String>,
     /// Limits and terms that were written.
     pub(crate) written: u64,
 }
+
+/// Reads the limits of a service in its ledger.
+pub(crate) type Reads<'a> = dyn FnMut(&str, &Ledger) + 'a;
 
 /// One way to enforce.
 pub(crate) trait Enforcer: std::fmt::Debug + Send {
@@ -58,6 +64,7 @@ pub(crate) trait Enforcer: std::fmt::Debug + Send {
     fn observe(&mut self, _observation: &mut Observation) {}
 
     /// Makes the world equal to what is decided, for the resources of services that none before
-    /// has taken, and takes those that it can.
-    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome);
+    /// has taken, and takes those that it can. `read` is for ledgers that were written into, while
+    /// they are open.
+    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome, read: &mut Reads<'_>);
 }

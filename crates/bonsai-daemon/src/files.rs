@@ -200,18 +200,30 @@ impl Files {
     }
 }
 
-/// Replaces a file of the state as a whole, for its owner alone: whatever happens meanwhile, all of
-/// it is there or what was there before.
+/// Replaces a file of the state as a whole, for its owner alone: whatever happens meanwhile, also to
+/// the machine, all of it is there or what was there before.
 pub(crate) fn replace(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
+    let (new, file) = beside(path, value)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent()
+        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+}
+
+/// The same for what is of no use after a crash of the machine: the disk is not waited for.
+pub(crate) fn replace_until_crash(path: &Path, value: &impl Serialize) -> std::io::Result<()> {
+    let (new, _) = beside(path, value)?;
+    fs::rename(&new, path)
+}
+
+/// What is to replace a file.
+fn beside(path: &Path, value: &impl Serialize) -> std::io::Result<(PathBuf, fs::File)> {
     let new = path.with_extension("json.new");
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&new)?;
     file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent()
-        .map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+    Ok((new, file))
 }
 
 /// What says that this daemon runs. The kernel drops it with its holder.

@@ -54,12 +54,13 @@ pub fn changes(text: &str) {
             continue;
         };
         let before = desired.clone();
-        let tried = desired.with(&patch, check);
+        let owner = at % 2 == 1;
+        let tried = desired.with(&patch, owner, check);
         let change = Change {
             revision: 0,
             actor: "somebody".to_owned(),
             until_unix_ms: (at % 3 == 1).then_some(1000),
-            owner: at % 2 == 1,
+            owner,
             patch,
         };
         match desired.change(change, check) {

@@ -21,6 +21,7 @@ mod serve;
 mod tokens;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -28,6 +29,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use bonsai_api::Problem;
+use bonsai_services::observe::monotonic_ns;
 use tokio::sync::oneshot;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -44,6 +46,12 @@ pub(crate) use tokens::Tokens;
 
 /// The longest that an answer of the owner is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A picture that is older than a period and this is made anew before it is read; ns.
+const STALE_NS: u64 = 100_000_000;
+
+/// So long is waited for that.
+const SHOWN: Duration = Duration::from_secs(1);
 
 /// What all handlers share.
 #[derive(Debug)]
@@ -67,6 +75,30 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// Says that the picture of what is will be read now, and has one made where none is: nobody
+    /// may have read one for long. An owner who is busy is not waited for.
+    pub(crate) async fn attend(&self) {
+        let now_ns = monotonic_ns();
+        let Published {
+            attended_ns,
+            pictures,
+            ..
+        } = &self.published;
+        attended_ns.store(now_ns, Ordering::Relaxed);
+        let mut pictures = pictures.clone();
+        let (at_ns, period) = {
+            let picture = pictures.borrow_and_update();
+            (picture.at_ns, picture.config.daemon.period.0)
+        };
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        let fresh_ns = period_ns.saturating_add(STALE_NS);
+        if now_ns.saturating_sub(at_ns) > fresh_ns
+            && self.events.try_send(Event::Show(now_ns)).is_ok()
+        {
+            let _ = tokio::time::timeout(SHOWN, pictures.changed()).await;
+        }
+    }
+
     /// Asks the owner for something.
     pub(crate) async fn ask<T>(
         &self,
@@ -168,11 +200,14 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .fallback(routes::nothing_here)
         .method_not_allowed_fallback(routes::not_so)
         .layer(middleware::from_fn_with_state(Arc::clone(app), auth::known))
-        .merge(page::files())
         .layer(middleware::from_fn_with_state(
             Arc::clone(app),
             auth::bounded,
         ))
+        .merge(page::files().layer(middleware::from_fn_with_state(
+            Arc::clone(app),
+            auth::bounded_file,
+        )))
         .layer(DefaultBodyLimit::max(body))
         .with_state(Arc::clone(app))
 }

@@ -33,6 +33,7 @@ mod ring;
 mod run;
 mod users;
 mod who;
+mod written;
 
 pub use files::{SYSTEM_SOCKET, config_path, parse_config, read_config, socket_path};
 pub use http::openapi;

@@ -1,6 +1,7 @@
 //! Looking at all services: who is there, and what each has done since the last look.
 
 mod others;
+mod scout;
 mod theirs;
 mod watched;
 
@@ -89,6 +90,19 @@ impl Looker {
             });
         }
         Ok(arrivals)
+    }
+
+    /// Those that run, by id, and what reads the limits of those of this user.
+    pub(crate) const fn watched_and_read(
+        &mut self,
+    ) -> (&BTreeMap<Arc<str>, Watched>, &mut Glances) {
+        (&self.watched, &mut self.glances)
+    }
+
+    /// The limits of a service that are none of a daemon's.
+    pub(crate) fn own_limits(&self, watched: &Watched) -> Arc<BTreeMap<String, String>> {
+        let theirs = watched.their_limits();
+        theirs.unwrap_or_else(|| self.glances.own_limits(&watched.id))
     }
 
     /// The runtime directory of this user.

@@ -11,7 +11,7 @@ use bonsai_api as api;
 use bonsai_history::{
     Actor, AuditEntry, AuditFilter, Blob, Options, Point, Reader, Sample, State, Tick, Via, Writer,
 };
-use bonsai_policy::{Allocation, PerResource, Policy};
+use bonsai_policy::{Allocation, PerResource, Policy, is_same};
 use bonsai_services::observe::unix_ms;
 use bonsai_units::Resource;
 
@@ -32,11 +32,20 @@ pub(crate) struct Past {
     writer: Option<Writer>,
     /// Why there is none.
     why: Option<String>,
-    last: BTreeMap<Arc<str>, (u64, PerResource<Done>)>,
+    /// In the order of ids.
+    last: Vec<Last>,
     last_at: Instant,
     last_second: u64,
     learned_at: Instant,
     checked_at: Option<Instant>,
+}
+
+/// What a service had done at the last point.
+#[derive(Debug)]
+struct Last {
+    id: Arc<str>,
+    created_ns: u64,
+    done: PerResource<Done>,
 }
 
 impl Past {
@@ -59,7 +68,7 @@ impl Past {
         Self {
             writer,
             why,
-            last: BTreeMap::new(),
+            last: Vec::new(),
             last_at: Instant::now(),
             last_second: 0,
             learned_at: Instant::now(),
@@ -113,23 +122,27 @@ impl Past {
 
     fn points(&mut self, looker: &Looker, allocation: &Allocation, time: Duration) -> Vec<Point> {
         let mut points = Vec::new();
-        let mut now = BTreeMap::new();
-        for decided in &allocation.services {
-            let Some(watched) = looker.get(&decided.name) else {
+        // All are in the order of ids.
+        let before = std::mem::take(&mut self.last);
+        let mut before = before.iter().peekable();
+        for (decided, watched) in allocation.services.iter().zip(looker.watched().values()) {
+            if !is_same(&decided.name, &watched.id) {
                 continue;
-            };
-            let last = self.last.get(&decided.name);
-            let last = last.filter(|(created, _)| *created == watched.created_ns);
-            now.insert(
-                Arc::clone(&decided.name),
-                (watched.created_ns, watched.done),
-            );
-            let Some((_, last)) = last else {
+            }
+            while before.next_if(|last| last.id < watched.id).is_some() {}
+            let last = before.next_if(|last| last.id == watched.id);
+            let last = last.filter(|last| last.created_ns == watched.created_ns);
+            self.last.push(Last {
+                id: Arc::clone(&watched.id),
+                created_ns: watched.created_ns,
+                done: watched.done,
+            });
+            let Some(last) = last else {
                 continue;
             };
             for resource in Resource::ALL {
                 let at = resource.index();
-                let (then, done, grant) = (last[at], watched.done[at], &decided.grants[at]);
+                let (then, done, grant) = (last.done[at], watched.done[at], &decided.grants[at]);
                 // What was never touched says nothing.
                 if done.units == 0 && grant.guarantee == 0 {
                     continue;
@@ -155,7 +168,6 @@ impl Past {
                 });
             }
         }
-        self.last = now;
         points
     }
 

@@ -10,6 +10,7 @@ use bonsai_units::Resource;
 
 use crate::enforce::Outcome;
 use crate::look::Done;
+use crate::written::as_configured;
 
 /// What is known of a service beside what it does.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Identity {
     /// Of the limits in its ledger.
     pub(crate) epoch: u32,
     /// Those of them that are not the daemon's.
-    pub(crate) limits: BTreeMap<String, String>,
+    pub(crate) limits: Arc<BTreeMap<String, String>>,
     /// What cannot be seen or done, in words.
     pub(crate) problems: Vec<String>,
 }
@@ -42,6 +43,8 @@ pub(crate) struct Health {
 pub(crate) struct Picture {
     /// Counts pictures.
     pub(crate) number: u64,
+    /// When it was made, by the monotonic clock; 0 for before the first look.
+    pub(crate) at_ns: u64,
     pub(crate) unix_ms: u64,
     pub(crate) revision: api::Revision,
     pub(crate) config: Arc<api::Config>,
@@ -110,8 +113,9 @@ impl Picture {
         let identity = self.identities.get(&decided.name).filter(|i| visible(i))?;
         let settings = self.config.services.get(&*decided.name);
         let mut problems = identity.problems.clone();
-        let unenforced = self.outcome.problems.get(&decided.name);
-        problems.extend(unenforced.map(|text| text.to_string()));
+        for why in [&self.outcome.outside, &self.outcome.problems] {
+            problems.extend(why.get(&decided.name).map(|text| text.to_string()));
+        }
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,
@@ -121,7 +125,10 @@ impl Picture {
             mode: self.mode(settings),
             settings: settings.cloned().unwrap_or_default(),
             resources: self.uses(i, decided),
-            limits: identity.limits.clone(),
+            limits: settings.map_or_else(
+                || (*identity.limits).clone(),
+                |settings| as_configured(&identity.limits, &settings.limits),
+            ),
             proposals: self.proposals(&decided.name),
             problems,
         })
@@ -149,7 +156,7 @@ impl Picture {
                     max: grant.ceiling.map(per_s),
                     weight: u16::try_from(grant.weight).unwrap_or(u16::MAX),
                     share: grant.share.map(per_s),
-                    reason: grant.reason.to_string(),
+                    reason: grant.reason().to_string(),
                     enforced: how.and_then(|how| how[at]).unwrap_or(Enforced::None),
                 },
             }

@@ -270,6 +270,7 @@ fn services(config: &api::Config, capacity: &Capacities) -> Result<Vec<policy::S
             mode: service.mode.map(mode),
             terms: terms(&place, |resource| service.terms(resource), capacity)?,
             target: service.qos.as_ref().map(target),
+            unasked: service.by_owner,
         })
     });
     services.collect()

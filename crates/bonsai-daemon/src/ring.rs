@@ -26,6 +26,7 @@ mod tick;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use bonsai_api as api;
@@ -52,6 +53,8 @@ pub(crate) enum Event {
     Tick,
     /// Somebody asks for something.
     Ask(Box<Asked>),
+    /// Somebody reads a picture, and there was none of late then (monotonic clock, ns).
+    Show(u64),
     /// Somebody who reads the past has met damage.
     Damaged,
     /// It is to end.
@@ -83,12 +86,15 @@ pub(crate) struct Ring {
     others: bool,
     outcome: Arc<Outcome>,
     identities: Arc<BTreeMap<Arc<str>, Identity>>,
+    /// Whose keepers were asked for last.
+    keepers: usize,
     health: Health,
     /// Said once, and shown until it is over.
     notes: BTreeMap<&'static str, String>,
     audits: audit::Audits,
     past: Past,
     publish: watch::Sender<Arc<Picture>>,
+    attended_ns: Arc<AtomicU64>,
     pictures: u64,
     ended: bool,
     /// The further limits that services have of the configuration.
@@ -107,6 +113,8 @@ pub(crate) struct Ring {
 /// What everybody reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
+    /// When somebody last read a picture, monotonic ns: where nobody does, none is made.
+    pub(crate) attended_ns: Arc<AtomicU64>,
     /// The latest picture.
     pub(crate) pictures: watch::Receiver<Arc<Picture>>,
     /// What is done, as it happens.
@@ -132,6 +140,7 @@ impl Ring {
         let planned = Arc::new(planned);
         let empty = Picture {
             number: 0,
+            at_ns: 0,
             unix_ms: unix_ms(),
             revision: desired.revision(),
             config: Arc::clone(&config),
@@ -148,6 +157,7 @@ impl Ring {
         let (publish, pictures) = watch::channel(Arc::new(empty));
         let audits = audit::Audits::new(Past::recall(&files.state, &mut policy));
         let published = Published {
+            attended_ns: Arc::default(),
             pictures,
             audits: audits.live(),
             recent: audits.recent(),
@@ -170,11 +180,13 @@ impl Ring {
             others: true,
             outcome: Arc::default(),
             identities: Arc::default(),
+            keepers: 0,
             health: Health::default(),
             notes: notes.into_iter().collect(),
             audits,
             past,
             publish,
+            attended_ns: Arc::clone(&published.attended_ns),
             pictures: 0,
             ended: false,
             further,
@@ -192,6 +204,9 @@ impl Ring {
         match event {
             Event::Tick => self.tick(),
             Event::Ask(asked) => self.ask(*asked),
+            // One for all who have asked meanwhile.
+            Event::Show(asked_ns) if self.publish.borrow().at_ns > asked_ns => {}
+            Event::Show(_) => drop(self.show()),
             Event::Damaged => self.past.check(),
             Event::Stop => self.ended = true,
         }

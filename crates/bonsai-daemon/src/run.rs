@@ -153,7 +153,10 @@ fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
-    Ok(Some(Others::new(places, services.folder().to_owned())))
+    let others = Others::new(places, services.folder().to_owned());
+    Ok(Some(
+        others.context("there is no thread to look for users")?,
+    ))
 }
 
 async fn serve(

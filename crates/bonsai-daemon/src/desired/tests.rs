@@ -366,3 +366,67 @@ fn what_was_kept_in_the_form_before_is_in_force() {
     assert_eq!((weight(&state), notes.len()), (Some(3), 1), "{notes:?}");
     state.undo(None, 0, anything).expect_err("no step");
 }
+
+fn max_of(service: &str, rate: &str) -> Value {
+    json!({"services": {service: {"send": {"max": rate}}}})
+}
+
+#[test]
+fn what_others_have_said_stays_below_what_an_owner_says() {
+    let max = |config: &Config| {
+        let send = config.services.get("own")?.send.as_ref()?;
+        send.max.map(|max| max.to_string())
+    };
+    let without_alice = |state: &Desired| {
+        let config = state.without("alice", anything);
+        max(&config.expect("a configuration"))
+    };
+    let mut state = desired(FILE);
+    let root = change(max_of("own", "5MB/s"), None);
+    state.change(root, anything).expect("of root");
+    for rate in ["3MB/s", "2MB/s"] {
+        let own = by("alice", max_of("own", rate));
+        state.change(own, anything).expect("lower");
+        assert_eq!(max(state.effective()).as_deref(), Some(rate));
+        assert_eq!(without_alice(&state).as_deref(), Some("5MB/s"));
+    }
+    assert_eq!(state.kept().changes.len(), 2, "her own are replaced");
+    // What root says is so, also where it is what she has said.
+    let mut state = desired(FILE);
+    let own = by("alice", max_of("own", "3MB/s"));
+    state.change(own, anything).expect("a bound");
+    assert_eq!(without_alice(&state), None);
+    let root = change(max_of("own", "3MB/s"), None);
+    state.change(root, anything).expect("the same");
+    assert_eq!(without_alice(&state).as_deref(), Some("3MB/s"));
+}
+
+#[test]
+fn who_is_named_by_an_owner_alone_is_promised_nothing() {
+    let check = crate::plan::check;
+    let file = "[capacity]\nsend = \"10MB/s\"\n[classes.default.send]\nmin = \"6MB/s\"\n";
+    let mut state = desired(file);
+    let by_owner = |state: &Desired| -> Vec<bool> {
+        let services = state.effective().services.values();
+        services.map(|service| service.by_owner).collect()
+    };
+    for (who, service) in [("alice", "alice:vod"), ("bob", "bob:web")] {
+        let own = by(who, max_of(service, "8MB/s"));
+        state.change(own, check).expect("only a bound");
+    }
+    assert_eq!(by_owner(&state), [true, true]);
+    // The next daemon knows it, too.
+    let kept = serde_json::to_string(state.kept()).expect("JSON");
+    let kept: Kept = serde_json::from_str(&kept).expect("what was kept");
+    let config: Config = toml::from_str(file).expect("a configuration");
+    let (again, notes) = Desired::new(&config, Some(kept), check).expect("a state");
+    assert_eq!((by_owner(&again), notes.len()), (vec![true, true], 0));
+    // Whom others name is promised what its class guarantees, and there is no room for two.
+    let root = |service: &str| change(json!({"services": {service: {"mode": "static"}}}), None);
+    state.change(root("alice:vod"), check).expect("6 of 10");
+    assert_eq!(by_owner(&state), [false, true]);
+    let error = state.change(root("bob:web"), check).expect_err("12 of 10");
+    assert!(error.to_string().contains("more than send has"), "{error}");
+    state.undo(None, 0, check).expect("a step back");
+    assert_eq!(by_owner(&state), [true, true]);
+}

@@ -10,7 +10,7 @@ use bonsai_ledger::{Ledger, LedgerError, Wanted as LedgerLimit};
 use bonsai_policy::{Allocated, PerResource};
 use bonsai_units::{Burst, Rate, Resource, Unit};
 
-use super::{Enforcer, Outcome, Wanted};
+use super::{Enforcer, Outcome, Reads, Wanted};
 use crate::look::Watched;
 
 /// Limits in the ledgers of services.
@@ -30,7 +30,7 @@ struct Written {
 }
 
 impl Enforcer for Limits {
-    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) {
+    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome, read: &mut Reads<'_>) {
         if wanted.others || self.written.len() != wanted.services.len() {
             self.find_again(wanted);
         }
@@ -50,9 +50,12 @@ impl Enforcer for Limits {
                 continue;
             }
             match watched.put(limits, wanted.now_ns) {
-                Ok((written, epoch)) => {
-                    outcome.written += written;
-                    (last.epoch, last.limits) = (Some(epoch), limits);
+                Ok(put) => {
+                    outcome.written += put.written;
+                    (last.epoch, last.limits) = (Some(put.epoch), limits);
+                    if let Some(ledger) = &put.ledger {
+                        read(&watched.id, ledger);
+                    }
                 }
                 Err(error) => {
                     let text = format!("its limits could not be written: {error:#}");

@@ -16,7 +16,7 @@ use bonsai_services::group::{Pool, Terms};
 use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
-use super::{Enforcer, Outcome, Wanted};
+use super::{Enforcer, Outcome, Reads, Wanted};
 use crate::look::Watched;
 
 /// The group's name.
@@ -33,6 +33,8 @@ pub(crate) struct Pooled {
     members: BTreeMap<Arc<str>, Member>,
     /// Those that cannot be in it.
     outside: BTreeMap<Arc<str>, Outside>,
+    /// Why not.
+    why: Arc<BTreeMap<Arc<str>, Arc<str>>>,
     /// When the first of them is asked again, ns.
     again_ns: u64,
     /// Others came or went, and the pool has not been made to fit yet.
@@ -49,7 +51,8 @@ struct Outside {
     again_ns: u64,
 }
 
-/// One that is being made has not everything yet that it will have, and is asked again so soon, ns.
+/// One that is being made has not everything yet that it will have, and is asked again so soon, ns;
+/// the older it is, the later.
 const SOON_NS: u64 = 250_000_000;
 
 const NEVER: u64 = u64::MAX;
@@ -102,7 +105,7 @@ impl Enforcer for Pooled {
         }
     }
 
-    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome) {
+    fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome, _read: &mut Reads<'_>) {
         if let Err(error) = self.share(wanted, outcome) {
             // Then all have plain limits, which need no pool.
             outcome.problem = Some(format!("services cannot share in a group: {error:#}"));
@@ -133,6 +136,9 @@ impl Pooled {
         }
         if self.unsettled || self.again_ns <= wanted.now_ns {
             self.let_in(wanted, &shared, outcome)?;
+            let outside = self.outside.iter();
+            let why = outside.map(|(id, outside)| (Arc::clone(id), Arc::clone(&outside.why)));
+            self.why = Arc::new(why.collect());
             self.unsettled = false;
         }
         let Some(pool) = &self.pool else {
@@ -145,10 +151,7 @@ impl Pooled {
                 outcome.how[*place][resource.index()] = Some(Enforced::Pool);
             }
         }
-        for (id, outside) in &self.outside {
-            let why = Arc::clone(&outside.why);
-            outcome.problems.insert(Arc::clone(id), why);
-        }
+        outcome.outside = Arc::clone(&self.why);
         for resource in &shared {
             let at = resource.index();
             let promised = inside.iter().map(|(place, _)| wanted.services[*place].0);
@@ -288,11 +291,9 @@ impl Pooled {
                     let why = format!(
                         "it has a limit of its own instead of a part in the pool: {error:#}"
                     );
-                    let again_ns = if watched.is_young() {
-                        wanted.now_ns + SOON_NS
-                    } else {
-                        NEVER
-                    };
+                    let age_ns = watched.is_young_for();
+                    let again_ns =
+                        age_ns.map_or(NEVER, |age_ns| wanted.now_ns + SOON_NS.max(age_ns / 4));
                     let outside = Outside {
                         created_ns: watched.created_ns,
                         why: why.into(),

@@ -3,11 +3,13 @@
 //! have are counted by whose token it is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use governor::DefaultDirectRateLimiter;
 use tokio::sync::Notify;
 
+use super::auth::quota;
 use super::places::{Client, Place, Places};
 
 /// Connections of a listener without a token at a time.
@@ -43,6 +45,8 @@ pub(super) struct Arrival {
     number: u64,
     end: Arc<Notify>,
     place: Mutex<Option<Place>>,
+    /// How often files of the page are asked for on it without a token.
+    files: OnceLock<DefaultDirectRateLimiter>,
 }
 
 impl Hall {
@@ -76,6 +80,7 @@ impl Arrivals {
             number,
             end,
             place: Mutex::default(),
+            files: OnceLock::new(),
         })
     }
 }
@@ -95,6 +100,12 @@ impl Arrival {
             }
         }
         place.is_some()
+    }
+
+    /// Whether one more file of the page may be asked for on it, of so many a second.
+    pub(super) fn lets_file(&self, requests: u32) -> bool {
+        let limiter = || DefaultDirectRateLimiter::direct(quota(requests));
+        self.files.get_or_init(limiter).check().is_ok()
     }
 
     /// Waits until it is to make room.

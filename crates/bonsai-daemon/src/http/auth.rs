@@ -18,7 +18,7 @@ use super::App;
 use super::arrivals::Arrival;
 use super::body::Failure;
 use super::places::{Client, administers};
-use super::tokens::hash;
+use super::tokens::{Bearer, hash};
 use crate::problems::problem;
 use crate::who::Who;
 
@@ -47,14 +47,18 @@ pub(crate) enum Peer {
 #[derive(Debug)]
 pub(crate) struct Limiter(RateLimiter<Client, DashMapStateStore<Client>, DefaultClock>);
 
+/// So many requests a second, of which a second's worth may come at once.
+pub(super) fn quota(requests: u32) -> Quota {
+    Quota::per_second(NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN))
+}
+
 /// Clients that are remembered at most; then those that have not asked lately are forgotten.
 const MOST_CLIENTS: usize = 10_000;
 
 impl Limiter {
     /// So many requests a second each.
     pub(crate) fn new(requests: u32) -> Self {
-        let requests = NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN);
-        Self(RateLimiter::dashmap(Quota::per_second(requests)))
+        Self(RateLimiter::dashmap(quota(requests)))
     }
 
     fn lets(&self, client: &Client) -> bool {
@@ -90,7 +94,6 @@ impl Proof {
         let Some(bearer) = bearer else {
             return Ok(None);
         };
-        let writes_all = bearer.all && bearer.scope == TokenScope::Write;
         let Some(uid) = bearer.uid else {
             return Ok(Some(Who {
                 name: bearer.name,
@@ -99,18 +102,23 @@ impl Proof {
                 pid: None,
                 home: None,
                 reads_all: bearer.all,
-                writes_all,
+                writes_all: bearer.all && bearer.scope == TokenScope::Write,
             }));
         };
-        // A page does what its user may do by now, and no more than when it was opened.
         let user = of_user(app, uid, bearer.gid, None).await?;
-        Ok(Some(Who {
-            name: bearer.name,
-            via: "tcp",
-            reads_all: bearer.all && user.reads_all,
-            writes_all: writes_all && user.writes_all,
-            ..user
-        }))
+        Ok(Some(by_page(bearer, user)))
+    }
+}
+
+/// Somebody by a page: it does what its user may do by now, and no more than when it was opened.
+fn by_page(bearer: Bearer, user: Who) -> Who {
+    let wrote_all = bearer.all && bearer.scope == TokenScope::Write;
+    Who {
+        name: bearer.name,
+        via: "tcp",
+        reads_all: bearer.all && user.reads_all,
+        writes_all: wrote_all && user.writes_all,
+        ..user
     }
 }
 
@@ -140,16 +148,34 @@ fn client(app: &App, peer: Peer, headers: &HeaderMap) -> (Client, Option<Proof>)
 
 /// Lets through who does not ask too often. Those who have shown a token are not counted with those
 /// who have not: anybody of this machine may ask from its own address.
-pub(crate) async fn bounded(
+pub(crate) async fn bounded(state: State<Arc<App>>, request: Request, next: Next) -> Response {
+    let lets = |app: &App, client: &Client, _: Option<&Arc<Arrival>>| app.limiter.lets(client);
+    bounded_by(state, request, next, lets).await
+}
+
+/// The same for the files of the page, which a browser asks for without a token: those who show none
+/// are counted by connection, so that others at the address of this machine do not keep out a page.
+pub(crate) async fn bounded_file(state: State<Arc<App>>, request: Request, next: Next) -> Response {
+    let lets = |app: &App, client: &Client, arrival: Option<&Arc<Arrival>>| match arrival {
+        Some(arrival) if matches!(client, Client::Address(_)) => {
+            arrival.lets_file(app.config.api.requests)
+        }
+        _ => app.limiter.lets(client),
+    };
+    bounded_by(state, request, next, lets).await
+}
+
+async fn bounded_by(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
+    lets: impl Fn(&App, &Client, Option<&Arc<Arrival>>) -> bool,
 ) -> Response {
     let Some(peer) = request.extensions().get::<Peer>().copied() else {
         return refused(401, "unknown", "nobody knows who asks");
     };
     let (client, proof) = client(&app, peer, request.headers());
-    if !app.limiter.lets(&client) {
+    if !lets(&app, &client, request.extensions().get()) {
         let text = format!(
             "more than {} requests a second: ask less often, or raise api.requests",
             app.config.api.requests
@@ -206,6 +232,7 @@ pub(crate) async fn known(
         Ok(None) => return unknown(request.headers()),
         Err(problem) => return Failure(problem).into_response(),
     };
+    app.attend().await;
     request.extensions_mut().insert(who);
     next.run(request).await
 }
@@ -338,6 +365,44 @@ mod tests {
         }
         let to: SocketAddr = "[::1]:7117".parse().expect("an address");
         assert!(is_own_name("[::1]:7117", to, &[]));
+    }
+
+    #[test]
+    fn a_page_does_no_more_than_its_user_may_by_now_and_might_when_it_was_opened() {
+        let bearer = |scope: &str, all: bool| -> Bearer {
+            let text = serde_json::json!({
+                "name": "carol", "scope": scope, "uid": 7, "all": all,
+                "created_unix_ms": 1, "until_unix_ms": null
+            });
+            serde_json::from_value(text).expect("a bearer")
+        };
+        let user = |reads_all, writes_all| Who {
+            name: "carol".to_owned(),
+            via: "socket",
+            uid: Some(7),
+            pid: None,
+            home: Some("carol".to_owned()),
+            reads_all,
+            writes_all,
+        };
+        for (scope, all, now, may) in [
+            ("write", true, (true, true), (true, true)),
+            // Taken out of a group since.
+            ("write", true, (true, false), (true, false)),
+            ("write", true, (false, false), (false, false)),
+            ("read", true, (false, false), (false, false)),
+            // Put into one since.
+            ("read", true, (true, true), (true, false)),
+            ("read", false, (true, true), (false, false)),
+        ] {
+            let who = by_page(bearer(scope, all), user(now.0, now.1));
+            assert_eq!(
+                (who.reads_all, who.writes_all),
+                may,
+                "{scope} {all} {now:?}"
+            );
+            assert_eq!((who.via, who.uid), ("tcp", Some(7)));
+        }
     }
 
     #[test]

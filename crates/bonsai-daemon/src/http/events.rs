@@ -120,6 +120,7 @@ impl Listening {
             tokio::select! {
                 () = tokio::time::sleep_until(status_due), if self.number != 0 => {}
                 _ = self.next.tick() => {
+                    self.app.attend().await;
                     let picture = Arc::clone(&self.app.published.pictures.borrow());
                     if picture.number == self.number {
                         continue;

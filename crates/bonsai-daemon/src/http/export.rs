@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::body::{Failure, Params};
-use super::past::{Range, ask, damaged, may};
+use super::past::{ask, damaged, may, seconds};
 use super::places::{Client, Place, Places};
 use super::routes::means;
 use crate::problems::unavailable;
@@ -82,7 +82,7 @@ pub(super) async fn export(
 ) -> Result<Response, Failure> {
     what.service = what.service.map(|name| means(&app, &who, name));
     may(&app, &who, what.service.as_deref())?;
-    let (from, to) = Range::of(what.from, what.to).seconds()?;
+    let (from, to) = seconds(what.from, what.to)?;
     let horizons = ask(&app, Reader::horizons).await?;
     let finest = Level::ALL
         .into_iter()

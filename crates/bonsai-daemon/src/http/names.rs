@@ -94,3 +94,35 @@ impl Names {
         Ok(person)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_by_a_group_that_somebody_has_left_end_within_a_minute() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        // Of a user that nobody knows, whose own group is root's: in the one, and not in the other.
+        let (uid, gid) = (4_000_000_000, 0);
+        let api = |group: &str| Api {
+            read_group: Some(group.to_owned()),
+            write_group: Some(group.to_owned()),
+            ..Api::default()
+        };
+        let (before, after) = (api("root"), api("no-such-group-anywhere"));
+        let names = Names::default();
+        let may = |api: &Api| {
+            let person = runtime.block_on(names.of(uid, gid, api));
+            let person = person.expect("an answer");
+            (person.reads, person.writes)
+        };
+        assert_eq!(may(&before), (true, true));
+        assert_eq!(may(&after), (true, true), "it is remembered");
+        let mut known = names.known();
+        let (since, _) = known.get_mut(&(uid, gid)).expect("it is");
+        *since = since.checked_sub(LASTS).expect("a minute ago");
+        drop(known);
+        assert_eq!(may(&after), (false, false));
+    }
+}

@@ -1,7 +1,9 @@
 //! The web page: files in the program, and a way to it for whoever asks at the machine.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -63,7 +65,12 @@ fn file(path: &str) -> Response {
         ),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
-    (headers, found.data.into_owned()).into_response()
+    // What is in the program is not copied: anybody may ask for it often.
+    let bytes = match found.data {
+        Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+        Cow::Owned(bytes) => bytes.into(),
+    };
+    (headers, bytes).into_response()
 }
 
 /// A way to the page.

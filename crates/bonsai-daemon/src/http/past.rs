@@ -12,7 +12,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Failure, Params};
+use super::body::{Failure, Params, aside};
 use super::routes::means;
 use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
 use crate::ring::Event;
@@ -31,10 +31,7 @@ pub(super) async fn ask<T: Send + 'static>(
     question: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Problem> {
     let folder: PathBuf = app.past.clone();
-    let asked = tokio::task::spawn_blocking(move || question(&Reader::new(&folder)));
-    let answer = asked
-        .await
-        .map_err(|error| unavailable(error.to_string()))?;
+    let answer = aside(move || question(&Reader::new(&folder))).await?;
     answer.map_err(|error| match error {
         Error::Query(text) => bad_input(text),
         error => {
@@ -76,28 +73,22 @@ pub(super) struct Range {
 const LATEST_MS: u64 = 253_402_300_800_000;
 
 impl Range {
-    /// A time alone.
-    pub(super) fn of(from: Option<u64>, to: Option<u64>) -> Self {
-        Self {
-            service: None,
-            resource: None,
-            from,
-            to,
-            points: None,
-        }
-    }
-
     pub(super) fn seconds(&self) -> Result<(u64, u64), Problem> {
-        let to = self.to.unwrap_or_else(unix_ms);
-        let from = self.from.unwrap_or(to.saturating_sub(LATELY_MS));
-        if to > LATEST_MS {
-            return Err(bad_input("to: that is after the year 9999"));
-        }
-        if from >= to {
-            return Err(bad_input("from: it is before `to`, in ms since 1970"));
-        }
-        Ok((from / 1000, to.div_ceil(1000).max(from / 1000 + 1)))
+        seconds(self.from, self.to)
     }
+}
+
+/// The seconds of a time, from one to before the other; the last hour where nothing is said.
+pub(super) fn seconds(from: Option<u64>, to: Option<u64>) -> Result<(u64, u64), Problem> {
+    let to = to.unwrap_or_else(unix_ms);
+    let from = from.unwrap_or(to.saturating_sub(LATELY_MS));
+    if to > LATEST_MS {
+        return Err(bad_input("to: that is after the year 9999"));
+    }
+    if from >= to {
+        return Err(bad_input("from: it is before `to`, in ms since 1970"));
+    }
+    Ok((from / 1000, to.div_ceil(1000).max(from / 1000 + 1)))
 }
 
 /// Whether somebody may look at the past of a service, or of all.

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bonsai_services::theirs::{self, Home};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::theirs::Home;
 
+use super::scout::Scout;
 use super::theirs::Theirs;
 use super::{Arrivals, SECOND_NS, Watched};
 
@@ -26,9 +28,7 @@ const NOT_BACK: &str = "they are not looked at before whoever looked at the fold
 /// A user has no more threads than there are places, whatever they do with their directories.
 #[derive(Debug)]
 pub(crate) struct Others {
-    places: Vec<PathBuf>,
-    /// The daemon's own runtime directory.
-    own: PathBuf,
+    scout: Scout,
     /// By runtime directory.
     users: BTreeMap<PathBuf, User>,
     /// Those whose directory has gone, until their threads have.
@@ -55,17 +55,19 @@ impl Drop for User {
 }
 
 impl Others {
-    /// Those with runtime directories at these places.
-    pub(crate) const fn new(places: Vec<PathBuf>, own: PathBuf) -> Self {
-        Self {
-            places,
-            own,
+    /// Those with runtime directories at these places, but for the daemon's own.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn new(places: Vec<PathBuf>, own: PathBuf) -> std::io::Result<Self> {
+        Ok(Self {
+            scout: Scout::start(places, own)?,
             users: BTreeMap::new(),
             ending: Vec::new(),
             put_off: Vec::new(),
             looked_ns: 0,
             too_many: false,
-        }
+        })
     }
 
     /// Takes what their threads have found.
@@ -77,11 +79,14 @@ impl Others {
     ) {
         if self.looked_ns == 0 || now_ns.saturating_sub(self.looked_ns) >= AGAIN_NS {
             self.looked_ns = now_ns;
-            self.find();
+            self.scout.send(now_ns);
+        }
+        if let Some(homes) = self.scout.found() {
+            self.are_there(homes);
         }
         let mut there = BTreeMap::new();
         for user in self.users.values_mut() {
-            let (at_ns, found, problem) = user.theirs.found(now_ns);
+            let (found, problem) = user.theirs.found(now_ns);
             user.problem = problem;
             user.label = user.theirs.label(now_ns);
             let Some(label) = &user.label else {
@@ -90,19 +95,14 @@ impl Others {
             for (name, found) in &*found {
                 let id: Arc<str> = format!("{label}:{name}").into();
                 // Of two directories of a user the first has the name.
-                there.entry(id).or_insert_with(|| {
-                    (
-                        Arc::clone(&user.theirs),
-                        name.clone(),
-                        Arc::clone(found),
-                        at_ns,
-                    )
-                });
+                there
+                    .entry(id)
+                    .or_insert_with(|| (Arc::clone(&user.theirs), name.clone(), Arc::clone(found)));
             }
         }
         let is_there = |watched: &Watched| {
             let found = there.get(&watched.id);
-            found.is_some_and(|(_, _, found, _)| found.created_ns == watched.created_ns)
+            found.is_some_and(|(_, _, found)| found.created_ns == watched.created_ns)
         };
         watched.retain(|id, watched| {
             let stays = watched.own().is_some() || is_there(watched);
@@ -111,23 +111,20 @@ impl Others {
             }
             stays
         });
-        for (id, (theirs, name, found, at_ns)) in there {
+        for (id, (theirs, name, found)) in there {
             let known = watched.entry(Arc::clone(&id));
             let known = known.or_insert_with(|| {
                 arrivals.came.push(Arc::clone(&id));
                 Watched::of_other(&id, &theirs, &name, Arc::clone(&found), now_ns)
             });
-            known.take(&found, at_ns);
+            known.take(&found);
         }
     }
 
-    /// Finds out which users there are.
-    fn find(&mut self) {
-        let places = self.places.iter();
-        let mut homes: BTreeMap<PathBuf, Home> = places
-            .flat_map(|place| theirs::homes(place, &self.own))
-            .map(|home| (home.path().to_owned(), home))
-            .collect();
+    /// Takes the users that there are.
+    fn are_there(&mut self, homes: Vec<Home>) {
+        let by_path = |home: Home| (home.path().to_owned(), home);
+        let mut homes: BTreeMap<PathBuf, Home> = homes.into_iter().map(by_path).collect();
         let ending = &mut self.ending;
         self.users.retain(|path, user| {
             let same = |home: &Home| home.identity() == user.theirs.identity();
@@ -185,7 +182,8 @@ impl Others {
         let many = self.too_many.then(|| {
             format!("services of more than {MOST_USERS} users: those of some are not seen")
         });
-        of_user.chain(put_off).chain(many).collect()
+        let late = self.scout.problem(monotonic_ns()).map(str::to_owned);
+        of_user.chain(put_off).chain(many).chain(late).collect()
     }
 }
 

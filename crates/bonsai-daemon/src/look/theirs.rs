@@ -14,7 +14,7 @@
 //!    lease, a file system of their own) keeps this one: as long as it has not come back, its
 //!    user gets no other ([`Theirs::lives`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,7 +24,7 @@ use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_policy::PerResource;
 use bonsai_services::glance::{Glance, Glances, Opens};
-use bonsai_services::limits::{BY_SYSTEM, is_of_daemon, written};
+use bonsai_services::limits::BY_SYSTEM;
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::members::Living;
 use bonsai_services::service::{Service, Services};
@@ -63,11 +63,10 @@ const BETWEEN: Duration = Duration::from_millis(1);
 pub(crate) struct Found {
     pub(crate) glance: Glance,
     pub(crate) created_ns: u64,
-    pub(crate) epoch: u32,
     /// Its `bonsai run`.
     pub(crate) keeper: Option<u32>,
     /// Its limits that are none of a daemon's.
-    pub(crate) limits: BTreeMap<String, String>,
+    pub(crate) limits: Arc<BTreeMap<String, String>>,
     /// What could not be done, in words.
     pub(crate) problem: Option<String>,
 }
@@ -80,6 +79,10 @@ pub(crate) type Seen = BTreeMap<String, Arc<Found>>;
 struct Wanted {
     plain: PerResource<Option<u64>>,
     further: BTreeMap<String, String>,
+    /// Further limits that a daemon has put there and that are no longer configured, until they
+    /// are gone; and when the service was made that has them.
+    left: BTreeSet<String>,
+    left_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +106,21 @@ impl State {
     /// Whether no look has ended for long.
     const fn is_stale(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.looked_ns) > STALE_NS
+    }
+
+    /// Notes what was found, and which of these wishes are fulfilled.
+    fn take(&mut self, found: Seen, fulfilled: &BTreeMap<String, Wanted>) {
+        self.wanted.retain(|name, wanted| {
+            let found = found.get(name);
+            let is_done = found.is_some_and(|found| found.problem.is_none());
+            // More of it may be wanted since.
+            let then = fulfilled.get(name);
+            if is_done && then.is_some_and(|then| then.left == wanted.left) {
+                wanted.left.clear();
+            }
+            found.is_some()
+        });
+        (self.found, self.problem) = (Arc::new(found), None);
     }
 }
 
@@ -181,22 +199,18 @@ impl Theirs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was found at the last look, by name, and when (monotonic clock, ns); has them looked
-    /// at once more. Nothing, and why, where no look has ended for long.
-    pub(crate) fn found(&self, now_ns: u64) -> (u64, Arc<Seen>, Option<String>) {
+    /// What was found at the last look, by name; has them looked at once more. Nothing, and why,
+    /// where no look has ended for long.
+    pub(crate) fn found(&self, now_ns: u64) -> (Arc<Seen>, Option<String>) {
         let mut state = self.lock();
         state.is_due = true;
         self.changed.notify_all();
         if state.is_stale(now_ns) {
             let text =
                 "they cannot be looked at: something of theirs keeps whoever opens it waiting";
-            return (state.looked_ns, Arc::default(), Some(text.to_owned()));
+            return (Arc::default(), Some(text.to_owned()));
         }
-        (
-            state.looked_ns,
-            Arc::clone(&state.found),
-            state.problem.clone(),
-        )
+        (Arc::clone(&state.found), state.problem.clone())
     }
 
     fn want(&self, name: &str, change: impl FnOnce(&mut Wanted)) -> bool {
@@ -218,9 +232,23 @@ impl Theirs {
         self.want(name, |wanted| wanted.plain = plain)
     }
 
-    /// The further limits that a service is to have.
-    pub(crate) fn want_further(&self, name: &str, further: &BTreeMap<String, String>) {
-        self.want(name, |wanted| wanted.further.clone_from(further));
+    /// The further limits that a service is to have; `before` are those that it has of a daemon,
+    /// since it was made at that time.
+    pub(crate) fn want_further(
+        &self,
+        name: &str,
+        created_ns: u64,
+        further: &BTreeMap<String, String>,
+        before: &BTreeMap<String, String>,
+    ) {
+        self.want(name, |wanted| {
+            wanted.further.clone_from(further);
+            if wanted.left_ns != created_ns {
+                (wanted.left, wanted.left_ns) = (BTreeSet::new(), created_ns);
+            }
+            wanted.left.extend(before.keys().cloned());
+            wanted.left.retain(|name| !further.contains_key(name));
+        });
     }
 
     /// Waits until what was wanted so far is in force, for as long as said; not for who keeps
@@ -302,7 +330,6 @@ struct Looking {
     written: BTreeMap<String, (Wanted, u64, u32)>,
     problems: BTreeMap<String, String>,
     dead: Vec<String>,
-    known: BTreeMap<String, (u64, u32, BTreeMap<String, String>)>,
     keepers: BTreeMap<String, bool>,
     tidied: Instant,
 }
@@ -334,10 +361,7 @@ fn run(theirs: &Theirs, home: Home) {
         state.looked_ns = monotonic_ns();
         theirs.changed.notify_all();
         match looked {
-            Ok(Ok(found)) if is_whole => {
-                state.wanted.retain(|name, _| found.contains_key(name));
-                (state.found, state.problem) = (Arc::new(found), None);
-            }
+            Ok(Ok(found)) if is_whole => state.take(found, &wanted),
             Ok(Err(error)) if is_whole => {
                 (state.found, state.problem) = (Arc::default(), Some(format!("{error:#}")));
             }
@@ -370,7 +394,6 @@ impl Looking {
             written: BTreeMap::new(),
             problems: BTreeMap::new(),
             dead: Vec::new(),
-            known: BTreeMap::new(),
             keepers: BTreeMap::new(),
             tidied: Instant::now() - TIDY,
         }
@@ -400,7 +423,6 @@ impl Looking {
         for name in &changes.gone {
             self.written.remove(name);
             self.problems.remove(name);
-            self.known.remove(name);
             self.keepers.remove(name);
             if self.glances.get(name).is_none() {
                 let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -461,21 +483,14 @@ impl Looking {
         Ok(())
     }
 
-    fn found(&mut self, name: &str, ledger: &Ledger, glance: Glance) -> Found {
+    fn found(&self, name: &str, ledger: &Ledger, glance: Glance) -> Found {
         let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
-        let epoch = ledger.epoch();
-        let known = self.known.get(name);
-        let known = known.filter(|(created, at, _)| (*created, *at) == (created_ns, epoch));
-        let limits = known.map_or_else(|| limits_of(ledger), |(_, _, limits)| limits.clone());
-        self.known
-            .insert(name.to_owned(), (created_ns, epoch, limits.clone()));
         let keeps = self.keepers.get(name).copied().unwrap_or(false);
         Found {
             glance,
             created_ns,
-            epoch,
             keeper: keeps.then(|| ledger.header.creator.load(Ordering::Relaxed)),
-            limits,
+            limits: self.glances.own_limits(name),
             problem: self.problems.get(name).cloned(),
         }
     }
@@ -507,9 +522,12 @@ impl Looking {
         }
         let now_ns = monotonic_ns();
         put(ledger, BY_SYSTEM, wanted.plain, now_ns)?;
-        let nothing = BTreeMap::new();
-        let before = last.map_or(&nothing, |(last, _, _)| &last.further);
-        crate::enforce::put_further(name, ledger, &wanted.further, before, now_ns)?;
+        let mut before = last.map_or_else(BTreeMap::new, |(last, _, _)| last.further.clone());
+        if wanted.left_ns == created_ns {
+            let left = wanted.left.iter();
+            before.extend(left.map(|name| (name.clone(), String::new())));
+        }
+        crate::enforce::put_further(name, ledger, &wanted.further, &before, now_ns)?;
         let written = (wanted.clone(), created_ns, ledger.epoch());
         self.written.insert(name.to_owned(), written);
         Ok(())
@@ -518,13 +536,6 @@ impl Looking {
 
 fn is_locked(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LedgerError::Locked { .. }))
-}
-
-fn limits_of(ledger: &Ledger) -> BTreeMap<String, String> {
-    let limits = ledger.limits(monotonic_ns());
-    let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
-    own.map(|limit| (limit.name.clone(), written(limit)))
-        .collect()
 }
 
 #[cfg(test)]
@@ -538,7 +549,7 @@ mod tests {
         // Nobody fulfils it, and no look ends.
         theirs.lock().looked_ns = monotonic_ns().saturating_sub(STALE_NS + 1);
         theirs.settle(Duration::from_secs(3600));
-        let (_, found, problem) = theirs.found(monotonic_ns());
+        let (found, problem) = theirs.found(monotonic_ns());
         assert!(found.is_empty() && problem.is_some());
     }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::Glance;
-use bonsai_services::limits::{BY_DAEMON, is_of_daemon, written};
+use bonsai_services::limits::BY_DAEMON;
 use bonsai_services::observe::unix_ms;
-use bonsai_services::service::Service;
+use bonsai_services::service::{Enforced, Service};
 use bonsai_units::{Rate, Resource};
 
 use super::SECOND_NS;
@@ -30,6 +31,17 @@ pub(crate) struct Done {
     pub(crate) waits: u64,
     /// Their sum, ns.
     pub(crate) waited_ns: u64,
+}
+
+/// What came of giving a service limits.
+#[derive(Debug)]
+pub(crate) struct Put {
+    /// How many are new.
+    pub(crate) written: u64,
+    /// The state of its limits then.
+    pub(crate) epoch: u32,
+    /// Its ledger, if that was opened for it.
+    pub(crate) ledger: Option<Ledger>,
 }
 
 /// A service that runs.
@@ -68,20 +80,30 @@ enum Way {
 #[derive(Debug)]
 struct Own {
     service: Service,
+    /// Where its ledger is, if its limits are not in its processes.
+    enforced: Option<Enforced>,
     /// Who made it.
     creator: u32,
     /// Of its limits, at the last look.
     epoch: u32,
 }
 
+impl Own {
+    fn ledger(&self) -> anyhow::Result<Ledger> {
+        self.service.ledger_of(self.enforced.as_ref())
+    }
+}
+
 impl Watched {
     /// One of the daemon's own user.
     pub(super) fn of_own(id: &Arc<str>, service: Service, now_ns: u64) -> Option<Self> {
-        let ledger = service.ledger().ok()?;
+        let enforced = service.enforced();
+        let ledger = service.ledger_of(enforced.as_ref()).ok()?;
         let created_ns = ledger.header.created_ns.load(Ordering::Relaxed);
         let uid = rustix::process::geteuid().as_raw();
         let own = Own {
             service,
+            enforced,
             creator: ledger.header.creator.load(Ordering::Relaxed),
             epoch: ledger.epoch(),
         };
@@ -123,11 +145,9 @@ impl Watched {
         }
     }
 
-    /// Takes what was found of another user's, at `at_ns`.
-    pub(super) fn take(&mut self, new: &Arc<Found>, at_ns: u64) {
-        if at_ns > self.last_ns {
-            self.look(&new.glance);
-        }
+    /// Takes what was found of another user's.
+    pub(super) fn take(&mut self, new: &Arc<Found>) {
+        self.look(&new.glance);
         if let Way::Theirs(_, _, found) = &mut self.way {
             *found = Arc::clone(new);
         }
@@ -145,35 +165,27 @@ impl Watched {
     pub(crate) fn epoch(&self) -> u32 {
         match &self.way {
             Way::Own(own) => own.epoch,
-            Way::Theirs(_, _, found) => found.epoch,
+            Way::Theirs(_, _, found) => found.glance.epoch,
         }
     }
 
-    /// Its `bonsai run`, if that lives; `known` was it a moment ago.
-    pub(crate) fn keeper(&self, known: Option<Option<u32>>) -> Option<u32> {
-        let own = match &self.way {
-            Way::Own(own) => own,
-            Way::Theirs(_, _, found) => return found.keeper,
-        };
-        // It never comes back.
-        if known == Some(None) {
-            return None;
+    /// Its `bonsai run`, if that lives; one that has ended never comes back.
+    pub(crate) fn keeper(&self) -> Option<u32> {
+        match &self.way {
+            Way::Own(own) => {
+                let keeps = own.service.has_keeper().unwrap_or(false);
+                keeps.then_some(own.creator)
+            }
+            Way::Theirs(_, _, found) => found.keeper,
         }
-        let keeps = own.service.has_keeper().unwrap_or(false);
-        keeps.then_some(own.creator)
     }
 
-    /// Its limits that are none of a daemon's.
-    pub(crate) fn own_limits(&self, now_ns: u64) -> BTreeMap<String, String> {
-        let ledger = match &self.way {
-            Way::Own(own) => own.service.ledger(),
-            Way::Theirs(_, _, found) => return found.limits.clone(),
-        };
-        // One that cannot be opened any more is about to go.
-        let limits = ledger.map_or_else(|_| Vec::new(), |ledger| ledger.limits(now_ns));
-        let own = limits.iter().filter(|limit| !is_of_daemon(&limit.name));
-        own.map(|limit| (limit.name.clone(), written(limit)))
-            .collect()
+    /// Its limits that are none of a daemon's, if it is of another user.
+    pub(super) fn their_limits(&self) -> Option<Arc<BTreeMap<String, String>>> {
+        match &self.way {
+            Way::Own(_) => None,
+            Way::Theirs(_, _, found) => Some(Arc::clone(&found.limits)),
+        }
     }
 
     /// What could not be done with it, in words.
@@ -184,27 +196,26 @@ impl Watched {
         }
     }
 
-    /// Gives it plain limits; how many are new, and the state of its limits then. Another user's
-    /// has them a moment later.
+    /// Gives it plain limits. Another user's has them a moment later.
     ///
     /// # Errors
     /// They cannot be written.
-    pub(crate) fn put(
-        &self,
-        limits: PerResource<Option<u64>>,
-        now_ns: u64,
-    ) -> anyhow::Result<(u64, u32)> {
-        match &self.way {
+    pub(crate) fn put(&self, limits: PerResource<Option<u64>>, now_ns: u64) -> anyhow::Result<Put> {
+        Ok(match &self.way {
             Way::Own(own) => {
-                let ledger = own.service.ledger()?;
-                let written = put(&ledger, BY_DAEMON, limits, now_ns)?;
-                Ok((written, ledger.epoch()))
+                let ledger = own.ledger()?;
+                Put {
+                    written: put(&ledger, BY_DAEMON, limits, now_ns)?,
+                    epoch: ledger.epoch(),
+                    ledger: Some(ledger),
+                }
             }
-            Way::Theirs(theirs, name, found) => {
-                let written = theirs.want_plain(name, limits);
-                Ok((u64::from(written), found.epoch))
-            }
-        }
+            Way::Theirs(theirs, name, found) => Put {
+                written: u64::from(theirs.want_plain(name, limits)),
+                epoch: found.glance.epoch,
+                ledger: None,
+            },
+        })
     }
 
     /// Gives it the further limits that are configured, as far as they differ from those of
@@ -223,18 +234,19 @@ impl Watched {
                 if configured == before {
                     return Ok(());
                 }
-                put_further(&self.id, &own.service.ledger()?, configured, before, now_ns)
+                put_further(&self.id, &own.ledger()?, configured, before, now_ns)
             }
             Way::Theirs(theirs, name, _) => {
-                theirs.want_further(name, configured);
+                theirs.want_further(name, self.created_ns, configured, before);
                 Ok(())
             }
         }
     }
 
-    /// Whether it may be half made.
-    pub(crate) fn is_young(&self) -> bool {
-        unix_ms().saturating_sub(self.created_ns / 1_000_000) < YOUNG_MS
+    /// How old it is, ns, if it may be half made.
+    pub(crate) fn is_young_for(&self) -> Option<u64> {
+        let age_ms = unix_ms().saturating_sub(self.created_ns / 1_000_000);
+        (age_ms < YOUNG_MS).then_some(age_ms * 1_000_000)
     }
 
     /// What it has done since its counters were read before; they are not in each look.
@@ -307,6 +319,7 @@ mod tests {
         };
         let own = Own {
             service,
+            enforced: None,
             creator: 0,
             epoch: 0,
         };

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bonsai_stats::SplitMix64;
 use rustix::fs::{Mode, OFlags, fdatasync, fstat, fstatvfs, major, minor, open};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -196,13 +197,9 @@ impl Block {
     fn new(seed: u64) -> Self {
         let mut bytes = vec![0; LENGTH + ALIGNED];
         let from = bytes.as_ptr().align_offset(ALIGNED).min(ALIGNED);
-        // xorshift64 (Marsaglia 2003).
-        let mut state = seed | 1;
+        let mut random = SplitMix64::new(seed);
         for word in bytes.chunks_exact_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
+            word.copy_from_slice(&random.next_u64().to_le_bytes());
         }
         Self { bytes, from }
     }

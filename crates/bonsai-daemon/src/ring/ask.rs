@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
+use crate::picture::Picture;
 use crate::plan::{self, check};
 use crate::problems::{bad_input, forbidden, moved, problem, unknown_service};
 use crate::who::{Who, owner_may, owner_may_ask};
@@ -125,7 +126,10 @@ impl Ring {
             return Err(bad_input("for: a change is for a time from 1s to a year"));
         }
         let (config, differences) = match wish.service.as_deref().filter(|_| !who.writes_all) {
-            None => self.desired.with(&patch, check).map_err(|e| refused(&e))?,
+            None => {
+                let changed = self.desired.with(&patch, false, check);
+                changed.map_err(|e| refused(&e))?
+            }
             Some(id) => {
                 // What is wrong with all of it together is not for everybody: first whether they
                 // may at all.
@@ -144,7 +148,7 @@ impl Ring {
                     Refused::Invalid(text) if !who.reads_all => bad_input(of_own(text, id)),
                     error => refused(&error),
                 };
-                let changed = self.desired.with(&patch, check).map_err(told)?;
+                let changed = self.desired.with(&patch, true, check).map_err(told)?;
                 let before = self.desired.without(&who.name, check).map_err(told)?;
                 owner_may(&wish.patch, id, &before, &changed.0).map_err(forbidden)?;
                 changed
@@ -175,7 +179,7 @@ impl Ring {
             .change(change, check)
             .map_err(|e| refused(&e))?;
         if self.desired.revision() == before {
-            return Ok(self.answer(who, differences, None));
+            return Ok(self.answer(&self.picture(), who, differences, None));
         }
         let deed = Deed {
             who: Some(who),
@@ -249,13 +253,18 @@ impl Ring {
         until: Option<u64>,
     ) -> Changed {
         self.configured();
-        self.show();
-        self.answer(who, differences, until)
+        let picture = self.show();
+        self.answer(&picture, who, differences, until)
     }
 
     /// What has become of a change, as it is published.
-    fn answer(&self, who: &Who, differences: Vec<api::Difference>, until: Option<u64>) -> Changed {
-        let picture = self.publish.borrow().clone();
+    fn answer(
+        &self,
+        picture: &Picture,
+        who: &Who,
+        differences: Vec<api::Difference>,
+        until: Option<u64>,
+    ) -> Changed {
         let ids: BTreeSet<&str> = picture.ids().collect();
         let services = touched(&differences, &ids);
         let services = services
@@ -280,8 +289,7 @@ impl Ring {
         let planned = plan::plan(config).map_err(bad_input)?;
         let allocation = self.policy.preview(planned, &self.observation);
         let allocation = allocation.map_err(|problems| bad_input(crate::texts(&problems)))?;
-        let mut picture = (**self.publish.borrow()).clone();
-        picture.seen.clone_from(&self.observation.services);
+        let mut picture = self.picture();
         picture.allocation = allocation;
         picture.config = std::sync::Arc::new(config.clone());
         Ok(picture.services(who.only()).services)

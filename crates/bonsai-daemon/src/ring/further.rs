@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::files::replace_until_crash;
 
 type Limits = BTreeMap<String, String>;
 
@@ -84,12 +84,7 @@ impl Further {
         if all == self.written {
             return Ok(());
         }
-        let (new, path) = (state.join("further.json.new"), state.join("further.json"));
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&new)?;
-        file.write_all(&serde_json::to_vec(&all)?)?;
-        fs::rename(&new, &path)?;
+        replace_until_crash(&state.join("further.json"), &all)?;
         self.written = all;
         Ok(())
     }

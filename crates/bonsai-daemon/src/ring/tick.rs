@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bonsai_policy::is_same;
 use bonsai_services::observe::monotonic_ns;
 
 use super::{Ring, audit::Deed};
@@ -16,6 +18,9 @@ use bonsai_services::observe::unix_ms;
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 
+/// So many services are asked at a time whether their keepers live.
+const KEEPERS: usize = 200;
+
 /// The wall clock is set by no less, ms; less is its adjusting.
 const STEP_MS: u64 = 500;
 
@@ -24,6 +29,9 @@ const ABOVE_NS: u64 = 5_000_000_000;
 
 /// How long a change may take to reach the services of other users before it is answered.
 const SETTLED: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Pictures are made for so long after somebody has read one, ns.
+const ATTENDED_NS: u64 = 2 * SLOW_NS;
 
 /// Where more limits than these are rewritten in each period, demands are held at their peaks,
 const CHURN: u64 = 200;
@@ -79,14 +87,17 @@ impl Ring {
                 let promised = decided.grants.iter().any(|grant| grant.guarantee > 0);
                 self.looker.closely(&decided.name, promised);
             }
-            self.identify(now_ns);
+            self.identify();
         }
         self.tell(&arrivals);
         self.past
             .tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.show();
+        let attended_ns = self.attended_ns.load(Ordering::Relaxed);
+        if now_ns.saturating_sub(attended_ns) < ATTENDED_NS {
+            self.show();
+        }
     }
 
     /// Decides by what was seen last, and puts that into force.
@@ -96,7 +107,8 @@ impl Ring {
         let decided = start.elapsed().as_nanos();
         self.health.decision_ns = u64::try_from(decided).unwrap_or(u64::MAX);
         let decided = &self.policy.allocation().services;
-        let services: Vec<_> = decided.iter().zip(self.looker.watched().values()).collect();
+        let (watched, glances) = self.looker.watched_and_read();
+        let services: Vec<_> = decided.iter().zip(watched.values()).collect();
         let wanted = Wanted {
             services: &services,
             others: std::mem::take(&mut self.others),
@@ -108,10 +120,11 @@ impl Ring {
         // What is decided for one would else be done to another.
         if services
             .iter()
-            .all(|(decided, watched)| decided.name == watched.id)
+            .all(|(decided, watched)| is_same(&decided.name, &watched.id))
         {
             for enforcer in &mut self.enforcers {
-                enforcer.enforce(&wanted, &mut outcome);
+                let mut read = |name: &str, ledger: &_| glances.read_limits(name, ledger);
+                enforcer.enforce(&wanted, &mut outcome, &mut read);
             }
         } else {
             outcome.problem = Some("what is decided fits others than who is there".to_owned());
@@ -282,7 +295,7 @@ impl Ring {
         self.decide_and_enforce(now_ns);
         // A change is in force when it is answered; who keeps their thread busy has to wait.
         self.looker.settle(SETTLED);
-        self.identify(now_ns);
+        self.identify();
     }
 
     /// Keeps what is to survive a restart.
@@ -326,21 +339,27 @@ impl Ring {
     }
 
     /// Who the services are, beside what they do. Of those whose limits nobody has changed,
-    /// what was known before.
-    fn identify(&mut self, now_ns: u64) {
+    /// what was known before; of many, not each is asked each time whether its keeper lives.
+    fn identify(&mut self) {
         let before = Arc::clone(&self.identities);
-        let identity = |watched: &Watched| {
+        let turns = self.looker.watched().len().div_ceil(KEEPERS).max(1);
+        self.keepers = (self.keepers + 1) % turns;
+        let turn = self.keepers;
+        let identity = |i: usize, watched: &Watched| {
             let created_unix_ms = watched.created_ns / 1_000_000;
             let known = before.get(&watched.id);
             let known = known.filter(|known| known.created_unix_ms == created_unix_ms);
             let epoch = watched.epoch();
             Identity {
                 uid: watched.uid,
-                keeper: watched.keeper(known.map(|known| known.keeper)),
+                keeper: match known {
+                    Some(known) if known.keeper.is_none() || i % turns != turn => known.keeper,
+                    _ => watched.keeper(),
+                },
                 created_unix_ms,
                 limits: match known.filter(|known| known.epoch == epoch) {
-                    Some(known) => known.limits.clone(),
-                    None => watched.own_limits(now_ns),
+                    Some(known) => Arc::clone(&known.limits),
+                    None => self.looker.own_limits(watched),
                 },
                 epoch,
                 problems: watched
@@ -352,7 +371,8 @@ impl Ring {
         };
         let all = self.looker.watched().values();
         let all: BTreeMap<Arc<str>, Identity> = all
-            .map(|watched| (Arc::clone(&watched.id), identity(watched)))
+            .enumerate()
+            .map(|(i, watched)| (Arc::clone(&watched.id), identity(i, watched)))
             .collect();
         let died = |(id, identity): (&Arc<str>, &Identity)| {
             let known = before.get(id).is_some_and(|known| known.keeper.is_some());
@@ -407,32 +427,34 @@ impl Ring {
     }
 
     /// Publishes what is.
-    pub(super) fn show(&mut self) {
+    pub(super) fn show(&mut self) -> Arc<Picture> {
         self.pictures += 1;
         self.health.problems = self.notes.values().cloned().collect();
-        let looked = self.looker.watched();
-        let seen = &self.observation.services;
-        let watched = || seen.iter().map(|seen| looked.get(&seen.name));
-        let picture = Picture {
+        let picture = Arc::new(self.picture());
+        self.publish.send_replace(Arc::clone(&picture));
+        picture
+    }
+
+    /// What is.
+    pub(super) fn picture(&self) -> Picture {
+        // In the order of what was seen: each look has all of them.
+        let watched = || self.looker.watched().values();
+        Picture {
             number: self.pictures,
+            at_ns: monotonic_ns(),
             unix_ms: unix_ms(),
             revision: self.desired.revision(),
             config: Arc::clone(&self.config),
             planned: Arc::clone(&self.planned),
             identities: Arc::clone(&self.identities),
-            waited: watched()
-                .map(|w| w.map_or_else(Default::default, |w| w.waited))
-                .collect(),
-            done: watched()
-                .map(|w| w.map_or_else(Default::default, |w| w.done))
-                .collect(),
+            waited: watched().map(|watched| watched.waited).collect(),
+            done: watched().map(|watched| watched.done).collect(),
             seen: self.observation.services.clone(),
             allocation: self.policy.allocation().clone(),
             outcome: Arc::clone(&self.outcome),
             health: self.health.clone(),
             qos: Arc::new(self.qos_views()),
-        };
-        self.publish.send_replace(Arc::new(picture));
+        }
     }
 }
 

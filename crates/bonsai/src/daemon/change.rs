@@ -1,10 +1,10 @@
 //! Changes by the daemon.
 
-use bonsai_api::{Changed, Difference, ServiceView, Share};
+use bonsai_api::{Changed, Difference, Share};
 use bonsai_client::{Client, How};
 use bonsai_services::limits::Limit;
 use bonsai_services::refusal::Refusal;
-use bonsai_units::{Resource, Setting};
+use bonsai_units::{LimitSpec, Resource, Setting};
 use serde_json::{Map, Value, json};
 
 use super::{needed, said};
@@ -59,7 +59,12 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
                 further.insert(limit.name.clone(), Value::Null);
             }
             (_, Setting::Unlimited) => drop(further.insert(limit.name.clone(), Value::Null)),
-            (_, setting) => drop(further.insert(limit.name.clone(), json!(setting.to_string()))),
+            (_, setting) => {
+                // In the words that it was written in.
+                let value = LimitSpec::value_of(text);
+                let value = value.map_or_else(|| setting.to_string(), str::to_owned);
+                further.insert(limit.name.clone(), json!(value));
+            }
         }
     }
     let wishes = [
@@ -184,50 +189,40 @@ pub(crate) fn show(changed: &Changed, as_json: bool) -> anyhow::Result<()> {
     if as_json {
         return print_json(changed, false);
     }
-    let mut text = String::new();
-    for difference in &changed.differences {
-        text.push_str(&line(difference));
-    }
-    if changed.differences.is_empty() {
-        text.push_str("nothing is different\n");
-    }
+    let mut lines = differences(changed);
     if changed.dry_run {
-        text.push_str("\nnothing was changed; with it, services would get:\n");
-        text.push_str(&preview(&changed.services));
+        lines.push("\nnothing was changed; with it, services would get:".to_owned());
+        let table = super::look::table_of(&changed.services, None, false);
+        lines.push(table.trim_end().to_owned());
     }
-    for problem in &changed.problems {
-        text.push_str(&format!("note: {problem}\n"));
-    }
-    print(&text)
+    lines.extend(notes(changed));
+    print(&(lines.join("\n") + "\n"))
 }
 
 /// What a change that was made did, in lines.
 pub(crate) fn lines(changed: &Changed) -> Vec<String> {
-    let mut lines: Vec<String> = changed.differences.iter().map(line).collect();
-    for line in &mut lines {
-        line.truncate(line.trim_end().len());
-    }
-    if lines.is_empty() {
-        lines.push("nothing is different".to_owned());
-    }
-    lines.extend(
-        changed
-            .problems
-            .iter()
-            .map(|problem| format!("note: {problem}")),
-    );
+    let mut lines = differences(changed);
+    lines.extend(notes(changed));
     lines
+}
+
+fn differences(changed: &Changed) -> Vec<String> {
+    if changed.differences.is_empty() {
+        return vec!["nothing is different".to_owned()];
+    }
+    changed.differences.iter().map(line).collect()
+}
+
+fn notes(changed: &Changed) -> impl Iterator<Item = String> {
+    let problems = changed.problems.iter();
+    problems.map(|problem| format!("note: {problem}"))
 }
 
 fn line(difference: &Difference) -> String {
     let Difference { path, from, to } = difference;
     let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     let path = path.strip_prefix("services.").unwrap_or(path);
-    format!("{path}: {} -> {}\n", said(from), said(to))
-}
-
-fn preview(services: &[ServiceView]) -> String {
-    super::look::table_of(services, None, false)
+    format!("{path}: {} -> {}", said(from), said(to))
 }
 
 #[cfg(test)]
