@@ -154,11 +154,6 @@ impl Context {
         self.scratch.path()
     }
 
-    /// A folder in memory that ends with the run.
-    pub(crate) fn in_memory(&self) -> &Path {
-        self.memory.path()
-    }
-
     /// A command for one of the measured programs.
     ///
     /// # Errors

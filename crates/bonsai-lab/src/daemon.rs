@@ -17,7 +17,7 @@ use crate::service::shared_memory;
 /// For what takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A daemon that runs as long as the value.
+/// A daemon that runs as long as the value, once it has been started.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     running: Option<Running>,
@@ -31,6 +31,17 @@ impl Daemon {
     /// # Errors
     /// There is no `bonsai` beside the library, or it refuses.
     pub(crate) fn start(context: &Context, config: &str) -> anyhow::Result<Self> {
+        let config = format!("{config}[history]\nkeep = false\n");
+        let mut daemon = Self::new(context, &config)?;
+        daemon.run(PATIENCE)?;
+        Ok(daemon)
+    }
+
+    /// One that does not run yet, so that there may be services before.
+    ///
+    /// # Errors
+    /// There is no `bonsai` beside the library, or no place for its folder.
+    pub(crate) fn new(context: &Context, config: &str) -> anyhow::Result<Self> {
         let bonsai = context.library.with_file_name("bonsai");
         anyhow::ensure!(
             bonsai.is_file(),
@@ -41,22 +52,32 @@ impl Daemon {
             .prefix("bonsai-bench-")
             .tempdir_in(shared_memory())
             .context("shared memory: no folder for a daemon can be made")?;
-        fs::write(
-            folder.path().join("bonsai.toml"),
-            format!("{config}[history]\nkeep = false\n"),
-        )?;
-        let mut daemon = Self {
+        fs::write(folder.path().join("bonsai.toml"), config)?;
+        Ok(Self {
             running: None,
             bonsai,
             folder,
-        };
-        let mut command = daemon.command(&["daemon", "--config"]);
-        command.arg(daemon.folder.path().join("bonsai.toml"));
+        })
+    }
+
+    /// Starts it, and waits for so long until it listens; its process.
+    ///
+    /// # Errors
+    /// It refuses, or takes longer.
+    pub(crate) fn run(&mut self, patience: Duration) -> anyhow::Result<u32> {
+        let mut command = self.command(&["daemon", "--config"]);
+        command.arg(self.folder.path().join("bonsai.toml"));
         let mut running = Running::start(&mut command)?;
-        let said = running.line(PATIENCE)?;
+        let said = running.line(patience)?;
         anyhow::ensure!(said.contains("listens on"), "the daemon says: {said}");
-        daemon.running = Some(running);
-        Ok(daemon)
+        let pid = running.pid();
+        self.running = Some(running);
+        Ok(pid)
+    }
+
+    /// Where it is asked.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("run/daemon.sock")
     }
 
     /// What leads `bonsai` to it.

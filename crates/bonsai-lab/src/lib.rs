@@ -19,7 +19,7 @@
 //! `benches` has one module per benchmark; `context` is what they run in; `service`
 //! puts programs under limits, `daemon` under a daemon; `child` runs them; `load` watches
 //! the machine; `record` and `report` are the two ends of invariant 1; `study` is the
-//! arithmetic between them. The measured programs are C files in `bench/`, part of this program
+//! arithmetic between them, `plot` what figures have in common. The measured programs are C files in `bench/`, part of this program
 //! and compiled when it runs.
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod context;
 mod daemon;
 mod facts;
 mod load;
+mod plot;
 mod programs;
 mod record;
 mod report;

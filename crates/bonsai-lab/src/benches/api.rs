@@ -9,7 +9,7 @@ mod ask;
 pub(crate) mod crowd;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,7 @@ use super::Benchmark;
 use super::web::tree_cpu_ms;
 use crate::child::Running;
 use crate::context::Context;
+use crate::daemon::Daemon;
 use crate::load::{Conditions, Moment, doubt_of};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
@@ -123,46 +124,23 @@ impl Benchmark for Api {
 
 /// Services and a daemon. They end with it, the daemon first.
 struct World {
-    daemon: Running,
+    daemon: Daemon,
+    /// The daemon's process.
+    pid: u32,
     crowd: Running,
-    socket: PathBuf,
 }
 
 impl World {
     fn start(context: &Context, crowd: Crowd) -> anyhow::Result<Self> {
-        let bonsai = context.library.with_file_name("bonsai");
-        anyhow::ensure!(bonsai.is_file(), "there is no {}", bonsai.display());
-        let folder = context.in_memory().join(crowd.name());
-        let (run, state) = (folder.join("run"), folder.join("state"));
-        for folder in [&folder, &run, &state] {
-            fs::DirBuilder::new()
-                .create(folder)
-                .with_context(|| format!("{}: cannot be made", folder.display()))?;
-            use std::os::unix::fs::PermissionsExt;
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
-        }
-        let config = folder.join("bonsai.toml");
-        fs::write(&config, CONFIG)?;
-        let at_home = |command: &mut Command| {
-            command.env("BONSAI_RUNTIME_DIR", &run);
-            command.env("BONSAI_STATE_DIR", &state);
-        };
+        let mut daemon = Daemon::new(context, CONFIG)?;
         let mut hold = Command::new(std::env::current_exe()?);
         hold.arg("hold").arg(crowd.name());
         hold.args([SERVICES.to_string(), THREADS.to_string()]);
-        at_home(&mut hold);
+        hold.envs(daemon.environment());
         let mut crowd = Running::start(&mut hold)?;
         crowd.line(PATIENCE)?;
-        let mut daemon = Command::new(bonsai);
-        daemon.arg("daemon").arg("--config").arg(&config);
-        at_home(&mut daemon);
-        let mut daemon = Running::start(&mut daemon)?;
-        daemon.line(PATIENCE)?;
-        let world = Self {
-            daemon,
-            crowd,
-            socket: run.join("daemon.sock"),
-        };
+        let pid = daemon.run(PATIENCE)?;
+        let world = Self { daemon, pid, crowd };
         let end = Instant::now() + PATIENCE;
         while world.status()?.services < SERVICES {
             context.check()?;
@@ -175,7 +153,7 @@ impl World {
 
     fn status(&self) -> anyhow::Result<Status> {
         Ok(serde_json::from_slice(&ask::once(
-            &self.socket,
+            &self.daemon.socket(),
             "/v1/status",
         )?)?)
     }
@@ -187,12 +165,7 @@ impl World {
         lasts: Duration,
         seed: u64,
     ) -> anyhow::Result<(Conditions, Phase)> {
-        let used = || {
-            (
-                tree_cpu_ms(self.daemon.pid()),
-                tree_cpu_ms(self.crowd.pid()),
-            )
-        };
+        let used = || (tree_cpu_ms(self.pid), tree_cpu_ms(self.crowd.pid()));
         let before = self.status()?;
         let (moment, start) = (Moment::now(), Instant::now());
         let (daemon, others) = used();
@@ -200,7 +173,7 @@ impl World {
             thread::sleep(lasts);
             Vec::new()
         } else {
-            ask::ask(&self.socket, per_s, lasts, SERVICES, seed)?
+            ask::ask(&self.daemon.socket(), per_s, lasts, SERVICES, seed)?
         };
         let after = used();
         let wall_ms = u64::try_from(start.elapsed().as_millis())?;
@@ -216,7 +189,7 @@ impl World {
             periods: status.periods - before.periods,
             decision_us: status.decision_ns / 1000,
             work_us: status.work_ns / 1000,
-            memory: memory(self.daemon.pid())?,
+            memory: memory(self.pid)?,
             took,
         };
         Ok((conditions, phase))

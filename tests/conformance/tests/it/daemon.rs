@@ -2,11 +2,13 @@
 
 mod bounds;
 mod capacity;
+mod exports;
 mod faults;
 mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod owners;
 mod secure;
 mod shares;
 mod top;

@@ -3,41 +3,24 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::{Allocation, BIN_NS, CAPACITY, Cell, Measured, SHARED, STREAMS};
+use crate::plot::{self, Area, GREY, line, stairs, words};
 use crate::record::Sample;
 use crate::study::median_or_zero;
 
 const SIZE: (u32, u32) = (1_000, 900);
 const MEDIA_COLOUR: RGBColor = RGBColor(25, 80, 160);
 const BULK_COLOUR: RGBColor = RGBColor(90, 160, 90);
-const GREY: RGBColor = RGBColor(110, 110, 110);
 /// One for each number of streams.
 const BARS: [RGBColor; 2] = [RGBColor(25, 80, 160), RGBColor(150, 185, 225)];
 /// Windows of 100 ms.
 const WINDOW: usize = 10;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Failed<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
-
-#[expect(clippy::needless_pass_by_value, reason = "map_err gives it away")]
-fn words(error: Failed<'_>) -> anyhow::Error {
-    anyhow!("{error}")
-}
-
 /// Writes it.
 pub(super) fn write(path: &Path, all: &[Sample<Measured>]) -> anyhow::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("{}: cannot be made", folder.display()))?;
-    }
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(words)?;
+    plot::write(path, SIZE, |area| {
         let (upper, lower) = area.split_vertically(300);
         let (left, right) = upper.split_horizontally(SIZE.0 / 2);
         let per_stream = |m: &Measured| Some(m.media_rate()? / f64::from(m.streams?) * 8.0 / 1e6);
@@ -53,9 +36,8 @@ pub(super) fn write(path: &Path, all: &[Sample<Measured>]) -> anyhow::Result<()>
                 over_time(part, measured, end)?;
             }
         }
-        area.present().map_err(words)?;
-    }
-    std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
+        Ok(())
+    })
 }
 
 /// The first turn beside most streams.
@@ -129,33 +111,13 @@ fn bars(
         area.draw(&Text::new(allocation.name(), at, below.clone()))
             .map_err(words)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GREY)
-        .label_font(("sans-serif", 12))
-        .draw()
-        .map_err(words)
+    plot::legend(&mut chart, SeriesLabelPosition::UpperRight, 12)
 }
 
 /// Centred, above or below a point.
 fn text_anchor(above: bool) -> plotters::style::text_anchor::Pos {
     use plotters::style::text_anchor::{HPos, Pos, VPos};
     Pos::new(HPos::Center, if above { VPos::Bottom } else { VPos::Top })
-}
-
-/// Instants in s and MB/s, as a staircase.
-fn stairs(bins: &[u64]) -> Vec<(f64, f64)> {
-    let seconds = (WINDOW as u64 * BIN_NS) as f64 / 1e9;
-    bins.chunks_exact(WINDOW)
-        .enumerate()
-        .flat_map(|(i, bins)| {
-            let rate = bins.iter().sum::<u64>() as f64 / seconds / 1e6;
-            let from = i as f64 * seconds;
-            [(from, rate), (from + seconds, rate)]
-        })
-        .collect()
 }
 
 fn over_time(area: &Area<'_>, measured: &Measured, end: f64) -> anyhow::Result<()> {
@@ -179,6 +141,7 @@ fn over_time(area: &Area<'_>, measured: &Measured, end: f64) -> anyhow::Result<(
         .y_labels(5)
         .draw()
         .map_err(words)?;
+    let seconds = (WINDOW as u64 * BIN_NS) as f64 / 1e9;
     let media = measured.media.as_ref().map(|media| &media.bins);
     let bulk = measured.bulk.as_ref().map(|bulk| &bulk.bins);
     let flows = [
@@ -189,12 +152,12 @@ fn over_time(area: &Area<'_>, measured: &Measured, end: f64) -> anyhow::Result<(
         let style = colour.stroke_width(2);
         chart
             .draw_series(LineSeries::new(
-                stairs(bins.map_or(&[], Vec::as_slice)),
+                stairs(bins.map_or(&[], Vec::as_slice), WINDOW, seconds),
                 style,
             ))
             .map_err(words)?
             .label(label)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
+            .legend(move |at| line(at, style));
     }
     chart
         .draw_series(DashedLineSeries::new(
@@ -204,12 +167,5 @@ fn over_time(area: &Area<'_>, measured: &Measured, end: f64) -> anyhow::Result<(
             GREY.stroke_width(1),
         ))
         .map_err(words)?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GREY)
-        .label_font(("sans-serif", 12))
-        .draw()
-        .map_err(words)
+    plot::legend(&mut chart, SeriesLabelPosition::UpperRight, 12)
 }

@@ -13,8 +13,7 @@ fn over_loopback(config: &str) -> (Ring, String, String) {
     let mut ring = Ring::new(config);
     let said = ring.start(&["--listen", "127.0.0.1:0"]);
     let address = said.trim().rsplit(' ').next().expect("an address");
-    let token = ring.done(&["token", "create", "reader", "--scope", "read"]);
-    let bearer = format!("authorization: Bearer {}", token.trim());
+    let bearer = bearer(&ring, "reader");
     (ring, address.to_owned(), bearer)
 }
 
@@ -24,7 +23,13 @@ fn status(address: &str, headers: &[&str]) -> u16 {
     over_tcp(address, &request("GET", "/v1/status", &headers, "")).status
 }
 
-fn connected(address: &str) -> TcpStream {
+/// A line that shows a token of that name.
+pub(super) fn bearer(ring: &Ring, name: &str) -> String {
+    let token = ring.done(&["token", "create", name, "--scope", "read"]);
+    format!("authorization: Bearer {}", token.trim())
+}
+
+pub(super) fn connected(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
     stream
@@ -98,6 +103,38 @@ fn a_stream_ends_with_its_token() {
     assert!(told.contains("event: services"), "{told}");
     let told = to_the_end(over);
     assert!(told.contains("event: status"), "{told}");
+}
+
+#[test]
+fn who_shows_no_token_keeps_no_page_from_its_files() {
+    let (_ring, address, bearer) = over_loopback("[api]\nrequests = 20\n");
+    let host = format!("host: {address}");
+    let get = |path: &str| over_tcp(&address, &request("GET", path, &[&host], "")).status;
+    let start = Instant::now();
+    while status(&address, &[]) != 429 {
+        assert!(start.elapsed() < PATIENCE, "nobody is told to wait");
+    }
+    // A browser asks for them without a token, from the same address.
+    for path in ["/", "/js/main.js"] {
+        assert_eq!(get(path), 200, "{path}");
+    }
+    assert_eq!(get("/none"), 404);
+    // How often on a connection has an end.
+    let mut often = connected(&address);
+    let one = format!("GET / HTTP/1.1\r\n{host}\r\n\r\n");
+    let last = request("GET", "/", &[&host], "");
+    let text = format!("{}{last}", one.repeat(200));
+    let answers = std::thread::scope(|scope| {
+        let reader = often.try_clone().expect("the other end");
+        let answers = scope.spawn(move || to_the_end(reader));
+        often.write_all(text.as_bytes()).expect("sent");
+        answers.join().expect("answers")
+    });
+    let count = |status: &str| answers.matches(&format!("HTTP/1.1 {status}")).count();
+    assert_eq!(count("200") + count("429"), 201);
+    assert!(count("200") >= 20 && count("429") > 0, "{}", count("200"));
+    assert_eq!(get("/"), 200);
+    assert_eq!(status(&address, &[&bearer]), 200);
 }
 
 #[test]

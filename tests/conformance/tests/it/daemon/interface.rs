@@ -443,3 +443,26 @@ fn metrics_are_those_of_the_dashboard() {
         );
     }
 }
+
+#[test]
+fn a_further_limit_is_repeated_in_the_unit_that_it_was_written_in() {
+    let ring = Ring::started("[services.vod.limits]\nrecvfrom = \"8Mbit/s\"\n");
+    let _vod = ring.reader("vod");
+    let said = ring.done(&["set", "vod", "sendto=2Mbit/s:burst=10ms"]);
+    let expected = "vod.limits.sendto: nothing -> 2Mbit/s:burst=10ms\n";
+    assert_eq!(said, expected);
+    ring.done(&["set", "vod", "sendmsg=1MB/s"]);
+    let limits = |ring: &Ring| ring.get("/v1/services/vod")["limits"].clone();
+    let expected = serde_json::json!({
+        "recvfrom": "8Mbit/s",
+        "sendto": "2Mbit/s:burst=10ms",
+        "sendmsg": "1MB/s",
+    });
+    ring.until("all are in force", |ring| limits(ring) == expected);
+    // What somebody else has put there is not what was written here.
+    let other = &["set", "vod", "recvfrom=16Mbit/s", "--direct"];
+    ring.done(other);
+    ring.until("the other one is shown", |ring| {
+        limits(ring)["recvfrom"] == "2MB/s"
+    });
+}

@@ -25,6 +25,22 @@ fn there_is_one_daemon() {
     ring.get("/v1/status");
 }
 
+/// Nothing is drawn while nobody looks; whoever looks then sees what is, not what was.
+#[test]
+fn after_a_silence_the_first_answer_is_of_now() {
+    let ring = Ring::started(FILE);
+    let periods = || {
+        ring.get("/v1/status")["periods"]
+            .as_u64()
+            .expect("a number")
+    };
+    let before = periods();
+    // Pictures are made for two seconds after the last look, which are 20 periods of these 60.
+    std::thread::sleep(Duration::from_secs(6));
+    let after = periods();
+    assert!(after > before + 30, "{before} {after}");
+}
+
 #[test]
 fn a_killed_daemon_changes_nothing_and_the_next_one_takes_over() {
     let mut ring = Ring::started(FILE);

@@ -244,7 +244,9 @@ fn users_see_and_change_their_own() {
     assert!(alice.done(&["log"]).contains("5MB/s -> 3MB/s"));
     let undo = alice.say(&["undo"]);
     assert_eq!(undo.status.code(), Some(2), "{undo:?}");
-    // It may be taken back up to what root has said.
+    // It may be taken back up to what root has said, and no further.
+    let higher = alice.say(&["set", "vod", "read=7MB/s"]);
+    assert_eq!(higher.status.code(), Some(2), "{higher:?}");
     alice.done(&["set", "vod", "read=5MB/s"]);
     assert!(root.done(&["log"]).contains("uid 54321"));
 
@@ -419,6 +421,54 @@ fn a_user_who_changes_directories_has_one_thread() {
     let _again = alice.reader("again");
     machine.governs("54321:again");
     assert_eq!(of_alice(), 1);
+}
+
+/// A file system of somebody's own in the place of their directory, which answers nobody.
+const SILENT: &str = r#"
+    $| = 1;
+    mkdir "/run/user/54323" or die;
+    chown 54323, 54323, "/run/user/54323" or die;
+    sysopen($fuse, "/dev/fuse", 2) or die "no FUSE";
+    my $how = "fd=" . fileno($fuse) . ",rootmode=40700,user_id=54323,group_id=54323,allow_other";
+    my ($name, $at) = ("fuse", "/run/user/54323");
+    syscall(SYS_MOUNT, $name, $at, $name, 0, $how) == 0 or die "not mounted";
+    print "mounted\n";
+    sleep 60;
+"#;
+
+#[test]
+fn a_directory_that_keeps_whoever_opens_it_waiting_holds_no_period() {
+    let test = "a_directory_that_keeps_whoever_opens_it_waiting_holds_no_period";
+    let perl = std::path::Path::new("/usr/bin/perl").exists();
+    if !perl || !std::path::Path::new("/dev/fuse").exists() {
+        return conformance::skip(test, "perl is not installed, or there is no FUSE");
+    }
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let (bob, root) = (&machine.bob, &machine.root);
+    let _bulk = bob.reader("bulk");
+    machine.governs("54322:bulk");
+    let number = if cfg!(target_arch = "x86_64") {
+        "165"
+    } else {
+        "40"
+    };
+    let program = SILENT.replace("SYS_MOUNT", number);
+    let mut silent = root.bare("/usr/bin/perl", &["-e", &program]);
+    let silent = super::machine::started(&mut silent);
+    machine.until("it is said", |machine| {
+        let problems = machine.root.get("/v1/status")["problems"].to_string();
+        problems.contains("which users have services is not known")
+    });
+    // Those who are known are governed as before.
+    let patch = "{\"read\":{\"max\":\"4MB/s\"}}";
+    assert_eq!(root.ask("PATCH", "/v1/services/54322:bulk", patch).0, 200);
+    together_at_most(4_000_000, &[(bob, "bulk")]);
+    // With whoever was to answer goes what kept it waiting.
+    drop(silent);
+    let _vod = machine.alice.reader("vod");
+    machine.governs("54321:vod");
 }
 
 #[test]

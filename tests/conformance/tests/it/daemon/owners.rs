@@ -1,0 +1,60 @@
+//! Root's daemon, and what the owners of services say beside what others say.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::machine::Machine;
+
+#[test]
+fn a_bound_of_an_owner_makes_no_promise() {
+    let test = "a_bound_of_an_owner_makes_no_promise";
+    let config = "[capacity]\nread = \"20MB/s\"\n[classes.default.read]\nmin = \"15MB/s\"\n";
+    let Some(machine) = Machine::started(test, config) else {
+        return;
+    };
+    let (alice, bob) = (&machine.alice, &machine.bob);
+    let _vod = alice.reader("vod");
+    let _bulk = bob.reader("bulk");
+    for id in ["54321:vod", "54322:bulk"] {
+        machine.governs(id);
+    }
+    // 15 of 20 MB/s for each is not there. Nobody promised it by saying how much is too much.
+    alice.done(&["set", "vod", "read=18MB/s"]);
+    bob.done(&["set", "bulk", "read=17MB/s"]);
+    machine.until("each has what there is room for", |machine| {
+        let min = |id| machine.root.of(id, "read")["min"].as_f64();
+        (min("54321:vod"), min("54322:bulk")) == (Some(15e6), Some(5e6))
+    });
+}
+
+#[test]
+fn further_limits_of_users_that_are_taken_out_while_no_daemon_runs_do_not_stay() {
+    let test = "further_limits_of_users_that_are_taken_out_while_no_daemon_runs_do_not_stay";
+    let limits = |text: &str| format!("[services.\"54321:vod\".limits]\n{text}");
+    let Some(mut machine) = Machine::started(test, &limits("open = \"7/s\"\nstat = \"9/s\"\n"))
+    else {
+        return;
+    };
+    let _vod = machine.alice.reader("vod");
+    machine
+        .alice
+        .done(&["set", "vod", "pread64=5/s", "--direct"]);
+    let has = |machine: &Machine, name: &str| {
+        let status = machine.alice.done(&["status", "vod"]);
+        status.contains(name)
+    };
+    let both = |machine: &Machine| has(machine, "open") && has(machine, "stat");
+    machine.until("it has them", both);
+    machine.end(Signal::KILL);
+    assert!(both(&machine), "they stay without a daemon");
+    machine.configure(&limits("stat = \"9/s\"\n"));
+    machine.start();
+    machine.until("it is gone", |machine| !has(machine, "open"));
+    assert!(has(&machine, "stat") && has(&machine, "pread64"));
+    // What its owner sets then is theirs.
+    machine.alice.done(&["set", "vod", "open=6/s", "--direct"]);
+    machine.root.done(&["set", "54321:vod", "stat=8/s"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(both(&machine));
+}
