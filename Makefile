@@ -19,8 +19,11 @@ TRANSPARENCY_ARGS ?=
 BENCH_ARGS ?=
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# Program and library side by side: what `make install` installs and the tests run.
+# Program and libraries side by side: what `make install` installs.
 DIST := $(TARGET)/bonsai
+# The same libraries with the program as a development build makes it, which checks more and is
+# built with the tests, in half the time: what `make test` runs.
+CHECKED := $(TARGET)/checked
 export CARGO_TARGET_DIR := $(TARGET)
 export BONSAI_BIN_DIR := $(DIST)
 export CARGO CARGO_FLAGS
@@ -60,24 +63,38 @@ deps-bench:
 deps-transparency:
 	@scripts/deps.sh --optional build test transparency
 
-.PHONY: build
-build: deps-build ## build the program and the library into target/bonsai/
+.PHONY: build build-libraries build-checked
+build: deps-build build-libraries ## build the program and the library into target/bonsai/
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
+	@$(call side-by-side,$(DIST),release)
+
+build-libraries: deps-build
 	@$(CARGO) build $(CARGO_FLAGS) $(PRELOAD)
 	@$(CARGO) build $(CARGO_FLAGS) $(ENGINE)
 	@$(CARGO) build $(CARGO_FLAGS) $(EXTENSION)
-	@mkdir -p "$(DIST)"
-	@install -m 755 "$(TARGET)/release/bonsai" "$(DIST)/bonsai"
-	@install -m 644 "$(TARGET)/preload/libbonsai_preload.so" "$(DIST)/libbonsai_preload.so"
-	@install -m 644 "$(TARGET)/alone/preload/libbonsai_preload.so" "$(DIST)/libbonsai_engine.so"
-	@install -m 644 "$(TARGET)/extension/preload/libbonsai_preload.so" "$(DIST)/libbonsai_extension.so"
+
+# With the features that the tests' build has, or everything would be built twice.
+build-checked: deps-build build-libraries
+	@$(CARGO) test $(CARGO_FLAGS) $(WORKSPACE) --no-run
+	@$(call side-by-side,$(CHECKED),debug)
+
+define side-by-side
+	mkdir -p "$(1)"; \
+	install -m 755 "$(TARGET)/$(2)/bonsai" "$(1)/bonsai"; \
+	install -m 644 "$(TARGET)/preload/libbonsai_preload.so" "$(1)/libbonsai_preload.so"; \
+	install -m 644 "$(TARGET)/alone/preload/libbonsai_preload.so" "$(1)/libbonsai_engine.so"; \
+	install -m 644 "$(TARGET)/extension/preload/libbonsai_preload.so" "$(1)/libbonsai_extension.so"
+endef
 
 .PHONY: demo
 demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
 	@scripts/demo.sh
 
-.PHONY: test
-test: deps-test build ## run every test; the last line is: N passed, N failed, N skipped
+.PHONY: test test-release
+test: deps-test build-checked ## run every test; the last line is: N passed, N failed, N skipped
+	@BONSAI_BIN_DIR="$(CHECKED)" scripts/test.sh $(TEST_ARGS)
+
+test-release: deps-test build ## the same with the program that is installed
 	@scripts/test.sh $(TEST_ARGS)
 
 .PHONY: transparency

@@ -5,8 +5,8 @@
 #
 # CARGO_LOG is the output of `cargo test --no-fail-fast`, SKIP_LOG has one line for
 # each test that could not run, SUITE_LOG ends with a line `N passed, N failed, N skipped`.
-# Prints `SKIP: reason` for each skipped test and one such closing line over all;
-# exits 1 when anything failed, or when a run ended badly without saying what failed.
+# Prints `SKIP: reason` for each skipped test, `FAIL: name` for each that failed (of a suite its line),
+# and one such closing line over all; exits 1 when anything failed, or when a run ended badly without saying what failed.
 set -euo pipefail
 
 cargo_log=$1 cargo_exit=$2 skip_log=$3
@@ -38,11 +38,20 @@ skipped=$((skipped + ignored))
 
 sed -n -e 's/^SKIP: //' -e '/./s/^/SKIP: /p' "$skip_log"
 sed -n -E 's/^test (.*) \.\.\. ignored,? ?/SKIP: \1: /p' "$cargo_log"
+# With the first lines of what a failed test said, which stand before the list of names.
+awk '
+  /^---- .* stdout ----$/ { name = $2; said = 0; next }
+  /^failures:$/ { name = ""; list++; next }
+  /^test result: / { name = ""; list = 0 }
+  name != "" && NF && said < 6 { text[name] = text[name] "  " $0 "\n"; said++ }
+  list && /^    [^ ]+$/ { printf "FAIL: %s\n%s", $1, text[$1]; delete text[$1] }' "$cargo_log"
+sed -n -E 's/^    (`-.*`)$/FAIL: \1/p' "$cargo_log"
 
 while [ $# -gt 0 ]; do
   suite_log=$1 suite_exit=$2
   shift 2
   grep '^SKIP: ' "$suite_log" || true
+  sed -n -E '/^(browser|api) not ok|, DIFFERENT$/s/^/FAIL: /p' "$suite_log"
   closing=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$suite_log" | tail -n 1 || true)
   read -r suite_passed _ suite_failed _ suite_skipped _ <<<"${closing:-0 passed, 0 failed, 0 skipped}"
   if [ "$suite_failed" -eq 0 ] && { [ "$suite_exit" -ne 0 ] || [ -z "$closing" ]; }; then

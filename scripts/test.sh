@@ -14,6 +14,8 @@ target=$(cd "$target" && pwd)
 export CARGO_TARGET_DIR=$target
 export BONSAI_BIN_DIR=${BONSAI_BIN_DIR:-$target/bonsai}
 export BONSAI_SKIP_LOG=$target/skips.log
+# Most tests wait most of the time.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 rm -f "$target/test-summary.txt"
 
 : >"$BONSAI_SKIP_LOG"

@@ -22,7 +22,9 @@
 //!
 //! # Invariants
 //! 1. Let through over any window `w`: at most `rate * w + burst + leases`,
-//!    where [`Split`] keeps `burst + leases` within the burst that was asked for.
+//!    where [`Split`] keeps `burst + leases` within the burst that was asked for, and less
+//!    than one unit: positions are whole, and what an idle bucket has gained of the next
+//!    unit is not taken from it. It counts where units are calls and few.
 //! 2. Tickets are served in the order in which they were taken.
 //! 3. An idle bucket fills to `burst` and no further: `issued` is raised to
 //!    `V(t)` before a ticket is taken ([`Curve::floor`]).

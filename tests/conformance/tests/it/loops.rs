@@ -49,8 +49,9 @@ pub(crate) fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
         "{what}: never refused: {:?}",
         seen.notes
     );
-    // The first finds an empty bucket, and a few ask for more than was promised.
-    let in_vain = 2.0 + note("events") / 8.0;
+    // The first finds an empty bucket, and a few ask for more than was promised: more where
+    // others keep the processors busy. A loop that is told too early is refused each time.
+    let in_vain = 2.0 + note("events") / 3.0;
     assert!(note("in-vain") <= in_vain, "{what}: {:?}", seen.notes);
     let turns = note("rounds") + 2.0 * note("events") + 20.0;
     assert!(note("turns") <= turns, "{what} spins: {:?}", seen.notes);

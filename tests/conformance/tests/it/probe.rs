@@ -56,12 +56,12 @@ impl Seen {
         }
     }
 
-    /// Never faster than allowed: `amount` units at `rate` per second with a burst.
-    /// The program says how long it took.
+    /// Never faster than allowed: `amount` units at `rate` per second with a burst, and less than
+    /// one unit that an idle bucket has gained of the next. The program says how long it took.
     #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
     pub(crate) fn assert_shaped(&self, amount: u64, rate: u64, burst: u64) {
         let took = self.notes["elapsed"] / 1000.0;
-        let least = amount.saturating_sub(burst) as f64 / rate as f64;
+        let least = amount.saturating_sub(burst + 1) as f64 / rate as f64;
         assert!(
             took >= least * 0.98,
             "{}: {amount} units at {rate}/s in {took} s; {least:.3} s is the least",
