@@ -20,9 +20,9 @@ pub fn blocks(bytes: &[u8]) {
                 bins.add(level, 0, &block);
                 assert!(bins.slots().count() <= level.slots());
                 if only.is_none() {
-                    let again = Block::decode(&block.encode(level), level, None);
+                    let again = Block::decode(&block.encoded(level), level, None);
                     assert_eq!(again.as_ref(), Ok(&block));
-                    let _ = block.clone().merged(&block, level).encode(level);
+                    let _ = block.clone().merged(&block, level).encoded(level);
                 }
             }
             for entry in entries(bytes).flatten() {

@@ -6,6 +6,7 @@ mod services;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bonsai_units::Resource;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
@@ -13,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use crate::codec::{Block, Cells, Entry, FIELDS, Level, SUMMARY, entries, push_entry};
 use crate::database::{self, Kind, MovedAside};
 use crate::error::Error;
-use crate::model::{Sample, Tick};
+use crate::model::{Point, Sample, Tick};
 use crate::options::Options;
 
 use services::Services;
@@ -273,39 +274,45 @@ impl Working {
     ) -> rusqlite::Result<()> {
         let level = Level::Second;
         let slot = u8::try_from(tick.second % level.block_seconds()).unwrap_or(0);
-        let mut by_service = std::collections::BTreeMap::<u32, [Option<Cells>; 5]>::new();
-        let mut total = <[Option<Cells>; Resource::COUNT]>::default();
+        // Points of a service stand together, so its number is looked up once for them.
+        let mut numbered: Vec<(u32, &Point)> = Vec::with_capacity(tick.points.len());
+        let mut known: Option<(&Arc<str>, Option<u32>)> = None;
+        let mut services = 0;
         for point in &tick.points {
-            let full = by_service.len() >= MOST_SERVICES;
-            let known = self
-                .services
-                .intern(transaction, &point.service, tick.second, full)?;
-            let Some(id) = known else {
-                outcome.dropped_points += 1;
-                continue;
+            let id = match known {
+                Some((name, id)) if Arc::ptr_eq(name, &point.service) => id,
+                _ => {
+                    let full = services >= MOST_SERVICES;
+                    services += 1;
+                    let name = &point.service;
+                    self.services.intern(transaction, name, tick.second, full)?
+                }
             };
-            let resource = point.resource.index();
-            let cells = by_service.entry(id).or_default();
-            // What has no limit and did nothing is the zero that a missing resource means.
-            if point.sample == Sample::default() {
-                continue;
+            known = Some((&point.service, id));
+            match id {
+                Some(id) => numbered.push((id, point)),
+                None => outcome.dropped_points += 1,
             }
-            let sample = cells_of(&point.sample);
-            let sum = total[resource].get_or_insert([0; SUMMARY]);
-            for field in (0..FIELDS).filter(|field| *field != crate::codec::LIMIT) {
-                sum[field] = sum[field].saturating_add(sample[field]);
-            }
-            cells[resource] = Some(sample);
         }
-        let mut row = Vec::with_capacity(64 * (by_service.len() + 1));
-        push_entry(
-            &mut row,
-            TOTAL,
-            level,
-            &Block::single(level, slot, 1, &total),
-        );
-        for (id, cells) in &by_service {
-            push_entry(&mut row, *id, level, &Block::single(level, slot, 1, cells));
+        numbered.sort_by_key(|(id, _)| *id);
+        let mut total = <[Option<Cells>; Resource::COUNT]>::default();
+        for (_, point) in &numbered {
+            add_up(&mut total[point.resource.index()], &point.sample);
+        }
+        let mut row = Vec::with_capacity(64 * (numbered.len() + 1));
+        let mut entry = |id, cells: &_| {
+            push_entry(&mut row, id, level, &Block::single(level, slot, 1, cells));
+        };
+        entry(TOTAL, &total);
+        for points in numbered.chunk_by(|(a, _), (b, _)| a == b) {
+            let mut cells = <[Option<Cells>; Resource::COUNT]>::default();
+            for (_, point) in points {
+                // What has no limit and did nothing is the zero that a missing resource means.
+                if point.sample != Sample::default() {
+                    cells[point.resource.index()] = Some(cells_of(&point.sample));
+                }
+            }
+            entry(points[0].0, &cells);
         }
         transaction
             .prepare_cached("INSERT INTO open_second (at, data) VALUES (?, ?)")?
@@ -313,6 +320,18 @@ impl Working {
         self.open[level.index()].insert(tick.second / level.block_seconds());
         self.newest = self.newest.max(tick.second);
         Ok(())
+    }
+}
+
+/// Adds what a service did to what all did.
+fn add_up(total: &mut Option<Cells>, sample: &Sample) {
+    if *sample == Sample::default() {
+        return;
+    }
+    let sum = total.get_or_insert([0; SUMMARY]);
+    let cells = cells_of(sample);
+    for field in (0..FIELDS).filter(|field| *field != crate::codec::LIMIT) {
+        sum[field] = sum[field].saturating_add(cells[field]);
     }
 }
 

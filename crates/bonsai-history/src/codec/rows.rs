@@ -3,7 +3,7 @@
 //! `{ number of the service (varint) | length (varint) | block of one slot }`: each block has
 //! its own checksum, so one that is damaged does not take the others with it.
 
-use super::varint::{Input, put};
+use super::varint::{Input, put, put_length};
 use super::{Block, DecodeError, Level};
 
 /// One service in a row of all.
@@ -20,21 +20,31 @@ impl Entry<'_> {
     /// # Errors
     /// It is damaged.
     pub(crate) fn block(&self, level: Level, only: Option<usize>) -> Result<Block, DecodeError> {
-        let block = Block::decode(self.bytes, level, only)?;
-        if block.slots.len() == 1 {
-            Ok(block)
-        } else {
-            Err(DecodeError::Range)
-        }
+        let mut block = Block::default();
+        self.append_to(&mut block, level, only)?;
+        Ok(block)
+    }
+
+    /// Puts its slot behind those of a block; one that is not behind them is left out.
+    ///
+    /// # Errors
+    /// It is damaged; the block is as it was.
+    pub(crate) fn append_to(
+        &self,
+        block: &mut Block,
+        level: Level,
+        only: Option<usize>,
+    ) -> Result<(), DecodeError> {
+        block.append(self.bytes, level, only)
     }
 }
 
 /// Adds a service to a row.
 pub(crate) fn push_entry(row: &mut Vec<u8>, service: u32, level: Level, block: &Block) {
-    let bytes = block.encode(level);
     put(row, u64::from(service));
-    put(row, bytes.len() as u64);
-    row.extend(bytes);
+    let from = row.len();
+    block.encode(level, row);
+    put_length(row, from);
 }
 
 /// The services of a row; an error is the last that comes.

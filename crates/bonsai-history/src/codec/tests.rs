@@ -40,7 +40,7 @@ proptest! {
         (level, block) in prop::sample::select(&Level::ALL[..])
             .prop_flat_map(|level| (Just(level), block(level))),
     ) {
-        let bytes = block.encode(level);
+        let bytes = block.encoded(level);
         prop_assert_eq!(Block::decode(&bytes, level, None), Ok(block.clone()));
         let one = Block::decode(&bytes, level, Some(2)).expect("one resource");
         for i in 0..block.slots.len() {
@@ -54,7 +54,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bits in 1..=u8::MAX,
     ) {
-        let mut bytes = block.encode(Level::Second);
+        let mut bytes = block.encoded(Level::Second);
         let at = at.index(bytes.len());
         bytes[at] ^= bits;
         prop_assert_eq!(

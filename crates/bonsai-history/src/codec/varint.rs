@@ -15,6 +15,19 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     }
 }
 
+/// The bytes that a number takes.
+pub(crate) const fn length_of(value: u64) -> usize {
+    ((u64::BITS - (value | 1).leading_zeros()) as usize).div_ceil(7)
+}
+
+/// Puts the number of bytes behind `from` in front of them.
+pub(crate) fn put_length(out: &mut Vec<u8>, from: usize) {
+    let end = out.len();
+    let length = (end - from) as u64;
+    put(out, length);
+    out[from..].rotate_left(end - from);
+}
+
 /// A difference as a number that is small where the difference is: 0, -1, 1, -2, ...
 pub(crate) const fn zigzag(value: u64, from: u64) -> u64 {
     let difference = value.wrapping_sub(from).cast_signed();

@@ -1,6 +1,6 @@
 //! Rows of all services become blocks of each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Transaction};
 
@@ -26,33 +26,26 @@ impl Working {
             .prepare_cached(&format!("DELETE FROM {open} WHERE at >= ? AND at < ?"))?
             .execute(span(level, block))?;
         let damaged = &mut self.damaged;
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(at, row)| (*at, readable(row, damaged)))
-            .collect();
-        let services: BTreeSet<u32> = rows
-            .iter()
-            .flat_map(|(_, entries)| entries.iter().map(|entry| entry.service))
-            .collect();
-        let services: Vec<u32> = services.into_iter().collect();
+        let rows: Vec<_> = rows.iter().map(|row| readable(row, damaged)).collect();
+        let mut services: Vec<u32> = rows.iter().flatten().map(|entry| entry.service).collect();
+        services.sort_unstable();
+        services.dedup();
         let mut upward = BTreeMap::new();
         for some in services.chunks(TOGETHER) {
-            let (Some(&first), Some(&last)) = (some.first(), some.last()) else {
-                continue;
-            };
-            let mut blocks = BTreeMap::<u32, Block>::new();
-            for (_, entries) in &rows {
-                for entry in entries
-                    .iter()
-                    .filter(|e| (first..=last).contains(&e.service))
+            let mut blocks = vec![Block::default(); some.len()];
+            // Rows come in the order of time.
+            for entry in rows.iter().flatten() {
+                if let Ok(at) = some.binary_search(&entry.service)
+                    && entry.append_to(&mut blocks[at], level, None).is_err()
                 {
-                    match entry.block(level, None) {
-                        Ok(slot) => append(blocks.entry(entry.service).or_default(), &slot, level),
-                        Err(_) => self.damaged += 1,
-                    }
+                    self.damaged += 1;
                 }
             }
-            for (service, new) in blocks {
+            for (&service, new) in some.iter().zip(blocks) {
+                // What had damaged slots only.
+                if new.slots.is_empty() {
+                    continue;
+                }
                 if let Some(coarser) = level.coarser() {
                     upward.insert(service, summary(&new, level, coarser, block));
                 }
@@ -91,7 +84,7 @@ impl Working {
                 new
             }
         };
-        let bytes = whole.encode(level);
+        let bytes = whole.encoded(level);
         let kept = &mut self.bytes[level.index()];
         *kept = (*kept + bytes.len() as u64).saturating_sub(before);
         transaction
@@ -160,15 +153,6 @@ fn summary(block: &Block, level: Level, coarser: Level, at: u64) -> Block {
     Block::single(coarser, slot, seconds, &cells)
 }
 
-/// Puts a slot behind the others; rows come in the order of time.
-fn append(block: &mut Block, slot: &Block, level: Level) {
-    if let Some((at, seconds)) = slot.slots.first()
-        && block.slots.last().is_none_or(|(last, _)| last < at)
-    {
-        block.push(level, *at, *seconds, &slot.all_cells(0));
-    }
-}
-
 fn span(level: Level, block: u64) -> (i64, i64) {
     let from = block * level.block_seconds();
     (
@@ -181,12 +165,10 @@ fn open_rows(
     transaction: &Transaction<'_>,
     level: Level,
     block: u64,
-) -> rusqlite::Result<Vec<(u64, Vec<u8>)>> {
+) -> rusqlite::Result<Vec<Vec<u8>>> {
     let (_, open) = TABLES[level.index()];
-    let select = format!("SELECT at, data FROM {open} WHERE at >= ? AND at < ? ORDER BY at");
+    let select = format!("SELECT data FROM {open} WHERE at >= ? AND at < ? ORDER BY at");
     let mut statement = transaction.prepare_cached(&select)?;
-    let rows = statement.query_map(span(level, block), |row| {
-        Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?))
-    })?;
+    let rows = statement.query_map(span(level, block), |row| row.get(0))?;
     rows.collect()
 }
