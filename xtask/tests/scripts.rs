@@ -106,6 +106,15 @@ fn passed_and_skipped_tests_are_added_up() {
 #[test]
 fn failed_tests_and_programs_that_died_are_failures() {
     let log = "\
+---- of::one stdout ----
+
+thread 'of::one' panicked at it.rs:1:2:
+two are three
+
+failures:
+    of::one
+    of::other
+
 test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 error: test failed, to rerun pass `-p a --lib`
 error: test failed, to rerun pass `-p a --test it`
@@ -117,7 +126,16 @@ error: 2 targets failed:
 ";
     let repository = Repository::new(&[("log", log), ("skips", "")]);
     let output = repository.run("count-tests.sh", &["log", "101", "skips"]);
-    assert_eq!(stdout(&output), "1 passed, 3 failed, 0 skipped\n");
+    let wanted = "\
+FAIL: of::one
+  thread 'of::one' panicked at it.rs:1:2:
+  two are three
+FAIL: of::other
+FAIL: `-p a --lib`
+FAIL: `-p a --test it`
+1 passed, 3 failed, 0 skipped
+";
+    assert_eq!(stdout(&output), wanted);
     assert_eq!(output.status.code(), Some(1));
 }
 

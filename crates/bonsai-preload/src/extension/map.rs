@@ -15,9 +15,13 @@ const GONE: usize = 1;
 /// Being mapped.
 const BUSY: usize = 2;
 
-/// How often a thread lets others go first while one of them maps it: some hundred
-/// microseconds. A signal handler may have interrupted just that.
+/// How often a thread sleeps while another one maps it, each time for [`TURN_NS`] at most: a
+/// thread that maps may be kept from running for many milliseconds. It is not for ever, because a
+/// signal handler may have interrupted just that, or a child have come out of it.
 const PATIENCE: usize = 1000;
+
+/// 0.1 ms, and the slack of a timer.
+const TURN_NS: usize = 100_000;
 
 /// The word of an ELF header that says where to begin (System V ABI, chapter 4).
 const E_ENTRY: usize = 3;
@@ -52,8 +56,10 @@ pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
         if at != BUSY {
             break;
         }
-        // SAFETY: sched_yield only lets others run.
-        unsafe { call!(24_usize) };
+        let time = [0, TURN_NS];
+        // SAFETY: FUTEX_WAIT on the low half of a word that stays, with a relative time; nobody
+        // wakes us, but it does not sleep any more once the word is another one.
+        unsafe { call!(nr::FUTEX, EXTENSION.as_ptr(), 0, BUSY, time.as_ptr()) };
         at = EXTENSION.load(Ordering::Acquire);
     }
     if at == GONE || at == BUSY {

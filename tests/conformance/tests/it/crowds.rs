@@ -276,7 +276,7 @@ fn nginx(test: &str, bonsai: &Bonsai, options: &[&str], meanwhile: impl FnOnce(&
         let text = format!(
             "daemon off; {user} worker_processes 2; pid {own}/pid; error_log {own}/error.log;\n\
              events {{ worker_connections 512; }}\n\
-             http {{ access_log off; sendfile on; {temporary}\n\
+             http {{ access_log off; sendfile on; keepalive_requests 1000000; {temporary}\n\
              server {{ listen 127.0.0.1:{port}; root {own}; }} }}\n"
         );
         let path = folder.path().join("nginx.conf");
