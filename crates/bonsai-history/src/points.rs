@@ -4,6 +4,7 @@ mod fold;
 mod retain;
 mod services;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -349,13 +350,10 @@ fn cells_of(sample: &Sample) -> Cells {
 }
 
 /// The services of a row, without those that are damaged, which are counted.
-fn readable<'a>(row: &'a [u8], damaged: &mut u64) -> Vec<Entry<'a>> {
-    let mut found = Vec::new();
-    for entry in entries(row) {
-        match entry {
-            Ok(entry) => found.push(entry),
-            Err(_) => *damaged += 1,
-        }
-    }
-    found
+fn readable<'a>(row: &'a [u8], damaged: &'a Cell<u64>) -> impl Iterator<Item = Entry<'a>> {
+    entries(row).filter_map(|entry| {
+        let damage = u64::from(entry.is_err());
+        damaged.set(damaged.get() + damage);
+        entry.ok()
+    })
 }

@@ -47,8 +47,9 @@ pub(crate) struct Live {
     pub(crate) cold: Box<Cold>,
 }
 
-/// Peaks are those of one to two windows, ns.
-const WINDOW_NS: u64 = 1_000_000_000;
+/// Peaks are those of one to two windows, ns. Where each of a thousand services does something
+/// else each time, the peaks of so long are nearly always the same.
+const WINDOW_NS: u64 = 2_000_000_000;
 
 /// What few decisions look at.
 #[derive(Clone, Debug, Default)]
@@ -158,7 +159,7 @@ impl Policy {
         Ok(other.allocation)
     }
 
-    /// Has demands of services without a guarantee taken for their peaks of the last one to two
+    /// Has demands of services without a guarantee taken for their peaks of the last two to four
     /// seconds: for whoever cannot rewrite the limits of so many services in each period, where
     /// all of them use something else each time and there is not enough for all.
     pub fn hold_peaks(&mut self, holds: bool) {

@@ -1,15 +1,12 @@
 //! Rows of all services become blocks of each.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::{TABLES, Working, key, readable};
 use crate::codec::{Block, Level, push_entry};
-
-/// Services that are folded at a time: at 19 columns of 60 slots and five resources they take
-/// 12 MB, so memory does not grow with the number of services.
-const TOGETHER: usize = 256;
 
 impl Working {
     /// Makes blocks of the rows of one span, and a row of the next coarser tier.
@@ -25,33 +22,35 @@ impl Working {
         transaction
             .prepare_cached(&format!("DELETE FROM {open} WHERE at >= ? AND at < ?"))?
             .execute(span(level, block))?;
-        let damaged = &mut self.damaged;
-        let rows: Vec<_> = rows.iter().map(|row| readable(row, damaged)).collect();
-        let mut services: Vec<u32> = rows.iter().flatten().map(|entry| entry.service).collect();
-        services.sort_unstable();
-        services.dedup();
+        // Each row has its services in order, so that one block at a time is made of all rows.
+        let damaged = Cell::new(0);
+        let rows = rows.iter().map(|row| readable(row, &damaged).peekable());
+        let mut rows: Vec<_> = rows.collect();
         let mut upward = BTreeMap::new();
-        for some in services.chunks(TOGETHER) {
-            let mut blocks = vec![Block::default(); some.len()];
+        while let Some(service) = rows
+            .iter_mut()
+            .filter_map(|r| Some(r.peek()?.service))
+            .min()
+        {
+            let mut new = Block::default();
             // Rows come in the order of time.
-            for entry in rows.iter().flatten() {
-                if let Ok(at) = some.binary_search(&entry.service)
-                    && entry.append_to(&mut blocks[at], level, None).is_err()
+            for row in &mut rows {
+                if let Some(entry) = row.next_if(|entry| entry.service == service)
+                    && entry.append_to(&mut new, level, None).is_err()
                 {
-                    self.damaged += 1;
+                    damaged.set(damaged.get() + 1);
                 }
             }
-            for (&service, new) in some.iter().zip(blocks) {
-                // What had damaged slots only.
-                if new.slots.is_empty() {
-                    continue;
-                }
-                if let Some(coarser) = level.coarser() {
-                    upward.insert(service, summary(&new, level, coarser, block));
-                }
-                self.store(transaction, level, block, service, new)?;
+            // What had damaged slots only.
+            if new.slots.is_empty() {
+                continue;
             }
+            if let Some(coarser) = level.coarser() {
+                upward.insert(service, summary(&new, level, coarser, block));
+            }
+            self.store(transaction, level, block, service, new)?;
         }
+        self.damaged += damaged.get();
         if let Some(coarser) = level.coarser() {
             self.add_row(transaction, coarser, block * level.block_seconds(), upward)?;
         }
@@ -121,9 +120,10 @@ impl Working {
             .prepare_cached(&select)?
             .query_row([at.cast_signed()], |row| row.get(0))
             .optional()?;
-        for entry in readable(&there.unwrap_or_default(), &mut self.damaged) {
+        let damaged = Cell::new(0);
+        for entry in readable(&there.unwrap_or_default(), &damaged) {
             let Ok(old) = entry.block(level, None) else {
-                self.damaged += 1;
+                damaged.set(damaged.get() + 1);
                 continue;
             };
             let both = match slots.remove(&entry.service) {
@@ -132,6 +132,7 @@ impl Working {
             };
             slots.insert(entry.service, both);
         }
+        self.damaged += damaged.get();
         let mut row = Vec::new();
         for (service, slot) in &slots {
             push_entry(&mut row, *service, level, slot);

@@ -215,11 +215,11 @@ fn held_peaks_keep_limits_where_they_are_but_not_those_of_the_guaranteed() {
         [headroom(8), headroom(20), headroom(16)]
     );
     assert_eq!(
-        at(6_200, [8, 4, 4]),
+        at(7_200, [8, 4, 4]),
         [headroom(8), headroom(20), headroom(16)]
     );
     assert_eq!(
-        at(7_300, [8, 4, 4]),
+        at(9_300, [8, 4, 4]),
         [headroom(8), headroom(4), headroom(4)]
     );
 }
