@@ -194,7 +194,7 @@ fn connect(path: &Path, kind: Kind, file_bytes: u64, wal_bytes: u64) -> Result<C
         "PRAGMA trusted_schema = OFF;
          PRAGMA cell_size_check = ON;
          PRAGMA temp_store = MEMORY;
-         PRAGMA cache_size = -4096;
+         PRAGMA cache_size = -1024;
          PRAGMA synchronous = {};
          PRAGMA wal_autocheckpoint = {checkpoint};
          PRAGMA journal_size_limit = {checkpoint_bytes};

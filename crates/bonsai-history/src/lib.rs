@@ -13,8 +13,9 @@
 //!
 //! # Story of a point
 //! A [`Tick`] is one row of `open_second`, all services in it, one transaction. When its minute
-//! has passed, the rows of that minute become a block for each service (table `second`), and
-//! one row of `open_minute` with least, sum and most of each value. When its hour has passed,
+//! has passed, or 20 of its seconds wait, their rows become a block for each service (table
+//! `second`) or are added to it, and to one row of `open_minute` with least, sum and most of each
+//! value. When its hour has passed,
 //! those become blocks of the table `minute` and a row of `open_hour`; a day later, `hour`.
 //! `codec` says what is in the bytes.
 //!

@@ -17,6 +17,9 @@ impl Working {
         block: u64,
     ) -> rusqlite::Result<()> {
         let rows = open_rows(transaction, level, block)?;
+        if level == Level::Second {
+            self.waiting = self.waiting.saturating_sub(rows.len());
+        }
         // First, so that their pages are those of the blocks, also in a file that is full.
         let (_, open) = TABLES[level.index()];
         transaction

@@ -55,6 +55,32 @@ fn a_second_is_read_as_it_was_handed_in() {
     }
 }
 
+/// Seconds become blocks before their minute is over, so that few of them are in memory when they
+/// do; each is there once all the same, and what is known ends with the last of them.
+#[test]
+fn few_seconds_wait_to_become_blocks() {
+    let folder = folder();
+    let mut history = history(&folder);
+    let reader = reader(&folder);
+    let file = folder.path().join("history/history.sqlite");
+    let file = rusqlite::Connection::open(file).expect("a database");
+    let mut most = 0;
+    for second in MIDNIGHT..MIDNIGHT + 150 {
+        history.tick(&sent(second, "vod", rate(second)));
+        let count = "SELECT count(*) FROM open_second";
+        let waiting: u32 = file
+            .query_row(count, [], |row| row.get(0))
+            .expect("a number");
+        most = most.max(waiting);
+        let range = reader.range().expect("a range");
+        assert_eq!(range, Some((MIDNIGHT, second + 1)));
+        let series = seconds(&reader, "vod", MIDNIGHT, second + 1);
+        let wanted = (MIDNIGHT..=second).map(|second| (second, rate(second) as f64));
+        assert_eq!(means(&series), wanted.collect::<Vec<_>>());
+    }
+    assert!((10..=20).contains(&most), "{most} seconds waited");
+}
+
 /// Something that differs from second to second.
 fn rate(second: u64) -> u64 {
     let hash = (second % 100_000).wrapping_mul(2_654_435_761) >> 7;
