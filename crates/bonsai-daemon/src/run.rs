@@ -48,6 +48,7 @@ pub struct Options {
 /// # Errors
 /// Whatever keeps it from starting.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    bonsai_host::one_arena();
     let passed = ListenFd::from_env().take_unix_listener(0);
     let passed = passed.map_err(|error| {
         Refusal::input(format!(

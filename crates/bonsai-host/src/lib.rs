@@ -7,6 +7,7 @@
 //! - [`threads`]: what threads use, wait for and do; [`pressure`]: how long all of them had to wait;
 //!   [`sockets`]: what lies in the queues of connections;
 //! - [`inherit_sigpipe`]: a signal that programs get from our own caller;
+//! - [`one_arena`]: what the allocator keeps for itself;
 //! - [`bus`]: ledgers that are cut short while they are mapped;
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
@@ -18,6 +19,7 @@ pub mod bus;
 pub mod elf;
 mod error;
 pub mod faults;
+mod heap;
 pub mod libs;
 mod lookup;
 pub mod pressure;
@@ -29,6 +31,7 @@ pub mod sys;
 pub mod threads;
 
 pub use error::Error;
+pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
 pub use sigpipe::inherit_sigpipe;
