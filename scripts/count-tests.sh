@@ -45,7 +45,7 @@ awk '
   /^test result: / { name = ""; list = 0 }
   name != "" && NF && said < 6 { text[name] = text[name] "  " $0 "\n"; said++ }
   list && /^    [^ ]+$/ { printf "FAIL: %s\n%s", $1, text[$1]; delete text[$1] }' "$cargo_log"
-sed -n -E 's/^    (`-.*`)$/FAIL: \1/p' "$cargo_log"
+awk '/^    `-.*`$/ { sub(/^ +/, "FAIL: "); print }' "$cargo_log"
 
 while [ $# -gt 0 ]; do
   suite_log=$1 suite_exit=$2
