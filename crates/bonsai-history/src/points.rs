@@ -264,14 +264,11 @@ impl Working {
         if open.exists([second.cast_signed()])? {
             return Ok(true);
         }
-        let level = Level::Second;
-        let key = key(second / level.block_seconds(), TOTAL);
-        let mut blocks = transaction.prepare_cached("SELECT data FROM second WHERE key = ?")?;
-        let data: Option<Vec<u8>> = blocks.query_row([key], |row| row.get(0)).optional()?;
-        // No resource has this number: the slots alone are decoded.
-        let block = data.and_then(|data| Block::decode(&data, level, Some(usize::MAX)).ok());
-        let slot = second % level.block_seconds();
-        Ok(block.is_some_and(|block| block.slots.iter().any(|(at, _)| u64::from(*at) == slot)))
+        let length = Level::Second.block_seconds();
+        let slots = slots_of(transaction, second / length)?;
+        Ok(slots
+            .iter()
+            .any(|(at, _)| u64::from(*at) == second % length))
     }
 
     fn insert(
@@ -330,6 +327,20 @@ impl Working {
         self.newest = self.newest.max(tick.second);
         Ok(())
     }
+}
+
+/// The seconds of a block of seconds; none where it is not there, or is damaged.
+pub(crate) fn slots_of(
+    transaction: &Transaction<'_>,
+    block: u64,
+) -> rusqlite::Result<Vec<(u8, u16)>> {
+    let mut blocks = transaction.prepare_cached("SELECT data FROM second WHERE key = ?")?;
+    let data: Option<Vec<u8>> = blocks
+        .query_row([key(block, TOTAL)], |row| row.get(0))
+        .optional()?;
+    // No resource has this number: the slots alone are decoded.
+    let block = data.and_then(|data| Block::decode(&data, Level::Second, Some(usize::MAX)).ok());
+    Ok(block.unwrap_or_default().slots)
 }
 
 /// Adds what a service did to what all did.

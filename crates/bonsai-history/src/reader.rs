@@ -212,42 +212,30 @@ fn known_range(transaction: &Transaction<'_>) -> rusqlite::Result<Option<(u64, u
     let mut extend = |from: u64, to: u64| {
         range = Some(range.map_or((from, to), |(a, b)| (a.min(from), b.max(to))));
     };
+    // Coarser tiers, and blocks, may have begun what has not ended: the last second says the end.
+    let mut newest = None;
     for level in Level::ALL {
         let (_, open) = TABLES[level.index()];
+        let length = level.block_seconds();
         if let Some((first, last)) = block_range(transaction, level)? {
-            extend(
-                first * level.block_seconds(),
-                (last + 1) * level.block_seconds(),
-            );
+            extend(first * length, (last + 1) * length);
+            if level == Level::Second {
+                let slots = points::slots_of(transaction, last)?;
+                let slot = slots
+                    .last()
+                    .map_or(length - 1, |(slot, _)| u64::from(*slot));
+                newest = Some(last * length + slot);
+            }
         }
         let ends = format!("SELECT min(at), max(at) FROM {open}");
         if let Some((first, last)) = ends_of(transaction, &ends)? {
             extend(first, last + level.slot_seconds());
+            if level == Level::Second {
+                newest = newest.max(Some(last));
+            }
         }
     }
-    // Coarser tiers, and blocks, may have begun what has not ended.
-    let newest = newest_second(transaction)?;
     Ok(range.map(|(from, to)| (from, newest.map_or(to, |newest| newest + 1))))
-}
-
-/// The last second of those that are kept as such.
-fn newest_second(transaction: &Transaction<'_>) -> rusqlite::Result<Option<u64>> {
-    let level = Level::Second;
-    let open = ends_of(transaction, "SELECT min(at), max(at) FROM open_second")?;
-    let mut newest = open.map(|(_, last)| last);
-    if let Some((_, block)) = block_range(transaction, level)? {
-        let mut statement = transaction.prepare_cached("SELECT data FROM second WHERE key = ?")?;
-        let data: Option<Vec<u8>> = statement
-            .query_row([key(block, TOTAL)], |row| row.get(0))
-            .optional()?;
-        // No resource has this number: the slots alone are decoded.
-        let slots = data.and_then(|data| Block::decode(&data, level, Some(usize::MAX)).ok());
-        let last = slots.and_then(|block| Some(u64::from(block.slots.last()?.0)));
-        let start = block * level.block_seconds();
-        let at = start + last.unwrap_or(level.block_seconds() - 1);
-        newest = newest.max(Some(at));
-    }
-    Ok(newest)
 }
 
 /// The first and the last block of a tier.
