@@ -1,0 +1,33 @@
+//! The interface enforcer: what an interface may send and receive, by the kernel's own queues.
+//!
+//! What cannot be shaped inside a program (virtual machines, containers, tenants that nobody
+//! trusts, floods of datagrams) is shaped where it passes: by HTB at the root of an interface for
+//! what it sends, and at a block that all share for what it receives. [`Wanted`] says what is
+//! wanted, [`Site`] sees what is there, and makes it so: all of it or nothing, and by changing what
+//! is there, so that nobody is interrupted. What was put into force stays, whatever becomes of the
+//! process that did it.
+//!
+//! - [`objects`]: what there has to be for what is wanted; [`diff`]: the steps there. Both are pure.
+//! - [`netlink`], [`tc`], [`bpf`]: the kernel's languages. [`rules`]: bursts, turns and queues.
+#![allow(unsafe_code)]
+
+mod bpf;
+mod diff;
+mod error;
+mod links;
+pub mod namespace;
+mod netlink;
+mod objects;
+pub mod rules;
+mod site;
+mod tc;
+mod wanted;
+
+pub use error::Error;
+pub use links::{Link, Traffic, named};
+pub use netlink::Refused;
+pub use site::{Done, Foreign, Seen, Site};
+pub use tc::Handle;
+pub use tc::htb::Class as HtbClass;
+pub use tc::seen::{Class, Counters, Qdisc};
+pub use wanted::{Share, Terms, Wanted, rate_text};

@@ -1,0 +1,314 @@
+//! A socket to the kernel's routing side: requests with an answer each, and dumps.
+//!
+//! The socket and the framing of attributes are `netlink-sys` and `netlink-packet-core`. Messages
+//! are read where they lie: `netlink-packet-route`, the runner-up, has no HTB, makes a dozen of
+//! allocations of a class, which is too much for a thousand of them ten times a second, and refuses
+//! a whole message for an attribute that a newer kernel has grown. `neli` has no traffic control.
+
+pub(crate) mod message;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_packet_core::NetlinkBuffer;
+use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::sockopt;
+
+use crate::error::Error;
+use crate::namespace;
+use message::{Message, attribute, text};
+
+pub(crate) const NLM_F_REQUEST: u16 = 0x1;
+pub(crate) const NLM_F_ACK: u16 = 0x4;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_DUMP: u16 = 0x300;
+/// Of an answer: what was dumped changed meanwhile.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// Of an answer: words follow.
+const NLM_F_ACK_TLVS: u16 = 0x200;
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// Answers to as many requests fit the receive buffer, whatever each takes there.
+const AT_ONCE: usize = 64;
+/// Bytes of the receive buffer; the kernel doubles it.
+const RECEIVE: usize = 1 << 20;
+/// A dump is at most this long per message (kernel: `NLMSG_GOODSIZE` to 32 KiB).
+const LONGEST: usize = 64 << 10;
+/// How often a dump is begun again if what it shows changes meanwhile.
+const AGAIN: usize = 8;
+
+/// What the kernel said to a request that it refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The error number.
+    pub errno: i32,
+    /// Its words, where it has some.
+    pub words: Option<String>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let error = io::Error::from_raw_os_error(self.errno);
+        match &self.words {
+            Some(words) => write!(f, "{} ({error})", words.trim_end_matches('.')),
+            None => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A socket that belongs to the network namespace it was opened in.
+pub struct Socket {
+    socket: netlink_sys::Socket,
+    sequence: u32,
+    answer: Vec<u8>,
+    request: Vec<u8>,
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Socket")
+            .field("fd", &self.socket.as_raw_fd())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Socket {
+    /// Opens one in a network namespace, or in the calling thread's, that hears of what happens to
+    /// groups (`RTNLGRP_*`).
+    pub(crate) fn open(namespace: Option<BorrowedFd<'_>>, groups: &[u32]) -> Result<Self, Error> {
+        let Some(namespace) = namespace else {
+            return Self::open_here(groups).map_err(Error::Socket);
+        };
+        namespace::inside(namespace, || Self::open_here(groups))?.map_err(Error::Socket)
+    }
+
+    fn open_here(groups: &[u32]) -> io::Result<Self> {
+        let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // Without them: plain error numbers, and whole requests in the answers.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        let _ = socket.set_netlink_get_strict_chk(true);
+        // Root may have more than the system's maximum, others get that.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE);
+        }
+        for group in groups {
+            socket.add_membership(*group)?;
+        }
+        Ok(Self {
+            socket,
+            sequence: 0,
+            answer: vec![0; LONGEST],
+            request: Vec::new(),
+        })
+    }
+
+    /// Asks for one thing, and waits for the answer.
+    pub(crate) fn ask(&mut self, message: &Message) -> Result<(), Error> {
+        let mut answers = self.ask_all(std::slice::from_ref(message))?;
+        match answers.pop() {
+            Some(Err(refused)) => Err(Error::Refused(refused)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for many, in order, and waits for all answers. One that is refused does not keep the
+    /// kernel from those behind it.
+    pub(crate) fn ask_all(
+        &mut self,
+        messages: &[Message],
+    ) -> Result<Vec<Result<(), Refused>>, Error> {
+        let mut answers = Vec::with_capacity(messages.len());
+        for some in messages.chunks(AT_ONCE) {
+            let first = self.sequence.wrapping_add(1);
+            self.request.clear();
+            for message in some {
+                self.sequence = self.sequence.wrapping_add(1);
+                message.finish(self.sequence, &mut self.request);
+            }
+            self.socket.send(&self.request, 0).map_err(Error::Socket)?;
+            let mut waiting = some.len();
+            answers.resize(answers.len() + waiting, Ok(()));
+            let start = answers.len() - waiting;
+            while waiting > 0 {
+                self.receive(|head, payload| {
+                    let place = head.sequence.wrapping_sub(first) as usize;
+                    if head.kind == NLMSG_ERROR && place < some.len() {
+                        answers[start + place] = refusal(head.flags, payload);
+                        waiting -= 1;
+                    }
+                })?;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Asks for one thing that has an answer of its own, given to `each`.
+    pub(crate) fn get(
+        &mut self,
+        message: &Message,
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> Result<(), Error> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        self.request.clear();
+        message.finish(sequence, &mut self.request);
+        self.socket.send(&self.request, 0).map_err(Error::Socket)?;
+        let mut answer = None;
+        while answer.is_none() {
+            self.receive(|head, payload| {
+                if head.sequence != sequence {
+                    return;
+                }
+                if head.kind == NLMSG_ERROR {
+                    answer = Some(refusal(head.flags, payload));
+                } else {
+                    each(head.kind, payload);
+                    answer = Some(Ok(()));
+                }
+            })?;
+        }
+        match answer {
+            Some(Err(refused)) => Err(Error::Refused(refused)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks for all of a kind; `each` gets the type and payload of each answer. It is told of a
+    /// new beginning by [`Dumped::Again`], if what is dumped changes meanwhile.
+    pub(crate) fn dump(
+        &mut self,
+        kind: u16,
+        fixed: &[u8],
+        mut each: impl FnMut(Dumped<'_>),
+    ) -> Result<(), Error> {
+        for again in 0..=AGAIN {
+            if again > 0 {
+                each(Dumped::Again);
+            }
+            self.sequence = self.sequence.wrapping_add(1);
+            let sequence = self.sequence;
+            self.request.clear();
+            Message::new(kind, NLM_F_REQUEST | NLM_F_DUMP, fixed)
+                .finish(sequence, &mut self.request);
+            self.socket.send(&self.request, 0).map_err(Error::Socket)?;
+            let mut done = None;
+            let mut changed = false;
+            while done.is_none() {
+                self.receive(|head, payload| {
+                    if head.sequence != sequence || done.is_some() {
+                        return;
+                    }
+                    changed |= head.flags & NLM_F_DUMP_INTR != 0;
+                    match head.kind {
+                        NLMSG_DONE | NLMSG_ERROR => done = Some(refusal(head.flags, payload)),
+                        kind => each(Dumped::One(kind, payload)),
+                    }
+                })?;
+            }
+            if let Some(Err(refused)) = done {
+                return Err(Error::Refused(refused));
+            }
+            if !changed {
+                return Ok(());
+            }
+        }
+        Err(Error::Restless)
+    }
+
+    /// Reads one datagram of the kernel, and gives each message in it to `each`.
+    fn receive(&mut self, mut each: impl FnMut(&Head, &[u8])) -> Result<(), Error> {
+        let length = loop {
+            match self.socket.recv(&mut &mut self.answer[..], 0) {
+                Ok(length) => break length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::Socket(error)),
+            }
+        };
+        messages(&self.answer[..length], &mut each);
+        Ok(())
+    }
+
+    /// Reads what was told to the groups this socket belongs to, without waiting. `false` if
+    /// something was lost, because it was not read in time.
+    pub(crate) fn heard(&mut self, mut each: impl FnMut(u16, &[u8])) -> Result<bool, Error> {
+        let mut whole = true;
+        loop {
+            match self
+                .socket
+                .recv(&mut &mut self.answer[..], libc::MSG_DONTWAIT)
+            {
+                Ok(length) => messages(&self.answer[..length], &mut |head, payload| {
+                    each(head.kind, payload);
+                }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(whole),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => whole = false,
+                Err(error) => return Err(Error::Socket(error)),
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What a dump gives.
+pub(crate) enum Dumped<'a> {
+    /// The type and the payload of a message.
+    One(u16, &'a [u8]),
+    /// What was given up to now is to be forgotten.
+    Again,
+}
+
+struct Head {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+}
+
+/// The messages of a datagram, as far as they are whole.
+fn messages(mut bytes: &[u8], each: &mut impl FnMut(&Head, &[u8])) {
+    while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
+        let head = Head {
+            kind: message.message_type(),
+            flags: message.flags(),
+            sequence: message.sequence_number(),
+        };
+        each(&head, message.payload());
+        let next = (message.length() as usize).next_multiple_of(4);
+        match bytes.get(next..) {
+            Some(rest) => bytes = rest,
+            None => return,
+        }
+    }
+}
+
+/// What an answer says: of `NLMSG_ERROR`, and of `NLMSG_DONE`, which has the same number.
+fn refusal(flags: u16, payload: &[u8]) -> Result<(), Refused> {
+    let code = message::u32_at(payload, 0).map_or(0, u32::cast_signed);
+    if code == 0 {
+        return Ok(());
+    }
+    // The head of the request is between the number and the words.
+    let words = (flags & NLM_F_ACK_TLVS != 0)
+        .then(|| payload.get(20..))
+        .flatten()
+        .and_then(|rest| attribute(rest, NLMSGERR_ATTR_MSG))
+        .map(text);
+    Err(Refused {
+        errno: code.wrapping_neg(),
+        words,
+    })
+}

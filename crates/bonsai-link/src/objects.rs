@@ -1,0 +1,235 @@
+//! What there has to be in the kernel for what is wanted: a pure function of it and of the links.
+//!
+//! ```text
+//!   who sends it                         what governs it
+//!   ------------------------------------------------------------------------------------
+//!   the machine, out through a link      HTB at the link's root: one class per link that
+//!                                        has a share, one for all else
+//!   a guest, in through its link         the link's filter gives it its class and sends it
+//!                                        through the block (ifb), with HTB at its root
+//!   a guest, out through an uplink       the uplink's filter gives it its class again
+//! ```
+//!
+//! A link has the same class number everywhere, its *slot*: in the block, and in each uplink.
+//! Nothing here depends on what is in the kernel already, but for slots, which stay as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bpf::Which;
+use crate::error::Error;
+use crate::links::Link;
+use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
+use crate::tc::{Handle, htb};
+use crate::wanted::Wanted;
+
+/// The number of all our disciplines: whose it is, is seen by it.
+pub(crate) const MAJOR: u16 = 0xb05a;
+/// The turn of our filters.
+pub(crate) const PRIORITY: u16 = 0xb05a;
+/// The block that what comes in goes through.
+pub(crate) const IFB: &str = "bonsai-ifb";
+/// The class that all others of a device are in.
+pub(crate) const TRUNK: u16 = 1;
+/// The class of what nobody has a share for.
+pub(crate) const OTHERS: u16 = 2;
+/// The first slot.
+pub(crate) const FIRST_SLOT: u16 = 0x10;
+
+/// The queue that a class ends in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// Bytes.
+    pub(crate) limit: u32,
+}
+
+/// A class and its queue; the one that others are in has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) terms: htb::Class,
+    pub(crate) leaf: Option<Leaf>,
+}
+
+/// HTB at the root of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// The class of packets without one; 0 lets them pass.
+    pub(crate) default: u16,
+    pub(crate) nodes: BTreeMap<u16, Node>,
+}
+
+/// All of it. Devices are numbers of links.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) trees: BTreeMap<u32, Tree>,
+    /// Which filters hang where.
+    pub(crate) hooks: BTreeSet<(u32, Hook)>,
+    /// What the programs know: slot, and block or 0.
+    pub(crate) entries: BTreeMap<u32, (u16, u32)>,
+}
+
+/// A filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hook {
+    Incoming,
+    Outgoing,
+}
+
+impl Hook {
+    pub(crate) fn parent(self) -> Handle {
+        match self {
+            Self::Incoming => Handle::INCOMING,
+            Self::Outgoing => Handle::OUTGOING,
+        }
+    }
+
+    pub(crate) fn program(self) -> Which {
+        match self {
+            Self::Incoming => Which::Incoming,
+            Self::Outgoing => Which::Outgoing,
+        }
+    }
+}
+
+/// The slots of links: those that have one keep it.
+pub(crate) fn slots(
+    wanted: &Wanted,
+    had: &BTreeMap<u32, u16>,
+) -> Result<BTreeMap<u32, u16>, Error> {
+    let mut slots: BTreeMap<u32, u16> = wanted
+        .links
+        .keys()
+        .filter_map(|index| Some((*index, *had.get(index)?)))
+        .collect();
+    let mut taken: BTreeSet<u16> = slots.values().copied().collect();
+    // Two that have one slot, by somebody's hand: the later gets another.
+    if taken.len() < slots.len() {
+        let mut seen = BTreeSet::new();
+        slots.retain(|_, slot| seen.insert(*slot));
+        taken = seen;
+    }
+    let mut next = FIRST_SLOT;
+    for index in wanted.links.keys() {
+        if slots.contains_key(index) {
+            continue;
+        }
+        // Queues are named after slots, and none may be named as the tree is.
+        while taken.contains(&next) || next == MAJOR {
+            next = next.checked_add(1).ok_or_else(|| {
+                Error::Wrong("more interfaces than HTB has classes: 65,518".into())
+            })?;
+        }
+        taken.insert(next);
+        slots.insert(*index, next);
+    }
+    Ok(slots)
+}
+
+/// What there has to be. `ifb` is the block's number, if there is one.
+pub(crate) fn objects(
+    wanted: &Wanted,
+    links: &[Link],
+    slots: &BTreeMap<u32, u16>,
+    ifb: Option<u32>,
+) -> Objects {
+    let mut objects = Objects::default();
+    // A packet may come from any link before it is cut, so turns and queues go by the largest.
+    let gso_max = links
+        .iter()
+        .map(|link| link.gso_max)
+        .max()
+        .unwrap_or(65_536);
+    let mtu = |index: u32| {
+        let link = links.iter().find(|link| link.index == index);
+        link.map_or(1500, |link| link.mtu.min(65_535))
+    };
+    let shaping = Shaping { gso_max };
+    for (index, terms) in &wanted.links {
+        if let Some(tx) = terms.tx {
+            let tree = shaping.root(wanted, *index, tx, slots, &mtu);
+            objects.trees.insert(*index, tree);
+        }
+        let Some(slot) = slots.get(index) else {
+            continue;
+        };
+        let block = terms.rx.and(ifb);
+        if let (Some(rx), Some(ifb)) = (terms.rx, ifb) {
+            let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
+            let node = shaping.node(0, rx, rx, mtu(*index), burst_ns);
+            // Packets that no class is known for pass: the default is none.
+            let tree = objects.trees.entry(ifb).or_default();
+            tree.nodes.insert(*slot, node);
+            objects.hooks.insert((*index, Hook::Incoming));
+        }
+        if let Some(share) = &terms.share {
+            objects.hooks.insert((share.uplink, Hook::Outgoing));
+        }
+        if block.is_some() || terms.share.is_some() {
+            let entry = (*slot, block.unwrap_or(0));
+            objects.entries.insert(*index, entry);
+        }
+    }
+    objects
+}
+
+struct Shaping {
+    gso_max: u32,
+}
+
+impl Shaping {
+    /// A class and its queue. Nobody has more than the ceiling.
+    fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: u64) -> Node {
+        Node {
+            terms: htb::Class {
+                parent,
+                rate: rate.min(ceil),
+                ceil,
+                burst: rules::burst(rate.min(ceil), mtu, burst_ns),
+                cburst: rules::burst(ceil, mtu, burst_ns),
+                quantum: rules::quantum(1, 1, self.gso_max),
+                priority: 0,
+            },
+            leaf: Some(Leaf {
+                limit: rules::queue(ceil, mtu, self.gso_max),
+            }),
+        }
+    }
+
+    /// What is at the root of a link with a limit of what it sends: a trunk, a class of its own in
+    /// it for each that has a share, and one for all else. It is so without shares, too: a class
+    /// that others are put into loses its queue, and the one for all else cannot be changed.
+    fn root(
+        &self,
+        wanted: &Wanted,
+        index: u32,
+        tx: u64,
+        slots: &BTreeMap<u32, u16>,
+        mtu: &impl Fn(u32) -> u32,
+    ) -> Tree {
+        let terms = &wanted.links[&index];
+        let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
+        let own = mtu(index);
+        let trunk = Node {
+            leaf: None,
+            ..self.node(0, tx, tx, own, burst_ns)
+        };
+        // Those without a share have no guarantee, and the weight of those that say none.
+        let weights = wanted.of_uplink(index).map(|(_, share)| share.weight);
+        let smallest = weights.min().unwrap_or(WEIGHT).min(WEIGHT);
+        let others = self.node(TRUNK, NOTHING, tx, own, burst_ns);
+        let mut nodes = BTreeMap::from([(TRUNK, trunk), (OTHERS, others)]);
+        for (of, share) in wanted.of_uplink(index) {
+            let Some(slot) = slots.get(&of) else {
+                continue;
+            };
+            let guarantee = share.guarantee.unwrap_or(NOTHING);
+            let ceiling = share.ceiling.unwrap_or(tx).min(tx);
+            let mut node = self.node(TRUNK, guarantee, ceiling, own.max(mtu(of)), burst_ns);
+            node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
+            nodes.insert(*slot, node);
+        }
+        Tree {
+            default: OTHERS,
+            nodes,
+        }
+    }
+}

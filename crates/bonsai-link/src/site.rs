@@ -1,0 +1,158 @@
+//! The interfaces of a network namespace: seen, and made as they are wanted.
+
+mod perform;
+mod read;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+
+use crate::bpf::Table;
+use crate::diff::{self, Step};
+use crate::error::Error;
+use crate::links::{self, Link};
+use crate::netlink::Socket;
+use crate::objects::{self, IFB, Objects};
+use crate::tc::seen::{self, Class};
+use crate::wanted::Wanted;
+
+pub use read::Foreign;
+
+/// A network namespace, and the way to its kernel side.
+#[derive(Debug)]
+pub struct Site {
+    socket: Socket,
+}
+
+/// What is there.
+#[derive(Debug)]
+pub struct Seen {
+    /// All interfaces, by number.
+    pub links: Vec<Link>,
+    /// What others have made and we do not touch, by the number of the interface.
+    pub foreign: BTreeMap<u32, Foreign>,
+    /// What is ours.
+    pub(crate) objects: Objects,
+    /// Interfaces where filters can hang (`clsact`).
+    pub(crate) hookable: BTreeSet<u32>,
+    /// What the programs read, if there are any.
+    table: Option<Table>,
+}
+
+impl Seen {
+    /// The number of the block, if there is one.
+    pub(crate) fn ifb(&self) -> Option<u32> {
+        self.links
+            .iter()
+            .find(|link| link.name == IFB && link.kind.as_deref() == Some("ifb"))
+            .map(|link| link.index)
+    }
+
+    /// Which links have a class of their own, and which.
+    #[must_use]
+    pub fn slots(&self) -> BTreeMap<u32, u16> {
+        let entries = self.objects.entries.iter();
+        entries
+            .map(|(device, (slot, _))| (*device, *slot))
+            .collect()
+    }
+
+    fn name(&self, device: u32) -> String {
+        let link = self.links.iter().find(|link| link.index == device);
+        link.map_or_else(|| format!("interface {device}"), |link| link.name.clone())
+    }
+}
+
+/// What a change did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// How many steps it took; 0 if all was as wanted.
+    pub steps: usize,
+}
+
+impl Site {
+    /// The calling thread's namespace, or another one.
+    ///
+    /// # Errors
+    /// If it cannot be entered, or there is no socket to the kernel.
+    pub fn open(namespace: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
+        let socket = Socket::open(namespace, &[])?;
+        Ok(Self { socket })
+    }
+
+    /// The interfaces alone.
+    ///
+    /// # Errors
+    /// If the kernel does not list them.
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        links::links(&mut self.socket)
+    }
+
+    /// Everything that matters here.
+    ///
+    /// # Errors
+    /// If the kernel does not show it.
+    pub fn see(&mut self) -> Result<Seen, Error> {
+        read::see(&mut self.socket)
+    }
+
+    /// Gives each of our classes of a device to `each`, as it is read; `None` says that what was
+    /// given is to be forgotten. It allocates nothing.
+    ///
+    /// # Errors
+    /// If the kernel does not show them.
+    pub fn classes(&mut self, device: u32, each: impl FnMut(Option<Class>)) -> Result<(), Error> {
+        seen::classes(&mut self.socket, device, each)
+    }
+
+    /// Makes all as it is wanted, or changes nothing.
+    ///
+    /// # Errors
+    /// If it cannot be, or the kernel refuses a part: then what was done before is taken back.
+    pub fn apply(&mut self, wanted: &Wanted) -> Result<Done, Error> {
+        let mut seen = self.see()?;
+        wanted.check(&seen.links)?;
+        seen.check_foreign(wanted)?;
+        let mut undo = Vec::new();
+        let done = self.reach(wanted, &mut seen, &mut undo);
+        if let Err(error) = done {
+            return Err(self.take_back(&seen, undo, error));
+        }
+        done
+    }
+
+    fn reach(
+        &mut self,
+        wanted: &Wanted,
+        seen: &mut Seen,
+        undo: &mut Vec<perform::Act>,
+    ) -> Result<Done, Error> {
+        let mut steps = self.prepare(wanted, seen, undo)?;
+        let slots = objects::slots(wanted, &seen.slots())?;
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.ifb());
+        let walk = diff::steps(&seen.objects, &objects);
+        steps += walk.len();
+        self.walk(seen, walk, undo)?;
+        steps += self.tidy(&objects, seen)?;
+        if steps > 0 {
+            let after = self.see()?;
+            if let Some(step) = diff::steps(&after.objects, &objects).first() {
+                let what = step.words(&after.name(step.device()));
+                return Err(Error::Differs { what });
+            }
+        }
+        Ok(Done { steps })
+    }
+
+    /// Whether all is as wanted; the first that is not, in words.
+    ///
+    /// # Errors
+    /// If the kernel does not show it.
+    pub fn differs(&mut self, wanted: &Wanted) -> Result<Option<String>, Error> {
+        let seen = self.see()?;
+        let slots = objects::slots(wanted, &seen.slots())?;
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.ifb());
+        let steps = diff::steps(&seen.objects, &objects);
+        let words = |step: &Step| step.words(&seen.name(step.device()));
+        Ok(steps.first().map(words))
+    }
+}

@@ -1,0 +1,144 @@
+//! What is wanted is in force, and is gone without a trace.
+
+use std::time::Duration;
+
+use bonsai_link::{Share, Terms, Wanted};
+
+use crate::room::{Room, flood, udp};
+
+const MBIT: u64 = 125_000;
+
+fn traces(room: &Room) -> String {
+    room.host("tc qdisc show") + &room.host("ip -o link show")
+}
+
+fn wanted(links: &[(u32, Terms)]) -> Wanted {
+    Wanted {
+        links: links.iter().cloned().collect(),
+    }
+}
+
+#[test]
+fn limits_hold_in_both_directions_and_are_gone_without_a_trace() {
+    let Some(room) = Room::new("limits_hold_in_both_directions", 2) else {
+        return;
+    };
+    let before = traces(&room);
+    let mut site = room.site();
+    let terms = Terms {
+        tx: Some(30 * MBIT),
+        rx: Some(20 * MBIT),
+        ..Terms::default()
+    };
+    let wants = wanted(&[(room.index("v1"), terms)]);
+    let done = site.apply(&wants).expect("applied");
+    assert!(done.steps > 0);
+    assert_eq!(site.apply(&wants).expect("again").steps, 0, "nothing to do");
+    assert_eq!(site.differs(&wants).expect("seen"), None);
+    // tc sees what we see.
+    let classes = room.host("tc class show dev v1");
+    assert!(classes.contains("rate 30Mbit ceil 30Mbit"), "{classes}");
+    assert!(
+        room.host("tc class show dev bonsai-ifb")
+            .contains("rate 20Mbit")
+    );
+
+    let (one, two) = (
+        udp(&room.guests[0], "10.9.0.1:9000"),
+        udp(&room.guests[1], "10.9.0.2:9000"),
+    );
+    for (from, to, rate) in [(&one, &two, 20 * MBIT), (&two, &one, 30 * MBIT)] {
+        let (bytes, took) = flood(from, to, Duration::from_millis(1500));
+        let allowed = rate as f64 * took + 0.002 * rate as f64 + 3000.0;
+        assert!(
+            bytes as f64 <= allowed,
+            "{bytes} B in {took} s, {allowed} allowed"
+        );
+        assert!(
+            bytes as f64 > 0.5 * allowed,
+            "{bytes} B in {took} s is far less than {allowed}"
+        );
+    }
+
+    site.apply(&Wanted::default()).expect("cleared");
+    assert_eq!(traces(&room), before);
+    let (bytes, took) = flood(&one, &two, Duration::from_millis(200));
+    assert!(
+        bytes as f64 > took * 40.0 * MBIT as f64,
+        "{bytes} B in {took} s without a limit"
+    );
+}
+
+#[test]
+fn a_share_of_an_uplink_is_kept_beside_others() {
+    let Some(room) = Room::new("a_share_of_an_uplink", 2) else {
+        return;
+    };
+    let before = traces(&room);
+    let mut site = room.site();
+    let uplink = room.index("out");
+    let share = |guarantee| Terms {
+        share: Some(Share {
+            uplink,
+            guarantee: Some(guarantee),
+            ceiling: None,
+            weight: 1,
+        }),
+        ..Terms::default()
+    };
+    let line = Terms {
+        tx: Some(40 * MBIT),
+        ..Terms::default()
+    };
+    let wants = wanted(&[
+        (uplink, line.clone()),
+        (room.index("v1"), share(30 * MBIT)),
+        (room.index("v2"), share(10 * MBIT)),
+    ]);
+    site.apply(&wants).expect("applied");
+    let receive = [
+        udp(&room.outside, "10.9.0.100:9001"),
+        udp(&room.outside, "10.9.0.100:9002"),
+    ];
+    let send = [
+        udp(&room.guests[0], "0.0.0.0:0"),
+        udp(&room.guests[1], "0.0.0.0:0"),
+    ];
+    let rates: Vec<f64> = std::thread::scope(|scope| {
+        let flows = send
+            .iter()
+            .zip(&receive)
+            .map(|(from, to)| scope.spawn(|| flood(from, to, Duration::from_millis(2000))));
+        let flows: Vec<_> = flows.collect();
+        let rate = |(bytes, took): (u64, f64)| bytes as f64 / took;
+        flows
+            .into_iter()
+            .map(|flow| rate(flow.join().expect("done")))
+            .collect()
+    });
+    // Each wants all of it, and gets what it is guaranteed; not more, as nothing is left.
+    for (rate, guarantee) in rates.iter().zip([30.0, 10.0]) {
+        let part = rate / MBIT as f64 / guarantee;
+        assert!((0.85..1.15).contains(&part), "{rates:?}");
+    }
+
+    let mut more = wants.clone();
+    more.links
+        .insert(room.index("v2"), share(10 * MBIT + 2_000));
+    let error = site.apply(&more).expect_err("too much");
+    assert!(error.to_string().contains("16kbit/s more than"), "{error}");
+    let mut none = wants.clone();
+    none.links.remove(&uplink);
+    let error = site.apply(&none).expect_err("no uplink");
+    assert!(error.to_string().contains("no tx limit"), "{error}");
+    assert_eq!(
+        site.differs(&wants).expect("seen"),
+        None,
+        "nothing was changed"
+    );
+    // Without shares the tree of the uplink stays as it is.
+    site.apply(&wanted(&[(uplink, line)]))
+        .expect("without shares");
+    site.apply(&Wanted::default()).expect("cleared");
+    assert_eq!(traces(&room), before);
+}

@@ -1,0 +1,4 @@
+//! The enforcer against the kernel, in network namespaces.
+
+mod apply;
+mod room;

@@ -1,0 +1,144 @@
+//! A host with guests, each in a network namespace of its own that lasts as long as the room.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bonsai_link::{Site, namespace};
+
+/// Prints that a test was not run, and why; the script that counts looks for it.
+pub(crate) fn skip(test: &str, reason: &str) {
+    println!("SKIP: {test}: {reason}");
+    if let Ok(log) = std::env::var("BONSAI_SKIP_LOG") {
+        use std::io::Write;
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(log);
+        if let Ok(mut log) = log {
+            let _ = writeln!(log, "SKIP: {test}: {reason}");
+        }
+    }
+}
+
+/// The host's namespace has a bridge `br0` with a pair to each guest, `v1` to `eth0`, and one to the
+/// outside, `out` to `eth0`. Guests are 10.9.0.1 and so on, the outside is 10.9.0.100.
+pub(crate) struct Room {
+    pub(crate) host: OwnedFd,
+    pub(crate) guests: Vec<OwnedFd>,
+    pub(crate) outside: OwnedFd,
+}
+
+impl Room {
+    /// `None`, with a printed reason, where namespaces cannot be made.
+    pub(crate) fn new(test: &str, guests: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "making network namespaces needs root");
+            return None;
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            skip(test, "iproute2 is not installed");
+            return None;
+        }
+        let make = || namespace::make().expect("a namespace");
+        let room = Self {
+            host: make(),
+            guests: (0..guests).map(|_| make()).collect(),
+            outside: make(),
+        };
+        room.host("ip link add br0 type bridge");
+        room.host("ip link set br0 up");
+        for (index, guest) in room.guests.iter().enumerate() {
+            room.pair(guest, &format!("v{}", index + 1), index + 1);
+        }
+        room.pair(&room.outside, "out", 100);
+        Some(room)
+    }
+
+    fn pair(&self, of: &OwnedFd, name: &str, address: usize) {
+        // A namespace is named to `ip` by a process in it.
+        let pid = run_in(of, "sh", &["-c", "sleep 5 >/dev/null 2>&1 & echo $!"]);
+        let pid = pid.trim();
+        self.host(&format!(
+            "ip link add {name} type veth peer name eth0 netns {pid}"
+        ));
+        self.host(&format!("ip link set {name} master br0 up"));
+        run(of, &format!("ip addr add 10.9.0.{address}/24 dev eth0"));
+        run(of, "ip link set eth0 up");
+        run(of, "ip link set lo up");
+        run(of, &format!("kill {pid}"));
+    }
+
+    /// Runs a command in the host.
+    pub(crate) fn host(&self, line: &str) -> String {
+        run(&self.host, line)
+    }
+
+    pub(crate) fn site(&self) -> Site {
+        Site::open(Some(self.host.as_fd())).expect("a site")
+    }
+
+    /// The number of an interface of the host.
+    pub(crate) fn index(&self, name: &str) -> u32 {
+        let links = self.site().links().expect("links");
+        bonsai_link::named(&links, name).expect("it is there").index
+    }
+}
+
+/// Runs a command in a namespace; it has to succeed.
+pub(crate) fn run(namespace: &OwnedFd, line: &str) -> String {
+    let mut words = line.split_whitespace();
+    let program = words.next().expect("a program");
+    run_in(namespace, program, &words.collect::<Vec<_>>())
+}
+
+fn run_in(namespace: &OwnedFd, program: &str, args: &[&str]) -> String {
+    let output = namespace::inside(namespace.as_fd(), || {
+        Command::new(program).args(args).output()
+    });
+    let output = output.expect("entered").expect("started");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// A socket in a namespace.
+pub(crate) fn udp(namespace: &OwnedFd, address: &str) -> UdpSocket {
+    let socket = namespace::inside(namespace.as_fd(), || UdpSocket::bind(address));
+    socket.expect("entered").expect("bound")
+}
+
+/// Sends as fast as it goes for `time`; bytes at layer 2 that came, and between the first and the
+/// last of them, seconds.
+pub(crate) fn flood(from: &UdpSocket, to: &UdpSocket, time: Duration) -> (u64, f64) {
+    const PAYLOAD: usize = 1400;
+    // Ethernet, IPv4, UDP.
+    const HEADS: u64 = 14 + 20 + 8;
+    let target = to.local_addr().expect("an address");
+    let end = Instant::now() + time;
+    to.set_read_timeout(Some(Duration::from_millis(300)))
+        .expect("set");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while Instant::now() < end {
+                // What does not fit is dropped where the queue is full.
+                let _ = from.send_to(&[0; PAYLOAD], target);
+            }
+        });
+        let mut buffer = [0; 2048];
+        let (mut bytes, mut first, mut last) = (0, None, Instant::now());
+        while let Ok(length) = to.recv(&mut buffer) {
+            last = Instant::now();
+            if first.replace(first.unwrap_or(last)).is_some() {
+                bytes += length as u64 + HEADS;
+            }
+        }
+        let took = first.map_or(0.0, |first| (last - first).as_secs_f64());
+        (bytes, took)
+    })
+}
