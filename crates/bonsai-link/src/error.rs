@@ -26,7 +26,7 @@ pub enum Error {
     #[error("the kernel's answer about {what} does not have the expected form")]
     Unexpected {
         /// What was asked for.
-        what: &'static str,
+        what: String,
     },
     /// There is no such interface.
     #[error("there is no interface `{name}`{}", suggestion(.similar))]

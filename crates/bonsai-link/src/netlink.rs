@@ -20,6 +20,7 @@ use message::{Message, attribute, text};
 
 pub(crate) const NLM_F_REQUEST: u16 = 0x1;
 pub(crate) const NLM_F_ACK: u16 = 0x4;
+pub(crate) const NLM_F_REPLACE: u16 = 0x100;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_DUMP: u16 = 0x300;
@@ -255,6 +256,31 @@ impl Socket {
                 Err(error) => return Err(Error::Socket(error)),
             }
         }
+    }
+}
+
+impl Socket {
+    /// The number that the kernel gives to the socket's network namespace and to no other, until
+    /// the machine restarts (`SO_NETNS_COOKIE`, Linux 5.14).
+    pub(crate) fn cookie(&self) -> Result<u64, Error> {
+        const SO_NETNS_COOKIE: libc::c_int = 71;
+        let mut cookie = 0_u64;
+        let mut length: libc::socklen_t = 8;
+        // SAFETY: the kernel writes at most `length` bytes, which `cookie` has. rustix does not
+        // offer the option.
+        let answer = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_NETNS_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut length,
+            )
+        };
+        if answer != 0 {
+            return Err(Error::Socket(io::Error::last_os_error()));
+        }
+        Ok(cookie)
     }
 }
 

@@ -12,10 +12,9 @@ use crate::error::Error;
 use crate::links::{self, Link};
 use crate::netlink::Socket;
 use crate::objects::{self, IFB, Objects};
-use crate::tc::seen::{self, Class};
+use crate::saved::Saved;
+use crate::tc::seen::{self, Class, Qdisc};
 use crate::wanted::Wanted;
-
-pub use read::Foreign;
 
 /// A network namespace, and the way to its kernel side.
 #[derive(Debug)]
@@ -28,8 +27,8 @@ pub struct Site {
 pub struct Seen {
     /// All interfaces, by number.
     pub links: Vec<Link>,
-    /// What others have made and we do not touch, by the number of the interface.
-    pub foreign: BTreeMap<u32, Foreign>,
+    /// What others have made at roots, by the number of the interface.
+    pub foreign: BTreeMap<u32, Qdisc>,
     /// What is ours.
     pub(crate) objects: Objects,
     /// Interfaces where filters can hang (`clsact`).
@@ -104,20 +103,59 @@ impl Site {
         seen::classes(&mut self.socket, device, each)
     }
 
-    /// Makes all as it is wanted, or changes nothing.
+    /// A number that belongs to this namespace and to no other, until the machine restarts.
+    ///
+    /// # Errors
+    /// If the kernel gives none (before Linux 5.14).
+    pub fn cookie(&self) -> Result<u64, Error> {
+        self.socket.cookie()
+    }
+
+    /// Reads what somebody else has at the root of an interface, to be brought back one day.
+    ///
+    /// # Errors
+    /// If it would not come back as it is, or the kernel does not show it.
+    pub fn save(&mut self, link: &Link) -> Result<Saved, Error> {
+        let saved = Saved::read(&mut self.socket, link.index)?;
+        if !saved.try_out()? {
+            return Err(Error::Wrong(format!(
+                "the queueing discipline of {} ({}) cannot be brought back exactly as it is, so it \
+                 is not taken over; tc qdisc del dev {} root takes it away",
+                link.name,
+                saved.kind(),
+                link.name
+            )));
+        }
+        Ok(saved)
+    }
+
+    /// Brings back what was there before.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn bring_back(&mut self, device: u32, saved: &Saved) -> Result<(), Error> {
+        saved.bring_back(&mut self.socket, device)
+    }
+
+    /// Makes all as it is wanted, or changes nothing. What others have made at the roots of the
+    /// interfaces in `adopt` is replaced.
     ///
     /// # Errors
     /// If it cannot be, or the kernel refuses a part: then what was done before is taken back.
-    pub fn apply(&mut self, wanted: &Wanted) -> Result<Done, Error> {
+    pub fn apply(&mut self, wanted: &Wanted, adopt: &[u32]) -> Result<Done, Error> {
         let mut seen = self.see()?;
         wanted.check(&seen.links)?;
-        seen.check_foreign(wanted)?;
+        seen.check_foreign(wanted, adopt)?;
+        let adopted = adopt
+            .iter()
+            .filter(|index| seen.foreign.contains_key(*index));
+        let mut saved = Vec::new();
+        for index in adopted {
+            saved.push((*index, Saved::read(&mut self.socket, *index)?));
+        }
         let mut undo = Vec::new();
         let done = self.reach(wanted, &mut seen, &mut undo);
-        if let Err(error) = done {
-            return Err(self.take_back(&seen, undo, error));
-        }
-        done
+        done.map_err(|error| self.take_back(&seen, undo, &saved, error))
     }
 
     fn reach(

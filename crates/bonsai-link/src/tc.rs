@@ -10,7 +10,7 @@ pub(crate) mod seen;
 use std::fmt;
 
 use crate::netlink::message::Message;
-use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
+use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
 
 pub(crate) const RTM_NEWQDISC: u16 = 36;
 pub(crate) const RTM_DELQDISC: u16 = 37;
@@ -89,6 +89,8 @@ pub(crate) fn tcmsg(device: u32, handle: Handle, parent: Handle, info: u32) -> [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Write {
     Make,
+    /// Makes it, also where there is another one, which goes at the same moment.
+    Replace,
     Change,
 }
 
@@ -97,6 +99,7 @@ impl Write {
         let flags = NLM_F_REQUEST | NLM_F_ACK;
         match self {
             Self::Make => flags | NLM_F_CREATE | NLM_F_EXCL,
+            Self::Replace => flags | NLM_F_CREATE | NLM_F_REPLACE,
             Self::Change => flags,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Source: netlink(7), rtnetlink(7), `include/uapi/linux/rtnetlink.h`.
 
+use std::ops::Range;
+
 use netlink_packet_core::{NLA_F_NESTED, NlaBuffer, NlasIterator};
 
 /// Bytes of a `nlmsghdr`.
@@ -96,6 +98,13 @@ pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 /// The first attribute of a kind.
 pub(crate) fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find_map(|(of, value)| (of == kind).then_some(value))
+}
+
+/// Where the value of the first attribute of a kind is.
+pub(crate) fn place_of(bytes: &[u8], kind: u16) -> Option<Range<usize>> {
+    let value = attribute(bytes, kind)?;
+    let start = value.as_ptr().addr() - bytes.as_ptr().addr();
+    Some(start..start + value.len())
 }
 
 /// A number of 32 bits at a place of a fixed part.

@@ -9,6 +9,7 @@ use crate::links;
 use crate::netlink::Refused;
 use crate::netlink::message::Message;
 use crate::objects::{Hook, IFB, Leaf, MAJOR, Node, Objects, PRIORITY, Tree};
+use crate::saved::Saved;
 use crate::tc::filter::{self, Place};
 use crate::tc::{self, Handle, TCA_OPTIONS, Write, htb};
 use crate::wanted::Wanted;
@@ -138,10 +139,21 @@ impl Site {
     }
 
     /// Takes back what was done, the last first. What is gone already is as it should be.
-    pub(super) fn take_back(&mut self, seen: &Seen, undo: Vec<Act>, error: Error) -> Error {
+    pub(super) fn take_back(
+        &mut self,
+        seen: &Seen,
+        undo: Vec<Act>,
+        saved: &[(u32, Saved)],
+        error: Error,
+    ) -> Error {
         let mut torn = None;
+        let replaced = |act: &Act| match act {
+            Act::Step(Step::Tree(device, Way::Make(_))) => saved.iter().find(|of| of.0 == *device),
+            _ => None,
+        };
         for act in undo.into_iter().rev() {
             let words = act.words(seen);
+            let replaced = replaced(&act);
             let answer = match act {
                 Act::Block(index) => self.socket.ask(&links::delete(index)),
                 Act::Hookable(device) => self.socket.ask(&no_clsact(device)),
@@ -151,6 +163,12 @@ impl Site {
                 && !why.errno().is_some_and(is_gone)
             {
                 torn.get_or_insert((words, why));
+            } else if let Some((device, saved)) = replaced
+                && let Err(why) = saved.bring_back(&mut self.socket, *device)
+                // If it was never replaced, it is there.
+                && why.errno() != Some(libc::EEXIST)
+            {
+                torn.get_or_insert((format!("bringing back {}", saved.kind()), why));
             }
         }
         match (error, torn) {
@@ -240,11 +258,15 @@ impl Programs {
         if let Some(program) = kept {
             return Ok(program.as_raw_fd());
         }
-        let table = table.ok_or(Error::Unexpected {
-            what: "its filters",
-        })?;
+        let table = table.ok_or_else(no_table)?;
         let program = kept.insert(table.program(hook.program())?);
         Ok(program.as_raw_fd())
+    }
+}
+
+fn no_table() -> Error {
+    Error::Unexpected {
+        what: "filters".into(),
     }
 }
 
@@ -257,9 +279,7 @@ fn entry(seen: &Seen, step: &Step) -> Result<(), Error> {
         Way::Remove(_) => None,
     };
     let table = seen.table.as_ref();
-    let table = table.ok_or(Error::Unexpected {
-        what: "its filters",
-    })?;
+    let table = table.ok_or_else(no_table)?;
     let entry = new.map(|(slot, ifb)| Entry {
         class: Handle::of(MAJOR, slot).0,
         ifb,
@@ -275,7 +295,13 @@ fn put(
     messages: &mut Vec<Message>,
 ) -> Result<(), Error> {
     match step {
-        Step::Tree(device, Way::Make(new) | Way::Change(_, new)) => tree(*device, new, messages),
+        Step::Tree(device, Way::Make(new) | Way::Change(_, new)) => {
+            let write = match seen.foreign.contains_key(device) {
+                true => Write::Replace,
+                false => Write::Make,
+            };
+            tree(write, *device, new, messages);
+        }
         Step::Tree(device, Way::Remove(_)) => {
             messages.push(tc::no_qdisc(*device, Handle::of(MAJOR, 0), Handle::ROOT));
         }
@@ -299,8 +325,8 @@ fn put(
     Ok(())
 }
 
-fn tree(device: u32, tree: &Tree, messages: &mut Vec<Message>) {
-    messages.push(htb::root(Write::Make, device, MAJOR, tree.default, DIRECT));
+fn tree(write: Write, device: u32, tree: &Tree, messages: &mut Vec<Message>) {
+    messages.push(htb::root(write, device, MAJOR, tree.default, DIRECT));
     // Those that others are in come first: their numbers are the smallest.
     for (minor, of) in &tree.nodes {
         node(device, *minor, &Way::Make(*of), messages);

@@ -15,13 +15,6 @@ use crate::wanted::Wanted;
 
 use super::Seen;
 
-/// What somebody else has made at an interface.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Foreign {
-    /// The discipline at its root, if it is not one that the kernel makes by itself.
-    pub root: Option<Qdisc>,
-}
-
 pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
     let links = links::links(socket)?;
     let qdiscs = seen::qdiscs(socket, None)?;
@@ -38,8 +31,7 @@ pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
         } else if let Some(tree) = our_root(qdisc) {
             seen.objects.trees.insert(qdisc.device, tree);
         } else if qdisc.parent == Handle::ROOT && qdisc.made() {
-            let root = Some(qdisc.clone());
-            seen.foreign.insert(qdisc.device, Foreign { root });
+            seen.foreign.insert(qdisc.device, qdisc.clone());
         }
     }
     read_trees(socket, &qdiscs, &mut seen.objects)?;
@@ -107,11 +99,11 @@ fn read_trees(socket: &mut Socket, qdiscs: &[Qdisc], objects: &mut Objects) -> R
 }
 
 impl Seen {
-    /// Whether somebody else's discipline is where ours would be.
-    pub(super) fn check_foreign(&self, wanted: &Wanted) -> Result<(), Error> {
-        for (index, terms) in &wanted.links {
-            let foreign = self.foreign.get(index).and_then(|of| of.root.as_ref());
-            if let (Some(_), Some(root)) = (terms.tx, foreign) {
+    /// Whether somebody else's discipline is where ours would be, and is not to be taken over.
+    pub(super) fn check_foreign(&self, wanted: &Wanted, adopt: &[u32]) -> Result<(), Error> {
+        let limited = wanted.links.iter().filter(|(_, terms)| terms.tx.is_some());
+        for (index, _) in limited.filter(|(index, _)| !adopt.contains(index)) {
+            if let Some(root) = self.foreign.get(index) {
                 return Err(Error::Foreign {
                     name: self.name(*index),
                     kind: root.kind.clone(),

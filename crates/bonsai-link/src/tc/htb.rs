@@ -5,7 +5,7 @@
 //! of `quantum` bytes, as long as it is not red itself. `burst` and `cburst` say for how long a
 //! class may be ahead of `rate` and `ceil`. Source: tc-htb(8), `net/sched/sch_htb.c`.
 
-use crate::netlink::message::{Message, attribute, u32_at, u64_at};
+use crate::netlink::message::{Message, attribute, place_of, u32_at, u64_at};
 use crate::netlink::{NLM_F_ACK, NLM_F_REQUEST};
 
 use super::{
@@ -71,6 +71,18 @@ pub(crate) fn root(write: Write, device: u32, major: u16, default: u16, direct: 
 pub(crate) fn default_of(options: &[u8]) -> Option<u16> {
     let glob = attribute(options, TCA_HTB_INIT)?;
     u16::try_from(u32_at(glob, 8)?).ok()
+}
+
+/// Options of a root as they are taken: the kernel shows its whole version and wants the first part
+/// of it, and it counts the packets that were in no class.
+pub(crate) fn as_taken(options: &mut [u8]) {
+    let Some(place) = place_of(options, TCA_HTB_INIT) else {
+        return;
+    };
+    if let Some(glob) = options.get_mut(place).filter(|glob| glob.len() == GLOB) {
+        glob[..4].copy_from_slice(&VERSION.to_ne_bytes());
+        glob[16..].fill(0);
+    }
 }
 
 fn ratespec(rate: u64, into: &mut [u8]) {

@@ -31,9 +31,13 @@ fn limits_hold_in_both_directions_and_are_gone_without_a_trace() {
         ..Terms::default()
     };
     let wants = wanted(&[(room.index("v1"), terms)]);
-    let done = site.apply(&wants).expect("applied");
+    let done = site.apply(&wants, &[]).expect("applied");
     assert!(done.steps > 0);
-    assert_eq!(site.apply(&wants).expect("again").steps, 0, "nothing to do");
+    assert_eq!(
+        site.apply(&wants, &[]).expect("again").steps,
+        0,
+        "nothing to do"
+    );
     assert_eq!(site.differs(&wants).expect("seen"), None);
     // tc sees what we see.
     let classes = room.host("tc class show dev v1");
@@ -60,7 +64,7 @@ fn limits_hold_in_both_directions_and_are_gone_without_a_trace() {
         );
     }
 
-    site.apply(&Wanted::default()).expect("cleared");
+    site.apply(&Wanted::default(), &[]).expect("cleared");
     assert_eq!(traces(&room), before);
     let (bytes, took) = flood(&one, &two, Duration::from_millis(200));
     assert!(
@@ -95,7 +99,7 @@ fn a_share_of_an_uplink_is_kept_beside_others() {
         (room.index("v1"), share(30 * MBIT)),
         (room.index("v2"), share(10 * MBIT)),
     ]);
-    site.apply(&wants).expect("applied");
+    site.apply(&wants, &[]).expect("applied");
     let receive = [
         udp(&room.outside, "10.9.0.100:9001"),
         udp(&room.outside, "10.9.0.100:9002"),
@@ -125,11 +129,11 @@ fn a_share_of_an_uplink_is_kept_beside_others() {
     let mut more = wants.clone();
     more.links
         .insert(room.index("v2"), share(10 * MBIT + 2_000));
-    let error = site.apply(&more).expect_err("too much");
+    let error = site.apply(&more, &[]).expect_err("too much");
     assert!(error.to_string().contains("16kbit/s more than"), "{error}");
     let mut none = wants.clone();
     none.links.remove(&uplink);
-    let error = site.apply(&none).expect_err("no uplink");
+    let error = site.apply(&none, &[]).expect_err("no uplink");
     assert!(error.to_string().contains("no tx limit"), "{error}");
     assert_eq!(
         site.differs(&wants).expect("seen"),
@@ -137,8 +141,54 @@ fn a_share_of_an_uplink_is_kept_beside_others() {
         "nothing was changed"
     );
     // Without shares the tree of the uplink stays as it is.
-    site.apply(&wanted(&[(uplink, line)]))
+    site.apply(&wanted(&[(uplink, line)]), &[])
         .expect("without shares");
-    site.apply(&Wanted::default()).expect("cleared");
+    site.apply(&Wanted::default(), &[]).expect("cleared");
     assert_eq!(traces(&room), before);
+}
+
+#[test]
+fn what_others_have_made_is_adopted_only_when_told_and_comes_back() {
+    let Some(room) = Room::new("what_others_have_made_is_adopted", 1) else {
+        return;
+    };
+    for foreign in [
+        vec!["tc qdisc add dev v1 root handle 7: tbf rate 5mbit burst 20k latency 50ms"],
+        vec![
+            "tc qdisc add dev v1 root handle 8: htb default 20",
+            "tc class add dev v1 parent 8: classid 8:1 htb rate 10mbit",
+            "tc class add dev v1 parent 8:1 classid 8:20 htb rate 6gbit ceil 50gbit",
+            "tc qdisc add dev v1 parent 8:20 handle 9: bfifo limit 100000",
+            "tc filter add dev v1 parent 8: protocol ip prio 3 u32 match ip dst 10.9.0.100 flowid 8:20",
+        ],
+    ] {
+        for line in &foreign {
+            room.host(line);
+        }
+        let trace = || {
+            let shown =
+                ["qdisc", "class", "filter"].map(|of| room.host(&format!("tc {of} show dev v1")));
+            shown.concat()
+        };
+        let before = trace();
+        let mut site = room.site();
+        let terms = Terms {
+            tx: Some(30 * MBIT),
+            ..Terms::default()
+        };
+        let index = room.index("v1");
+        let wants = wanted(&[(index, terms)]);
+        let error = site.apply(&wants, &[]).expect_err("somebody else's");
+        assert!(error.to_string().contains("--adopt"), "{error}");
+        assert_eq!(trace(), before);
+        let links = site.links().expect("links");
+        let link = bonsai_link::named(&links, "v1").expect("v1");
+        let saved = site.save(link).expect("it can be brought back");
+        site.apply(&wants, &[index]).expect("adopted");
+        assert!(trace().contains("rate 30Mbit"));
+        site.apply(&Wanted::default(), &[]).expect("cleared");
+        site.bring_back(index, &saved).expect("brought back");
+        assert_eq!(trace(), before);
+        room.host("tc qdisc del dev v1 root");
+    }
 }
