@@ -9,6 +9,8 @@
 //! - [`inherit_sigpipe`]: a signal that programs get from our own caller;
 //! - [`one_arena`]: what the allocator keeps for itself;
 //! - [`bus`]: ledgers that are cut short while they are mapped;
+//! - [`tenants`]: network namespaces, containers, virtual machines and control groups, and who is
+//!   behind an interface;
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
 //!
@@ -28,6 +30,7 @@ mod runtime;
 mod sigpipe;
 pub mod sockets;
 pub mod sys;
+pub mod tenants;
 pub mod threads;
 
 pub use error::Error;
