@@ -62,7 +62,7 @@ pub enum Error {
         undone: String,
         /// Why.
         #[source]
-        why: Box<Error>,
+        why: Box<Self>,
     },
     /// Somebody else's discipline is where ours would be.
     #[error(

@@ -14,6 +14,7 @@
 mod bpf;
 mod diff;
 mod error;
+mod events;
 mod links;
 pub mod namespace;
 mod netlink;
@@ -25,6 +26,7 @@ mod tc;
 mod wanted;
 
 pub use error::Error;
+pub use events::{Events, Heard};
 pub use links::{Link, Traffic, named};
 pub use netlink::Refused;
 pub use saved::Saved;

@@ -64,7 +64,7 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// A socket that belongs to the network namespace it was opened in.
-pub struct Socket {
+pub(crate) struct Socket {
     socket: netlink_sys::Socket,
     sequence: u32,
     answer: Vec<u8>,

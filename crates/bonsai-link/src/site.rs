@@ -38,8 +38,9 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The number of the block, if there is one.
-    pub(crate) fn ifb(&self) -> Option<u32> {
+    /// The number of the block that what comes in goes through, if there is one.
+    #[must_use]
+    pub fn block(&self) -> Option<u32> {
         self.links
             .iter()
             .find(|link| link.name == IFB && link.kind.as_deref() == Some("ifb"))
@@ -53,6 +54,12 @@ impl Seen {
         entries
             .map(|(device, (slot, _))| (*device, *slot))
             .collect()
+    }
+
+    /// Whether filters can hang at an interface.
+    #[must_use]
+    pub fn is_hookable(&self, index: u32) -> bool {
+        self.hookable.contains(&index)
     }
 
     fn name(&self, device: u32) -> String {
@@ -84,6 +91,14 @@ impl Site {
     /// If the kernel does not list them.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         links::links(&mut self.socket)
+    }
+
+    /// The number that another namespace has in this one; `None` if no pair leads there.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn number_of(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<u32>, Error> {
+        links::number_of(&mut self.socket, namespace)
     }
 
     /// Everything that matters here.
@@ -166,7 +181,7 @@ impl Site {
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
         let slots = objects::slots(wanted, &seen.slots())?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.ifb());
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.block());
         let walk = diff::steps(&seen.objects, &objects);
         steps += walk.len();
         self.walk(seen, walk, undo)?;
@@ -188,7 +203,7 @@ impl Site {
     pub fn differs(&mut self, wanted: &Wanted) -> Result<Option<String>, Error> {
         let seen = self.see()?;
         let slots = objects::slots(wanted, &seen.slots())?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.ifb());
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.block());
         let steps = diff::steps(&seen.objects, &objects);
         let words = |step: &Step| step.words(&seen.name(step.device()));
         Ok(steps.first().map(words))

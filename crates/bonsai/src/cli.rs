@@ -5,6 +5,7 @@ mod attach;
 mod capacity;
 mod daemon;
 mod group;
+mod link;
 mod top;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ pub(crate) use daemon::{
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
+pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkSet};
 pub(crate) use top::Top;
 
 /// Shapes the input and output of unmodified programs, live and without root.
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Set(Set),
     #[command(subcommand)]
     Group(GroupCommand),
+    #[command(subcommand)]
+    Link(LinkCommand),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),

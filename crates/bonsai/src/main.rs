@@ -5,7 +5,7 @@
 //! - [`cli`]: every option; what services and their limits are, and one look at them as a
 //!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
-//!   [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   [`link`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -25,6 +25,7 @@ mod enter;
 mod generate;
 mod group;
 mod library;
+mod link;
 mod output;
 mod run;
 mod set;
@@ -66,6 +67,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Why(args) => why::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Group(command) => group::run(&command),
+        Command::Link(command) => link::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

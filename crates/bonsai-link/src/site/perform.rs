@@ -50,13 +50,13 @@ impl Site {
         let before = undo.len();
         let incoming = wanted.links.iter().filter(|(_, terms)| terms.rx.is_some());
         let mut hooked: Vec<u32> = incoming.map(|(index, _)| *index).collect();
-        if !hooked.is_empty() && seen.ifb().is_none() {
+        if !hooked.is_empty() && seen.block().is_none() {
             let index = links::make_ifb(&mut self.socket, IFB)
                 .map_err(|error| in_words(error, format!("making {IFB}")))?;
             undo.push(Act::Block(index));
             seen.links = links::links(&mut self.socket)?;
         }
-        if let Some(ifb) = seen.ifb()
+        if let Some(ifb) = seen.block()
             && !hooked.is_empty()
             && seen.links.iter().any(|link| link.index == ifb && !link.up)
         {
@@ -211,7 +211,7 @@ impl Site {
                 messages.push(no_clsact(*device));
             }
         }
-        if let Some(ifb) = seen.ifb()
+        if let Some(ifb) = seen.block()
             && !objects.trees.contains_key(&ifb)
         {
             messages.push(links::delete(ifb));

@@ -17,23 +17,15 @@ const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 /// Every protocol, in the order of the network.
 const ETH_P_ALL: u16 = 3_u16.to_be();
 
-const TCA_U32_SEL: u16 = 5;
-const TCA_U32_ACT: u16 = 7;
-const TCA_ACT_KIND: u16 = 1;
-const TCA_ACT_OPTIONS: u16 = 2;
-const TCA_MIRRED_PARMS: u16 = 2;
-const TC_ACT_STOLEN: u32 = 4;
-const TCA_EGRESS_REDIR: u32 = 1;
-
 /// Where a filter stands: `priority` is where in the line, 1 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The device, by its index.
-    pub device: u32,
+    pub(crate) device: u32,
     /// [`Handle::INCOMING`] or [`Handle::OUTGOING`].
-    pub parent: Handle,
+    pub(crate) parent: Handle,
     /// Its turn.
-    pub priority: u16,
+    pub(crate) priority: u16,
 }
 
 impl Place {
@@ -45,17 +37,15 @@ impl Place {
 
 /// A filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub(crate) struct Filter {
     /// Where it stands.
-    pub place: Place,
-    /// Its name there.
-    pub handle: u32,
+    pub(crate) place: Place,
     /// Its kind, such as `bpf`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The name of its program, if it is one.
-    pub name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The number of its program, if it is one.
-    pub program: Option<u32>,
+    pub(crate) program: Option<u32>,
 }
 
 /// A program as a filter that decides itself. In a place that has one it is put in its stead,
@@ -66,33 +56,6 @@ pub(crate) fn program(write: Write, place: Place, program: i32, name: &str) -> M
         options.u32(TCA_BPF_FD, program.cast_unsigned());
         options.text(TCA_BPF_NAME, name);
         options.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
-    });
-    message
-}
-
-/// Sends everything out through another device, for kernels that take no programs: `u32` that
-/// matches all, with the action `mirred`.
-pub(crate) fn redirect(write: Write, place: Place, to: u32) -> Message {
-    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(0));
-    message.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |options| {
-        // struct tc_u32_sel with one key whose mask is 0; TC_U32_TERMINAL.
-        let mut selector = [0; 16 + 16];
-        selector[0] = 1;
-        selector[2] = 1;
-        options.put(TCA_U32_SEL, &selector);
-        options.nest(TCA_U32_ACT, |actions| {
-            actions.nest(1, |action| {
-                action.text(TCA_ACT_KIND, "mirred");
-                action.nest(TCA_ACT_OPTIONS, |options| {
-                    // struct tc_mirred: index, capab, action, refcnt, bindcnt, eaction, ifindex.
-                    let mut parms = [0; 28];
-                    for (place, value) in [(8, TC_ACT_STOLEN), (20, TCA_EGRESS_REDIR), (24, to)] {
-                        parms[place..place + 4].copy_from_slice(&value.to_ne_bytes());
-                    }
-                    options.put(TCA_MIRRED_PARMS, &parms);
-                });
-            });
-        });
     });
     message
 }
@@ -132,7 +95,6 @@ fn filter(bytes: &[u8]) -> Option<Filter> {
             parent: Handle(u32_at(bytes, 12)?),
             priority: Handle(u32_at(bytes, 16)?).major(),
         },
-        handle: u32_at(bytes, 8)?,
         kind: text(attribute(rest, TCA_KIND)?),
         name: attribute(options, TCA_BPF_NAME).map(text),
         program: attribute(options, TCA_BPF_ID).and_then(|value| u32_at(value, 0)),

@@ -1,0 +1,175 @@
+//! The record of what was asked for: `links.json` in the runtime directory.
+//!
+//! It is gone with the kernel's own state when the machine restarts. It is written before the
+//! kernel is asked, so that whoever comes after a crash in between completes what was begun. A
+//! namespace is known by its cookie, which the kernel gives to no other.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use bonsai_link::{Saved, Terms, Wanted};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+const VERSION: u32 = 1;
+/// More than a hundred thousand interfaces.
+const MOST: u64 = 64 << 20;
+
+/// What is kept of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its name when it was limited.
+    pub name: String,
+    /// What is wanted of it.
+    pub terms: Terms,
+    /// Whether filters could hang there before.
+    #[serde(default)]
+    pub hookable: bool,
+    /// What somebody else had there, to be brought back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<Saved>,
+}
+
+/// What is kept of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Its inode, by which it is found among those that there are.
+    pub inode: u64,
+    /// What it was called; nothing for the machine's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its interfaces, by number.
+    pub links: BTreeMap<u32, Entry>,
+}
+
+impl Room {
+    /// What is wanted there.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        let links = self.links.iter();
+        Wanted {
+            links: links
+                .map(|(index, entry)| (*index, entry.terms.clone()))
+                .collect(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    #[serde(default)]
+    rooms: BTreeMap<u64, Room>,
+}
+
+/// The record, and its lock where it may be changed.
+#[derive(Debug)]
+pub struct Book {
+    path: PathBuf,
+    record: Record,
+    /// Held for as long as the book is open.
+    _lock: Option<File>,
+}
+
+impl Book {
+    /// Opens it to be changed; waits while somebody else does.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub fn lock(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("links.lock");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let lock = open(&path, flags, Mode::from_raw_mode(0o600))
+            .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file))
+            .map_err(|errno| Error::File {
+                path,
+                source: errno.into(),
+            })?;
+        let mut book = Self::read(folder)?;
+        book._lock = Some(lock.into());
+        Ok(book)
+    }
+
+    /// Opens it to be looked at.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("links.json");
+        let of_file = |source| Error::File {
+            path: path.clone(),
+            source,
+        };
+        let damaged = |what: String| Error::Damaged {
+            path: path.clone(),
+            what,
+        };
+        let record = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Record {
+                version: VERSION,
+                rooms: BTreeMap::new(),
+            },
+            Err(error) => return Err(of_file(error)),
+            Ok(meta) if meta.len() > MOST => {
+                return Err(damaged(format!("{} bytes are no record", meta.len())));
+            }
+            Ok(_) => {
+                let bytes = fs::read(&path).map_err(of_file)?;
+                let record: Record =
+                    serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+                if record.version != VERSION {
+                    let text = format!("it is of version {}, not {VERSION}", record.version);
+                    return Err(damaged(text));
+                }
+                record
+            }
+        };
+        Ok(Self {
+            path,
+            record,
+            _lock: None,
+        })
+    }
+
+    /// Namespaces, by cookie.
+    #[must_use]
+    pub fn rooms(&self) -> &BTreeMap<u64, Room> {
+        &self.record.rooms
+    }
+
+    /// What is kept of a namespace.
+    pub(crate) fn room(&mut self, cookie: u64) -> &mut Room {
+        self.record.rooms.entry(cookie).or_default()
+    }
+
+    /// Forgets a namespace.
+    pub(crate) fn forget(&mut self, cookie: u64) {
+        self.record.rooms.remove(&cookie);
+    }
+
+    /// Replaces the file as a whole; it is on disk afterwards.
+    pub(crate) fn save(&mut self) -> Result<(), Error> {
+        self.record.rooms.retain(|_, room| !room.links.is_empty());
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let write = || -> io::Result<()> {
+            let bytes = serde_json::to_vec(&self.record)?;
+            let mut file = tempfile::Builder::new()
+                .prefix(".links.")
+                .permissions(fs::Permissions::from_mode(0o600))
+                .tempfile_in(folder)?;
+            file.write_all(&bytes)?;
+            file.as_file().sync_all()?;
+            file.persist(&self.path)?;
+            Ok(())
+        };
+        write().map_err(|source| Error::File {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}

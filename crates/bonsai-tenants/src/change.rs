@@ -1,0 +1,336 @@
+//! Limits, changed and taken away.
+//!
+//! ```text
+//!   lock the book ── write what is to be ── make it so ──> done
+//!                            │                  │ refused: nothing was changed
+//!                            │                  └──> write what was
+//!                            └ killed here: whoever comes next makes it so
+//! ```
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use bonsai_host::tenants::{Roots, Tenants};
+use bonsai_link::{Link, Share, Site, Terms, rate_text};
+
+use crate::ask::{Ask, Change};
+use crate::book::{Book, Entry, Room};
+use crate::error::Error;
+use crate::find::{Found, uplink, wrong};
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// The interface that is limited, by name.
+    pub interface: String,
+    /// What is in force now, of that interface.
+    pub terms: Terms,
+    /// The uplink's name, if it has a share of one.
+    pub uplink: Option<String>,
+    /// How many steps it took; 0 if it was so already.
+    pub steps: usize,
+    /// What is to be known about it, in words.
+    pub notes: Vec<String>,
+}
+
+/// What was taken away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Interfaces that had limits, with the names of their namespaces.
+    pub interfaces: Vec<String>,
+    /// What others had there and what was brought back, in words.
+    pub notes: Vec<String>,
+}
+
+/// What was done to make a namespace as the book says.
+#[derive(Debug)]
+pub struct Healed {
+    /// What it is called; nothing for ours.
+    pub namespace: Option<String>,
+    /// How many steps it took, or why it could not be.
+    pub steps: Result<usize, Error>,
+}
+
+/// Changes what an interface is limited to.
+///
+/// # Errors
+/// If it makes no sense, or the kernel refuses it: then nothing was changed.
+pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, Error> {
+    need_root()?;
+    let mut book = Book::lock(folder)?;
+    let mut site = found.site()?;
+    let cookie = site.cookie()?;
+    let seen = site.see()?;
+    prune(book.room(cookie), &seen.links);
+    let before = book.room(cookie).clone();
+    let mut notes = Vec::new();
+
+    let room = book.room(cookie);
+    room.inode = found.inode;
+    room.name.clone_from(&found.namespace_name);
+    let index = found.link.index;
+    let had = room
+        .links
+        .get(&index)
+        .and_then(|entry| entry.terms.share.as_ref());
+    let way_out = way_out(found, ask, had, &seen.links)?;
+    let entry = room.links.entry(index).or_insert_with(|| Entry {
+        name: found.link.name.clone(),
+        hookable: seen.is_hookable(index),
+        ..Entry::default()
+    });
+    entry.name.clone_from(&found.link.name);
+    for change in &ask.changes {
+        change.make(&mut entry.terms, way_out, found.swapped);
+    }
+    if let (Some(share), Some(way_out)) = (&mut entry.terms.share, way_out) {
+        share.uplink = way_out;
+    }
+    check_speed(&found.link, &entry.terms)?;
+    let terms = entry.terms.clone();
+    let mut adopted = Vec::new();
+    if adopt && terms.tx.is_some() && seen.foreign.contains_key(&index) {
+        let saved = site.save(&found.link)?;
+        notes.push(format!(
+            "the {} of {} was taken over; clear brings it back",
+            saved.kind(),
+            found.link.name
+        ));
+        entry.adopted = Some(saved);
+        adopted.push(index);
+    }
+    let back = (terms.tx.is_none()).then(|| entry.adopted.take()).flatten();
+    if terms.is_nothing() {
+        room.links.remove(&index);
+    }
+    let wanted = room.wanted();
+    book.save()?;
+    let done = match site.apply(&wanted, &adopted) {
+        Ok(done) => done,
+        Err(error) => {
+            // A part that could not be taken back is made whole by whoever comes next.
+            if !matches!(error, bonsai_link::Error::Torn { .. }) {
+                *book.room(cookie) = before;
+                book.save()?;
+            }
+            return Err(error.into());
+        }
+    };
+    if let Some(back) = back {
+        site.bring_back(index, &back)?;
+        notes.push(format!(
+            "the {} of {} is back",
+            back.kind(),
+            found.link.name
+        ));
+    }
+    if found.inside {
+        notes.push(format!(
+            "it is limited inside its namespace: whoever is root there can take the limit away \
+             ({} has no other end in this one)",
+            found.link.name
+        ));
+    }
+    let name = |index: u32| seen.links.iter().find(|link| link.index == index);
+    let uplink = terms.share.as_ref().and_then(|share| name(share.uplink));
+    Ok(Set {
+        interface: found.link.name.clone(),
+        uplink: uplink.map(|link| link.name.clone()),
+        terms,
+        steps: done.steps,
+        notes,
+    })
+}
+
+/// The uplink of a share: the one that is said, that there is, or that the routes say.
+fn way_out(
+    found: &Found,
+    ask: &Ask,
+    had: Option<&Share>,
+    links: &[Link],
+) -> Result<Option<u32>, Error> {
+    if let Some(name) = &ask.uplink {
+        return Ok(Some(bonsai_link::named(links, name)?.index));
+    }
+    if let Some(share) = had {
+        return Ok(Some(share.uplink));
+    }
+    let wanted = ask.changes.iter().copied().any(Change::is_share);
+    wanted.then(|| uplink(found, links)).transpose()
+}
+
+/// A limit above what the line carries would never act.
+fn check_speed(link: &Link, terms: &Terms) -> Result<(), Error> {
+    // What has no device below it has no line either, whatever it says.
+    let folder = Path::new("/sys/class/net").join(&link.name);
+    if link.kind.is_some() || !folder.join("device").exists() {
+        return Ok(());
+    }
+    let speed = std::fs::read_to_string(folder.join("speed")).unwrap_or_default();
+    let Some(mbit) = speed.trim().parse::<u64>().ok().filter(|mbit| *mbit > 0) else {
+        return Ok(());
+    };
+    for (what, rate) in [("tx", terms.tx), ("rx", terms.rx)] {
+        if let Some(rate) = rate.filter(|rate| *rate > mbit * 125_000) {
+            return Err(wrong(format!(
+                "{what}={} is more than the line of {} carries: {mbit}Mbit/s",
+                rate_text(rate),
+                link.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Forgets interfaces that are gone, and shares of uplinks that are.
+fn prune(room: &mut Room, links: &[Link]) {
+    let is_there = |index: u32| links.iter().any(|link| link.index == index);
+    room.links.retain(|index, _| is_there(*index));
+    for entry in room.links.values_mut() {
+        if entry
+            .terms
+            .share
+            .as_ref()
+            .is_some_and(|share| !is_there(share.uplink))
+        {
+            entry.terms.share = None;
+        }
+    }
+    room.links.retain(|_, entry| !entry.terms.is_nothing());
+}
+
+/// Takes the limits of an interface away, or all of them: what was there before is back.
+///
+/// # Errors
+/// If the kernel refuses it, or others have shares of an uplink that would go.
+pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
+    need_root()?;
+    let mut book = Book::lock(folder)?;
+    let mut cleared = Cleared::default();
+    let sites = match found {
+        Some(found) => {
+            let site = found.site()?;
+            BTreeMap::from([(site.cookie()?, site)])
+        }
+        None => sites(&mut book)?,
+    };
+    for (cookie, mut site) in sites {
+        let seen = site.see()?;
+        prune(book.room(cookie), &seen.links);
+        let room = book.room(cookie);
+        let before = room.clone();
+        let gone: BTreeMap<u32, Entry> = match found {
+            Some(found) => {
+                let gone = room.links.remove_entry(&found.link.index);
+                let shares = |entry: &&Entry| {
+                    entry.terms.share.as_ref().map(|share| share.uplink) == Some(found.link.index)
+                };
+                let others: Vec<&str> = room
+                    .links
+                    .values()
+                    .filter(shares)
+                    .map(|entry| entry.name.as_str())
+                    .collect();
+                if !others.is_empty() {
+                    return Err(wrong(format!(
+                        "{} is the uplink of {}: clear those first",
+                        found.link.name,
+                        others.join(", ")
+                    )));
+                }
+                gone.into_iter().collect()
+            }
+            None => std::mem::take(&mut room.links),
+        };
+        let wanted = room.wanted();
+        if let Err(error) = site.apply(&wanted, &[]) {
+            *book.room(cookie) = before;
+            return Err(error.into());
+        }
+        for (index, entry) in gone {
+            if let Some(adopted) = &entry.adopted {
+                site.bring_back(index, adopted)?;
+                cleared
+                    .notes
+                    .push(format!("the {} of {} is back", adopted.kind(), entry.name));
+            }
+            cleared.interfaces.push(entry.name);
+        }
+        book.save()?;
+    }
+    Ok(cleared)
+}
+
+/// Makes all as the book says: after a crash, or after somebody else's hand.
+///
+/// # Errors
+/// If the book cannot be read. What cannot be made so in a namespace is given with it.
+pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
+    need_root()?;
+    let mut book = Book::lock(folder)?;
+    let mut healed = Vec::new();
+    for (cookie, mut site) in sites(&mut book)? {
+        let mut one = || -> Result<usize, Error> {
+            let links = site.links()?;
+            let room = book.room(cookie);
+            prune(room, &links);
+            let foreign: Vec<u32> = room
+                .links
+                .iter()
+                .filter(|(_, entry)| entry.adopted.is_some())
+                .map(|(index, _)| *index)
+                .collect();
+            let wanted = room.wanted();
+            Ok(site.apply(&wanted, &foreign)?.steps)
+        };
+        let steps = one();
+        healed.push(Healed {
+            namespace: book.room(cookie).name.clone(),
+            steps,
+        });
+    }
+    book.save()?;
+    Ok(healed)
+}
+
+/// The ways to all namespaces of the book; those that are gone are forgotten.
+fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
+    let ours = Site::open(None)?;
+    let mut sites = BTreeMap::new();
+    let others = book.rooms().len() - usize::from(book.rooms().contains_key(&ours.cookie()?));
+    sites.insert(ours.cookie()?, ours);
+    if others > 0 {
+        let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
+        for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
+            let known = book.rooms().values().any(|room| room.inode == id.inode);
+            // One that is gone meanwhile is no loss.
+            let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
+                continue;
+            };
+            let site = Site::open(Some(open.fd.as_fd()))?;
+            let cookie = site.cookie()?;
+            if book.rooms().contains_key(&cookie) {
+                sites.insert(cookie, site);
+            }
+        }
+    }
+    let gone: Vec<u64> = book
+        .rooms()
+        .keys()
+        .filter(|cookie| !sites.contains_key(*cookie))
+        .copied()
+        .collect();
+    for cookie in gone {
+        book.forget(cookie);
+    }
+    Ok(sites)
+}
+
+fn need_root() -> Result<(), Error> {
+    // Inside a user namespace of one's own, root of it may.
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::NotRoot)
+}

@@ -1,0 +1,284 @@
+//! From what a user says to the interface that is limited.
+//!
+//! What is inside a namespace may be undone by whoever is root there. So what has its other end in
+//! our namespace is limited at that end; what it sends is what that end receives.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bonsai_host::tenants::{Network, Roots, Tap, TapKind, Target, Tenants, Who};
+use bonsai_link::{Link, Site, named, namespace};
+
+use crate::error::Error;
+
+/// Whose interface it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// One of our own namespace.
+    Ours,
+    /// One of somebody.
+    Of(Who<'a>),
+}
+
+/// An interface, and where it is limited.
+#[derive(Debug)]
+pub struct Found {
+    /// The namespace it is in; `None` for ours.
+    pub namespace: Option<OwnedFd>,
+    /// What that namespace is called.
+    pub namespace_name: Option<String>,
+    /// That namespace's inode.
+    pub inode: u64,
+    /// The interface that is limited.
+    pub link: Link,
+    /// Whether it is the other end of what was named: what that sends, this receives.
+    pub swapped: bool,
+    /// What was named, in words.
+    pub said: String,
+    /// Whether whoever is root inside could take the limit away.
+    pub inside: bool,
+}
+
+impl Found {
+    /// The way to it.
+    ///
+    /// # Errors
+    /// If its namespace cannot be entered.
+    pub fn site(&self) -> Result<Site, Error> {
+        let namespace = self.namespace.as_ref().map(AsFd::as_fd);
+        Ok(Site::open(namespace)?)
+    }
+}
+
+/// Finds an interface. Without a name, it is the only one that there is.
+///
+/// # Errors
+/// If there is none, or more than one, or it cannot be limited.
+pub fn find(whose: Whose<'_>, name: Option<&str>) -> Result<Found, Error> {
+    let Whose::Of(who) = whose else {
+        let name = name.ok_or_else(|| wrong("name an interface: bonsai link ls shows them"))?;
+        let links = Site::open(None)?.links()?;
+        return Ok(Found {
+            namespace: None,
+            namespace_name: None,
+            inode: own_inode()?,
+            link: named(&links, name)?.clone(),
+            swapped: false,
+            said: name.to_owned(),
+            inside: false,
+        });
+    };
+    let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
+    let target = tenants.find(who).map_err(wrong)?;
+    match target.network().map_err(wrong)? {
+        Network::Namespace(id) => {
+            let fd = tenants.open_netns(id).map_err(wrong)?.fd;
+            in_namespace(fd, id.inode, &target, name)
+        }
+        Network::Taps(taps) => of_machine(&tenants, &target, &taps, name),
+    }
+}
+
+/// The interface that a virtual machine holds: what the machine sends, that receives.
+fn of_machine(
+    tenants: &Tenants,
+    target: &Target,
+    taps: &[Tap],
+    name: Option<&str>,
+) -> Result<Found, Error> {
+    let who = target.behind.describe();
+    let mut held = Vec::new();
+    for tap in taps {
+        let id = tap.netns.unwrap_or(tenants.own);
+        let other = (id != tenants.own).then(|| tenants.open_netns(id));
+        let namespace = other.transpose().map_err(wrong)?.map(|open| open.fd);
+        let links = Site::open(namespace.as_ref().map(AsFd::as_fd))?.links()?;
+        let is_it = |link: &&Link| match tap.kind {
+            TapKind::MacVtap { index } => link.index == index,
+            _ => Some(&link.name) == tap.name.as_ref(),
+        };
+        if let Some(link) = links.iter().find(is_it) {
+            held.push((namespace, id.inode, link.clone()));
+        }
+    }
+    let links: Vec<&Link> = held.iter().map(|(_, _, link)| link).collect();
+    let index = only(&links, name, &who)?.index;
+    let (namespace, inode, link) = held.swap_remove(place_of(&links, index));
+    Ok(Found {
+        namespace_name: namespace.is_some().then(|| format!("net:[{inode}]")),
+        namespace,
+        inode,
+        link,
+        swapped: true,
+        said: who,
+        inside: false,
+    })
+}
+
+fn place_of(links: &[&Link], index: u32) -> usize {
+    links
+        .iter()
+        .position(|link| link.index == index)
+        .unwrap_or(0)
+}
+
+fn in_namespace(
+    namespace: OwnedFd,
+    inode: u64,
+    target: &Target,
+    name: Option<&str>,
+) -> Result<Found, Error> {
+    let who = target.behind.describe();
+    let links = Site::open(Some(namespace.as_fd()))?.links()?;
+    let link = match name {
+        Some(name) => named(&links, name)?,
+        None => {
+            let real: Vec<&Link> = links.iter().filter(|link| link.is_of_somebody()).collect();
+            only(&real, None, &who)?
+        }
+    };
+    let said = format!("{} of {who}", link.name);
+    let ours = other_end(namespace.as_fd(), link)?;
+    Ok(match ours {
+        Some(end) => Found {
+            namespace: None,
+            namespace_name: None,
+            inode: own_inode()?,
+            link: end,
+            swapped: true,
+            said,
+            inside: false,
+        },
+        None => Found {
+            namespace: Some(namespace),
+            namespace_name: Some(who),
+            inode,
+            link: link.clone(),
+            swapped: false,
+            said,
+            inside: true,
+        },
+    })
+}
+
+/// The end of a pair that is in our namespace.
+fn other_end(namespace: BorrowedFd<'_>, link: &Link) -> Result<Option<Link>, Error> {
+    let mut site = Site::open(None)?;
+    let Some(number) = site.number_of(namespace)? else {
+        return Ok(None);
+    };
+    let is_it = |end: &Link| {
+        link.kind.as_deref() == Some("veth")
+            && end.other == Some(link.index)
+            && end.other_namespace == Some(number)
+    };
+    Ok(site.links()?.into_iter().find(is_it))
+}
+
+/// The one with a name, or the only one.
+fn only<'a>(links: &[&'a Link], name: Option<&str>, who: &str) -> Result<&'a Link, Error> {
+    let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    let names = names.join(", ");
+    match (name, links) {
+        (_, []) => Err(wrong(format!(
+            "{who} has no interface that could be limited"
+        ))),
+        (Some(name), links) => {
+            let link = links.iter().find(|link| link.name == name).copied();
+            link.ok_or_else(|| wrong(format!("{who} has no interface `{name}`; it has {names}")))
+        }
+        (None, [one]) => Ok(one),
+        (None, _) => Err(wrong(format!(
+            "{who} has more than one interface, so name one: {names}"
+        ))),
+    }
+}
+
+/// The interface by which what comes from `link` leaves the machine: of the bridge it is in, or of
+/// the default route, the one that is a device or at least nobody's.
+pub(crate) fn uplink(found: &Found, links: &[Link]) -> Result<u32, Error> {
+    let ports = |bridge: u32| {
+        let in_it = move |link: &&Link| link.master == Some(bridge) && !link.is_of_somebody();
+        links.iter().filter(in_it)
+    };
+    if let Some(bridge) = found.link.master {
+        let mut ports = ports(bridge);
+        if let (Some(port), None) = (ports.next(), ports.next()) {
+            return Ok(port.index);
+        }
+    }
+    let route = default_route(found)?;
+    let of_route = links.iter().find(|link| Some(&link.name) == route.as_ref());
+    if let Some(link) = of_route {
+        if link.kind.as_deref() != Some("bridge") {
+            return Ok(link.index);
+        }
+        let mut ports = ports(link.index);
+        if let (Some(port), None) = (ports.next(), ports.next()) {
+            return Ok(port.index);
+        }
+    }
+    Err(wrong(format!(
+        "it is not clear by which interface {} leaves: say it, such as uplink=eth0",
+        found.said
+    )))
+}
+
+fn default_route(found: &Found) -> Result<Option<String>, Error> {
+    let read = || fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
+    let table = match &found.namespace {
+        Some(namespace) => namespace::inside(namespace.as_fd(), read)?,
+        None => read(),
+    };
+    Ok(table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (name, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| name.to_owned())
+    }))
+}
+
+fn own_inode() -> Result<u64, Error> {
+    let stat = rustix::fs::fstat(namespace::current()?);
+    Ok(stat.map_err(wrong)?.st_ino)
+}
+
+/// An error of others in one sentence, with its causes.
+pub(crate) fn wrong(error: impl Into<Words>) -> Error {
+    Error::Wrong(error.into().0)
+}
+
+/// A sentence.
+pub(crate) struct Words(String);
+
+impl From<&str> for Words {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for Words {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+macro_rules! words_of {
+    ($($error:ty),+) => {$(
+        impl From<$error> for Words {
+            fn from(error: $error) -> Self {
+                let mut text = error.to_string();
+                let mut source = std::error::Error::source(&error);
+                while let Some(error) = source {
+                    text = format!("{text}: {error}");
+                    source = error.source();
+                }
+                Self(text)
+            }
+        }
+    )+};
+}
+words_of!(
+    bonsai_host::Error,
+    bonsai_host::tenants::TenantError,
+    rustix::io::Errno
+);

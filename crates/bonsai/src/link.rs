@@ -1,0 +1,260 @@
+//! `bonsai link`: interfaces, seen and limited.
+
+use anyhow::bail;
+use bonsai_host::tenants::Who;
+use bonsai_host::{runtime_dir, runtime_dir_path};
+use bonsai_link::{Terms, rate_text};
+use bonsai_services::refusal::Refusal;
+use bonsai_tenants::{Ask, Found, LinkView, Set, Whose, clear, find, look, set};
+use bonsai_units::{Rate, format_duration_ns};
+use serde_json::json;
+
+use crate::cli::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkSet};
+use crate::output::{Ink, Paint, finish, print, print_json, table};
+
+/// `bonsai link`.
+///
+/// # Errors
+/// What was asked for makes no sense, or the kernel refuses it.
+pub(crate) fn run(command: &LinkCommand) -> anyhow::Result<u8> {
+    match command {
+        LinkCommand::Ls(args) => ls(args)?,
+        LinkCommand::Set(args) => change(args)?,
+        LinkCommand::Clear(args) => away(args)?,
+    }
+    Ok(0)
+}
+
+/// An error as one sentence: bad input where it is the caller's to mend.
+fn said(error: bonsai_tenants::Error) -> anyhow::Error {
+    if !error.is_input() {
+        return error.into();
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    Refusal::input(text)
+}
+
+fn whose(of: &LinkOf) -> Whose<'_> {
+    match of {
+        LinkOf {
+            netns: Some(name), ..
+        } => Whose::Of(Who::Netns(name)),
+        LinkOf {
+            container: Some(name),
+            ..
+        } => Whose::Of(Who::Container(name)),
+        LinkOf { vm: Some(name), .. } => Whose::Of(Who::Machine(name)),
+        LinkOf { pid: Some(pid), .. } => Whose::Of(Who::Pid(*pid)),
+        _ => Whose::Ours,
+    }
+}
+
+/// The interface and the changes among the words.
+fn read(words: &[String]) -> anyhow::Result<(Option<&str>, Ask)> {
+    let mut name = None;
+    let mut ask = Ask::default();
+    for word in words {
+        if let Some(uplink) = word.strip_prefix("uplink=") {
+            ask.uplink = Some(uplink.to_owned());
+        } else if word.contains('=') {
+            ask.changes.push(word.parse().map_err(Refusal::input)?);
+        } else if let Some(first) = name.replace(word.as_str()) {
+            bail!(Refusal::input(format!(
+                "{first} and {word} are two interfaces: name one"
+            )));
+        }
+    }
+    if ask.changes.is_empty() && ask.uplink.is_none() {
+        bail!(Refusal::input(
+            "nothing is to be changed: write KEY=VALUE, such as tx=20Mbit/s"
+        ));
+    }
+    Ok((name, ask))
+}
+
+fn change(args: &LinkSet) -> anyhow::Result<()> {
+    let (name, ask) = read(&args.words)?;
+    let found = find(whose(&args.of), name).map_err(said)?;
+    let done = set(&runtime_dir()?, &found, &ask, args.adopt).map_err(said)?;
+    if args.json {
+        return print_json(&document(&found, &done), false);
+    }
+    print(&text(&found, &done))
+}
+
+/// What holds of an interface now, from the view of what was named.
+fn from_there(found: &Found, terms: &Terms) -> (Option<u64>, Option<u64>) {
+    match found.swapped {
+        false => (terms.tx, terms.rx),
+        true => (terms.rx, terms.tx),
+    }
+}
+
+fn text(found: &Found, done: &Set) -> String {
+    let limit = |rate: Option<u64>| rate.map_or_else(|| "unlimited".to_owned(), rate_text);
+    let (tx, rx) = from_there(found, &done.terms);
+    let mut line = format!("{}: tx={} rx={}", found.said, limit(tx), limit(rx));
+    if let Some(share) = &done.terms.share {
+        let uplink = done.uplink.as_deref().unwrap_or("?");
+        let guarantee = share.guarantee.map_or_else(|| "none".to_owned(), rate_text);
+        line.push_str(&format!(
+            " guarantee={guarantee} ceiling={} weight={} uplink={uplink}",
+            limit(share.ceiling),
+            share.weight
+        ));
+    }
+    if let Some(ns) = done.terms.burst_ns {
+        line.push_str(&format!(" burst={}", format_duration_ns(ns)));
+    }
+    let effect = match done.steps {
+        0 => "as it was already",
+        _ => "in force",
+    };
+    let mut text = format!("{line}: {effect}");
+    if found.swapped {
+        text.push_str(&format!(
+            ", at {}, where what it sends is received",
+            done.interface
+        ));
+    }
+    text.push('\n');
+    for note in &done.notes {
+        text.push_str(&format!("  {note}\n"));
+    }
+    text
+}
+
+fn document(found: &Found, done: &Set) -> serde_json::Value {
+    let (tx, rx) = from_there(found, &done.terms);
+    json!({
+        "of": found.said,
+        "interface": done.interface,
+        "namespace": found.namespace_name,
+        "swapped": found.swapped,
+        "tx": tx,
+        "rx": rx,
+        "share": done.terms.share.as_ref().map(|share| json!({
+            "uplink": done.uplink,
+            "guarantee": share.guarantee,
+            "ceiling": share.ceiling,
+            "weight": share.weight,
+        })),
+        "burst_ns": done.terms.burst_ns,
+        "in_force": true,
+        "steps": done.steps,
+        "notes": done.notes,
+    })
+}
+
+fn away(args: &LinkClear) -> anyhow::Result<()> {
+    let found = match args.all {
+        true => None,
+        false => Some(find(whose(&args.of), args.interface.as_deref()).map_err(said)?),
+    };
+    let cleared = clear(&runtime_dir()?, found.as_ref()).map_err(said)?;
+    if args.json {
+        let document = json!({"cleared": cleared.interfaces, "notes": cleared.notes});
+        return print_json(&document, false);
+    }
+    let mut text = String::new();
+    for name in &cleared.interfaces {
+        text.push_str(&format!("{name}: as it was before\n"));
+    }
+    if cleared.interfaces.is_empty() {
+        let whose = found.map_or_else(|| "no interface".to_owned(), |found| found.said);
+        text.push_str(&format!("{whose}: there was no limit\n"));
+    }
+    for note in &cleared.notes {
+        text.push_str(&format!("  {note}\n"));
+    }
+    print(&text)
+}
+
+fn ls(args: &LinkLs) -> anyhow::Result<()> {
+    let folder = runtime_dir_path()?;
+    let mut links = look(&folder, args.lasts).map_err(said)?;
+    if args.limited {
+        let limited = |link: &LinkView| {
+            link.tx_limit.is_some() || link.rx_limit.is_some() || link.share.is_some()
+        };
+        links.links.retain(limited);
+    }
+    if args.json {
+        return print_json(&links, false);
+    }
+    if links.links.is_empty() {
+        return print("no interface has a limit\n");
+    }
+    let paint = Paint::stdout();
+    let heads = [
+        "interface",
+        "kind",
+        "tx",
+        "limit",
+        "rx",
+        "limit",
+        "share",
+        "whose",
+    ];
+    let mut table = table(&heads, &[2, 3, 4, 5]);
+    for link in &links.links {
+        table.add_row(row(link));
+    }
+    let mut text = finish(&table);
+    for link in links.links.iter().filter(|link| link.problem.is_some()) {
+        let problem = link.problem.as_deref().unwrap_or_default();
+        let line = format!("{}: {problem}", link.name);
+        text.push_str(&format!("{}\n", paint.ink(Ink::Yellow, &line)));
+    }
+    print(&text)
+}
+
+fn row(link: &LinkView) -> [String; 8] {
+    // Never negative, and far from the end of the range.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "see above"
+    )]
+    let rate = |rate: f64| match rate as u64 {
+        0 => "0".to_owned(),
+        rate => Rate::bytes_per_sec(rate).network(),
+    };
+    let limit = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), rate_text);
+    let share = link.share.as_ref().map(|share| {
+        let guarantee = share.guarantee.map(|rate| format!("{} ", rate_text(rate)));
+        let ceiling = share.ceiling.map(|rate| format!("to {} ", rate_text(rate)));
+        format!(
+            "{}{}x{} of {}",
+            guarantee.unwrap_or_default(),
+            ceiling.unwrap_or_default(),
+            share.weight,
+            share.uplink
+        )
+    });
+    let name = match &link.namespace {
+        None => link.name.clone(),
+        Some(namespace) => format!("{} of {namespace}", link.name),
+    };
+    let kind = link.kind.as_deref().unwrap_or("device");
+    let kind = if link.up {
+        kind.to_owned()
+    } else {
+        format!("{kind}, down")
+    };
+    [
+        name,
+        kind,
+        rate(link.tx),
+        limit(link.tx_limit),
+        rate(link.rx),
+        limit(link.rx_limit),
+        share.unwrap_or_else(|| "-".to_owned()),
+        link.whose.clone().unwrap_or_else(|| "-".to_owned()),
+    ]
+}
