@@ -18,9 +18,11 @@ const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
+const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_INFO_KIND: u16 = 1;
+const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
@@ -117,10 +119,15 @@ pub(crate) fn link(bytes: &[u8]) -> Option<Link> {
     })
 }
 
-/// All interfaces of the socket's namespace, by number.
-pub(crate) fn links(socket: &mut Socket) -> Result<Vec<Link>, Error> {
+/// All interfaces of the socket's namespace, by number; with what went through them, or, in half of
+/// the time, without.
+pub(crate) fn links(socket: &mut Socket, traffic: bool) -> Result<Vec<Link>, Error> {
     let mut found = Vec::new();
-    socket.dump(RTM_GETLINK, &ifinfomsg(0, 0, 0), |dumped| match dumped {
+    let mut ask = Message::dump(RTM_GETLINK, &ifinfomsg(0, 0, 0));
+    if !traffic {
+        ask.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+    }
+    socket.dump(&ask, |dumped| match dumped {
         Dumped::Again => found.clear(),
         Dumped::One(RTM_NEWLINK, bytes) => found.extend(link(bytes)),
         Dumped::One(..) => {}
@@ -152,7 +159,7 @@ pub(crate) fn make_ifb(socket: &mut Socket, name: &str) -> Result<u32, Error> {
         info.text(IFLA_INFO_KIND, "ifb");
     });
     socket.ask(&message)?;
-    let made = links(socket)?;
+    let made = links(socket, false)?;
     Ok(named(&made, name)?.index)
 }
 

@@ -1,29 +1,27 @@
 //! A socket to the kernel's routing side: requests with an answer each, and dumps.
 //!
-//! The socket and the framing of attributes are `netlink-sys` and `netlink-packet-core`. Messages
-//! are read where they lie: `netlink-packet-route`, the runner-up, has no HTB, makes a dozen of
-//! allocations of a class, which is too much for a thousand of them ten times a second, and refuses
-//! a whole message for an attribute that a newer kernel has grown. `neli` has no traffic control.
+//! The socket is that of `netlink-sys`. Messages are read where they lie: `netlink-packet-route`,
+//! the runner-up, has no HTB, makes a dozen of allocations of a class, which is too much for a
+//! thousand of them ten times a second, and refuses a whole message for an attribute that a newer
+//! kernel has grown. `neli` has no traffic control.
 
 pub(crate) mod message;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::sockopt;
 
 use crate::error::Error;
 use crate::namespace;
-use message::{Message, attribute, text};
+use message::{Message, Received, attribute, messages, text};
 
 pub(crate) const NLM_F_REQUEST: u16 = 0x1;
 pub(crate) const NLM_F_ACK: u16 = 0x4;
 pub(crate) const NLM_F_REPLACE: u16 = 0x100;
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
-const NLM_F_DUMP: u16 = 0x300;
 /// Of an answer: what was dumped changed meanwhile.
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// Of an answer: words follow.
@@ -140,10 +138,10 @@ impl Socket {
             answers.resize(answers.len() + waiting, Ok(()));
             let start = answers.len() - waiting;
             while waiting > 0 {
-                self.receive(|head, payload| {
-                    let place = head.sequence.wrapping_sub(first) as usize;
-                    if head.kind == NLMSG_ERROR && place < some.len() {
-                        answers[start + place] = refusal(head.flags, payload);
+                self.receive(|answer| {
+                    let place = answer.sequence.wrapping_sub(first) as usize;
+                    if answer.kind == NLMSG_ERROR && place < some.len() {
+                        answers[start + place] = refusal(answer);
                         waiting -= 1;
                     }
                 })?;
@@ -165,14 +163,14 @@ impl Socket {
         self.socket.send(&self.request, 0).map_err(Error::Socket)?;
         let mut answer = None;
         while answer.is_none() {
-            self.receive(|head, payload| {
-                if head.sequence != sequence {
+            self.receive(|one| {
+                if one.sequence != sequence {
                     return;
                 }
-                if head.kind == NLMSG_ERROR {
-                    answer = Some(refusal(head.flags, payload));
+                if one.kind == NLMSG_ERROR {
+                    answer = Some(refusal(one));
                 } else {
-                    each(head.kind, payload);
+                    each(one.kind, one.payload);
                     answer = Some(Ok(()));
                 }
             })?;
@@ -187,8 +185,7 @@ impl Socket {
     /// new beginning by [`Dumped::Again`], if what is dumped changes meanwhile.
     pub(crate) fn dump(
         &mut self,
-        kind: u16,
-        fixed: &[u8],
+        ask: &Message,
         mut each: impl FnMut(Dumped<'_>),
     ) -> Result<(), Error> {
         for again in 0..=AGAIN {
@@ -198,20 +195,19 @@ impl Socket {
             self.sequence = self.sequence.wrapping_add(1);
             let sequence = self.sequence;
             self.request.clear();
-            Message::new(kind, NLM_F_REQUEST | NLM_F_DUMP, fixed)
-                .finish(sequence, &mut self.request);
+            ask.finish(sequence, &mut self.request);
             self.socket.send(&self.request, 0).map_err(Error::Socket)?;
             let mut done = None;
             let mut changed = false;
             while done.is_none() {
-                self.receive(|head, payload| {
-                    if head.sequence != sequence || done.is_some() {
+                self.receive(|one| {
+                    if one.sequence != sequence || done.is_some() {
                         return;
                     }
-                    changed |= head.flags & NLM_F_DUMP_INTR != 0;
-                    match head.kind {
-                        NLMSG_DONE | NLMSG_ERROR => done = Some(refusal(head.flags, payload)),
-                        kind => each(Dumped::One(kind, payload)),
+                    changed |= one.flags & NLM_F_DUMP_INTR != 0;
+                    match one.kind {
+                        NLMSG_DONE | NLMSG_ERROR => done = Some(refusal(one)),
+                        kind => each(Dumped::One(kind, one.payload)),
                     }
                 })?;
             }
@@ -226,7 +222,7 @@ impl Socket {
     }
 
     /// Reads one datagram of the kernel, and gives each message in it to `each`.
-    fn receive(&mut self, mut each: impl FnMut(&Head, &[u8])) -> Result<(), Error> {
+    fn receive(&mut self, mut each: impl FnMut(&Received<'_>)) -> Result<(), Error> {
         let length = loop {
             match self.socket.recv(&mut &mut self.answer[..], 0) {
                 Ok(length) => break length,
@@ -234,7 +230,9 @@ impl Socket {
                 Err(error) => return Err(Error::Socket(error)),
             }
         };
-        messages(&self.answer[..length], &mut each);
+        for message in messages(&self.answer[..length]) {
+            each(&message);
+        }
         Ok(())
     }
 
@@ -247,9 +245,11 @@ impl Socket {
                 .socket
                 .recv(&mut &mut self.answer[..], libc::MSG_DONTWAIT)
             {
-                Ok(length) => messages(&self.answer[..length], &mut |head, payload| {
-                    each(head.kind, payload);
-                }),
+                Ok(length) => {
+                    for message in messages(&self.answer[..length]) {
+                        each(message.kind, message.payload);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(whole),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => whole = false,
@@ -298,37 +298,15 @@ pub(crate) enum Dumped<'a> {
     Again,
 }
 
-struct Head {
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-}
-
-/// The messages of a datagram, as far as they are whole.
-fn messages(mut bytes: &[u8], each: &mut impl FnMut(&Head, &[u8])) {
-    while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
-        let head = Head {
-            kind: message.message_type(),
-            flags: message.flags(),
-            sequence: message.sequence_number(),
-        };
-        each(&head, message.payload());
-        let next = (message.length() as usize).next_multiple_of(4);
-        match bytes.get(next..) {
-            Some(rest) => bytes = rest,
-            None => return,
-        }
-    }
-}
-
 /// What an answer says: of `NLMSG_ERROR`, and of `NLMSG_DONE`, which has the same number.
-fn refusal(flags: u16, payload: &[u8]) -> Result<(), Refused> {
+fn refusal(answer: &Received<'_>) -> Result<(), Refused> {
+    let payload = answer.payload;
     let code = message::u32_at(payload, 0).map_or(0, u32::cast_signed);
     if code == 0 {
         return Ok(());
     }
     // The head of the request is between the number and the words.
-    let words = (flags & NLM_F_ACK_TLVS != 0)
+    let words = (answer.flags & NLM_F_ACK_TLVS != 0)
         .then(|| payload.get(20..))
         .flatten()
         .and_then(|rest| attribute(rest, NLMSGERR_ATTR_MSG))

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::links::Link;
 use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
 use crate::tc::{Handle, htb};
-use crate::wanted::Wanted;
+use crate::wanted::{Share, Terms, Wanted};
 
 /// The number of all our disciplines: whose it is, is seen by it.
 pub(crate) const MAJOR: u16 = 0xb05a;
@@ -132,20 +132,12 @@ pub(crate) fn objects(
     ifb: Option<u32>,
 ) -> Objects {
     let mut objects = Objects::default();
-    // A packet may come from any link before it is cut, so turns and queues go by the largest.
-    let gso_max = links
-        .iter()
-        .map(|link| link.gso_max)
-        .max()
-        .unwrap_or(65_536);
-    let mtu = |index: u32| {
-        let link = links.iter().find(|link| link.index == index);
-        link.map_or(1500, |link| link.mtu.min(65_535))
-    };
-    let shaping = Shaping { gso_max };
+    let shaping = Shaping::new(links);
+    let mut shares = wanted.shares();
     for (index, terms) in &wanted.links {
         if let Some(tx) = terms.tx {
-            let tree = shaping.root(wanted, *index, tx, slots, &mtu);
+            let of_it = shares.remove(index).unwrap_or_default();
+            let tree = shaping.root(*index, tx, terms, &of_it, slots);
             objects.trees.insert(*index, tree);
         }
         let Some(slot) = slots.get(index) else {
@@ -154,7 +146,7 @@ pub(crate) fn objects(
         let block = terms.rx.and(ifb);
         if let (Some(rx), Some(ifb)) = (terms.rx, ifb) {
             let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
-            let node = shaping.node(0, rx, rx, mtu(*index), burst_ns);
+            let node = shaping.node(0, rx, rx, shaping.mtu(*index), burst_ns);
             // Packets that no class is known for pass: the default is none.
             let tree = objects.trees.entry(ifb).or_default();
             tree.nodes.insert(*slot, node);
@@ -172,10 +164,28 @@ pub(crate) fn objects(
 }
 
 struct Shaping {
+    /// A packet may come from any link before it is cut, so turns and queues go by the largest.
     gso_max: u32,
+    mtus: BTreeMap<u32, u32>,
 }
 
 impl Shaping {
+    fn new(links: &[Link]) -> Self {
+        let mtu = |link: &Link| (link.index, link.mtu.min(65_535));
+        Self {
+            gso_max: links
+                .iter()
+                .map(|link| link.gso_max)
+                .max()
+                .unwrap_or(65_536),
+            mtus: links.iter().map(mtu).collect(),
+        }
+    }
+
+    fn mtu(&self, index: u32) -> u32 {
+        self.mtus.get(&index).copied().unwrap_or(1500)
+    }
+
     /// A class and its queue. Nobody has more than the ceiling.
     fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: u64) -> Node {
         Node {
@@ -199,31 +209,31 @@ impl Shaping {
     /// that others are put into loses its queue, and the one for all else cannot be changed.
     fn root(
         &self,
-        wanted: &Wanted,
         index: u32,
         tx: u64,
+        terms: &Terms,
+        shares: &[(u32, &Share)],
         slots: &BTreeMap<u32, u16>,
-        mtu: &impl Fn(u32) -> u32,
     ) -> Tree {
-        let terms = &wanted.links[&index];
         let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
-        let own = mtu(index);
+        let own = self.mtu(index);
         let trunk = Node {
             leaf: None,
             ..self.node(0, tx, tx, own, burst_ns)
         };
         // Those without a share have no guarantee, and the weight of those that say none.
-        let weights = wanted.of_uplink(index).map(|(_, share)| share.weight);
+        let weights = shares.iter().map(|(_, share)| share.weight);
         let smallest = weights.min().unwrap_or(WEIGHT).min(WEIGHT);
         let others = self.node(TRUNK, NOTHING, tx, own, burst_ns);
         let mut nodes = BTreeMap::from([(TRUNK, trunk), (OTHERS, others)]);
-        for (of, share) in wanted.of_uplink(index) {
-            let Some(slot) = slots.get(&of) else {
+        for (of, share) in shares {
+            let Some(slot) = slots.get(of) else {
                 continue;
             };
             let guarantee = share.guarantee.unwrap_or(NOTHING);
             let ceiling = share.ceiling.unwrap_or(tx).min(tx);
-            let mut node = self.node(TRUNK, guarantee, ceiling, own.max(mtu(of)), burst_ns);
+            let mtu = own.max(self.mtu(*of));
+            let mut node = self.node(TRUNK, guarantee, ceiling, mtu, burst_ns);
             node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
             nodes.insert(*slot, node);
         }

@@ -171,7 +171,7 @@ fn dump(
 ) -> Result<Vec<Object>, Error> {
     let mut found = Vec::new();
     let fixed = tcmsg(device, Handle(0), parent, 0);
-    socket.dump(ask, &fixed, |dumped| match dumped {
+    socket.dump(&Message::dump(ask, &fixed), |dumped| match dumped {
         Dumped::Again => found.clear(),
         Dumped::One(kind, bytes) if kind == answer && u32_at(bytes, 4) == Some(device) => {
             let one = Object::read(bytes);

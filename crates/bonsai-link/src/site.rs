@@ -11,7 +11,7 @@ use crate::diff::{self, Step};
 use crate::error::Error;
 use crate::links::{self, Link};
 use crate::netlink::Socket;
-use crate::objects::{self, IFB, Objects};
+use crate::objects::{self, Hook, IFB, Objects};
 use crate::saved::Saved;
 use crate::tc::seen::{self, Class, Qdisc};
 use crate::wanted::Wanted;
@@ -25,14 +25,14 @@ pub struct Site {
 /// What is there.
 #[derive(Debug)]
 pub struct Seen {
-    /// All interfaces, by number.
+    /// All interfaces, by number; without what went through them.
     pub links: Vec<Link>,
     /// What others have made at roots, by the number of the interface.
     pub foreign: BTreeMap<u32, Qdisc>,
     /// What is ours.
     pub(crate) objects: Objects,
-    /// Interfaces where filters can hang (`clsact`).
-    pub(crate) hookable: BTreeSet<u32>,
+    /// Where filters can hang: `clsact`, or another's `ingress`.
+    pub(crate) hookable: BTreeSet<(u32, Hook)>,
     /// What the programs read, if there are any.
     table: Option<Table>,
 }
@@ -59,7 +59,7 @@ impl Seen {
     /// Whether filters can hang at an interface.
     #[must_use]
     pub fn is_hookable(&self, index: u32) -> bool {
-        self.hookable.contains(&index)
+        self.hookable.contains(&(index, Hook::Incoming))
     }
 
     fn name(&self, device: u32) -> String {
@@ -85,12 +85,12 @@ impl Site {
         Ok(Self { socket })
     }
 
-    /// The interfaces alone.
+    /// The interfaces alone, with what went through them.
     ///
     /// # Errors
     /// If the kernel does not list them.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
-        links::links(&mut self.socket)
+        links::links(&mut self.socket, true)
     }
 
     /// The number that another namespace has in this one; `None` if no pair leads there.

@@ -68,12 +68,18 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The interfaces that have a share of an uplink, in the order of their numbers.
-    pub(crate) fn of_uplink(&self, uplink: u32) -> impl Iterator<Item = (u32, &Share)> {
-        self.links.iter().filter_map(move |(index, terms)| {
-            let share = terms.share.as_ref()?;
-            (share.uplink == uplink).then_some((*index, share))
-        })
+    /// The shares of each uplink, in the order of the numbers of those that have them.
+    pub(crate) fn shares(&self) -> BTreeMap<u32, Vec<(u32, &Share)>> {
+        let mut shares: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for (index, terms) in &self.links {
+            if let Some(share) = &terms.share {
+                shares
+                    .entry(share.uplink)
+                    .or_default()
+                    .push((*index, share));
+            }
+        }
+        shares
     }
 
     /// Whether all of it can be in force together.
@@ -81,67 +87,56 @@ impl Wanted {
     /// # Errors
     /// One sentence about the first that cannot.
     pub fn check(&self, links: &[Link]) -> Result<(), Error> {
+        let links: BTreeMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
         let name = |index: u32| {
-            let link = links.iter().find(|link| link.index == index);
+            let link = links.get(&index);
             link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
         };
         for (index, terms) in &self.links {
-            let of = name(*index);
-            let link = links.iter().find(|link| link.index == *index);
-            let link = link.ok_or_else(|| Error::Wrong(format!("{of} is gone")))?;
-            for (what, rate) in [("tx", terms.tx), ("rx", terms.rx)] {
+            let link = links.get(index);
+            let link = link.ok_or_else(|| Error::Wrong(format!("{} is gone", name(*index))))?;
+            let share = terms.share.as_ref();
+            for (what, rate) in [
+                ("tx", terms.tx),
+                ("rx", terms.rx),
+                ("guarantee", share.and_then(|share| share.guarantee)),
+                ("ceiling", share.and_then(|share| share.ceiling)),
+            ] {
                 if let Some(rate) = rate {
-                    check_rate(&of, what, rate, link)?;
+                    check_rate(what, rate, link)?;
                 }
             }
-            if let Some(share) = &terms.share {
-                self.check_share(&of, *index, share, link, &name)?;
+            if let Some(share) = share {
+                check_share(&link.name, share)?;
             }
+        }
+        for (uplink, shares) in self.shares() {
+            self.check_uplink(uplink, &shares, &name)?;
         }
         Ok(())
     }
 
-    fn check_share(
+    fn check_uplink(
         &self,
-        of: &str,
         index: u32,
-        share: &Share,
-        link: &Link,
+        shares: &[(u32, &Share)],
         name: &impl Fn(u32) -> String,
     ) -> Result<(), Error> {
-        let uplink = name(share.uplink);
-        if share.uplink == index {
-            return Err(Error::Wrong(format!("{of} cannot be its own uplink")));
-        }
-        let capacity = self.links.get(&share.uplink).and_then(|terms| terms.tx);
+        let uplink = name(index);
+        let capacity = self.links.get(&index).and_then(|terms| terms.tx);
+        let of = shares.first().map_or(index, |(of, _)| *of);
         let Some(capacity) = capacity else {
             return Err(Error::Wrong(format!(
-                "{uplink}, by which {of} leaves, has no tx limit that could be shared: \
-                 bonsai link set {uplink} tx=... gives it one, a little below what its line carries"
+                "{uplink}, by which {} leaves, has no tx limit that could be shared: \
+                 bonsai link set {uplink} tx=... gives it one, a little below what its line carries",
+                name(of)
             )));
         };
-        if !(1..=1000).contains(&share.weight) {
-            return Err(Error::Wrong(format!(
-                "weight={} of {of} is out of range: 1 to 1000",
-                share.weight
-            )));
+        if shares.iter().any(|(of, _)| *of == index) {
+            return Err(Error::Wrong(format!("{uplink} cannot be its own uplink")));
         }
-        for (what, rate) in [("guarantee", share.guarantee), ("ceiling", share.ceiling)] {
-            if let Some(rate) = rate {
-                check_rate(of, what, rate, link)?;
-            }
-        }
-        if let (Some(guarantee), Some(ceiling)) = (share.guarantee, share.ceiling)
-            && guarantee > ceiling
-        {
-            return Err(Error::Wrong(format!(
-                "the guarantee of {of}, {}, is above its ceiling, {}",
-                rate_text(guarantee),
-                rate_text(ceiling)
-            )));
-        }
-        let guaranteed = |(_, share): (u32, &Share)| share.guarantee.unwrap_or(0);
-        let sum: u64 = self.of_uplink(share.uplink).map(guaranteed).sum();
+        let guarantees = shares.iter().map(|(_, share)| share.guarantee.unwrap_or(0));
+        let sum = guarantees.fold(0, u64::saturating_add);
         if sum > capacity {
             // HTB gives each class its own rate, whatever the one above it has.
             return Err(Error::Wrong(format!(
@@ -155,7 +150,27 @@ impl Wanted {
     }
 }
 
-fn check_rate(of: &str, what: &str, rate: u64, link: &Link) -> Result<(), Error> {
+fn check_share(of: &str, share: &Share) -> Result<(), Error> {
+    if !(1..=1000).contains(&share.weight) {
+        return Err(Error::Wrong(format!(
+            "weight={} of {of} is out of range: 1 to 1000",
+            share.weight
+        )));
+    }
+    if let (Some(guarantee), Some(ceiling)) = (share.guarantee, share.ceiling)
+        && guarantee > ceiling
+    {
+        return Err(Error::Wrong(format!(
+            "the guarantee of {of}, {}, is above its ceiling, {}",
+            rate_text(guarantee),
+            rate_text(ceiling)
+        )));
+    }
+    Ok(())
+}
+
+fn check_rate(what: &str, rate: u64, link: &Link) -> Result<(), Error> {
+    let of = &link.name;
     // A packet of the largest size has to get through within a second.
     let least = MIN_RATE.max(u64::from(link.mtu.min(65_535)) + 14);
     if rate < least {

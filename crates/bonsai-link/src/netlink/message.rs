@@ -4,12 +4,44 @@
 
 use std::ops::Range;
 
-use netlink_packet_core::{NLA_F_NESTED, NlaBuffer, NlasIterator};
+use super::NLM_F_REQUEST;
 
+const NLM_F_DUMP: u16 = 0x300;
 /// Bytes of a `nlmsghdr`.
 const HEADER: usize = 16;
 /// Messages and attributes begin at multiples of this.
 const ALIGN: usize = 4;
+/// Of an attribute's kind: it holds attributes.
+const NLA_F_NESTED: u16 = 0x8000;
+/// The rest of the kind, without that and the order of bytes.
+const KIND: u16 = 0x3fff;
+
+/// A message as it lies in a datagram.
+pub(crate) struct Received<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) sequence: u32,
+    /// What is behind its head.
+    pub(crate) payload: &'a [u8],
+}
+
+/// The messages of a datagram, as far as they are whole.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
+    std::iter::from_fn(move || {
+        let length = u32_at(bytes, 0)? as usize;
+        let kinds = u32_at(bytes, 4)?.to_ne_bytes();
+        let message = Received {
+            kind: u16::from_ne_bytes([kinds[0], kinds[1]]),
+            flags: u16::from_ne_bytes([kinds[2], kinds[3]]),
+            sequence: u32_at(bytes, 8)?,
+            payload: bytes.get(HEADER..length)?,
+        };
+        bytes = bytes
+            .get(length.next_multiple_of(ALIGN)..)
+            .unwrap_or_default();
+        Some(message)
+    })
+}
 
 /// A request to the kernel. Its sequence number is set when it is sent.
 #[derive(Clone, Debug)]
@@ -29,6 +61,11 @@ impl Message {
         let mut message = Self { bytes };
         message.pad();
         message
+    }
+
+    /// Asks for all of a kind.
+    pub(crate) fn dump(kind: u16, fixed: &[u8]) -> Self {
+        Self::new(kind, NLM_F_REQUEST | NLM_F_DUMP, fixed)
     }
 
     fn pad(&mut self) {
@@ -87,11 +124,18 @@ impl Message {
 }
 
 /// The attributes that lie in `bytes`, as far as they are whole.
-pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    NlasIterator::new(bytes).map_while(|attribute| {
-        let attribute: NlaBuffer<&[u8]> = attribute.ok()?;
-        let length = usize::from(attribute.length());
-        Some((attribute.kind(), attribute.into_inner().get(4..length)?))
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        // struct nlattr: length with this head, and kind.
+        let (head, _) = bytes.split_first_chunk::<4>()?;
+        let [a, b, c, d] = *head;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let kind = u16::from_ne_bytes([c, d]) & KIND;
+        let value = bytes.get(4..length)?;
+        bytes = bytes
+            .get(length.next_multiple_of(ALIGN)..)
+            .unwrap_or_default();
+        Some((kind, value))
     })
 }
 
@@ -162,6 +206,10 @@ mod tests {
                 assert_eq!(value.len(), 8, "attribute {kind} of {end} bytes");
             }
         }
+        for end in 0..bytes.len() {
+            assert_eq!(messages(&bytes[..end]).count(), 0, "{end} bytes");
+        }
+        assert_eq!(messages(&bytes).count(), 1);
         // An attribute shorter than its own head ends the list.
         assert_eq!(attributes(&[3, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
         assert_eq!(attributes(&[0, 0, 0, 0, 0, 0, 0, 0]).count(), 0);

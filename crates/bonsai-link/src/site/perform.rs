@@ -48,13 +48,13 @@ impl Site {
         undo: &mut Vec<Act>,
     ) -> Result<usize, Error> {
         let before = undo.len();
-        let incoming = wanted.links.iter().filter(|(_, terms)| terms.rx.is_some());
-        let mut hooked: Vec<u32> = incoming.map(|(index, _)| *index).collect();
+        let limited = wanted.links.iter().filter(|(_, terms)| terms.rx.is_some());
+        let mut hooked: Vec<_> = limited.map(|(index, _)| (*index, Hook::Incoming)).collect();
         if !hooked.is_empty() && seen.block().is_none() {
             let index = links::make_ifb(&mut self.socket, IFB)
                 .map_err(|error| in_words(error, format!("making {IFB}")))?;
             undo.push(Act::Block(index));
-            seen.links = links::links(&mut self.socket)?;
+            seen.links = links::links(&mut self.socket, false)?;
         }
         if let Some(ifb) = seen.block()
             && !hooked.is_empty()
@@ -62,32 +62,39 @@ impl Site {
         {
             self.socket.ask(&links::set_up(ifb))?;
         }
-        let shares = wanted
-            .links
-            .values()
-            .filter_map(|terms| terms.share.as_ref());
-        hooked.extend(shares.map(|share| share.uplink));
-        hooked.sort_unstable();
-        hooked.dedup();
+        let shares = wanted.shares().into_keys();
+        hooked.extend(shares.map(|uplink| (uplink, Hook::Outgoing)));
         if !hooked.is_empty() && seen.table.is_none() {
             seen.table = Some(Table::new()?);
         }
-        hooked.retain(|index| !seen.hookable.contains(index));
-        let messages: Vec<Message> = hooked.iter().map(|index| clsact(*index)).collect();
+        hooked.retain(|hook| !seen.hookable.contains(hook));
+        let mut missing: Vec<u32> = hooked.into_iter().map(|(index, _)| index).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let messages: Vec<Message> = missing.iter().map(|index| clsact(*index)).collect();
         let answers = self.socket.ask_all(&messages)?;
-        for (index, answer) in hooked.iter().zip(answers) {
-            if let Err(refused) = answer {
-                let step = Act::Hookable(*index).words(seen);
-                return Err(Error::Step { step, refused });
+        let mut refusal = None;
+        for (index, answer) in missing.into_iter().zip(answers) {
+            let act = Act::Hookable(index);
+            match answer {
+                Ok(()) => {
+                    let hooks = [Hook::Incoming, Hook::Outgoing];
+                    seen.hookable.extend(hooks.map(|hook| (index, hook)));
+                    undo.push(act);
+                }
+                Err(refused) => {
+                    let step = act.words(seen);
+                    refusal.get_or_insert(Error::Step { step, refused });
+                }
             }
-            seen.hookable.insert(*index);
-            undo.push(Act::Hookable(*index));
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         Ok(undo.len() - before)
     }
 
-    /// Walks the steps; what was done is added to `undo`, the step that was refused, too, as it may
-    /// be done in part.
+    /// Walks the steps; what was done, also in part, is added to `undo`.
     pub(super) fn walk(
         &mut self,
         seen: &Seen,
@@ -125,16 +132,23 @@ impl Site {
             whose.resize(messages.len(), place);
         }
         let answers = self.socket.ask_all(&messages)?;
-        let refusal = whose.iter().zip(answers).find_map(|(place, answer)| {
-            let refused = answer.err()?;
-            Some((*place, refused))
-        });
-        let refusal = refusal.map(|(place, refused)| Error::Step {
-            step: steps[place].words(&seen.name(steps[place].device())),
-            refused,
-        });
-        // One that is refused does not keep the kernel from those behind it.
-        undo.extend(steps.into_iter().map(Act::Step));
+        let mut refusal = None;
+        // One that is refused does not keep the kernel from those behind it; of a step with
+        // several, a part may be done.
+        let mut done = vec![false; steps.len()];
+        for (place, answer) in whose.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => done[place] = true,
+                Err(refused) => {
+                    refusal.get_or_insert_with(|| Error::Step {
+                        step: steps[place].words(&seen.name(steps[place].device())),
+                        refused,
+                    });
+                }
+            }
+        }
+        let done = steps.into_iter().zip(done).filter(|(_, done)| *done);
+        undo.extend(done.map(|(step, _)| Act::Step(step)));
         refusal.map_or(Ok(()), Err)
     }
 
@@ -194,13 +208,19 @@ impl Site {
         bad.map_or(Ok(()), |refused| Err(Error::Refused(refused)))
     }
 
-    /// Takes away what nothing stands on any more. What cannot be is left: it does no harm.
+    /// Takes away what nothing stands on any more: places for filters that ours were the last in,
+    /// and the block. What cannot be is left: it does no harm.
     pub(super) fn tidy(&mut self, objects: &Objects, seen: &Seen) -> Result<usize, Error> {
         let mut messages = Vec::new();
-        for device in &seen.hookable {
-            let hooked = objects.hooks.iter().any(|(of, _)| of == device);
-            let was = seen.objects.hooks.iter().any(|(of, _)| of == device);
-            if hooked || !was {
+        let both = seen
+            .hookable
+            .iter()
+            .filter(|(_, hook)| *hook == Hook::Outgoing);
+        for (device, _) in both {
+            let is_of_it = |(of, _): &&(u32, Hook)| of == device;
+            let now = objects.hooks.iter().any(|of| is_of_it(&of));
+            let was = seen.objects.hooks.iter().any(|of| is_of_it(&of));
+            if now || !was {
                 continue;
             }
             let mut others = 0;
@@ -313,7 +333,7 @@ fn put(
                 priority: PRIORITY,
             };
             messages.push(match way {
-                Way::Remove(()) => filter::none(place),
+                Way::Remove(()) => filter::no_program(place),
                 _ => {
                     let program = programs.get(*hook, seen.table.as_ref())?;
                     filter::program(Write::Make, place, program, hook.program().name())

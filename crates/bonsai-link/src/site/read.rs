@@ -16,7 +16,7 @@ use crate::wanted::Wanted;
 use super::Seen;
 
 pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
-    let links = links::links(socket)?;
+    let links = links::links(socket, false)?;
     let qdiscs = seen::qdiscs(socket, None)?;
     let mut seen = Seen {
         links,
@@ -26,8 +26,12 @@ pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
         table: None,
     };
     for qdisc in &qdiscs {
-        if qdisc.kind == "clsact" {
-            seen.hookable.insert(qdisc.device);
+        if qdisc.parent == Handle::CLSACT {
+            // `ingress`, of others, has no place for what goes out.
+            seen.hookable.insert((qdisc.device, Hook::Incoming));
+            if qdisc.kind == "clsact" {
+                seen.hookable.insert((qdisc.device, Hook::Outgoing));
+            }
         } else if let Some(tree) = our_root(qdisc) {
             seen.objects.trees.insert(qdisc.device, tree);
         } else if qdisc.parent == Handle::ROOT && qdisc.made() {
@@ -36,13 +40,11 @@ pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
     }
     read_trees(socket, &qdiscs, &mut seen.objects)?;
     let mut program = None;
-    for device in &seen.hookable {
-        for hook in [Hook::Incoming, Hook::Outgoing] {
-            for filter in filter::filters(socket, *device, hook.parent())? {
-                if is_ours(&filter, hook) {
-                    seen.objects.hooks.insert((*device, hook));
-                    program = program.or(filter.program);
-                }
+    for (device, hook) in &seen.hookable {
+        for filter in filter::filters(socket, *device, hook.parent())? {
+            if is_ours(&filter, *hook) {
+                seen.objects.hooks.insert((*device, *hook));
+                program = program.or(filter.program);
             }
         }
     }

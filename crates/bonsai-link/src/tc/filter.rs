@@ -17,6 +17,9 @@ const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
 /// Every protocol, in the order of the network.
 const ETH_P_ALL: u16 = 3_u16.to_be();
 
+/// The name of a program at its place: there is one.
+const PROGRAM: u32 = 1;
+
 /// Where a filter stands: `priority` is where in the line, 1 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -51,7 +54,7 @@ pub(crate) struct Filter {
 /// A program as a filter that decides itself. In a place that has one it is put in its stead,
 /// without a packet in between that meets neither.
 pub(crate) fn program(write: Write, place: Place, program: i32, name: &str) -> Message {
-    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(1));
+    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(PROGRAM));
     message.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |options| {
         options.u32(TCA_BPF_FD, program.cast_unsigned());
         options.text(TCA_BPF_NAME, name);
@@ -60,9 +63,12 @@ pub(crate) fn program(write: Write, place: Place, program: i32, name: &str) -> M
     message
 }
 
-/// Takes away all filters with a turn.
-pub(crate) fn none(place: Place) -> Message {
-    Message::new(RTM_DELTFILTER, NLM_F_REQUEST | NLM_F_ACK, &place.fixed(0))
+/// Takes a program away, and no filter of another kind that has its turn.
+pub(crate) fn no_program(place: Place) -> Message {
+    let flags = NLM_F_REQUEST | NLM_F_ACK;
+    let mut message = Message::new(RTM_DELTFILTER, flags, &place.fixed(PROGRAM));
+    message.text(TCA_KIND, "bpf");
+    message
 }
 
 /// All filters that hang at a place of a device.
@@ -73,11 +79,14 @@ pub(crate) fn filters(
 ) -> Result<Vec<Filter>, Error> {
     let mut found = Vec::new();
     let fixed = tcmsg(device, Handle(0), parent, 0);
-    let answer = socket.dump(RTM_GETTFILTER, &fixed, |dumped| match dumped {
-        Dumped::Again => found.clear(),
-        Dumped::One(RTM_NEWTFILTER, bytes) => found.extend(filter(bytes)),
-        Dumped::One(..) => {}
-    });
+    let answer = socket.dump(
+        &Message::dump(RTM_GETTFILTER, &fixed),
+        |dumped| match dumped {
+            Dumped::Again => found.clear(),
+            Dumped::One(RTM_NEWTFILTER, bytes) => found.extend(filter(bytes)),
+            Dumped::One(..) => {}
+        },
+    );
     match answer {
         // There is nothing there that filters could hang on.
         Err(Error::Refused(refused)) if refused.errno == libc::EINVAL => Ok(Vec::new()),

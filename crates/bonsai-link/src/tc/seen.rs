@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Error;
-use crate::netlink::message::{attribute, text, u32_at, u64_at};
+use crate::netlink::message::{Message, attribute, text, u32_at, u64_at};
 use crate::netlink::{Dumped, Socket};
 
 use super::{
@@ -94,14 +94,17 @@ pub struct Class {
 pub(crate) fn qdiscs(socket: &mut Socket, device: Option<u32>) -> Result<Vec<Qdisc>, Error> {
     let mut found = Vec::new();
     let fixed = tcmsg(device.unwrap_or(0), Handle(0), Handle(0), 0);
-    socket.dump(RTM_GETQDISC, &fixed, |dumped| match dumped {
-        Dumped::Again => found.clear(),
-        Dumped::One(RTM_NEWQDISC, bytes) => {
-            let one = qdisc(bytes).filter(|one| device.is_none_or(|of| of == one.device));
-            found.extend(one);
-        }
-        Dumped::One(..) => {}
-    })?;
+    socket.dump(
+        &Message::dump(RTM_GETQDISC, &fixed),
+        |dumped| match dumped {
+            Dumped::Again => found.clear(),
+            Dumped::One(RTM_NEWQDISC, bytes) => {
+                let one = qdisc(bytes).filter(|one| device.is_none_or(|of| of == one.device));
+                found.extend(one);
+            }
+            Dumped::One(..) => {}
+        },
+    )?;
     Ok(found)
 }
 
@@ -141,15 +144,18 @@ pub(crate) fn classes(
     mut each: impl FnMut(Option<Class>),
 ) -> Result<(), Error> {
     let fixed = tcmsg(device, Handle(0), Handle(0), 0);
-    socket.dump(RTM_GETTCLASS, &fixed, |dumped| match dumped {
-        Dumped::Again => each(None),
-        Dumped::One(RTM_NEWTCLASS, bytes) => {
-            if let Some(class) = class(bytes) {
-                each(Some(class));
+    socket.dump(
+        &Message::dump(RTM_GETTCLASS, &fixed),
+        |dumped| match dumped {
+            Dumped::Again => each(None),
+            Dumped::One(RTM_NEWTCLASS, bytes) => {
+                if let Some(class) = class(bytes) {
+                    each(Some(class));
+                }
             }
-        }
-        Dumped::One(..) => {}
-    })
+            Dumped::One(..) => {}
+        },
+    )
 }
 
 /// The same, kept by name.

@@ -1,4 +1,5 @@
 //! The enforcer against the kernel, in network namespaces.
 
 mod apply;
+mod faults;
 mod room;

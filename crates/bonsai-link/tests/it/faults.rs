@@ -1,0 +1,190 @@
+//! What others do meanwhile, and what the kernel refuses.
+
+use std::time::Duration;
+
+use bonsai_link::{Terms, Wanted};
+
+use crate::room::{Room, udp};
+
+const MBIT: u64 = 125_000;
+
+fn both(rate: u64) -> Terms {
+    Terms {
+        tx: Some(rate),
+        rx: Some(rate),
+        ..Terms::default()
+    }
+}
+
+fn wanted(index: u32, terms: Terms) -> Wanted {
+    Wanted {
+        links: [(index, terms)].into(),
+    }
+}
+
+fn traces(room: &Room) -> String {
+    let filters = room.host("tc filter show dev v1 ingress");
+    room.host("tc qdisc show") + &room.host("ip -o link show") + &filters
+}
+
+#[test]
+fn a_change_that_is_refused_half_way_changes_nothing() {
+    let Some(room) = Room::new("a_change_that_is_refused_half_way", 1) else {
+        return;
+    };
+    // Somebody's filter, of another kind, has the turn of ours: it is met after the rest is made.
+    room.host("tc qdisc add dev v1 clsact");
+    room.host("tc filter add dev v1 ingress pref 45146 u32 match u32 0 0 classid 1:1");
+    let before = traces(&room);
+    let mut site = room.site();
+    let error = site
+        .apply(&wanted(room.index("v1"), both(30 * MBIT)), &[])
+        .expect_err("the turn is taken");
+    let text = error.to_string();
+    assert!(
+        text.contains("the filter of what is received by v1: nothing was changed"),
+        "{text}"
+    );
+    assert_eq!(traces(&room), before);
+}
+
+#[test]
+fn what_others_change_is_seen_and_mended() {
+    let Some(room) = Room::new("what_others_change_is_seen", 1) else {
+        return;
+    };
+    let before = traces(&room);
+    let mut site = room.site();
+    let wants = wanted(room.index("v1"), both(30 * MBIT));
+    site.apply(&wants, &[]).expect("applied");
+    for (line, words) in [
+        (
+            "tc class change dev v1 classid b05a:2 parent b05a:1 htb rate 1mbit ceil 2mbit",
+            "class b05a:2 of v1",
+        ),
+        ("tc qdisc del dev v1 root", "HTB at the root of v1"),
+        (
+            "tc qdisc change dev bonsai-ifb parent b05a:10 handle 10: bfifo limit 3000",
+            "class b05a:10 of bonsai-ifb",
+        ),
+        (
+            "tc filter del dev v1 ingress pref 45146",
+            "of what v1 receives",
+        ),
+        ("tc qdisc del dev v1 clsact", "of what v1 receives"),
+        ("ip link del bonsai-ifb", "received by v1"),
+    ] {
+        room.host(line);
+        let seen = site.differs(&wants).expect("seen");
+        let seen = seen.unwrap_or_else(|| panic!("{line} is not seen"));
+        assert!(
+            line.contains("ip link del") || seen.contains(words),
+            "{line}: {seen}"
+        );
+        let done = site.apply(&wants, &[]).expect("mended");
+        assert!(done.steps > 0, "{line}");
+        assert_eq!(site.differs(&wants).expect("seen"), None, "{line}");
+    }
+    // A new name is the same interface.
+    room.host("ip link set v1 down");
+    room.host("ip link set v1 name w1");
+    room.host("ip link set w1 up");
+    assert_eq!(site.apply(&wants, &[]).expect("there").steps, 0);
+    room.host("ip link set w1 down");
+    room.host("ip link set w1 name v1");
+    room.host("ip link set v1 up");
+    site.apply(&Wanted::default(), &[]).expect("cleared");
+    assert_eq!(traces(&room), before);
+}
+
+#[test]
+fn an_interface_that_vanishes_is_named() {
+    let Some(room) = Room::new("an_interface_that_vanishes", 1) else {
+        return;
+    };
+    let mut site = room.site();
+    let index = room.index("v1");
+    site.apply(&wanted(index, both(30 * MBIT)), &[])
+        .expect("applied");
+    room.host("ip link del v1");
+    let error = site
+        .apply(&wanted(index, both(20 * MBIT)), &[])
+        .expect_err("gone");
+    assert_eq!(error.to_string(), format!("interface {index} is gone"));
+    // What it left behind goes.
+    site.apply(&Wanted::default(), &[]).expect("cleared");
+    assert!(!room.host("ip -o link show").contains("bonsai-ifb"));
+}
+
+#[test]
+fn filters_of_others_stay_where_they_are() {
+    let Some(room) = Room::new("filters_of_others_stay", 1) else {
+        return;
+    };
+    room.host("tc qdisc add dev v1 clsact");
+    room.host("tc filter add dev v1 ingress pref 7 u32 match u32 0 0 classid 1:1");
+    let before = traces(&room);
+    let mut site = room.site();
+    site.apply(&wanted(room.index("v1"), both(30 * MBIT)), &[])
+        .expect("applied");
+    site.apply(&Wanted::default(), &[]).expect("cleared");
+    assert_eq!(traces(&room), before);
+}
+
+#[test]
+fn changes_lose_and_reorder_nothing_that_is_under_its_limit() {
+    let Some(room) = Room::new("changes_lose_nothing", 2) else {
+        return;
+    };
+    const PACKETS: u32 = 2000;
+    let mut site = room.site();
+    let index = room.index("v1");
+    site.apply(&wanted(index, both(100 * MBIT)), &[])
+        .expect("applied");
+    let from = udp(&room.guests[0], "10.9.0.1:9000");
+    let to = udp(&room.guests[1], "10.9.0.2:9000");
+    to.set_read_timeout(Some(Duration::from_secs(2)))
+        .expect("set");
+    let target = to.local_addr().expect("an address");
+    let (came, changes) = std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            for number in 0..PACKETS {
+                // At most 4 Mbit/s: under each of the limits.
+                from.send_to(&[&number.to_ne_bytes()[..], &[0; 996]].concat(), target)
+                    .expect("sent");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let receiver = scope.spawn(move || {
+            let mut came = Vec::new();
+            let mut buffer = [0; 2048];
+            while came.len() < PACKETS as usize && to.recv(&mut buffer).is_ok() {
+                let [a, b, c, d, ..] = buffer;
+                came.push(u32::from_ne_bytes([a, b, c, d]));
+            }
+            came
+        });
+        let mut changes = 0;
+        while !sender.is_finished() {
+            // Up and down, and both directions' limits away and back.
+            let terms = match changes % 4 {
+                0 => both(20 * MBIT),
+                1 => both(500 * MBIT),
+                2 => Terms {
+                    rx: Some(30 * MBIT),
+                    ..Terms::default()
+                },
+                _ => Terms {
+                    tx: Some(40 * MBIT),
+                    ..both(60 * MBIT)
+                },
+            };
+            site.apply(&wanted(index, terms), &[]).expect("changed");
+            changes += 1;
+        }
+        (receiver.join().expect("received"), changes)
+    });
+    assert!(changes > 100, "{changes} changes");
+    let expected: Vec<u32> = (0..PACKETS).collect();
+    assert_eq!(came, expected, "after {changes} changes");
+}
