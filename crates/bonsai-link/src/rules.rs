@@ -1,6 +1,6 @@
 //! What follows from a rate: bursts, turns, queues. Pure.
 //!
-//! The rules were measured (see `docs/11-interfaces.md`): each says what goes wrong without it.
+//! The rules were measured (see `docs/13-interfaces.md`): each says what goes wrong without it.
 
 use crate::tc::htb;
 

@@ -4,6 +4,7 @@ use anyhow::bail;
 use bonsai_host::tenants::Who;
 use bonsai_host::{runtime_dir, runtime_dir_path};
 use bonsai_link::{Terms, rate_text};
+use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_tenants::{Ask, Found, LinkView, Set, Whose, clear, find, look, set};
 use bonsai_units::{Rate, format_duration_ns};
@@ -132,6 +133,7 @@ fn text(found: &Found, done: &Set) -> String {
 fn document(found: &Found, done: &Set) -> serde_json::Value {
     let (tx, rx) = from_there(found, &done.terms);
     json!({
+        "schema": SCHEMA,
         "of": found.said,
         "interface": done.interface,
         "namespace": found.namespace_name,
@@ -158,7 +160,11 @@ fn away(args: &LinkClear) -> anyhow::Result<()> {
     };
     let cleared = clear(&runtime_dir()?, found.as_ref()).map_err(said)?;
     if args.json {
-        let document = json!({"cleared": cleared.interfaces, "notes": cleared.notes});
+        let document = json!({
+            "schema": SCHEMA,
+            "cleared": cleared.interfaces,
+            "notes": cleared.notes,
+        });
         return print_json(&document, false);
     }
     let mut text = String::new();
@@ -185,7 +191,8 @@ fn ls(args: &LinkLs) -> anyhow::Result<()> {
         links.links.retain(limited);
     }
     if args.json {
-        return print_json(&links, false);
+        let document = json!({"schema": SCHEMA, "seconds": links.seconds, "links": links.links});
+        return print_json(&document, false);
     }
     if links.links.is_empty() {
         return print("no interface has a limit\n");
