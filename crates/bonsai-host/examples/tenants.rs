@@ -7,6 +7,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use bonsai_host::Error;
 use bonsai_host::tenants::{Roots, Tenants};
 use rustix::fs::{Mode, OFlags};
 
@@ -25,19 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     drop(inherited);
     std::thread::sleep(std::time::Duration::from_secs(1));
-    let mut times = Vec::new();
-    for _ in 0..50 {
-        let start = Instant::now();
-        let _ = Tenants::look(&Roots::default())?;
-        times.push(start.elapsed());
-    }
-    times.sort();
+    measure(
+        "with their descriptors",
+        || Tenants::look(&Roots::default()),
+    )?;
+    measure("without", || Tenants::look_without_taps(&Roots::default()))?;
     let tenants = Tenants::look(&Roots::default())?;
-    let count = tenants.processes.len();
-    println!(
-        "{count} processes: median {:?}, fastest {:?}, slowest {:?}",
-        times[25], times[0], times[49]
-    );
     for namespace in tenants.namespaces.values() {
         let who = tenants.behind_netns(namespace.id).map(|who| who.describe());
         let who = who.as_deref().unwrap_or(if namespace.own {
@@ -54,6 +48,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let who = tenants.behind_process(tap.pid).map(|who| who.describe());
         println!("{:?} {:?}: {}", tap.kind, tap.name, who.unwrap_or_default());
     }
+    Ok(())
+}
+
+fn measure(what: &str, look: impl Fn() -> Result<Tenants, Error>) -> Result<(), Error> {
+    let mut times = Vec::new();
+    let mut count = 0;
+    for _ in 0..50 {
+        let start = Instant::now();
+        count = look()?.processes.len();
+        times.push(start.elapsed());
+    }
+    times.sort();
+    let (median, fastest, slowest) = (times[25], times[0], times[49]);
+    println!("{count} processes {what}: median {median:?}, {fastest:?} to {slowest:?}");
     Ok(())
 }
 
