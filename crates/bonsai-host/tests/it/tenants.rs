@@ -262,6 +262,32 @@ fn a_control_group_is_known_by_path_and_by_folder() {
         "fs/cpu/system.slice/db.service",
     ];
     assert_eq!(folders, wanted.map(|path| tree.path(path)));
+    let alone = found(&tenants, Who::Group("/system.slice/db.service")).network();
+    assert!(
+        alone
+            .expect_err("ours")
+            .to_string()
+            .contains("shares the machine's network namespace")
+    );
+    tree.process(
+        61,
+        Process {
+            groups,
+            netns: "other",
+            ..PLAIN
+        },
+    );
+    tree.write("fs/unified/empty/cgroup.procs", "");
+    let several = found(&tree.look(), Who::Group("/system.slice/db.service")).network();
+    assert_eq!(
+        several.expect_err("two").to_string(),
+        "unit db.service has no network namespace of its own: its processes are in several: name one of these"
+    );
+    let empty = found(&tree.look(), Who::Group("/empty")).network();
+    assert_eq!(
+        empty.expect_err("none").to_string(),
+        "control group /empty has no network namespace of its own: no process is in it"
+    );
     for path in ["", "/", "db.service", "/a/../b", "/../x"] {
         let text = refusal(&tenants, Who::Group(path));
         assert!(text.contains("is not a control group"), "{text}");

@@ -89,7 +89,7 @@ fn a_container_of_docker_is_found_by_name_and_by_the_beginning_of_its_id() {
     assert_eq!(
         text,
         "`9ec39b` may mean web (docker 9ec39b91f3d7, PID 70), db (docker 9ec39baaaaaa, PID 80): \
-         give more of its ID, or its process with --pid"
+         say which by its ID or its process"
     );
     let text = refusal(&tenants, Who::Container("9ec3"));
     assert!(text.contains("give at least 6 digits"), "{text}");

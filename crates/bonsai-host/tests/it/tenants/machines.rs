@@ -54,6 +54,8 @@ fn a_machine_of_libvirt_is_known_by_its_name_and_its_interface() {
     );
     assert!(tenants.behind_tap("vnet4", tenants.own).is_none());
     let target = found(&tenants, Who::Machine("guest1"));
+    let group = r"/machine.slice/machine-qemu\x2d3\x2dguest1.scope";
+    assert_eq!(target.behind.cgroup.as_deref(), Some(group));
     let Ok(Network::Taps(taps)) = target.network() else {
         panic!("{:?}", target.network());
     };
