@@ -214,6 +214,17 @@ fn containers_of_podman_are_called_as_its_storage_or_their_monitor_says() {
             ..PLAIN
         },
     );
+    // Of a container that this monitor does not claim, and whose name nothing tells.
+    let nameless = format!("0::/libpod-{DB}.scope\n");
+    tree.process(
+        81,
+        Process {
+            groups: &nameless,
+            netns: "db",
+            ppid: 75,
+            ..PLAIN
+        },
+    );
     // One that claims to be a monitor of a container that it does not run.
     let words = ["-c", WEB, "-n", "app"];
     tree.process(
@@ -233,7 +244,9 @@ fn containers_of_podman_are_called_as_its_storage_or_their_monitor_says() {
         );
         assert_eq!(target.behind.pid, Some(pid));
     }
-    assert_eq!(tenants.containers.len(), 2);
+    let text = described(tenants.behind_process(81));
+    assert_eq!(text, "container 9ec39baaaaaa (podman)");
+    assert_eq!(tenants.containers.len(), 3);
 }
 
 #[test]

@@ -116,6 +116,13 @@ fn a_namespace_of_a_process_is_found_and_opened() {
     );
 }
 
+fn run(program: &str, words: &[&str]) {
+    let done = Command::new(program).args(words).output();
+    let done = done.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let text = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{program} {words:?}: {text}");
+}
+
 /// A namespace of ip-netns(8).
 struct Named(String);
 
@@ -134,14 +141,16 @@ fn a_namespace_with_a_name_is_found_without_a_process() {
     if find_program("ip").is_none() {
         return skip(test, "ip(8) is not installed");
     }
-    let name = Named(format!("bonsai-test-{}", std::process::id()));
-    let done = Command::new("ip")
-        .args(["netns", "add", &name.0])
-        .output()
-        .expect("ip(8)");
-    if !done.status.success() {
-        return skip(test, "ip(8) may not add a network namespace");
+    let pid = std::process::id();
+    let names = ["a", "b"].map(|end| Named(format!("bonsai-test-{pid}-{end}")));
+    for name in &names {
+        let command = ["netns", "add", &name.0];
+        let done = Command::new("ip").args(command).output().expect("ip(8)");
+        if !done.status.success() {
+            return skip(test, "ip(8) may not add a network namespace");
+        }
     }
+    let [name, other] = names;
     let tenants = look();
     let id = netns_of(&format!("/run/netns/{}", name.0));
     let namespace = &tenants.namespaces[&id];
@@ -153,13 +162,18 @@ fn a_namespace_with_a_name_is_found_without_a_process() {
     assert_eq!(tenants.open_netns(id).expect("open").id, id);
     let target = found(&tenants, Who::Netns(&name.0));
     assert_eq!(target.network().ok(), Some(Network::Namespace(id)));
+    // Another namespace in its place is not taken for it.
+    let [path, others] = [&name, &other].map(|name| format!("/run/netns/{}", name.0));
+    run("umount", &[&path]);
+    run("mount", &["--bind", &others, &path]);
+    let text = tenants.open_netns(id).expect_err("gone").to_string();
+    assert_eq!(
+        text,
+        format!("the network namespace net:[{}] is gone", id.inode)
+    );
     // What stays of a name when only its mount goes is no namespace.
-    let path = format!("/run/netns/{}", name.0);
-    let done = Command::new("umount")
-        .arg(&path)
-        .output()
-        .expect("umount(8)");
-    assert!(done.status.success() && fs::exists(&path).is_ok_and(|exists| exists));
+    run("umount", &[&path]);
+    assert!(fs::exists(&path).is_ok_and(|exists| exists));
     let tenants = look();
     assert!(
         !tenants
