@@ -1,6 +1,7 @@
 //! Who is behind an interface, in one value.
 
 use super::containers::{Container, Engine, Pod};
+use super::groups::Groups;
 use super::look::{Seen, Tenants};
 use super::machines::{Hypervisor, Machine};
 use super::namespaces::NsId;
@@ -60,8 +61,8 @@ pub struct Behind {
     pub program: Option<String>,
     /// The network namespace that it is in.
     pub netns: Option<NsId>,
-    /// Its control group, as a path in the hierarchy of version 2, or of systemd; `None` for the
-    /// root.
+    /// Its control group, as a path in the hierarchy of version 2, or of systemd; of a container or
+    /// a machine, the one around all of it. `None` for the root, and for a namespace.
     pub cgroup: Option<String>,
     /// Its unit of systemd.
     pub unit: Option<String>,
@@ -262,13 +263,24 @@ fn machine_kind(machine: &Machine) -> Kind {
 }
 
 pub(super) fn of_process(kind: Kind, seen: Option<&Seen>) -> Behind {
+    let groups = seen.map(|seen| groups_of(&kind, seen));
+    let groups = groups.as_ref();
     Behind {
         kind,
         pid: seen.map(|seen| seen.pid),
         start_ticks: seen.map(|seen| seen.start_ticks),
         program: seen.map(|seen| seen.program.clone()),
         netns: seen.and_then(|seen| seen.netns),
-        cgroup: seen.and_then(|seen| seen.groups.main().map(str::to_owned)),
-        unit: seen.and_then(|seen| seen.groups.unit().map(str::to_owned)),
+        cgroup: groups.and_then(|groups| groups.main().map(str::to_owned)),
+        unit: groups.and_then(|groups| groups.unit().map(str::to_owned)),
+    }
+}
+
+/// The control groups of a tenant of which this is a process: a namespace has none.
+pub(super) fn groups_of(kind: &Kind, seen: &Seen) -> Groups {
+    match kind {
+        Kind::Namespace { .. } => Groups::default(),
+        Kind::Container { .. } | Kind::Machine { .. } => seen.groups.of_tenant(),
+        Kind::Process | Kind::Group => seen.groups.clone(),
     }
 }

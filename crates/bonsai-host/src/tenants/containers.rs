@@ -7,7 +7,7 @@
 //! | engine | file | in it |
 //! |---|---|---|
 //! | Docker | `var/lib/docker/containers/ID/config.v2.json`, or below `data-root` of `etc/docker/daemon.json` | `Name`, `Config.Labels` |
-//! | containerd | `run/{containerd,k3s/containerd,docker/containerd}/io.containerd.runtime.v2.task/*/ID/config.json` | `annotations` |
+//! | containerd | `run/{containerd,k3s/containerd}/io.containerd.runtime.v2.task/*/ID/config.json` | `annotations` |
 //! | Podman, CRI-O | `{var/lib,run}/containers/storage/*-containers/{,volatile-}containers.json` | `id`, `names` |
 //! | Podman, CRI-O | command line of its monitor, `conmon -c ID -n NAME` | also of other users |
 //! | CRI-O | `run/containers/storage/*-containers/ID/userdata/config.json` | `annotations` |
@@ -233,10 +233,10 @@ impl<'a> States<'a> {
     fn of_containerd(&mut self, id: &str) -> Option<Known> {
         let roots = self.roots;
         let bundles = self.bundles.get_or_insert_with(|| {
-            let states = ["containerd", "k3s/containerd", "docker/containerd"];
+            let states = ["containerd", "k3s/containerd"];
             let tasks =
                 states.map(|state| roots.run.join(state).join("io.containerd.runtime.v2.task"));
-            // One folder for each namespace of containerd: `k8s.io`, `default`, `moby`.
+            // One folder for each namespace of containerd: `k8s.io`, `default`.
             let namespaces = tasks
                 .iter()
                 .flat_map(|task| names_in(task).into_iter().map(move |name| task.join(name)));

@@ -69,7 +69,7 @@ pub enum TenantError {
         name: String,
     },
     /// A name means several.
-    #[error("`{name}` may mean {candidates}: give more of its ID, or its process with --pid")]
+    #[error("`{name}` may mean {candidates}: say which by its ID or its process")]
     Ambiguous {
         /// The name.
         name: String,
@@ -87,6 +87,14 @@ pub enum TenantError {
     Hidden {
         /// Whose.
         who: String,
+    },
+    /// There is no single network namespace that it is in.
+    #[error("{who} has no network namespace of its own: {why}")]
+    NoOneNetns {
+        /// Who.
+        who: String,
+        /// Why.
+        why: &'static str,
     },
     /// It has no interface of its own.
     #[error(

@@ -1,6 +1,6 @@
 //! From what a user says to what is needed to shape it.
 
-use super::behind::{Behind, Kind, of_process, pod_name};
+use super::behind::{Behind, Kind, groups_of, of_process, pod_name};
 use super::containers::{Container, States};
 use super::group_files::{self, GroupFolder};
 use super::groups::{Groups, is_id};
@@ -35,6 +35,8 @@ pub struct Target {
     /// Folders of its control groups, version 2 first.
     pub groups: Vec<GroupFolder>,
     own: NsId,
+    /// Whether its processes are in different network namespaces.
+    scattered: bool,
 }
 
 /// Where a tenant meets the network.
@@ -50,7 +52,8 @@ impl Target {
     /// Where it can be shaped at an interface.
     ///
     /// # Errors
-    /// [`TenantError::SharesOurs`], [`TenantError::NoTap`] or [`TenantError::Hidden`] if nowhere.
+    /// [`TenantError::SharesOurs`], [`TenantError::NoTap`], [`TenantError::NoOneNetns`] or
+    /// [`TenantError::Hidden`] if nowhere.
     pub fn network(&self) -> Result<Network, TenantError> {
         let who = || self.behind.describe();
         if matches!(self.behind.kind, Kind::Machine { .. }) {
@@ -60,7 +63,12 @@ impl Target {
                 Ok(Network::Taps(self.taps.clone()))
             };
         }
+        let no_one = |why| Err(TenantError::NoOneNetns { who: who(), why });
+        if self.scattered {
+            return no_one("its processes are in several: name one of these");
+        }
         match self.behind.netns {
+            None if self.behind.pid.is_none() => no_one("no process is in it"),
             None => Err(TenantError::Hidden { who: who() }),
             Some(netns) if netns == self.own => Err(TenantError::SharesOurs { who: who() }),
             Some(netns) => Ok(Network::Namespace(netns)),
@@ -98,14 +106,16 @@ impl Tenants {
             _ => Vec::new(),
         };
         let seen = behind.pid.and_then(|pid| self.processes.get(&pid));
-        let nothing = Groups::default();
-        let groups = seen.map_or(&nothing, |seen| &seen.groups);
-        let groups = group_files::of_groups(&self.roots, groups);
+        let groups = seen
+            .map(|seen| groups_of(&behind.kind, seen))
+            .unwrap_or_default();
+        let groups = group_files::of_groups(&self.roots, &groups);
         Target {
             behind,
             taps,
             groups,
             own: self.own,
+            scattered: false,
         }
     }
 
@@ -196,20 +206,13 @@ impl Tenants {
 
     fn netns(&self, name: &str) -> Result<Target, TenantError> {
         let open = namespaces::open(&self.roots, name)?;
-        let mut behind = self.behind_netns(open.id).unwrap_or_else(|| {
-            let namespace = self.namespaces.get(&open.id);
-            let first = namespace.and_then(|namespace| self.processes.get(&namespace.first?));
-            of_process(
-                Kind::Namespace {
-                    name: name.to_owned(),
-                },
-                first,
-            )
-        });
         // It was named as a namespace, so that is what is meant, whoever is in it.
-        behind.kind = Kind::Namespace {
+        let kind = Kind::Namespace {
             name: name.to_owned(),
         };
+        let namespace = self.namespaces.get(&open.id);
+        let first = namespace.and_then(|namespace| self.processes.get(&namespace.first?));
+        let mut behind = of_process(kind, first);
         behind.netns = Some(open.id);
         Ok(self.target(behind))
     }
@@ -236,7 +239,12 @@ impl Tenants {
             .processes
             .values()
             .filter(|seen| seen.groups.are_in(&path));
-        let first = inside.min_by_key(|seen| (seen.start_ticks, seen.pid));
+        let mut inside: Vec<_> = inside.collect();
+        inside.sort_by_key(|seen| (seen.start_ticks, seen.pid));
+        let first = inside.first().copied();
+        let scattered = inside
+            .iter()
+            .any(|seen| Some(seen.netns) != first.map(|first| first.netns));
         let mut behind = of_process(Kind::Group, first);
         let alone = Groups {
             v2: Some(path.clone()),
@@ -249,6 +257,7 @@ impl Tenants {
             taps: Vec::new(),
             groups,
             own: self.own,
+            scattered,
         })
     }
 }

@@ -104,6 +104,25 @@ impl Groups {
         self.paths().find_map(mark)
     }
 
+    /// Those of the tenant that they name, without what is below them and without hierarchies where
+    /// it has none. The same groups if they name no tenant.
+    #[must_use]
+    pub fn of_tenant(&self) -> Self {
+        let own = |path: &str| marked(path).map(|(_, own)| own.to_owned());
+        let old = self.v1.iter();
+        let tenant = Self {
+            v2: self.v2.as_deref().and_then(own),
+            v1: old
+                .filter_map(|(name, path)| Some((name.clone(), own(path)?)))
+                .collect(),
+        };
+        if tenant == Self::default() {
+            self.clone()
+        } else {
+            tenant
+        }
+    }
+
     /// The unit of systemd: the innermost service or scope.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
@@ -116,14 +135,18 @@ impl Groups {
 /// but its supervisor.
 #[must_use]
 pub fn mark(path: &str) -> Option<(Mark, bool)> {
-    let mut segments = path.rsplit('/').peekable();
-    let mut inner = "";
-    while let Some(segment) = segments.next() {
-        let outer = segments.peek().copied().unwrap_or_default();
+    marked(path).map(|(mark, own)| (mark, path[own.len()..].starts_with("/supervisor")))
+}
+
+/// The tenant that a path names, and the path of the tenant's own group.
+fn marked(path: &str) -> Option<(Mark, &str)> {
+    let mut own = path;
+    while let Some((outside, segment)) = own.rsplit_once('/') {
+        let outer = outside.rsplit('/').next().unwrap_or_default();
         if let Some(mark) = mark_of_segment(outer, segment) {
-            return Some((mark, inner == "supervisor"));
+            return Some((mark, own));
         }
-        inner = segment;
+        own = outside;
     }
     None
 }
@@ -346,6 +369,22 @@ mod tests {
         assert_eq!(gone.main(), Some("/a/x.scope"));
         assert_eq!(parse(b"3:cpu:/\n0::/\n").main(), None);
         assert_eq!(parse(b"\xff\xfe:\0"), Groups::default());
+    }
+
+    #[test]
+    fn a_tenant_has_the_group_around_all_that_is_in_it() {
+        let groups = parse(
+            b"5:memory:/lxc.payload.web/init.scope\n4:cpu:/\n0::/lxc.payload.web/system.slice/x.service\n",
+        );
+        let tenant = groups.of_tenant();
+        assert_eq!(tenant.v2.as_deref(), Some("/lxc.payload.web"));
+        assert_eq!(
+            tenant.v1,
+            [("memory".to_owned(), "/lxc.payload.web".to_owned())]
+        );
+        assert_eq!(tenant.unit(), None);
+        let plain = parse(b"0::/system.slice/x.service/a\n");
+        assert_eq!(plain.of_tenant(), plain);
     }
 
     #[test]

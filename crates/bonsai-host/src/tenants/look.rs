@@ -18,7 +18,7 @@ use super::words::file_name;
 use crate::Error;
 
 /// Longest command line that is read. Those of machines with many disks have 10 KB.
-const LONGEST_COMMAND: u64 = 1 << 20;
+const LONGEST_COMMAND: usize = 1 << 20;
 
 /// A process at the time of the look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,10 +73,23 @@ impl Tenants {
     /// # Errors
     /// [`Error::Read`] if procfs is not there, or has no network namespace of this process.
     pub fn look(roots: &Roots) -> Result<Self, Error> {
+        Self::look_at(roots, true)
+    }
+
+    /// As [`Tenants::look`], without the descriptors of processes: for whoever knows that no TUN,
+    /// TAP or macvtap interface is of interest. `taps` is empty.
+    ///
+    /// # Errors
+    /// As [`Tenants::look`].
+    pub fn look_without_taps(roots: &Roots) -> Result<Self, Error> {
+        Self::look_at(roots, false)
+    }
+
+    fn look_at(roots: &Roots, taps: bool) -> Result<Self, Error> {
         let own = roots.proc.join("self/ns/net");
         let stat = rustix::fs::statat(CWD, &own, AtFlags::empty());
         let own = NsId::of(&stat.map_err(|errno| Error::read(&own, errno))?);
-        let mut found = scan(roots)?;
+        let mut found = scan(roots, taps)?;
         found.sort_by_key(|one| (one.seen.start_ticks, one.seen.pid));
 
         let libvirt = machines::of_libvirt(roots);
@@ -104,7 +117,7 @@ impl Tenants {
     }
 }
 
-fn scan(roots: &Roots) -> Result<Vec<Found>, Error> {
+fn scan(roots: &Roots, taps: bool) -> Result<Vec<Found>, Error> {
     let read = |errno| Error::read(&roots.proc, errno);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = rustix::fs::open(&roots.proc, flags, Mode::empty()).map_err(read)?;
@@ -122,23 +135,29 @@ fn scan(roots: &Roots) -> Result<Vec<Found>, Error> {
         // All files of a process are reached by its folder, so that they are of one process.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         if let Ok(folder) = rustix::fs::openat(&proc, entry.file_name(), flags, Mode::empty()) {
-            found.extend(process(roots, &File::from(folder), pid));
+            let folder = File::from(folder);
+            let Some(mut one) = process(&folder, pid) else {
+                continue;
+            };
+            if taps {
+                one.taps = taps::of_process(&folder, pid, one.seen.netns, roots.is_live());
+            }
+            found.push(one);
         }
     }
     Ok(found)
 }
 
 /// `None` if it has ended, or is a kernel thread or a zombie.
-fn process(roots: &Roots, folder: &File, pid: u32) -> Option<Found> {
+fn process(folder: &File, pid: u32) -> Option<Found> {
     let stat = read_of_process(folder, "stat", 4096).ok()?;
     let (program, ppid, start_ticks) = parse_stat(&String::from_utf8_lossy(&stat))?;
     let groups = read_of_process(folder, "cgroup", 64 << 10).ok()?;
     let groups = groups::parse(&groups);
     let netns = rustix::fs::statat(folder, "ns/net", AtFlags::empty()).ok();
     let netns = netns.map(|stat| NsId::of(&stat));
-    let executable = executable(folder);
-    let kind = executable.as_deref().or(Some(&program));
-    let hypervisor = kind.and_then(machines::hypervisor);
+    let executable = executable(folder).unwrap_or_else(|| program.clone());
+    let hypervisor = machines::hypervisor(&executable);
     let command = || read_of_process(folder, "cmdline", LONGEST_COMMAND).ok();
     let machine = hypervisor.and_then(|kind| machines::machine(kind, &command()?));
     let is_monitor = program == "conmon";
@@ -149,7 +168,7 @@ fn process(roots: &Roots, folder: &File, pid: u32) -> Option<Found> {
     Some(Found {
         mark: groups.mark(),
         monitor,
-        taps: taps::of_process(folder, pid, netns, roots.is_live()),
+        taps: Vec::new(),
         seen: Seen {
             pid,
             ppid,

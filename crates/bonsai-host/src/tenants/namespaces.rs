@@ -93,14 +93,13 @@ fn add(names: &mut Names, own: NsId, name: String, path: PathBuf) {
         return;
     };
     let id = NsId::of(&stat);
+    if id.device != own.device {
+        return;
+    }
     let of_this = names.entry(id).or_default();
     let last = |path: &Path| path.file_name().map(ToOwned::to_owned);
-    let known = of_this.iter().any(|(_, other)| last(other) == last(&path));
-    if id.device == own.device && !known {
+    if !of_this.iter().any(|(_, other)| last(other) == last(&path)) {
         of_this.push((name, path));
-    }
-    if names.get(&id).is_some_and(Vec::is_empty) {
-        names.remove(&id);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -55,7 +56,9 @@ pub(super) fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    read_open(file, limit)
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= limit).then_some(bytes)
 }
 
 /// A JSON file of at most `limit` bytes. Parts that `T` does not name may have any form.
@@ -65,16 +68,18 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Option<
 
 /// The contents of `name` in a process's folder; it is gone with `ESRCH` once the process is,
 /// also if its number is another's by then.
-pub(super) fn read_of_process(folder: &File, name: &str, limit: u64) -> Result<Vec<u8>, Errno> {
+pub(super) fn read_of_process(folder: &File, name: &str, limit: usize) -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(folder, name, flags, Mode::empty())?;
-    read_open(File::from(file), limit).ok_or(Errno::SRCH)
-}
-
-fn read_open(file: File, limit: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= limit).then_some(bytes)
+    // Nearly all of procfs fits into this, and the kernel does not know the length before.
+    let mut bytes = Vec::with_capacity(4096);
+    while bytes.len() <= limit {
+        bytes.reserve(1024);
+        if rustix::io::read(&file, spare_capacity(&mut bytes))? == 0 {
+            return Ok(bytes);
+        }
+    }
+    Err(Errno::FBIG)
 }
 
 /// The names in a folder that are text, at most 10,000; none if it cannot be read.

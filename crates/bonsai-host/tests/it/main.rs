@@ -7,6 +7,7 @@ mod privilege;
 mod proc;
 mod runtime;
 mod sys;
+mod tenants;
 mod threads;
 
 use std::ffi::OsStr;
