@@ -10,6 +10,7 @@ mod fig12;
 mod groups;
 mod history;
 mod injected;
+mod links;
 mod live_change;
 mod network;
 mod notes;
@@ -72,4 +73,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &decide::PolicyCost,
     &week::PolicyWeek,
     &api::Api,
+    &links::generator::Generator,
 ];
