@@ -74,4 +74,6 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &week::PolicyWeek,
     &api::Api,
     &links::generator::Generator,
+    &links::accuracy::Accuracy,
+    &links::change::Change,
 ];

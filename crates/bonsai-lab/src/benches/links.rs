@@ -1,7 +1,11 @@
 //! What is shaped at interfaces: how exact it is, how fast it changes, and what it does to others. Each
 //! takes whatever shapes as `net::shaper::Shaper`; all in namespaces of the run.
 
+pub(super) mod accuracy;
+pub(super) mod change;
+mod counted;
 pub(super) mod generator;
+mod stage;
 
 /// Mbit/s as bytes a second.
 const fn mbit(rate: u64) -> u64 {

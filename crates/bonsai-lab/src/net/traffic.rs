@@ -417,9 +417,8 @@ impl Traffic {
     }
 
     /// Asks the sender to end; what is under way still comes.
-    pub(crate) fn stop(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn ask_to_end(&self) {
         self.stop_sender.store(true, Ordering::Relaxed);
-        self.wait()
     }
 
     /// Waits until the sender has ended by itself, and nothing comes any more.
