@@ -76,4 +76,6 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::generator::Generator,
     &links::accuracy::Accuracy,
     &links::change::Change,
+    &links::churn::Churn,
+    &links::paper::Paper,
 ];

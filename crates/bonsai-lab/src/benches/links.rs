@@ -3,8 +3,10 @@
 
 pub(super) mod accuracy;
 pub(super) mod change;
+pub(super) mod churn;
 mod counted;
 pub(super) mod generator;
+pub(super) mod paper;
 mod stage;
 
 /// Mbit/s as bytes a second.

@@ -6,9 +6,10 @@
 //! namespace is never touched.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow};
@@ -110,14 +111,21 @@ impl Room {
         self.within(|| Running::start(command))?
     }
 
-    /// Runs a program inside to its end; what it wrote.
+    /// Runs a program inside to its end, with something to read; what it wrote.
     ///
     /// # Errors
     /// It cannot be started, or fails: with what it said.
-    pub(crate) fn run(&self, command: &mut Command) -> anyhow::Result<String> {
-        let output = self.within(|| command.output())?;
-        let words = || format!("{command:?}");
-        let output = output.with_context(words)?;
+    pub(crate) fn run(&self, command: &mut Command, input: &str) -> anyhow::Result<String> {
+        let pipe = || Stdio::piped();
+        let command = command.stdin(pipe()).stdout(pipe()).stderr(pipe());
+        let mut child = self
+            .within(|| command.spawn())?
+            .with_context(|| format!("{command:?}"))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that does not read it says by its code what it thinks of that.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "{command:?}: {}", said.trim());
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -63,6 +63,9 @@ impl Plan {
     }
 }
 
+/// A target, by its place in the plan, and what it may have from now on.
+pub(crate) type Change = (usize, Limits);
+
 /// Something that holds rates.
 pub(crate) trait Shaper {
     /// Its name.
@@ -74,18 +77,26 @@ pub(crate) trait Shaper {
     /// It cannot.
     fn apply(&mut self, host: &Room, plan: &Plan) -> anyhow::Result<()>;
 
-    /// Changes what a target of the plan may have. When this has returned, it was handed to the kernel,
-    /// unless the shaper's name says that nobody waits for it.
+    /// Changes what targets of the plan may have, as nearly at once as it can and in this order. When this
+    /// has returned, the kernel has them.
     ///
     /// # Errors
     /// It cannot.
-    fn change(&mut self, host: &Room, target: usize, limits: Limits) -> anyhow::Result<()>;
+    fn change(&mut self, host: &Room, changes: &[Change]) -> anyhow::Result<()>;
 
     /// Bytes of layer 2 that the interface has let out for a target; `None` where nothing counts them.
     ///
     /// # Errors
     /// They cannot be read.
     fn let_out(&self, host: &Room, target: usize) -> anyhow::Result<Option<u64>>;
+}
+
+/// What Bonsai's own is called. Promises are only of it; the others are peers to compare with.
+pub(crate) const OURS: &str = "bonsai-link";
+
+/// Whether a shaper of that name is Bonsai's own.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == OURS
 }
 
 /// Makes a shaper anew for each measurement.

@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use super::rooms::Room;
-use super::shaper::{Limits, Plan, Shaper};
+use super::shaper::{Change, Limits, Plan, Shaper};
 
 /// Bytes of the largest packet that the kernel hands down whole, with its headers (64 KiB).
 const WHOLE: u64 = 65_536;
@@ -109,8 +109,10 @@ fn commands(plan: &Plan) -> Vec<String> {
     lines
 }
 
-fn run(host: &Room, line: &str) -> anyhow::Result<()> {
-    host.run(Command::new("tc").args(line.split(' ')))?;
+/// Runs one `tc` for all these.
+fn run(host: &Room, lines: &[String]) -> anyhow::Result<()> {
+    let input = lines.join("\n") + "\n";
+    host.run(Command::new("tc").args(["-batch", "-"]), &input)?;
     Ok(())
 }
 
@@ -120,23 +122,23 @@ impl Shaper for Tc {
     }
 
     fn apply(&mut self, host: &Room, plan: &Plan) -> anyhow::Result<()> {
-        for line in commands(plan) {
-            run(host, &line)?;
-        }
+        run(host, &commands(plan))?;
         self.plan = Some(plan.clone());
         Ok(())
     }
 
-    fn change(&mut self, host: &Room, target: usize, limits: Limits) -> anyhow::Result<()> {
+    fn change(&mut self, host: &Room, changes: &[Change]) -> anyhow::Result<()> {
         let plan = self.plan()?;
-        let line = format!(
-            "class change dev {} parent {} classid 1:{:x} {}",
-            plan.device,
-            Self::parent(plan),
-            Self::minor(target),
-            class(limits, unit(plan))
-        );
-        run(host, &line)
+        let line = |(target, limits): &Change| {
+            format!(
+                "class change dev {} parent {} classid 1:{:x} {}",
+                plan.device,
+                Self::parent(plan),
+                Self::minor(*target),
+                class(*limits, unit(plan))
+            )
+        };
+        run(host, &changes.iter().map(line).collect::<Vec<_>>())
     }
 
     fn let_out(&self, host: &Room, target: usize) -> anyhow::Result<Option<u64>> {
@@ -144,6 +146,42 @@ impl Shaper for Tc {
         let minor = Self::minor(target);
         let found = classes.iter().find(|class| class.minor == minor);
         Ok(found.map(|class| class.bytes))
+    }
+}
+
+/// HTB by `tc`, where each change takes everything down and makes it anew: what tools do that were
+/// written for machines that are about to start.
+#[derive(Debug, Default)]
+pub(crate) struct Careless(Tc);
+
+impl Careless {
+    /// Its name.
+    pub(crate) const NAME: &'static str = "tc, delete and add";
+}
+
+impl Shaper for Careless {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn apply(&mut self, host: &Room, plan: &Plan) -> anyhow::Result<()> {
+        self.0.apply(host, plan)
+    }
+
+    fn change(&mut self, host: &Room, changes: &[Change]) -> anyhow::Result<()> {
+        let mut plan = self.0.plan()?.clone();
+        for (target, limits) in changes {
+            let place = plan.targets.get_mut(*target);
+            place
+                .ok_or_else(|| anyhow::anyhow!("there is no target {target}"))?
+                .limits = *limits;
+        }
+        run(host, &[format!("qdisc del dev {} root", plan.device)])?;
+        self.0.apply(host, &plan)
+    }
+
+    fn let_out(&self, host: &Room, target: usize) -> anyhow::Result<Option<u64>> {
+        self.0.let_out(host, target)
     }
 }
 

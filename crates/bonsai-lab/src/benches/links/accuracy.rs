@@ -11,7 +11,7 @@ use super::stage::{Part, Stage, one_queue, pass, shapers, stop, too_much};
 use super::{both, mbit, shown};
 use crate::context::{Context, Effort};
 use crate::load::Moment;
-use crate::net::shaper::Make;
+use crate::net::shaper::{Make, is_ours};
 use crate::net::traffic::{Listen, Outcome, Protocol, SendSpec};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
@@ -229,7 +229,7 @@ fn report(samples: &[Sample<Measured>]) -> Section {
             format!("{:.3}", judged.cpu),
             doubt.clone().unwrap_or_default(),
         ]);
-        if !judged.is_long {
+        if !judged.is_long || !is_ours(&measured.shaper) {
             continue;
         }
         let what = format!(
@@ -281,7 +281,7 @@ mod tests {
             now
         });
         Measured {
-            shaper: "x".to_owned(),
+            shaper: crate::net::shaper::OURS.to_owned(),
             rate,
             traffic: "UDP x 1".to_owned(),
             protocol: Protocol::Udp,

@@ -6,7 +6,7 @@ use super::counted::Counted;
 use crate::context::Context;
 use crate::net::packet::udp_frame;
 use crate::net::rooms::{House, UPLINK, Wire};
-use crate::net::shaper::{self, Limits, Make, Plan, Shaper, Target};
+use crate::net::shaper::{self, Change, Limits, Make, Plan, Shaper, Target};
 use crate::net::traffic::{Listen, Outcome, SendSpec, Traffic, sleep_until};
 use crate::service::monotonic_ns;
 
@@ -97,12 +97,12 @@ impl Stage {
         parts.iter().map(start).collect()
     }
 
-    /// Gives a target other limits.
+    /// Gives targets other limits.
     ///
     /// # Errors
     /// The shaper cannot.
-    pub(super) fn change(&mut self, target: usize, limits: Limits) -> anyhow::Result<()> {
-        self.shaper.change(&self.house.host, target, limits)
+    pub(super) fn change(&mut self, changes: &[Change]) -> anyhow::Result<()> {
+        self.shaper.change(&self.house.host, changes)
     }
 
     /// Bytes let out for all targets together.

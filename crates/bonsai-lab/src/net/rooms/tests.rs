@@ -1,7 +1,6 @@
 use super::*;
 use crate::net::traffic::{Listen, SendSpec, Traffic};
 use std::fs::OpenOptions;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Says on standard error, and in the file that `BONSAI_SKIP_LOG` names, that a test was not made.
@@ -150,9 +149,12 @@ fn programs_run_inside() {
     let Some(pair) = made(TEST, Pair::new(Wire::default())) else {
         return;
     };
-    let text = pair.client.run(Command::new("cat").arg("/proc/net/dev"));
-    assert!(text.expect("read").contains("eth0:"));
-    let error = pair.client.run(&mut Command::new("false"));
+    let text = pair
+        .client
+        .run(Command::new("cat").args(["/proc/net/dev", "-"]), "more");
+    let text = text.expect("read");
+    assert!(text.contains("eth0:") && text.ends_with("more"), "{text}");
+    let error = pair.client.run(&mut Command::new("false"), "");
     error.expect_err("it fails");
     pair.client
         .within(|| panic!("for the test"))
