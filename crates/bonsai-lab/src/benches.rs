@@ -78,4 +78,8 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::change::Change,
     &links::churn::Churn,
     &links::paper::Paper,
+    &links::media::Media,
+    &links::parts::Parts,
+    &links::idle::Idle,
+    &links::protected::Delay,
 ];

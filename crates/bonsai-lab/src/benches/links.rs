@@ -6,7 +6,11 @@ pub(super) mod change;
 pub(super) mod churn;
 mod counted;
 pub(super) mod generator;
+pub(super) mod idle;
+pub(super) mod media;
 pub(super) mod paper;
+pub(super) mod parts;
+pub(super) mod protected;
 mod stage;
 
 /// Mbit/s as bytes a second.

@@ -133,3 +133,16 @@ impl SendArgs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_bytes_and_more_than_none() {
+        assert_eq!(bytes_per_sec("100Mbit/s"), Ok(12_500_000));
+        for bad in ["", "5/s", "0B/s", "x"] {
+            bytes_per_sec(bad).expect_err(bad);
+        }
+    }
+}

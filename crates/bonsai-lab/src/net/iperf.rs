@@ -99,4 +99,22 @@ mod tests {
             opinion(bad).expect_err("no report");
         }
     }
+    #[test]
+    fn it_runs_in_rooms() {
+        const TEST: &str = "it_runs_in_rooms";
+        use super::super::rooms::{Pair, Wire, tests};
+        if !crate::child::is_installed("iperf3") {
+            return tests::skip(TEST, "iperf3 is not installed");
+        }
+        let Some(pair) = tests::made(TEST, Pair::new(Wire::default())) else {
+            return;
+        };
+        let ask = Ask {
+            flows: 2,
+            congestion: "reno",
+            seconds: 1,
+        };
+        let opinion = run(&pair.client, pair.server(), ask).expect("an opinion");
+        assert!(opinion.payload > 0.0, "{opinion:?}");
+    }
 }

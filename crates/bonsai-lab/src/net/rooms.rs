@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use netlink_packet_route::link::LinkAttribute;
@@ -147,6 +148,22 @@ impl Room {
         self.netlink(|netlink| netlink.classes(device))
     }
 
+    /// Waits until interfaces of it pass packets on.
+    fn wait_for(&self, devices: &[&str]) -> anyhow::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        for device in devices {
+            while !self.netlink(|netlink| netlink.is_running(device))? {
+                let name = &self.name;
+                anyhow::ensure!(
+                    Instant::now() < end,
+                    "room {name}: {device} does not come up"
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(())
+    }
+
     /// The namespace, for whoever shapes in it.
     pub(crate) fn namespace(&self) -> std::os::fd::BorrowedFd<'_> {
         self.namespace.as_fd()
@@ -166,6 +183,8 @@ pub(crate) const ENDPOINT: &str = "eth0";
 /// What the interface towards the outside is called in the host.
 pub(crate) const UPLINK: &str = "up0";
 const PREFIX: u8 = 16;
+/// The kernel takes a second at most for what takes a moment.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two rooms with a link between them.
 #[derive(Debug)]
@@ -187,6 +206,8 @@ impl Pair {
         for (room, last) in [(&client, 1), (&server, 2)] {
             endpoint(room, Ipv4Addr::new(10, 77, 0, last), wire)?;
         }
+        client.wait_for(&[ENDPOINT])?;
+        server.wait_for(&[ENDPOINT])?;
         Ok(Self { client, server })
     }
 
@@ -240,6 +261,12 @@ impl House {
             endpoint(&room, Self::address(i), wire)?;
             house.tenants.push(room);
         }
+        house.host.wait_for(&[UPLINK, BRIDGE])?;
+        house.outside.wait_for(&[ENDPOINT])?;
+        for (tenant, room) in (0..).zip(&house.tenants) {
+            room.wait_for(&[ENDPOINT])?;
+            house.host.wait_for(&[&Self::port(tenant)])?;
+        }
         Ok(house)
     }
 
@@ -270,4 +297,4 @@ fn endpoint(room: &Room, address: Ipv4Addr, wire: Wire) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -107,19 +107,6 @@ impl Series {
         }
         Some(worst)
     }
-
-    /// How long after an instant a window of so many ns begins that has at least a rate, bytes a second.
-    pub(crate) fn until_at_least(&self, from_ns: u64, window_ns: u64, rate: f64) -> Option<u64> {
-        let end = self.origin_ns + self.bins.len() as u64 * self.bin_ns;
-        let mut at = from_ns;
-        while at + window_ns <= end {
-            if self.rate(at, at + window_ns) >= rate {
-                return Some(at - from_ns);
-            }
-            at += self.bin_ns;
-        }
-        None
-    }
 }
 
 /// Instants and bytes of single packets, bounded in number.
@@ -248,20 +235,6 @@ mod tests {
         assert_eq!(worst(&dip, (19 * MS, u64::MAX)), Some(100_000.0));
         assert_eq!(worst(&dip, (0, 13 * MS)), None, "three bins");
         assert_eq!(worst(&series(&[]), all), None);
-    }
-
-    #[test]
-    fn a_rate_is_reached_after_a_while() {
-        let series = series(&[0, 0, 0, 50, 100, 100, 100]);
-        assert_eq!(
-            series.until_at_least(11 * MS, 2 * MS, 100_000.0),
-            Some(3 * MS)
-        );
-        assert_eq!(
-            series.until_at_least(11 * MS, 2 * MS, 70_000.0),
-            Some(2 * MS)
-        );
-        assert_eq!(series.until_at_least(11 * MS, 2 * MS, 200_000.0), None);
     }
 
     /// Packets of 1000 bytes, one at each of these distances in microseconds.

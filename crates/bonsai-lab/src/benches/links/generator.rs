@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::super::Benchmark;
+use super::stage::finish;
 use super::{both, in_mbit, mbit, shown};
 use crate::child::is_installed;
 use crate::context::Context;
@@ -84,8 +85,8 @@ impl Benchmark for Generator {
             context.progress(&what);
             let before = Moment::now();
             let counted = pair.client.counters(ENDPOINT)?.tx_bytes;
-            let outcome =
-                Traffic::start(&pair.client, pair.server(), &spec, Listen::default())?.wait()?;
+            let traffic = Traffic::start(&pair.client, pair.server(), &spec, Listen::default())?;
+            let outcome = finish(context, vec![traffic])?.pop().unwrap_or_default();
             let counted = pair.client.counters(ENDPOINT)?.tx_bytes - counted;
             let conditions = before.until_now();
             let opinion = (has_iperf && spec.protocol == Protocol::Tcp)

@@ -86,10 +86,10 @@ impl Arm {
     }
 
     /// How long the limits stay, of so much time.
-    const fn stay(self, length: Duration) -> Option<Duration> {
+    fn stay(self, length: Duration) -> Option<Duration> {
         match self {
             Self::NoLimits | Self::Static => None,
-            Self::Three => Some(Duration::from_millis(length.as_millis() as u64 / 4)),
+            Self::Three => Some(length / 4),
             Self::Many | Self::Borrowing => Some(Duration::from_millis(1_000 / MANY_PER_SECOND)),
         }
     }

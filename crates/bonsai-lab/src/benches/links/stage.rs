@@ -161,11 +161,15 @@ pub(super) fn pass(context: &Context, length: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for all.
+/// Waits until all have ended by themselves.
 ///
 /// # Errors
-/// One has failed.
-pub(super) fn finish(traffic: Vec<Traffic>) -> anyhow::Result<Vec<Outcome>> {
+/// One has failed, or a signal came.
+pub(super) fn finish(context: &Context, traffic: Vec<Traffic>) -> anyhow::Result<Vec<Outcome>> {
+    while traffic.iter().any(Traffic::is_sending) {
+        context.check()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
     traffic.into_iter().map(Traffic::wait).collect()
 }
 
@@ -175,5 +179,5 @@ pub(super) fn finish(traffic: Vec<Traffic>) -> anyhow::Result<Vec<Outcome>> {
 /// One has failed.
 pub(super) fn stop(traffic: Vec<Traffic>) -> anyhow::Result<Vec<Outcome>> {
     traffic.iter().for_each(Traffic::ask_to_end);
-    finish(traffic)
+    traffic.into_iter().map(Traffic::wait).collect()
 }

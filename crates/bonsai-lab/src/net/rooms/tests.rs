@@ -1,10 +1,9 @@
 use super::*;
 use crate::net::traffic::{Listen, SendSpec, Traffic};
 use std::fs::OpenOptions;
-use std::time::{Duration, Instant};
 
 /// Says on standard error, and in the file that `BONSAI_SKIP_LOG` names, that a test was not made.
-fn skip(test: &str, reason: &str) {
+pub(in crate::net) fn skip(test: &str, reason: &str) {
     let line = format!("SKIP: {test}: {reason}\n");
     eprint!("{line}");
     if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {
@@ -15,7 +14,7 @@ fn skip(test: &str, reason: &str) {
 }
 
 /// Rooms, or `None` with the reason printed.
-fn made<T>(test: &str, room: anyhow::Result<T>) -> Option<T> {
+pub(in crate::net) fn made<T>(test: &str, room: anyhow::Result<T>) -> Option<T> {
     match room {
         Ok(room) => Some(room),
         Err(error) => {
@@ -158,6 +157,5 @@ fn programs_run_inside() {
     error.expect_err("it fails");
     pair.client
         .within(|| panic!("for the test"))
-        .map(|()| ())
         .expect_err("a panic inside is an error outside");
 }
