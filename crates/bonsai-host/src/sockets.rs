@@ -3,11 +3,13 @@
 
 mod diag;
 mod ends;
+mod tcp_info;
 
 use std::collections::BTreeMap;
 use std::fs;
 
 pub use ends::peers;
+pub use tcp_info::{TcpInfo, tcp_info};
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

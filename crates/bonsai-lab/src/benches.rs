@@ -10,6 +10,7 @@ mod fig12;
 mod groups;
 mod history;
 mod injected;
+mod links;
 mod live_change;
 mod network;
 mod notes;
@@ -72,4 +73,13 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &decide::PolicyCost,
     &week::PolicyWeek,
     &api::Api,
+    &links::generator::Generator,
+    &links::accuracy::Accuracy,
+    &links::change::Change,
+    &links::churn::Churn,
+    &links::paper::Paper,
+    &links::media::Media,
+    &links::parts::Parts,
+    &links::idle::Idle,
+    &links::protected::Delay,
 ];

@@ -10,6 +10,7 @@ use clap::{Parser, Subcommand};
 use crate::benches::{ALL, Benchmark, Crowd, hold};
 use crate::context::{Choice, Context, Effort, Interrupted};
 use crate::facts::{Host, utc_now};
+use crate::net::{self, commands::End};
 use crate::record::{Line, Record, Recorder, Run, load_average};
 use crate::report::Tally;
 use crate::service::find_library;
@@ -36,6 +37,9 @@ enum Command {
         /// The record, a .jsonl file.
         file: PathBuf,
     },
+    /// One end of network traffic: a generator with numbers and instants, and its meter.
+    #[command(subcommand)]
+    Net(End),
     /// Hold services for a benchmark until the standard input ends.
     #[command(hide = true)]
     Hold {
@@ -91,6 +95,7 @@ pub fn main() -> ExitCode {
             services,
             threads,
         } => hold(crowd, services, threads).map(|()| Tally::default()),
+        Command::Net(end) => net::commands::run(&end).map(|()| Tally::default()),
         Command::Report { file } => report(&file).map(|(_, tally)| tally),
     };
     match done {

@@ -30,6 +30,7 @@ mod context;
 mod daemon;
 mod facts;
 mod load;
+mod net;
 mod plot;
 mod programs;
 mod record;

@@ -1,0 +1,440 @@
+//! Fig. 7 and 8 of the paper "Dynamic network bandwidth allocation in virtualized environments" (DNBA):
+//! four tenants of a link of 100 Mbit/s that all want more, without limits, with 10, 20, 30 and the rest,
+//! and with limits that change hands; and what the link loses by it.
+
+mod plot;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Benchmark;
+use super::counted::Counted;
+use super::stage::{Part, Stage, one_queue, pass, plan, shapers, stop, too_much};
+use super::{mbit, shown};
+use crate::context::Context;
+use crate::load::{Moment, doubt_of};
+use crate::net::shaper::{Limits, Make, is_ours};
+use crate::net::traffic::{Listen, Outcome, SendSpec, sleep_until};
+use crate::record::{Record, Sample};
+use crate::report::{Section, Table, Verdict};
+use crate::service::monotonic_ns;
+use crate::study::{median_or_zero, percent};
+
+/// The benchmark "link-paper".
+#[derive(Debug)]
+pub(crate) struct Paper;
+
+const TOTAL: u64 = mbit(100);
+const TENANTS: u8 = 4;
+/// Mbit/s; the last is the rest.
+const RATES: [u64; 4] = [10, 20, 30, 40];
+/// So much of what the link carries without limits is lost at most.
+const MOST_LOST: f64 = 0.001;
+const UDP: &str = "UDP";
+/// What tells of the limits, and what connections make of them.
+const TRAFFICS: [&str; 3] = [UDP, "cubic", "bbr"];
+const MANY_PER_SECOND: u64 = 20;
+const SETTLING: Duration = Duration::from_secs(1);
+/// Where less was measured, the beginnings of connections are more than what is looked for, s.
+const LEAST_SECONDS: f64 = 9.0;
+/// Bins of the plot, ms.
+const BIN_MS: usize = 100;
+
+/// How the link is shared.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Arm {
+    /// One queue for all.
+    NoLimits,
+    /// Limits that stay.
+    Static,
+    /// Limits that change hands three times.
+    Three,
+    /// And twenty times a second.
+    Many,
+    /// Guarantees that do so, with no limits but the link's.
+    Borrowing,
+}
+
+impl Arm {
+    const ALL: [Self; 5] = [
+        Self::NoLimits,
+        Self::Static,
+        Self::Three,
+        Self::Many,
+        Self::Borrowing,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NoLimits => "no limits",
+            Self::Static => "static",
+            Self::Three => "3 reallocations",
+            Self::Many => "20 reallocations/s",
+            Self::Borrowing => "20/s, guarantees only",
+        }
+    }
+
+    /// What the paper lost, percent.
+    const fn paper(self) -> &'static str {
+        match self {
+            Self::NoLimits | Self::Many | Self::Borrowing => "",
+            Self::Static => "0.128 %",
+            Self::Three => "0.277 %",
+        }
+    }
+
+    /// How long the limits stay, of so much time.
+    fn stay(self, length: Duration) -> Option<Duration> {
+        match self {
+            Self::NoLimits | Self::Static => None,
+            Self::Three => Some(length / 4),
+            Self::Many | Self::Borrowing => Some(Duration::from_millis(1_000 / MANY_PER_SECOND)),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Measured {
+    shaper: String,
+    /// `UDP`, or a congestion control of TCP.
+    traffic: String,
+    round: u32,
+    arm: Arm,
+    /// Instants of reallocations, ns.
+    reallocated: Vec<u64>,
+    /// Of all classes together, after settling.
+    counted: Counted,
+    /// Of each tenant.
+    outcomes: Vec<Outcome>,
+}
+
+impl Benchmark for Paper {
+    fn name(&self) -> &'static str {
+        "link-paper"
+    }
+
+    fn about(&self) -> &'static str {
+        "four tenants of a link, and what limits cost it: the paper's Fig. 7 and 8"
+    }
+
+    fn run(&self, context: &mut Context) -> anyhow::Result<()> {
+        let length = Duration::from_secs(context.effort.of(2, 20, 30));
+        let rounds = context.effort.of(1, 2, 5);
+        let traffics = context
+            .effort
+            .of(&["UDP", "cubic"][..], &TRAFFICS, &TRAFFICS);
+        for make in shapers(context)? {
+            for round in 0..rounds {
+                for traffic in traffics {
+                    let mut arms = Arm::ALL;
+                    context.shuffle(&mut arms);
+                    for arm in arms {
+                        let what = format!("{}, {traffic}, {}", make().name(), arm.name());
+                        if context.is_wanted(&what) {
+                            context.progress(&what);
+                            measure(context, make, (arm, traffic, round), length)?;
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(figure) = context.figure.clone() {
+            let record = Record::read(&context.recorder.path)?;
+            plot::write(&figure, &record.samples(self.name()))?;
+            context.progress(&format!("figure: {}", figure.display()));
+        }
+        Ok(())
+    }
+
+    fn report(&self, record: &Record) -> Section {
+        report(&record.samples(self.name()))
+    }
+}
+
+/// The limits after so many reallocations: each passes its own on to the next.
+fn limits(arm: Arm, turn: usize) -> [Limits; 4] {
+    std::array::from_fn(|tenant| {
+        let rate = RATES[(tenant + turn) % RATES.len()];
+        let mut limits = Limits::exactly(mbit(rate));
+        if arm == Arm::Borrowing {
+            limits.ceiling = TOTAL;
+        }
+        limits
+    })
+}
+
+/// In which order targets are changed, so that guarantees never exceed the link meanwhile: those that
+/// lose first.
+fn order(old: &[Limits; 4], new: &[Limits; 4]) -> [usize; 4] {
+    let mut order = [0, 1, 2, 3];
+    order.sort_by_key(|i| new[*i].guarantee > old[*i].guarantee);
+    order
+}
+
+fn measure(
+    context: &mut Context,
+    make: Make,
+    (arm, traffic, round): (Arm, &str, u32),
+    length: Duration,
+) -> anyhow::Result<()> {
+    let plan = if arm == Arm::NoLimits {
+        one_queue(TOTAL)
+    } else {
+        plan(TOTAL, &limits(arm, 0))
+    };
+    let mut stage = match Stage::new(make, TENANTS, plan) {
+        Ok(stage) => stage,
+        Err(error) => return context.skip(make().name(), format!("{error:#}")),
+    };
+    let before = Moment::now();
+    let length_of_all = length + SETTLING * 2;
+    let spec = if traffic == UDP {
+        too_much(mbit(RATES[3]), length_of_all)
+    } else {
+        SendSpec::tcp(1, traffic, length_of_all)
+    };
+    let parts: Vec<Part> = (0..TENANTS).map(|tenant| (tenant, spec.clone())).collect();
+    let running = stage.start(&parts, Listen::default())?;
+    pass(context, SETTLING)?;
+    let from = monotonic_ns();
+    let end = from + u64::try_from(length.as_nanos())?;
+    let mut counted = Counted::default();
+    let mut reallocated = Vec::new();
+    let mut read = |stage: &Stage| -> anyhow::Result<()> {
+        let before = monotonic_ns();
+        if let Some(bytes) = stage.let_out()? {
+            counted.0.push((before.midpoint(monotonic_ns()), bytes));
+        }
+        Ok(())
+    };
+    read(&stage)?;
+    if let Some(stay) = arm.stay(length) {
+        let stay = u64::try_from(stay.as_nanos())?;
+        let mut old = limits(arm, 0);
+        for turn in 1.. {
+            let at = from + turn * stay;
+            if at >= end {
+                break;
+            }
+            context.check()?;
+            sleep_until(at);
+            let new = limits(arm, usize::try_from(turn)?);
+            reallocated.push(monotonic_ns());
+            stage.change(&order(&old, &new).map(|target| (target, new[target])))?;
+            old = new;
+        }
+    }
+    pass(
+        context,
+        Duration::from_nanos(end.saturating_sub(monotonic_ns())),
+    )?;
+    read(&stage)?;
+    let outcomes = stop(running)?;
+    let measured = Measured {
+        shaper: stage.shaper.name().to_owned(),
+        traffic: traffic.to_owned(),
+        round,
+        arm,
+        reallocated,
+        counted,
+        outcomes: outcomes.into_iter().map(|o| o.brief(BIN_MS)).collect(),
+    };
+    context.sample(before.until_now(), &measured)
+}
+
+impl Measured {
+    /// Bytes of layer 2 a second on the link.
+    fn total(&self) -> f64 {
+        // Whatever shapes without counting is judged by what came.
+        self.counted.mean().unwrap_or_else(|| {
+            let rates = self.outcomes.iter().map(came);
+            rates.sum()
+        })
+    }
+
+    /// Bytes of payload a second that all tenants got through together.
+    fn payload(&self) -> f64 {
+        let each = self.outcomes.iter().map(|outcome| {
+            let total = outcome.received.total();
+            came(outcome) * total.payload as f64 / total.layer2.max(1) as f64
+        });
+        each.sum()
+    }
+}
+
+/// Bytes of layer 2 a second that a tenant got through while it sent, but for its first second.
+fn came(outcome: &Outcome) -> f64 {
+    let sent = &outcome.sent;
+    let from = sent.from_ns + 1_000_000_000;
+    outcome.received.series.rate(from, sent.to_ns)
+}
+
+/// What an arm carried against the link without limits of the same round, as losses: one for each round.
+fn judge(all: &[&Measured], arm: Arm) -> Vec<f64> {
+    let of = |arm: Arm, round: u32| all.iter().find(|m| m.arm == arm && m.round == round);
+    let rounds = all.iter().filter(|m| m.arm == arm).map(|m| m.round);
+    rounds
+        .filter_map(|round| {
+            let base = of(Arm::NoLimits, round)?.total();
+            Some(1.0 - of(arm, round)?.total() / base.max(1.0))
+        })
+        .collect()
+}
+
+fn report(samples: &[Sample<Measured>]) -> Section {
+    let mut section = Section::default();
+    section.text(
+        "A link of 100 Mbit/s, four tenants that want more, with datagrams or a connection each; 10, 20, 30 and 40 Mbit/s change \
+         hands. Totals in Mbit/s of layer 2 as classes count them, medians of all rounds; lost against no limits in the \
+         same round.",
+    );
+    let doubt = doubt_of(samples.iter().map(|sample| &sample.conditions));
+    let mut table = Table::new(&[
+        "shaper",
+        "traffic",
+        "allocation",
+        "total",
+        "lost",
+        "the paper lost",
+        "payload",
+        "each",
+        "sent again",
+    ]);
+    let mut groups: Vec<(&str, &str)> = Vec::new();
+    for Sample { data, .. } in samples {
+        let group = (data.shaper.as_str(), data.traffic.as_str());
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    for (shaper, traffic) in groups {
+        let all = samples.iter().map(|sample| &sample.data);
+        let all: Vec<&Measured> = all
+            .filter(|m| m.shaper == shaper && m.traffic == traffic)
+            .collect();
+        for arm in Arm::ALL {
+            let these: Vec<&&Measured> = all.iter().filter(|m| m.arm == arm).collect();
+            let Some(first) = these.first() else { continue };
+            let of = |value: fn(&Measured) -> f64| {
+                let values: Vec<f64> = these.iter().map(|m| value(m)).collect();
+                median_or_zero(&values)
+            };
+            let lost = median_or_zero(&judge(&all, arm));
+            table.row(vec![
+                shaper.to_owned(),
+                traffic.to_owned(),
+                arm.name().to_owned(),
+                shown(of(Measured::total)),
+                percent(lost, 3),
+                arm.paper().to_owned(),
+                shown(of(Measured::payload)),
+                each(first),
+                first
+                    .outcomes
+                    .iter()
+                    .map(|o| o.sent.retransmitted())
+                    .sum::<u64>()
+                    .to_string(),
+            ]);
+            if !is_ours(shaper) || arm == Arm::NoLimits || first.counted.seconds() < LEAST_SECONDS {
+                continue;
+            }
+            section.promise(
+                format!("{shaper}, {traffic}, {}: lost of the total", arm.name()),
+                format!("{:.1} %", MOST_LOST * 100.0),
+                percent(lost, 3),
+                Verdict::of(lost <= MOST_LOST, doubt.as_ref()),
+            );
+        }
+    }
+    section.table(table);
+    if let Some(doubt) = doubt {
+        section.text(format!("Doubt: {doubt}."));
+    }
+    section
+}
+
+/// What each tenant got, Mbit/s of layer 2.
+fn each(measured: &Measured) -> String {
+    let rates = measured.outcomes.iter();
+    let rates = rates.map(|outcome| format!("{:.1}", super::in_mbit(came(outcome))));
+    rates.collect::<Vec<_>>().join(" / ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(arm: Arm, round: u32, bytes: u64) -> Measured {
+        Measured {
+            shaper: "x".to_owned(),
+            traffic: UDP.to_owned(),
+            round,
+            arm,
+            reallocated: Vec::new(),
+            counted: Counted(vec![(0, 0), (10_000_000_000, bytes)]),
+            outcomes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn losses_are_against_the_same_round() {
+        let all = [
+            measured(Arm::NoLimits, 0, 1_000_000),
+            measured(Arm::Static, 0, 999_000),
+            measured(Arm::NoLimits, 1, 2_000_000),
+            measured(Arm::Static, 1, 2_000_000),
+            measured(Arm::Static, 2, 1),
+        ];
+        let all: Vec<&Measured> = all.iter().collect();
+        let lost = judge(&all, Arm::Static);
+        assert_eq!(lost.len(), 2, "a round without its base says nothing");
+        assert!(
+            (lost[0] - 0.001).abs() < 1e-9 && lost[1].abs() < 1e-9,
+            "{lost:?}"
+        );
+        assert!(judge(&all, Arm::Many).is_empty());
+    }
+
+    #[test]
+    fn guarantees_never_exceed_the_link_while_they_change_hands() {
+        for turn in 0..8 {
+            let (old, new) = (limits(Arm::Many, turn), limits(Arm::Many, turn + 1));
+            let mut now = old;
+            for target in order(&old, &new) {
+                now[target] = new[target];
+                let sum: u64 = now.iter().map(|limits| limits.guarantee).sum();
+                assert!(sum <= TOTAL, "{turn}");
+            }
+            assert_eq!(now, new);
+            assert_eq!(now.iter().map(|l| l.guarantee).sum::<u64>(), TOTAL);
+        }
+    }
+
+    #[test]
+    fn the_plot_is_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("figures/a.svg");
+        let mut one = measured(Arm::Three, 0, 1_000_000);
+        let mut outcome = Outcome::default();
+        outcome.received.series = crate::net::series::Series {
+            bin_ns: 100_000_000,
+            bins: vec![125_000; 40],
+            ..Default::default()
+        };
+        one.outcomes = vec![outcome; 4];
+        one.reallocated = vec![1_000_000_000];
+        let sample = Sample {
+            conditions: crate::load::Conditions::default(),
+            data: one,
+        };
+        plot::write(&path, &[sample]).expect("a plot");
+        let text = std::fs::read_to_string(path).expect("read");
+        assert!(
+            text.starts_with("<svg") && text.contains("tenant 4"),
+            "{text}"
+        );
+    }
+}
