@@ -5,7 +5,7 @@
 //! | `packet`, `meter`, `series` | what a datagram says; loss, duplicates, order, delay; bytes over time. No sockets, no clock |
 //! | `udp`, `tcp`, `traffic` | senders and receivers; both ends of a stream as one value |
 //! | `netlink`, `rooms` | namespaces of a run, the links between them, the kernel's counters |
-//! | `shaper`, `tc` | whatever holds rates; and as the peer to compare with, HTB by `tc` |
+//! | `shaper`, `ours`, `tc` | whatever holds rates: Bonsai's own, and as the peer, HTB by `tc` |
 //! | `iperf` | a second opinion |
 //! | `commands` | sender and receiver as programs |
 //!
@@ -18,6 +18,7 @@ pub(crate) mod commands;
 pub(crate) mod iperf;
 pub(crate) mod meter;
 pub(crate) mod netlink;
+pub(crate) mod ours;
 pub(crate) mod packet;
 pub(crate) mod rooms;
 pub(crate) mod series;

@@ -194,7 +194,15 @@ impl Shaping {
                 rate: rate.min(ceil),
                 ceil,
                 burst: rules::burst(rate.min(ceil), mtu, burst_ns),
-                cburst: rules::burst(ceil, mtu, burst_ns),
+                cburst: rules::burst(
+                    ceil,
+                    if rate < ceil {
+                        mtu.max(self.gso_max)
+                    } else {
+                        mtu
+                    },
+                    burst_ns,
+                ),
                 quantum: rules::quantum(1, 1, self.gso_max),
                 priority: 0,
             },

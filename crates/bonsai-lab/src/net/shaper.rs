@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+use super::ours::Ours;
 use super::rooms::Room;
 use super::tc::Tc;
 
@@ -104,9 +105,10 @@ pub(crate) type Make = fn() -> Box<dyn Shaper>;
 
 /// All that are compared; those that cannot run here are left out, with the reason.
 pub(crate) fn all() -> Vec<Result<Make, String>> {
-    vec![if crate::child::is_installed("tc") {
+    let tc: Result<Make, String> = if crate::child::is_installed("tc") {
         Ok(|| Box::new(Tc::default()))
     } else {
         Err("tc (iproute2) is not installed".to_owned())
-    }]
+    };
+    vec![Ok(|| Box::new(Ours::default())), tc]
 }
