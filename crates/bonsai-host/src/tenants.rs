@@ -16,11 +16,11 @@
 //! A thread of a process may be in another network namespace than its main thread; only the main
 //! thread's counts here.
 //!
-//! Cost, of CPU time, on a virtual machine with 2 CPUs and Linux 6.18 that others kept busy: 50 ms for 1,000
-//! processes (40 to 60), and 4 us for each descriptor that one of them has open, so 90 to 110 ms
-//! if each has ten. Nearly all of it is the kernel's: 11 calls for a process. So look when
-//! an interface or a namespace comes or goes, or somebody asks, and not in a ring;
-//! [`Tenants::look_without_taps`] saves the descriptors. `examples/tenants.rs` measures it.
+//! Cost, in CPU time, on a virtual machine with 2 CPUs and Linux 6.18: 50 ms for 1,000 processes (40
+//! to 60), and 4 us for each descriptor that one of them has open, so 90 to 110 ms if each has ten.
+//! Nearly all of it is the kernel's. So look when an interface or a namespace comes or goes, or
+//! somebody asks, and not many times a second; [`Tenants::look_without_taps`] saves the
+//! descriptors. `examples/tenants.rs` measures it.
 
 mod behind;
 mod containers;

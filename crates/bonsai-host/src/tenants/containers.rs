@@ -6,7 +6,7 @@
 //!
 //! | engine | file | in it |
 //! |---|---|---|
-//! | Docker | `var/lib/docker/containers/ID/config.v2.json`, or below `data-root` of `etc/docker/daemon.json` | `Name`, `Config.Labels` |
+//! | Docker | `var/lib/docker/containers/ID/config.v2.json` (or `data-root` in `etc/docker/daemon.json`) | `Name`, `Config.Labels` |
 //! | containerd | `run/{containerd,k3s/containerd}/io.containerd.runtime.v2.task/*/ID/config.json` | `annotations` |
 //! | Podman, CRI-O | `{var/lib,run}/containers/storage/*-containers/{,volatile-}containers.json` | `id`, `names` |
 //! | Podman, CRI-O | command line of its monitor, `conmon -c ID -n NAME` | also of other users |

@@ -131,8 +131,8 @@ fn option(words: &[&str], names: &[&str]) -> Option<String> {
     value.map(str::to_owned)
 }
 
-/// The name in the value of QEMU's `-name [guest=]NAME[,process=...][,debug-threads=on]`. A comma in a name is
-/// written twice (qemu(1), "Some options accept...").
+/// The name in the value of QEMU's `-name [guest=]NAME[,process=...][,debug-threads=on]`. A comma in
+/// a name is written twice (qemu(1), as in all of its options).
 fn guest_name(value: &str) -> Option<String> {
     let mut parts = vec![String::new()];
     let mut rest = value.chars().peekable();

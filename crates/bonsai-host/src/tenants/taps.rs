@@ -18,8 +18,10 @@ use super::ioctl;
 use super::namespaces::NsId;
 use super::roots::read_of_process;
 
-/// Descriptors that are looked at of one process. Machines open theirs early, and the lowest come first.
-const MOST_DESCRIPTORS: usize = 65_536;
+/// Descriptors that are looked at of one process, the lowest first: new ones take the lowest number
+/// that is free, so those of interfaces are among them even in a machine with many disks. More would
+/// let any user make each look as long as they like.
+const MOST_DESCRIPTORS: usize = 4096;
 
 /// What kind of interface it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod engines;
 mod hostile;
 mod live;
 mod machines;
+mod pods;
 
 use std::fs;
 use std::os::unix::fs::symlink;
