@@ -283,6 +283,9 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__link,ls)
                 cmd="bonsai__subcmd__help__subcmd__link__subcmd__ls"
                 ;;
+            bonsai__subcmd__help__subcmd__link,pace)
+                cmd="bonsai__subcmd__help__subcmd__link__subcmd__pace"
+                ;;
             bonsai__subcmd__help__subcmd__link,set)
                 cmd="bonsai__subcmd__help__subcmd__link__subcmd__set"
                 ;;
@@ -304,6 +307,9 @@ _bonsai() {
             bonsai__subcmd__link,ls)
                 cmd="bonsai__subcmd__link__subcmd__ls"
                 ;;
+            bonsai__subcmd__link,pace)
+                cmd="bonsai__subcmd__link__subcmd__pace"
+                ;;
             bonsai__subcmd__link,set)
                 cmd="bonsai__subcmd__link__subcmd__set"
                 ;;
@@ -315,6 +321,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__link__subcmd__help,ls)
                 cmd="bonsai__subcmd__link__subcmd__help__subcmd__ls"
+                ;;
+            bonsai__subcmd__link__subcmd__help,pace)
+                cmd="bonsai__subcmd__link__subcmd__help__subcmd__pace"
                 ;;
             bonsai__subcmd__link__subcmd__help,set)
                 cmd="bonsai__subcmd__link__subcmd__help__subcmd__set"
@@ -1320,7 +1329,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__link)
-            opts="ls set clear"
+            opts="ls set clear pace"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1348,6 +1357,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__link__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__link__subcmd__pace)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1624,7 +1647,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__link)
-            opts="-h --help ls set clear help"
+            opts="-h --help ls set clear pace help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1668,7 +1691,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__link__subcmd__help)
-            opts="ls set clear help"
+            opts="ls set clear pace help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1723,6 +1746,20 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__link__subcmd__help__subcmd__pace)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__link__subcmd__help__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1739,6 +1776,24 @@ _bonsai() {
             ;;
         bonsai__subcmd__link__subcmd__ls)
             opts="-h --limited --for --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__pace)
+            opts="-h --for --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

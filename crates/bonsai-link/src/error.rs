@@ -41,6 +41,12 @@ pub enum Error {
         "the kernel did not take the classifier (BPF; root, or CAP_BPF and CAP_NET_ADMIN, may)"
     )]
     Bpf(#[source] io::Error),
+    /// A process's sockets may not be used.
+    #[error("the sockets of the process cannot be used (root, or its own user, may)")]
+    Process(#[source] io::Error),
+    /// A process has ended.
+    #[error("process {0} has ended")]
+    Ended(i32),
     /// What is wanted cannot be.
     #[error("{0}")]
     Wrong(String),
@@ -112,7 +118,9 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused(refused) | Self::Step { refused, .. } => Some(refused.errno),
-            Self::Socket(error) | Self::Enter(error) | Self::Bpf(error) => error.raw_os_error(),
+            Self::Socket(error) | Self::Enter(error) | Self::Bpf(error) | Self::Process(error) => {
+                error.raw_os_error()
+            }
             _ => None,
         }
     }

@@ -25,7 +25,7 @@ pub(crate) use daemon::{
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
-pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkSet};
+pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
 pub(crate) use top::Top;
 
 /// Shapes the input and output of unmodified programs, live and without root.

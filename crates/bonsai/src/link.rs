@@ -1,17 +1,22 @@
 //! `bonsai link`: interfaces, seen and limited.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use anyhow::bail;
 use bonsai_host::tenants::Who;
 use bonsai_host::{runtime_dir, runtime_dir_path};
-use bonsai_link::{Terms, rate_text};
+use bonsai_link::{Paced, Terms, rate_text};
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_tenants::{Ask, Found, LinkView, Set, Whose, clear, find, look, set};
-use bonsai_units::{Rate, format_duration_ns};
+use bonsai_units::{Rate, Unit, format_duration_ns};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::cli::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkSet};
-use crate::output::{Ink, Paint, finish, print, print_json, table};
+use crate::cli::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
+use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 
 /// `bonsai link`.
 ///
@@ -22,6 +27,7 @@ pub(crate) fn run(command: &LinkCommand) -> anyhow::Result<u8> {
         LinkCommand::Ls(args) => ls(args)?,
         LinkCommand::Set(args) => change(args)?,
         LinkCommand::Clear(args) => away(args)?,
+        LinkCommand::Pace(args) => pace(args)?,
     }
     Ok(0)
 }
@@ -264,4 +270,58 @@ fn row(link: &LinkView) -> [String; 8] {
         share.unwrap_or_else(|| "-".to_owned()),
         link.whose.clone().unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// How long between two looks at connections.
+const LOOK: Duration = Duration::from_millis(50);
+/// The slowest pace: a full packet takes a second.
+const SLOWEST: u64 = 1_500;
+
+fn pace(args: &LinkPace) -> anyhow::Result<()> {
+    let input = |error: bonsai_link::Error| match error {
+        bonsai_link::Error::Wrong(text) => Refusal::input(text),
+        error => error.into(),
+    };
+    if args.rate.unit() != Unit::Bytes {
+        bail!(Refusal::input(format!(
+            "{} counts calls, and connections carry bytes: write 20Mbit/s or 2.5MB/s",
+            args.rate
+        )));
+    }
+    let rate = args.rate.milli() / 1000;
+    if rate < SLOWEST {
+        bail!(Refusal::input(format!(
+            "{} is too slow for TCP: at least {}",
+            args.rate.in_bits(),
+            rate_text(SLOWEST)
+        )));
+    }
+    // From here on, a signal lets go what is paced by then.
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
+    let mut paced = Paced::new(args.pid).map_err(input)?;
+    let start = Instant::now();
+    let mut told = None;
+    while !ended.load(Ordering::Relaxed) && args.lasts.is_none_or(|lasts| start.elapsed() < lasts) {
+        let turn = match paced.turn(rate) {
+            Ok(turn) => turn,
+            Err(bonsai_link::Error::Ended(pid)) => {
+                return print(&format!("process {pid} has ended\n"));
+            }
+            Err(error) => return Err(input(error)),
+        };
+        if told.replace(turn.connections) != Some(turn.connections) {
+            let connections = count(turn.connections as u64, "connection", "connections");
+            print(&format!(
+                "{}: {connections} at {}\n",
+                args.pid,
+                rate_text(rate)
+            ))?;
+        }
+        std::thread::sleep(LOOK);
+    }
+    drop(paced);
+    print(&format!("{}: as it was before\n", args.pid))
 }

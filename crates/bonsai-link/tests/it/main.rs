@@ -2,4 +2,5 @@
 
 mod apply;
 mod faults;
+mod pacing;
 mod room;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bonsai_units::parse_duration;
+use bonsai_units::{Rate, parse_duration};
 use clap::{Args, Subcommand};
 
 /// Show interfaces, whose they are and what they move; limit them while they run.
@@ -16,6 +16,7 @@ pub(crate) enum LinkCommand {
     Ls(LinkLs),
     Set(LinkSet),
     Clear(LinkClear),
+    Pace(LinkPace),
 }
 
 const EXAMPLES: &str = "\
@@ -24,7 +25,8 @@ Examples:
   bonsai link set vnet3 tx=20Mbit/s rx=50Mbit/s
   bonsai link set --container web tx=80Mbit/s
   bonsai link set --netns vod eth0 guarantee=40Mbit/s ceiling=90Mbit/s uplink=eth1
-  bonsai link clear vnet3";
+  bonsai link clear vnet3
+  bonsai link pace 1234 20Mbit/s --for 10min";
 
 /// Show interfaces: whose they are, what they move now, and what they are limited to.
 #[derive(Args, Debug)]
@@ -128,4 +130,24 @@ pub(crate) struct LinkClear {
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Slow down what a process that runs sends by TCP, for as long as this command runs.
+///
+/// Its connections, also new ones, get a pace each (SO_MAX_PACING_RATE) that is together no more
+/// than RATE of payload: without a restart, an interface or a queue, so also for processes in the
+/// machine's own network namespace. Its datagrams, and what its children send, are not paced. A
+/// connection is found within 50 ms of its beginning. Ctrl-C lets it go, with the paces that it had. The same user
+/// may, or root.
+#[derive(Args, Debug)]
+pub(crate) struct LinkPace {
+    /// The process.
+    pub(crate) pid: u32,
+
+    /// What all its connections have together, such as 20Mbit/s.
+    pub(crate) rate: Rate,
+
+    /// Let it go after this time.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) lasts: Option<Duration>,
 }

@@ -312,3 +312,28 @@ fn several_at_once_do_not_lose_what_others_asked_for() {
     }
     room.works("link clear --all");
 }
+
+#[test]
+fn a_process_is_paced_until_it_is_let_go() {
+    let place = Place::bare();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let one = std::net::TcpStream::connect(address).expect("connected");
+    let me = std::process::id().to_string();
+    let said = place.say(&["link", "pace", &me, "20Mbit/s", "--for", "200ms"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains(" at 20Mbit/s"), "{said:?}");
+    assert!(said.out.ends_with(": as it was before\n"), "{said:?}");
+    drop(one);
+    for (args, words) in [
+        (["4194304", "20Mbit/s"], "there is no process"),
+        (["0", "20Mbit/s"], "no process ID"),
+        ([&me, "20/s"], "counts calls"),
+        ([&me, "1B/s"], "too slow"),
+        ([&me, "20"], "no unit"),
+    ] {
+        let said = place.say(&[&["link", "pace"], &args[..]].concat());
+        assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        assert!(said.err.contains(words), "{args:?}: {said:?}");
+    }
+}
