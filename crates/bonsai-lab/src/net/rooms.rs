@@ -76,6 +76,8 @@ impl Room {
                 let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
                 let _ = std::fs::write(path, "1");
             }
+            // Nor one that is older than Linux 6.3 this one.
+            let _ = std::fs::write("/proc/sys/net/core/rps_default_mask", processors());
             let mut netlink = Netlink::open()?;
             netlink.up("lo", Vec::new())?;
             Ok(Self {
@@ -176,6 +178,15 @@ impl Room {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut netlink).with_context(|| format!("room {}", self.name))
     }
+}
+
+/// Processors that take packets in, as a mask. A veth hands its peer a packet on the processor that
+/// happens to send it, the sender's or a timer's, and each has a queue of its own: so packets of a flow
+/// overtake each other. Where the flow chooses the processor (RPS), the link keeps their order.
+fn processors() -> String {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let bits = u32::try_from(count).unwrap_or(32).min(32);
+    format!("{:x}", (1_u64 << bits) - 1)
 }
 
 /// What interfaces of endpoints are called.
