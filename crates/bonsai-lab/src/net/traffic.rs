@@ -440,7 +440,7 @@ impl Traffic {
         let sender = self.sender.take();
         let sent = join(sender, "sender");
         if sent.is_ok() {
-            // What waits in a slow queue is still to come, and looks like silence.
+            // The last packet may be on its way, after a long silence.
             std::thread::sleep(self.quiet / 4);
         }
         self.stop_receiver.store(true, Ordering::Relaxed);
