@@ -21,9 +21,9 @@ use crate::service::{Doors, Service, shared_memory};
 /// How much time to spend.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, ValueEnum)]
 pub(crate) enum Effort {
-    /// Four minutes for everything: does it work, and roughly how well.
+    /// Seven minutes for everything: does it work, and roughly how well.
     Quick,
-    /// About twenty minutes: what the promises are judged by.
+    /// About forty minutes: what the promises are judged by.
     Normal,
     /// An hour: every combination.
     Full,

@@ -17,7 +17,8 @@
 //!
 //! # Map
 //! `benches` has one module per benchmark; `context` is what they run in; `service`
-//! puts programs under limits, `daemon` under a daemon; `child` runs them; `load` watches
+//! puts programs under limits, `daemon` under a daemon; `child` runs them; `net` makes and measures
+//! traffic between namespaces; `load` watches
 //! the machine; `record` and `report` are the two ends of invariant 1; `study` is the
 //! arithmetic between them, `plot` what figures have in common. The measured programs are C files in `bench/`, part of this program
 //! and compiled when it runs.

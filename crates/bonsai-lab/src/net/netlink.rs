@@ -10,7 +10,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -156,18 +156,6 @@ impl Netlink {
         message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
         self.make(RouteNetlinkMessage::NewAddress(message))
             .with_context(|| format!("address {address} of {name}"))
-    }
-
-    /// Whether an interface passes packets on: after it was brought up, and its peer too, the kernel takes
-    /// up to a second for that, and throws away what is sent meanwhile.
-    ///
-    /// # Errors
-    /// There is none of that name.
-    pub(crate) fn is_running(&mut self, name: &str) -> anyhow::Result<bool> {
-        let link = self.link(name)?;
-        let state =
-            |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::OperState(State::Up));
-        Ok(link.attributes.iter().any(state))
     }
 
     /// What an interface has counted.

@@ -6,8 +6,8 @@
 //! namespace is never touched.
 
 use std::fs::File;
-use std::io::Write;
-use std::net::Ipv4Addr;
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -76,6 +76,8 @@ impl Room {
                 let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
                 let _ = std::fs::write(path, "1");
             }
+            // Nor one that is older than Linux 6.3 this one.
+            let _ = std::fs::write("/proc/sys/net/core/rps_default_mask", processors());
             let mut netlink = Netlink::open()?;
             netlink.up("lo", Vec::new())?;
             Ok(Self {
@@ -148,20 +150,26 @@ impl Room {
         self.netlink(|netlink| netlink.classes(device))
     }
 
-    /// Waits until interfaces of it pass packets on.
-    fn wait_for(&self, devices: &[&str]) -> anyhow::Result<()> {
+    /// Sends to an address until somebody there says that nobody listens: the way is open in both directions
+    /// then. After an interface was brought up, the kernel throws away for up to a second what is sent; and
+    /// packets that wait until an address is resolved are overtaken by those that come after them.
+    fn greet(&self, address: Ipv4Addr) -> anyhow::Result<()> {
+        /// That of the service that takes anything (RFC 863); nobody offers it here.
+        const DISCARD: u16 = 9;
         let end = Instant::now() + PATIENCE;
-        for device in devices {
-            while !self.netlink(|netlink| netlink.is_running(device))? {
+        self.within(|| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect((address, DISCARD))?;
+            socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+            loop {
+                let tried = socket.send(b"?").and_then(|_| socket.recv(&mut [0]));
+                if tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+                    return Ok(());
+                }
                 let name = &self.name;
-                anyhow::ensure!(
-                    Instant::now() < end,
-                    "room {name}: {device} does not come up"
-                );
-                std::thread::sleep(Duration::from_millis(1));
+                anyhow::ensure!(Instant::now() < end, "room {name}: no way to {address}");
             }
-        }
-        Ok(())
+        })?
     }
 
     /// The namespace, for whoever shapes in it.
@@ -176,6 +184,15 @@ impl Room {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut netlink).with_context(|| format!("room {}", self.name))
     }
+}
+
+/// Processors that take packets in, as a mask. A veth hands its peer a packet on the processor that
+/// happens to send it, the sender's or a timer's, and each has a queue of its own: so packets of a flow
+/// overtake each other. Where the flow chooses the processor (RPS), the link keeps their order.
+fn processors() -> String {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let bits = u32::try_from(count).unwrap_or(32).min(32);
+    format!("{:x}", (1_u64 << bits) - 1)
 }
 
 /// What interfaces of endpoints are called.
@@ -206,9 +223,9 @@ impl Pair {
         for (room, last) in [(&client, 1), (&server, 2)] {
             endpoint(room, Ipv4Addr::new(10, 77, 0, last), wire)?;
         }
-        client.wait_for(&[ENDPOINT])?;
-        server.wait_for(&[ENDPOINT])?;
-        Ok(Self { client, server })
+        let pair = Self { client, server };
+        pair.client.greet(pair.server().address)?;
+        Ok(pair)
     }
 
     /// Where traffic goes.
@@ -261,11 +278,8 @@ impl House {
             endpoint(&room, Self::address(i), wire)?;
             house.tenants.push(room);
         }
-        house.host.wait_for(&[UPLINK, BRIDGE])?;
-        house.outside.wait_for(&[ENDPOINT])?;
-        for (tenant, room) in (0..).zip(&house.tenants) {
-            room.wait_for(&[ENDPOINT])?;
-            house.host.wait_for(&[&Self::port(tenant)])?;
+        for tenant in &house.tenants {
+            tenant.greet(house.outside().address)?;
         }
         Ok(house)
     }

@@ -12,7 +12,7 @@ const MOST_BINS: usize = 120_000;
 const MOST_ARRIVALS: usize = 4_000_000;
 
 /// Bytes in bins of time.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Series {
     /// The beginning of the first bin: CLOCK_MONOTONIC, ns.
     pub(crate) origin_ns: u64,
@@ -24,15 +24,19 @@ pub(crate) struct Series {
     pub(crate) beyond: u64,
 }
 
-impl Series {
+impl Default for Series {
     /// An empty one, in bins of [`BIN_NS`], that begins with the first bytes.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         Self {
+            origin_ns: 0,
             bin_ns: BIN_NS,
-            ..Self::default()
+            bins: Vec::new(),
+            beyond: 0,
         }
     }
+}
 
+impl Series {
     /// So many bytes came at an instant. Those before the first bin count there: time stamps of a few
     /// microseconds may be out of order.
     pub(crate) fn add(&mut self, at_ns: u64, bytes: u64) {
@@ -88,6 +92,9 @@ impl Series {
         window_ns: u64,
         rate: f64,
     ) -> Option<f64> {
+        if self.bin_ns == 0 {
+            return None;
+        }
         let index = |ns: u64| {
             let bin = ns.saturating_sub(self.origin_ns).div_ceil(self.bin_ns);
             usize::try_from(bin).unwrap_or(usize::MAX)
@@ -185,7 +192,7 @@ mod tests {
 
     #[test]
     fn bytes_come_into_their_bins() {
-        let mut series = Series::new();
+        let mut series = Series::default();
         for (at, bytes) in [
             (5_300_000, 10),
             (5_900_000, 1),

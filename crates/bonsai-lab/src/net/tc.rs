@@ -1,8 +1,9 @@
 //! HTB by `tc`, as an expert sets it up: the peer.
 //!
 //! Its rules were measured: the quantum holds a whole GSO packet times the weight, or weights do not
-//! hold for TCP; the burst is 1 ms, and 256 KiB from 1 Gbit/s on, or rates above it are not reached; a
-//! leaf has room for two GSO packets at least, or slow congestion controls lose everything.
+//! hold for TCP; the burst is 1 ms and a packet, and 256 KiB from 1 Gbit/s on, or what late timers miss
+//! is lost; who may borrow can burst for as long as a turn of the others takes, or its ceiling is out of
+//! reach; a leaf has room for two GSO packets at least, or slow congestion controls lose everything.
 
 use std::process::Command;
 
@@ -40,10 +41,10 @@ impl Tc {
     }
 }
 
-/// Bytes that a class may send at once.
+/// Bytes that a class may send at once: a packet, and what a timer that is 1 ms late has missed.
 fn burst(rate: u64) -> u64 {
-    let least = if rate >= 125_000_000 { 256 << 10 } else { MTU };
-    (rate / 1_000).max(least)
+    let least = if rate >= 125_000_000 { 256 << 10 } else { 0 };
+    (rate / 1_000 + MTU).max(least)
 }
 
 /// What a class of these limits is told.
@@ -215,8 +216,8 @@ mod tests {
         let lines = commands(&plan);
         for expected in [
             "qdisc add dev up0 root handle 1: htb default 11",
-            "class add dev up0 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 12500 cburst 12500 quantum 65536",
-            "class add dev up0 parent 1:1 classid 1:11 htb rate 10000000bit ceil 100000000bit burst 1514 cburst 65536 quantum 131072",
+            "class add dev up0 parent 1: classid 1:1 htb rate 100000000bit ceil 100000000bit burst 14014 cburst 14014 quantum 65536",
+            "class add dev up0 parent 1:1 classid 1:11 htb rate 10000000bit ceil 100000000bit burst 2764 cburst 65536 quantum 131072",
             "filter add dev up0 parent 1: protocol ip prio 1 u32 match ip src 10.0.0.1/32 flowid 1:10",
         ] {
             assert!(
@@ -229,7 +230,7 @@ mod tests {
         steep.targets[1].limits.weight = 10;
         let unit = unit(&steep);
         assert!(unit * 10 <= MOST_QUANTUM && unit > MTU, "{unit}");
-        assert_eq!(burst(625_000_000), 625_000);
+        assert_eq!(burst(625_000_000), 626_514);
         assert_eq!(burst(125_000_000), 256 << 10);
     }
     /// Rooms and a shaper in force, or `None` with the reason printed.
@@ -262,8 +263,8 @@ mod tests {
         assert_eq!((outcome.lost(), total.reordered), (0, 0), "{outcome:?}");
         let series = &outcome.received.series;
         let seconds = series.bins.len() as f64 * series.bin_ns as f64 / 1e9;
-        // Two packets go at once at the beginning: the burst and what may be owed.
-        let most = RATE as f64 * seconds + 2.0 * 1_514.0;
+        // At the beginning the burst, and a packet that may be owed.
+        let most = RATE as f64 * seconds + (burst(RATE) + MTU) as f64;
         assert!(total.layer2 as f64 <= most, "{} of {most}", total.layer2);
         let counted = tc.let_out(&pair.client, 0).expect("read").expect("counted");
         assert!(

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::meter::Counts;
 use super::packet::tcp_frames;
-use super::series::Series;
 use super::traffic::{Cost, Received, SendSpec, Sent, sleep_until};
 use crate::service::monotonic_ns;
 
@@ -200,7 +199,6 @@ impl Receiver {
         let cost = Cost::start();
         let mut received = Received {
             stamps: "program".to_owned(),
-            series: Series::new(),
             ..Received::default()
         };
         let mut streams: Vec<Option<TcpStream>> = Vec::new();

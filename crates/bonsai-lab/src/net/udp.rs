@@ -309,7 +309,7 @@ impl Ledger {
             flows: Vec::new(),
             delays: LogHistogram::default(),
             most_ns: 0,
-            series: Series::new(),
+            series: Series::default(),
             arrivals: arrivals.then(Arrivals::default),
             stamped: true,
             dropped: 0,

@@ -51,7 +51,7 @@ struct Measured {
 fn rates(effort: Effort) -> &'static [u64] {
     match effort {
         Effort::Quick => &[10, 100, 1_000],
-        Effort::Normal => &[10, 30, 100, 1_000, 5_000],
+        Effort::Normal => &[10, 100, 1_000, 5_000],
         Effort::Full => &[10, 20, 30, 50, 100, 300, 500, 1_000, 2_000, 5_000],
     }
 }

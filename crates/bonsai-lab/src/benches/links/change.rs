@@ -36,7 +36,7 @@ const STRETCH_NS: u64 = MS;
 const BEFORE_NS: u64 = 2 * MS;
 const AFTER_NS: u64 = 60 * MS;
 /// What a socket may have waiting: less than any leaf, so that nothing is lost where all wait.
-const QUEUE: u32 = 32 << 10;
+const QUEUE: u32 = 48 << 10;
 /// Mbit/s.
 const RATES: [u64; 9] = [40, 10, 100, 10, 30, 300, 10, 500, 20];
 

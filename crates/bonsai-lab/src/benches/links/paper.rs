@@ -120,7 +120,7 @@ impl Benchmark for Paper {
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
-        let length = Duration::from_secs(context.effort.of(2, 20, 30));
+        let length = Duration::from_secs(context.effort.of(2, 10, 30));
         let rounds = context.effort.of(1, 2, 5);
         let traffics = context
             .effort

@@ -85,7 +85,7 @@ impl Benchmark for Delay {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         let length = Duration::from_secs(context.effort.of(2, 10, 20));
-        let rounds = context.effort.of(1, 3, 5);
+        let rounds = context.effort.of(1, 2, 5);
         let congestions = context
             .effort
             .of(&["cubic"][..], &["cubic", "bbr"], &["cubic", "bbr"]);

@@ -16,6 +16,8 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(130, 90, 170),
 ];
 const TOP: f64 = 125.0;
+/// Time, and room for the legend beside it.
+const ROOM: f64 = 1.12;
 
 /// Writes it: of the first shaper and traffic, the first round of each allocation.
 pub(super) fn write(path: &Path, all: &[Sample<Measured>]) -> anyhow::Result<()> {
@@ -79,7 +81,7 @@ fn panel(area: &Area<'_>, measured: &Measured) -> anyhow::Result<()> {
         .margin(8)
         .x_label_area_size(24)
         .y_label_area_size(44)
-        .build_cartesian_2d(0.0..end, 0.0..TOP)
+        .build_cartesian_2d(0.0..end * ROOM, 0.0..TOP)
         .map_err(words)?;
     chart
         .configure_mesh()
