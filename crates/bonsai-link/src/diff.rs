@@ -154,22 +154,8 @@ pub(crate) fn steps(old: &Objects, new: &Objects) -> Vec<Step> {
 
 fn nodes(device: u32, old: &Tree, new: &Tree, steps: &mut Vec<Step>) {
     for (minor, old, new) in both(&old.nodes, &new.nodes) {
-        let mut step = |way| steps.push(Step::Node(device, minor, way));
-        match (old, new) {
-            // A class cannot be moved, and one that others are in has no queue.
-            (Some(old), Some(new))
-                if old.terms.parent != new.terms.parent
-                    || old.leaf.is_some() && new.leaf.is_none() =>
-            {
-                step(Way::Remove(*old));
-                step(Way::Make(*new));
-            }
-            (old, new) => {
-                if let Some(way) = Way::between(old.copied(), new.copied()) {
-                    step(way);
-                }
-            }
-        }
+        let way = Way::between(old.copied(), new.copied());
+        steps.extend(way.map(|way| Step::Node(device, minor, way)));
     }
 }
 
@@ -181,4 +167,108 @@ fn both<'a, K: Ord + Copy, V>(
     let added = new.keys().filter(|key| !old.contains_key(*key));
     let keys = old.keys().chain(added);
     keys.map(|key| (*key, old.get(key), new.get(key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::objects::Leaf;
+    use crate::tc::htb;
+
+    /// What the kernel would do; it refuses what is not there, and what is there already.
+    fn perform(objects: &mut Objects, step: &Step) {
+        fn change<K: Ord, V: PartialEq + Clone + std::fmt::Debug>(
+            map: &mut BTreeMap<K, V>,
+            key: K,
+            way: &Way<V>,
+        ) {
+            match way {
+                Way::Make(new) => assert_eq!(map.insert(key, new.clone()), None),
+                Way::Change(old, new) => {
+                    assert_eq!(map.insert(key, new.clone()).as_ref(), Some(old));
+                }
+                Way::Remove(old) => assert_eq!(map.remove(&key).as_ref(), Some(old)),
+            }
+        }
+        match step {
+            Step::Tree(device, way) => change(&mut objects.trees, *device, way),
+            Step::Node(device, minor, way) => {
+                let tree = objects.trees.get_mut(device).expect("a tree");
+                change(&mut tree.nodes, *minor, way);
+            }
+            Step::Entry(device, way) => change(&mut objects.entries, *device, way),
+            Step::Hook(device, hook, Way::Make(())) => {
+                assert!(objects.hooks.insert((*device, *hook)));
+            }
+            Step::Hook(device, hook, _) => assert!(objects.hooks.remove(&(*device, *hook))),
+        }
+    }
+
+    fn node() -> impl Strategy<Value = Node> {
+        (0_u16..3, 1_u64..5, any::<bool>()).prop_map(|(parent, rate, leaf)| Node {
+            terms: htb::Class {
+                parent,
+                rate,
+                ceil: 9,
+                burst: 1,
+                cburst: 1,
+                quantum: 1,
+                priority: 0,
+            },
+            leaf: leaf.then_some(Leaf { limit: 7 }),
+        })
+    }
+
+    fn objects() -> impl Strategy<Value = Objects> {
+        let nodes = prop::collection::btree_map(1_u16..6, node(), 0..4);
+        let tree = nodes.prop_map(|nodes| Tree { default: 2, nodes });
+        let hook = prop_oneof![Just(Hook::Incoming), Just(Hook::Outgoing)];
+        (
+            prop::collection::btree_map(1_u32..5, tree, 0..4),
+            prop::collection::btree_set((1_u32..5, hook), 0..5),
+            prop::collection::btree_map(1_u32..5, (16_u16..19, 0_u32..2), 0..4),
+        )
+            .prop_map(|(trees, hooks, entries)| Objects {
+                trees,
+                hooks,
+                entries,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn steps_lead_there_and_back(old in objects(), new in objects()) {
+            let steps = steps(&old, &new);
+            prop_assert_eq!(steps.is_empty(), old == new);
+            let mut now = old.clone();
+            for step in &steps {
+                perform(&mut now, step);
+            }
+            prop_assert_eq!(&now, &new);
+            for step in steps.into_iter().rev() {
+                perform(&mut now, &step.back());
+            }
+            prop_assert_eq!(&now, &old);
+        }
+
+        #[test]
+        fn nothing_is_sent_where_no_limit_stands(old in objects(), new in objects()) {
+            // A filter hangs only while what it stands on is there: made before, removed after.
+            let steps = steps(&old, &new);
+            let turns: Vec<u8> = steps.iter().map(Step::turn).collect();
+            prop_assert!(turns.is_sorted());
+            let made = |step: &Step| matches!(step, Step::Hook(_, _, Way::Make(())));
+            let first = steps.iter().position(made).unwrap_or(steps.len());
+            let late: BTreeSet<_> = steps[first..]
+                .iter()
+                .filter(|step| matches!(step, Step::Tree(_, Way::Make(_)) | Step::Entry(_, Way::Make(_))))
+                .map(Step::device)
+                .collect();
+            prop_assert!(late.is_empty(), "made after the first filter: {:?}", late);
+        }
+    }
 }

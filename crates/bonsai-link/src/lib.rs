@@ -11,10 +11,13 @@
 //! - [`netlink`], [`tc`], [`bpf`]: the kernel's languages. [`rules`]: bursts, turns and queues.
 #![allow(unsafe_code)]
 
+mod abilities;
 mod bpf;
 mod diff;
 mod error;
 mod events;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod links;
 pub mod namespace;
 mod netlink;
@@ -26,6 +29,7 @@ mod site;
 mod tc;
 mod wanted;
 
+pub use abilities::{Ability, abilities};
 pub use error::Error;
 pub use events::{Events, Heard};
 pub use links::{Link, Traffic, named};

@@ -251,3 +251,114 @@ impl Shaping {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::links::Traffic;
+
+    fn link(index: u32) -> Link {
+        Link {
+            index,
+            name: format!("v{index}"),
+            kind: Some("veth".into()),
+            up: true,
+            mtu: 1500,
+            gso_max: 65_536,
+            master: None,
+            other: None,
+            other_namespace: None,
+            traffic: Traffic::default(),
+        }
+    }
+
+    fn wanted(links: &[(u32, Terms)]) -> Wanted {
+        Wanted {
+            links: links.iter().cloned().collect(),
+        }
+    }
+
+    fn share(uplink: u32, guarantee: u64, weight: u16) -> Terms {
+        Terms {
+            share: Some(Share {
+                uplink,
+                guarantee: Some(guarantee),
+                ceiling: None,
+                weight,
+            }),
+            ..Terms::default()
+        }
+    }
+
+    #[test]
+    fn a_slot_stays_whoever_comes_and_goes() {
+        let all = wanted(&[1, 2, 3].map(|index| (index, Terms::default())));
+        let first = slots(&all, &BTreeMap::new()).expect("slots");
+        assert_eq!(first, BTreeMap::from([(1, 0x10), (2, 0x11), (3, 0x12)]));
+        let some = wanted(&[2, 3, 4].map(|index| (index, Terms::default())));
+        let then = slots(&some, &first).expect("slots");
+        assert_eq!(then, BTreeMap::from([(2, 0x11), (3, 0x12), (4, 0x10)]));
+        // Two that have one, by somebody's hand: one of them gets another.
+        let same = BTreeMap::from([(2, 0x11), (3, 0x11)]);
+        let then = slots(&some, &same).expect("slots");
+        let different: BTreeSet<u16> = then.values().copied().collect();
+        assert_eq!(different.len(), 3, "{then:?}");
+    }
+
+    #[test]
+    fn many_links_have_slots_and_none_is_the_trees_own() {
+        let many = 65_518;
+        let all = wanted(
+            &(0..many)
+                .map(|index| (index, Terms::default()))
+                .collect::<Vec<_>>(),
+        );
+        let given = slots(&all, &BTreeMap::new()).expect("slots");
+        assert!(
+            given
+                .values()
+                .all(|slot| *slot >= FIRST_SLOT && *slot != MAJOR)
+        );
+        let more = wanted(
+            &(0..=many + 2)
+                .map(|index| (index, Terms::default()))
+                .collect::<Vec<_>>(),
+        );
+        slots(&more, &BTreeMap::new()).expect_err("no more than there are classes");
+    }
+
+    #[test]
+    fn an_uplink_has_a_class_for_each_share_and_one_for_all_else() {
+        let line = Terms {
+            tx: Some(12_500_000),
+            ..Terms::default()
+        };
+        let all = wanted(&[
+            (1, line),
+            (2, share(1, 5_000_000, 2)),
+            (3, share(1, 1_000_000, 4)),
+        ]);
+        let links = [link(1), link(2), link(3)];
+        let slots = slots(&all, &BTreeMap::new()).expect("slots");
+        let objects = objects(&all, &links, &slots, None);
+        let tree = &objects.trees[&1];
+        let minors: Vec<u16> = tree.nodes.keys().copied().collect();
+        assert_eq!(minors, [TRUNK, OTHERS, slots[&2], slots[&3]]);
+        let of = |minor: u16| tree.nodes[&minor].terms;
+        assert_eq!((of(TRUNK).parent, of(OTHERS).parent), (0, TRUNK));
+        assert_eq!(
+            (of(slots[&2]).rate, of(slots[&2]).ceil),
+            (5_000_000, 12_500_000)
+        );
+        // Turns are as weights are, and the smallest holds a whole packet.
+        assert_eq!(of(slots[&3]).quantum, 2 * of(slots[&2]).quantum);
+        assert_eq!(of(slots[&2]).quantum, 2 * of(OTHERS).quantum);
+        assert!(of(OTHERS).quantum > 65_536);
+        assert_eq!(objects.hooks, BTreeSet::from([(1, Hook::Outgoing)]));
+        assert_eq!(
+            objects.entries[&2],
+            (slots[&2], 0),
+            "there is no block to go through"
+        );
+    }
+}

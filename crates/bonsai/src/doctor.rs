@@ -130,7 +130,7 @@ fn look_at_machine() -> Machine {
             capability.detail = format!("ptrace is refused: {error}");
         }
     }
-    found.extend([trap(), enforced_mode()]);
+    found.extend([trap(), enforced_mode(), interfaces()]);
     let coverage = coverage::cells(&allowed(&trial, &found));
     Machine {
         library,
@@ -143,6 +143,9 @@ fn look_at_machine() -> Machine {
 
 /// The capabilities that need `ptrace(2)`.
 const TRACING: [&str; 3] = ["ptrace", "attach", "attach_other_users"];
+
+/// `EPERM`.
+const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
 const ENFORCED: &str = "enforced mode";
 const TRAPPED: &str = "trap (--unpatched)";
@@ -164,6 +167,54 @@ fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
         (Need::Enforcing, has(ENFORCED)),
         (Need::Trapping, has(TRAPPED)),
     ])
+}
+
+/// What `bonsai link` can do here: tried in a network namespace that is gone afterwards.
+fn interfaces() -> CapabilityView {
+    let (state, detail) = match bonsai_link::abilities() {
+        Err(error) if error.errno() == Some(EPERM) => (
+            "unknown",
+            "only root can try; paces of one's own processes need nothing (bonsai link pace)"
+                .to_owned(),
+        ),
+        Err(error) => ("no", chain(&error)),
+        Ok(all) => {
+            let whole = all.iter().any(|of| of.name == "link" && of.fault.is_none());
+            let works = |of: &&bonsai_link::Ability| of.fault.is_none();
+            let (has, lacks): (Vec<_>, Vec<_>) = all.iter().partition(works);
+            let names = |of: Vec<&bonsai_link::Ability>| {
+                let names: Vec<&str> = of.iter().map(|one| one.name).collect();
+                names.join(", ")
+            };
+            let first = all.iter().find_map(|of| of.fault.as_ref());
+            let detail = match (whole, first) {
+                (true, None) => format!("limits, guarantees, weights; there are {}", names(has)),
+                (true, Some(_)) => format!(
+                    "limits, guarantees, weights; there are {}, not {}",
+                    names(has),
+                    names(lacks)
+                ),
+                (false, Some(error)) => format!("there are not {}: {}", names(lacks), chain(error)),
+                (false, None) => String::new(),
+            };
+            (if whole { "yes" } else { "no" }, detail)
+        }
+    };
+    CapabilityView {
+        name: "interfaces",
+        state,
+        detail,
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }
 
 /// What `bonsai run --unpatched trap` costs here.

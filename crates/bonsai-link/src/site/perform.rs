@@ -366,6 +366,13 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
             messages.push(class(Write::Make, new));
             messages.extend(new.leaf.map(|of| leaf(Write::Make, of)));
         }
+        // Such a class is somebody else's work: ours are never moved, and keep their queues.
+        Way::Change(old, new)
+            if old.terms.parent != new.terms.parent || old.leaf.is_some() && new.leaf.is_none() =>
+        {
+            messages.push(htb::no_class(device, handle));
+            node(device, minor, &Way::Make(*new), messages);
+        }
         Way::Change(old, new) => {
             if old.terms != new.terms {
                 messages.push(class(Write::Change, new));

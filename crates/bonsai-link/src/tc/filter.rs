@@ -95,7 +95,7 @@ pub(crate) fn filters(
 }
 
 /// Reads a filter out of a message; `None` for what is only the head of several.
-fn filter(bytes: &[u8]) -> Option<Filter> {
+pub(crate) fn filter(bytes: &[u8]) -> Option<Filter> {
     let rest = bytes.get(TCMSG..)?;
     let options = attribute(rest, TCA_OPTIONS)?;
     Some(Filter {

@@ -188,3 +188,17 @@ fn changes_lose_and_reorder_nothing_that_is_under_its_limit() {
     let expected: Vec<u32> = (0..PACKETS).collect();
     assert_eq!(came, expected, "after {changes} changes");
 }
+
+#[test]
+fn what_the_kernel_offers_is_tried_where_nobody_is() {
+    let Some(room) = Room::new("what_the_kernel_offers", 0) else {
+        return;
+    };
+    let before = room.host("tc qdisc show");
+    let all = bonsai_link::abilities().expect("root tries");
+    for needed in ["ifb", "htb", "cls_bpf", "link"] {
+        let found = all.iter().find(|one| one.name == needed).expect(needed);
+        assert!(found.fault.is_none(), "{found:?}");
+    }
+    assert_eq!(room.host("tc qdisc show"), before);
+}
