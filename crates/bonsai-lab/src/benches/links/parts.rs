@@ -158,11 +158,12 @@ fn measure(context: &mut Context, make: Make, case: Case, length: Duration) -> a
         Err(error) => return context.skip(case.name, format!("{error:#}")),
     };
     let before = Moment::now();
+    let expected = case.expected();
     let part = |tenant: u8| -> Option<Part> {
         let i = usize::from(tenant);
         let all = length + SETTLING * 2;
         let spec = match case.traffic[i].as_str() {
-            "UDP" => too_much(limits[i].ceiling, all),
+            "UDP" => too_much(wanted(expected[i], limits[i].ceiling), all),
             congestion => SendSpec::tcp(1, congestion, all),
         };
         case.active[i].then_some((tenant, spec))
@@ -210,6 +211,16 @@ fn measure(context: &mut Context, make: Make, case: Case, length: Duration) -> a
             .collect(),
     };
     context.sample(before.until_now(), &measured)
+}
+
+/// Half as much again as somebody is to get: more would only cost the senders' time.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part of the link's rate"
+)]
+fn wanted(expected: f64, ceiling: u64) -> u64 {
+    ceiling.min((expected * 1.5) as u64)
 }
 
 /// Of those who are there, how far each is from its part.
