@@ -28,6 +28,8 @@ pub enum Escape {
     BufferedV1,
     /// Nor does version 2 without the controller `memory`.
     BufferedWithoutMemory,
+    /// With version 1 systemd writes no limits on calls.
+    CallsOfUnitV1,
 }
 
 impl Escape {
@@ -42,6 +44,10 @@ impl Escape {
             Self::BufferedWithoutMemory => {
                 "the group has no controller memory, without which the kernel does not know whose \
                  pages it writes back: only direct and synchronous writes are limited"
+            }
+            Self::CallsOfUnitV1 => {
+                "with control groups of version 1 systemd itself limits bytes only: the limit on \
+                 calls is set on the unit's group, and ends when the unit is restarted"
             }
         }
     }
@@ -61,7 +67,7 @@ pub struct InForce {
     /// Of these, what somebody else had changed since Bonsai set it.
     pub changed_since: Vec<Device>,
     /// What the limits do not hold for.
-    pub escape: Option<Escape>,
+    pub escapes: Vec<Escape>,
 }
 
 /// A group, and what it has and does on each device.

@@ -329,7 +329,7 @@ mod tests {
 32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
 38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime shared:9 - cgroup cgroup rw,blkio
 40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
-41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+41 31 0:38 / /nowhere/unified rw,relatime - cgroup2 cgroup2 rw
 50 31 0:35 /a /mnt/a\\040part rw,relatime - cgroup cgroup rw,blkio
 garbage
 ";

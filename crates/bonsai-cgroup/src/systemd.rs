@@ -9,9 +9,6 @@ use zbus::{Connection, OwnedObjectPath, OwnedVariant, Variant};
 
 use crate::error::Error;
 
-/// Where systemd listens for root, also where no bus runs: what systemctl uses.
-const PRIVATE: &str = "/run/systemd/private";
-
 /// How long it is waited for an answer. systemd answers between two jobs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -67,12 +64,11 @@ impl Property {
     }
 }
 
-/// A connection to systemd.
+/// A connection to systemd, over the system bus. (Its private socket, which systemctl uses as root,
+/// names a sender that is none by the specification, so that the library refuses its messages.)
 #[derive(Clone, Debug)]
 pub(crate) struct Systemd {
     connection: Connection,
-    /// Over the bus, messages say whom they are for.
-    on_bus: bool,
 }
 
 /// A unit that is known to systemd.
@@ -87,18 +83,10 @@ pub(crate) struct Unit {
 impl Systemd {
     /// Connects.
     pub(crate) fn connect() -> Result<Self, Error> {
-        let private = rustix::process::geteuid().is_root() && Path::new(PRIVATE).exists();
-        let builder = if private {
-            zbus::connection::Builder::address(format!("unix:path={PRIVATE}").as_str()).p2p()
-        } else {
-            zbus::connection::Builder::system()
-        };
-        let connection = zbus::block_on(builder.method_timeout(PATIENCE).build());
+        let builder = zbus::connection::Builder::system().method_timeout(PATIENCE);
+        let connection = zbus::block_on(builder.build());
         let connection = connection.map_err(|error| bus("anything", &error))?;
-        Ok(Self {
-            connection,
-            on_bus: !private,
-        })
+        Ok(Self { connection })
     }
 
     /// A unit by its name.
@@ -162,10 +150,9 @@ impl Systemd {
     where
         B: serde::Serialize + DynamicType,
     {
-        let to = self.on_bus.then_some(BUS_NAME);
         let call = self
             .connection
-            .call_method(to, path, Some(interface), method, body);
+            .call_method(Some(BUS_NAME), path, Some(interface), method, body);
         zbus::block_on(call)
     }
 }

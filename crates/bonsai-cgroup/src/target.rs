@@ -9,10 +9,10 @@ use crate::systemd::{self, Systemd, Unit, is_unit_name};
 #[derive(Debug)]
 pub(crate) enum Found {
     Group(Cgroup),
-    /// A unit, with its group in the hierarchy of the controller where it has one.
+    /// A unit, and the path of its group where it runs.
     Unit {
         unit: Unit,
-        group: Option<Cgroup>,
+        path: Option<String>,
     },
 }
 
@@ -29,8 +29,7 @@ pub(crate) fn find(
             }
             let unit = Systemd::connect()?.unit(name)?;
             let path = unit.group()?;
-            let group = path.and_then(|path| hierarchies.group(controller, &path).ok());
-            Ok(Found::Unit { unit, group })
+            Ok(Found::Unit { unit, path })
         }
         Target::Process(pid) => {
             let group = hierarchies.of_process(controller, *pid)?;
@@ -38,9 +37,8 @@ pub(crate) fn find(
         }
         Target::Cgroup(path) => {
             if let Some(unit) = unit_of(&hierarchies.path(path)?)? {
-                let group = unit.group()?;
-                let group = group.and_then(|path| hierarchies.group(controller, &path).ok());
-                return Ok(Found::Unit { unit, group });
+                let path = unit.group()?;
+                return Ok(Found::Unit { unit, path });
             }
             hierarchies.group(controller, path).map(Found::Group)
         }

@@ -48,7 +48,10 @@ impl Place {
     pub(super) fn find(hierarchies: &Hierarchies, target: &Target) -> Result<Self, Error> {
         Ok(match target::find(hierarchies, Controller::Cpu, target)? {
             Found::Group(group) => Self::Group(group),
-            Found::Unit { unit, group } => Self::Unit { unit, group },
+            Found::Unit { unit, path } => {
+                let group = path.and_then(|path| hierarchies.group(Controller::Cpu, &path).ok());
+                Self::Unit { unit, group }
+            }
         })
     }
 

@@ -28,15 +28,53 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) enum Place {
     Group(Cgroup),
-    Unit { unit: Unit, group: Option<Cgroup> },
+    Unit {
+        unit: Unit,
+        /// Of its group, where it runs. With version 1 systemd makes it in the hierarchy of a
+        /// controller when something is set there.
+        path: Option<String>,
+        hierarchies: Hierarchies,
+    },
 }
 
 impl Place {
     pub(super) fn find(hierarchies: &Hierarchies, target: &Target) -> Result<Self, Error> {
         Ok(match target::find(hierarchies, Controller::Io, target)? {
             Found::Group(group) => Self::Group(group),
-            Found::Unit { unit, group } => Self::Unit { unit, group },
+            Found::Unit { unit, path } => Self::Unit {
+                unit,
+                path,
+                hierarchies: hierarchies.clone(),
+            },
         })
+    }
+
+    fn group(&self) -> Option<Cgroup> {
+        match self {
+            Self::Group(group) => Some(group.clone()),
+            Self::Unit {
+                path, hierarchies, ..
+            } => {
+                let path = path.as_deref()?;
+                hierarchies.group(Controller::Io, path).ok()
+            }
+        }
+    }
+
+    /// The group of a unit, which systemd makes a moment after it was told; none of one that does
+    /// not run.
+    fn group_to_come(&self) -> Option<Cgroup> {
+        let Self::Unit { path: Some(_), .. } = self else {
+            return self.group();
+        };
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let group = self.group();
+            if group.is_some() || Instant::now() >= end {
+                return group;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(super) fn target(&self) -> Target {
@@ -63,7 +101,10 @@ impl Place {
                     let entries = unit.devices(property)?;
                     let mut of_it = entries.iter().filter(|(path, _)| is_path_of(path, device));
                     // Of several for one device systemd writes the last one last.
-                    four[i] = of_it.next_back().map(|(_, n)| *n).filter(|n| *n != u64::MAX);
+                    four[i] = of_it
+                        .next_back()
+                        .map(|(_, n)| *n)
+                        .filter(|n| *n != u64::MAX);
                 }
                 Ok(DiskLimits::from_array(four))
             }
@@ -98,9 +139,36 @@ impl Place {
                     let entries = paths.into_iter().map(|path| (path, n)).collect();
                     properties.push((*property, Property::Devices(entries)));
                 }
-                unit.set(&properties)
+                unit.set(&properties)?;
+                self.calls_of_v1(device, now, wanted)
             }
         }
+    }
+
+    /// With version 1 systemd writes limits on bytes and none on calls, and leaves those alone that
+    /// somebody else has written.
+    fn calls_of_v1(
+        &self,
+        device: &Device,
+        now: [Option<u64>; 4],
+        wanted: [Option<u64>; 4],
+    ) -> Result<(), Error> {
+        if now[2..] == wanted[2..] {
+            return Ok(());
+        }
+        let Some(group) = self
+            .group_to_come()
+            .filter(|group| group.version() == Version::V1)
+        else {
+            return Ok(());
+        };
+        let now = in_files(&group, device.number)?;
+        let calls = DiskLimits {
+            read_calls: wanted[2],
+            write_calls: wanted[3],
+            ..now
+        };
+        limits::write(&group, device.number, &now, &calls)
     }
 
     /// Whether that is in force on a device: in the files of the kernel, and in what systemd shows.
@@ -114,16 +182,16 @@ impl Place {
         if found != *wanted {
             return Err(differs(found));
         }
-        let Self::Unit {
-            group: Some(group), ..
-        } = self
-        else {
+        if matches!(self, Self::Group(_)) {
+            return Ok(());
+        }
+        let Some(group) = self.group_to_come() else {
             return Ok(());
         };
         let end = Instant::now() + PATIENCE;
         loop {
             // systemd enables the controller for the group when it is first needed.
-            let found = match in_files(group, device.number) {
+            let found = match in_files(&group, device.number) {
                 Ok(found) => found,
                 Err(Error::NotEnabled { .. } | Error::Vanished { .. }) => DiskLimits::default(),
                 Err(error) => return Err(error),
@@ -144,27 +212,30 @@ impl Place {
         changes: Vec<(Device, DiskLimits)>,
         changed_since: Vec<Device>,
     ) -> Result<InForce, Error> {
-        let group = match self {
-            Self::Group(group) => Some(group),
-            Self::Unit { group, .. } => group.as_ref(),
-        };
-        let writes = changes
-            .iter()
-            .any(|(_, limits)| limits.write_bytes.is_some() || limits.write_calls.is_some());
-        let escape = group.filter(|_| writes).and_then(|group| {
-            let has_memory = || group.folder().join("memory.current").exists();
-            match group.version() {
-                Version::V1 => Some(Escape::BufferedV1),
-                Version::V2 => (!has_memory()).then_some(Escape::BufferedWithoutMemory),
+        let group = self.group();
+        let any = |limited: fn(&DiskLimits) -> bool| changes.iter().any(|(_, one)| limited(one));
+        let mut escapes = Vec::new();
+        if let Some(group) = &group {
+            let is_v1 = group.version() == Version::V1;
+            if any(|one| one.write_bytes.is_some() || one.write_calls.is_some()) {
+                if is_v1 {
+                    escapes.push(Escape::BufferedV1);
+                } else if !group.folder().join("memory.current").exists() {
+                    escapes.push(Escape::BufferedWithoutMemory);
+                }
             }
-        });
+            let calls = any(|one| one.read_calls.is_some() || one.write_calls.is_some());
+            if is_v1 && calls && matches!(self, Self::Unit { .. }) {
+                escapes.push(Escape::CallsOfUnitV1);
+            }
+        }
         Ok(InForce {
             target: self.target(),
+            version: group.as_ref().map(Cgroup::version),
             group: group.map(|group| group.path().to_owned()),
-            version: group.map(Cgroup::version),
             devices: changes,
             changed_since,
-            escape,
+            escapes,
         })
     }
 }
