@@ -164,18 +164,19 @@ fn units_are_limited_through_systemd_so_that_it_shows_them() {
     let script = script(&hierarchies, work.path());
     fs::write(work.path().join("script"), script).expect("made");
     let groups = Groups::new().expect("readable");
-    let enter = "for g in \"$@\"; do echo 0 > \"$g\"/cgroup.procs; done; \
-                 exec unshare -mpfCuni --kill-child --mount-proc sh \"$0\"";
-    let mut command = Command::new("sh");
+    // Whoever stays outside of the namespace stays out of its groups: with version 2 a group with
+    // processes of its own gives no controllers to those below it.
+    let enter = "for g in \"$@\"; do echo 0 > \"$g\"/cgroup.procs; done; exec unshare -C sh \"$0\"";
+    let mut command = Command::new("unshare");
     command
-        .args(["-c", enter])
+        .args(["-mpfuni", "--kill-child", "--mount-proc", "sh", "-c", enter])
         .arg(work.path().join("script"))
         .args(&groups.0)
         .stdin(Stdio::null())
         .stdout(fs::File::create(work.path().join("err")).expect("made"))
         .stderr(fs::File::create(work.path().join("err")).expect("made"))
         .process_group(0);
-    let mut child = command.spawn().expect("sh");
+    let mut child = command.spawn().expect("unshare(1)");
     let end = Instant::now() + PATIENCE;
     while child.try_wait().expect("ours").is_none() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
