@@ -1,11 +1,12 @@
 //! What services get of the CPUs: weight and quota of groups and units, time reserved for threads.
 
+mod change;
 mod deadline;
 mod share;
 
 use std::path::Path;
 
-use bonsai_units::{Change, CpuTerms, Quota, Reserve};
+use bonsai_units::{CpuTerms, Quota, Reserve};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -14,11 +15,9 @@ use crate::hierarchy::{Controller, Hierarchies, Version};
 use crate::record::{Holder, Record, Records, Target};
 use crate::systemd::is_unit_name;
 
+use change::Changing;
 use deadline::{Reserved, Thread};
 use share::{Kept, Place, Weight};
-
-/// How often it is looked for threads that were made while time was reserved for the others.
-const ROUNDS: usize = 50;
 
 /// What a target has of the CPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,16 +123,16 @@ impl Of {
             Self::Process(pid, _) => vec![*pid],
             Self::Place(place) => match place.group() {
                 Some(group) => group.processes()?,
-                None => return Err(self.not_running()),
+                None => {
+                    let unit = self.target().to_string();
+                    return Err(Error::NotRunning { unit });
+                }
             },
         };
-        Ok(pids.into_iter().flat_map(deadline::threads).collect())
-    }
-
-    fn not_running(&self) -> Error {
-        Error::NotRunning {
-            unit: self.target().to_string(),
-        }
+        // Whoever reserves may be in the group itself, and is not who it is for.
+        let own = std::process::id();
+        let others = pids.into_iter().filter(|pid| *pid != own);
+        Ok(others.flat_map(deadline::threads).collect())
     }
 }
 
@@ -180,25 +179,13 @@ impl Cpu {
                 .records
                 .new_record(target.clone(), of.id()?, Held::default()),
         };
-        let mut change = Changing {
-            cpu: self,
-            of: &of,
-            record,
-            undo: Vec::new(),
-        };
-        if let Err(cause) = change.all(terms) {
-            let undone = change.undone();
+        let mut change = Changing::new(self, &of, record);
+        if let Err(error) = change.all(terms) {
             match old {
                 Some(old) => self.records.save(&old)?,
                 None => self.records.remove(&target)?,
             }
-            return Err(match undone {
-                Ok(()) => cause,
-                Err(undo) => Error::NotUndone {
-                    cause: Box::new(cause),
-                    undo: Box::new(undo),
-                },
-            });
+            return Err(error);
         }
         let held = change.record.held.clone();
         if held.is_empty() {
@@ -222,12 +209,7 @@ impl Cpu {
         let record = record.ok_or_else(nothing)?;
         let reserve = record.held.reserve().ok_or_else(nothing)?;
         let before = record.held.holding();
-        let mut change = Changing {
-            cpu: self,
-            of: &of,
-            record,
-            undo: Vec::new(),
-        };
+        let mut change = Changing::new(self, &of, record);
         change.reserve(reserve)?;
         Ok(change.record.held.holding().saturating_sub(before))
     }
@@ -271,7 +253,7 @@ impl Cpu {
     /// # Errors
     /// There is no such target. Groups that vanish meanwhile are left out.
     pub fn look(&self, only: Option<&Target>) -> Result<Vec<CpuSeen>, Error> {
-        let records: Vec<Record<Held>> = self.records.all();
+        let records = self.records_of_those_that_live()?;
         let mut seen = Vec::new();
         if let Some(target) = only {
             let of = Of::find(&self.hierarchies, target)?;
@@ -367,6 +349,25 @@ impl Cpu {
         })
     }
 
+    /// All records; those of groups and processes that have gone are removed.
+    fn records_of_those_that_live(&self) -> Result<Vec<Record<Held>>, Error> {
+        let _lock = self.records.lock()?;
+        let (live, gone): (Vec<_>, Vec<_>) =
+            self.records
+                .all()
+                .into_iter()
+                .partition(|record: &Record<Held>| match &record.target {
+                    Target::Unit(_) => true,
+                    target => Of::find(&self.hierarchies, target)
+                        .and_then(|of| of.id())
+                        .is_ok_and(|id| id == record.id),
+                });
+        for record in gone {
+            self.records.remove(&record.target)?;
+        }
+        Ok(live)
+    }
+
     /// CPUs that Bonsai has reserved for other targets than one.
     fn held_elsewhere(&self, target: &Target) -> f64 {
         let records: Vec<Record<Held>> = self.records.all();
@@ -387,133 +388,4 @@ impl Cpu {
 /// It does not fit, or takes rights.
 pub fn try_out(reserve: Reserve) -> Result<(), Error> {
     deadline::try_out(reserve)
-}
-
-/// What takes one step of a change back.
-enum Undo {
-    Weight(Weight),
-    Quota(Kept),
-    /// A thread that had no reservation before this change.
-    Thread(Reserved),
-    /// One that had another.
-    Again(Reserved, Reserve),
-}
-
-/// A change that is being made.
-struct Changing<'a> {
-    cpu: &'a Cpu,
-    of: &'a Of,
-    record: Record<Held>,
-    undo: Vec<Undo>,
-}
-
-impl Changing<'_> {
-    fn all(&mut self, terms: &CpuTerms) -> Result<(), Error> {
-        if let Of::Place(place) = self.of {
-            if !terms.weight.is_keep() {
-                let (now, wanted) = (place.weight()?, place.weight_from(terms.weight.over(None)));
-                let before = self.record.held.weight.map_or(now, |pair| pair.before);
-                self.record.held.weight = Some(Pair {
-                    before,
-                    set: wanted,
-                });
-                self.cpu.records.save(&self.record)?;
-                self.undo.push(Undo::Weight(now));
-                place.set_weight(wanted)?;
-            }
-            if !terms.quota.is_keep() {
-                let (now, wanted) = (place.quota()?, place.quota_from(terms.quota.over(None)));
-                let before = self.record.held.quota.map_or(now, |pair| pair.before);
-                self.record.held.quota = Some(Pair {
-                    before,
-                    set: wanted,
-                });
-                self.cpu.records.save(&self.record)?;
-                self.undo.push(Undo::Quota(now));
-                place.set_quota(wanted)?;
-            }
-        }
-        match terms.reserve {
-            Change::Keep => Ok(()),
-            Change::To(reserve) => self.reserve(reserve),
-            Change::Clear => {
-                let old = self.record.held.reserve();
-                for one in std::mem::take(&mut self.record.held.threads) {
-                    deadline::restore(&one)?;
-                    self.undo.extend(old.map(|old| Undo::Again(one, old)));
-                }
-                self.record.held.reserve = None;
-                self.cpu.records.save(&self.record)
-            }
-        }
-    }
-
-    /// Reserves for all threads, until there are none without.
-    fn reserve(&mut self, reserve: Reserve) -> Result<(), Error> {
-        let old = self.record.held.reserve();
-        self.record.held.reserve = Some((reserve.runtime_ns, reserve.period_ns));
-        for _ in 0..ROUNDS {
-            let threads = self.of.threads()?;
-            self.admit(reserve, threads.len())?;
-            let held = &mut self.record.held.threads;
-            held.retain(|one| threads.contains(&one.thread));
-            let mut todo = Vec::new();
-            for thread in threads {
-                match held.iter().find(|one| one.thread == thread) {
-                    Some(known) if known.holds(reserve) => {}
-                    Some(known) => todo.push((*known, old)),
-                    None => {
-                        let before = deadline::inherited(held, thread.pid);
-                        todo.extend(Reserved::of(thread, before).map(|one| (one, None)));
-                    }
-                }
-            }
-            if todo.is_empty() {
-                return Ok(());
-            }
-            let new = todo.iter().filter(|(_, old)| old.is_none());
-            held.extend(new.map(|(one, _)| *one));
-            self.cpu.records.save(&self.record)?;
-            for (one, old) in todo {
-                self.undo.push(match old {
-                    Some(old) => Undo::Again(one, old),
-                    None => Undo::Thread(one),
-                });
-                one.reserve(reserve)?;
-            }
-        }
-        // Threads are made faster than they can be found; those that were found have it.
-        Ok(())
-    }
-
-    fn admit(&self, reserve: Reserve, threads: usize) -> Result<(), Error> {
-        let (most, cpus) = deadline::room();
-        let wanted = reserve.share() * threads as f64;
-        let held = self.cpu.held_elsewhere(&self.record.target);
-        if wanted + held <= most {
-            return Ok(());
-        }
-        Err(Error::ReserveFull {
-            wanted,
-            held,
-            most,
-            cpus,
-        })
-    }
-
-    /// Takes all steps back, the last one first.
-    fn undone(&mut self) -> Result<(), Error> {
-        for step in std::mem::take(&mut self.undo).into_iter().rev() {
-            match (step, self.of) {
-                (Undo::Weight(was), Of::Place(place)) => place.set_weight(was)?,
-                (Undo::Quota(was), Of::Place(place)) => place.set_quota(was)?,
-                (Undo::Thread(one), _) => {
-                    deadline::restore(&one)?;
-                }
-                (Undo::Again(one, reserve), _) => one.reserve(reserve)?,
-                (Undo::Weight(_) | Undo::Quota(_), Of::Process(..)) => {}
-            }
-        }
-        Ok(())
-    }
 }

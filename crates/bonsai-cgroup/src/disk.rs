@@ -251,7 +251,7 @@ impl Disk {
                 .with(Controller::Io)?
                 .groups(Controller::Io),
         };
-        let records: Vec<Record<Held>> = self.records.all();
+        let records = self.records_of_those_that_live()?;
         let mut seen = Vec::new();
         for group in groups {
             let limits = match limits::read(&group) {
@@ -299,6 +299,26 @@ impl Disk {
             }
         }
         Ok(seen)
+    }
+
+    /// All records; those of groups that have gone are removed.
+    fn records_of_those_that_live(&self) -> Result<Vec<Record<Held>>, Error> {
+        let _lock = self.records.lock()?;
+        let (live, gone): (Vec<_>, Vec<_>) =
+            self.records
+                .all()
+                .into_iter()
+                .partition(|record: &Record<Held>| match &record.target {
+                    Target::Cgroup(path) => self
+                        .hierarchies
+                        .group(Controller::Io, path)
+                        .is_ok_and(|group| group.id().ok() == record.id),
+                    _ => true,
+                });
+        for record in gone {
+            self.records.remove(&record.target)?;
+        }
+        Ok(live)
     }
 }
 
