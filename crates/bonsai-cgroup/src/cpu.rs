@@ -34,7 +34,8 @@ pub struct CpuInForce {
     pub reserve: Option<Reserve>,
     /// Threads that have it.
     pub reserved: usize,
-    /// All of its threads. Those that were made since have no reservation before [`Cpu::again`].
+    /// All of its threads; 0 where nothing is reserved. Those that were made since have no
+    /// reservation before [`Cpu::again`].
     pub threads: usize,
     /// Somebody else had changed what Bonsai set. Only said by [`Cpu::clear`].
     pub changed_since: bool,
@@ -344,7 +345,10 @@ impl Cpu {
             quota: quota.and_then(share::as_quota),
             reserve: held.reserve(),
             reserved: held.holding(),
-            threads: of.threads().map_or(0, |threads| threads.len()),
+            threads: match held.reserve {
+                Some(_) => of.threads().map_or(0, |threads| threads.len()),
+                None => 0,
+            },
             changed_since,
         })
     }

@@ -15,8 +15,8 @@ use crate::hierarchy::{Controller, Hierarchies, Version};
 use crate::record::{Holder, Record, Records, Target};
 use crate::systemd::is_unit_name;
 
-pub use limits::DiskLimits;
-pub use usage::{DiskUse, Pressure};
+pub use limits::{DiskLimits, read as limits_of};
+pub use usage::{DiskUse, Pressure, pressure as pressure_of, usage as usage_of};
 
 use place::Place;
 

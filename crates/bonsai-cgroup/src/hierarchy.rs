@@ -145,26 +145,22 @@ impl Hierarchies {
         if group.folder().is_dir() {
             return Ok(group);
         }
-        let named = hierarchy.controllers.join(",");
         let folder = group.folder().to_owned();
         let elsewhere = self.all.iter().any(|other| {
             let there = other.folder(&path);
             there.is_some_and(|folder| folder.is_dir())
         });
+        let controller = controller.name(hierarchy.version).to_owned();
         Err(if elsewhere {
             Error::OtherHierarchy {
                 path,
-                controller: controller.name(hierarchy.version).to_owned(),
+                controller,
                 folder,
             }
         } else {
             Error::NoGroup {
                 path,
-                controller: if hierarchy.version == Version::V1 {
-                    named
-                } else {
-                    controller.name(Version::V2).to_owned()
-                },
+                controller,
                 folder,
             }
         })

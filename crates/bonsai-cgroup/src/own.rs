@@ -150,12 +150,18 @@ impl OwnGroup {
                 _ => break,
             }
         }
-        if self.enabled {
-            // Others may need it by now.
+        // The kernel would take it from others that were made here since.
+        if self.enabled && !has_groups(from) {
             let _ = file::write(&subtree(from), "-cpu");
         }
         Ok(true)
     }
+}
+
+fn has_groups(group: &Cgroup) -> bool {
+    let entries = fs::read_dir(group.folder()).into_iter().flatten().flatten();
+    let mut kinds = entries.map(|entry| entry.file_type());
+    kinds.any(|kind| kind.is_ok_and(|kind| kind.is_dir()))
 }
 
 fn subtree(group: &Cgroup) -> PathBuf {

@@ -95,8 +95,11 @@ impl fmt::Display for DiskLimits {
     }
 }
 
-/// All limits of a group that are in force.
-pub(super) fn read(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskLimits>, Error> {
+/// All limits of a group that are in force, by device.
+///
+/// # Errors
+/// [`Error::Vanished`], or it has not the controller.
+pub fn read(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskLimits>, Error> {
     match group.version() {
         Version::V2 => Ok(parse_max(&group.read("io.max")?)),
         Version::V1 => {

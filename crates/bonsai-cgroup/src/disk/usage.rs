@@ -54,7 +54,10 @@ pub struct Pressure {
 }
 
 /// What a group has moved, by device.
-pub(super) fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, Error> {
+///
+/// # Errors
+/// [`Error::Vanished`], or it has not the controller.
+pub fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, Error> {
     match group.version() {
         // Without the controller the group is counted in the one above it.
         Version::V2 => Ok(parse_stat(&group.read("io.stat")?)),
@@ -88,7 +91,8 @@ pub(super) fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, E
 
 /// How long a group waited. Only version 2 keeps it; on a machine with both, the group of the
 /// same path there.
-pub(super) fn pressure(hierarchies: &Hierarchies, group: &Cgroup) -> Option<Pressure> {
+#[must_use]
+pub fn pressure(hierarchies: &Hierarchies, group: &Cgroup) -> Option<Pressure> {
     let unified = hierarchies.unified()?;
     let below = Path::new(group.path()).strip_prefix(&unified.root).ok()?;
     let file = unified.mount.join(below).join("io.pressure");

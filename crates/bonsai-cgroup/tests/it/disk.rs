@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bonsai_cgroup::disk::Escape;
+use bonsai_cgroup::disk::{Escape, limits_of};
 use bonsai_cgroup::{Controller, Device, DeviceNumber, Disk, Error, Holder, Target, Version};
 use bonsai_units::DiskTerms;
 use tempfile::TempDir;
@@ -252,7 +252,14 @@ fn a_group_that_is_made_anew_is_another_one() {
     let target = fixture.group.target();
     disk.set(&target, &devices, &terms(&["read=5MB/s"]))
         .expect("in force");
+    let found = fixture
+        .group
+        .hierarchies
+        .group(Controller::Io, &fixture.group.path);
+    let found = found.expect("a group");
     fixture.group.remove();
+    let error = limits_of(&found).expect_err("it has gone meanwhile");
+    assert!(matches!(error, Error::Vanished { .. }), "{error}");
     let error = disk.set(&target, &devices, &terms(&["read=5MB/s"]));
     let text = error.expect_err("it is gone").to_string();
     assert!(text.contains("there is no control group"), "{text}");
