@@ -195,6 +195,18 @@ impl Cpu {
         self.in_force(&of, &held, false)
     }
 
+    /// Whether one more thread could have a reservation, of a program that is about to be started: by
+    /// the sum of what Bonsai has reserved, and by the kernel's word, asked with a thread of our own.
+    ///
+    /// # Errors
+    /// It does not fit, or takes rights.
+    pub fn check(&self, reserve: Reserve) -> Result<(), Error> {
+        let _lock = self.records.lock()?;
+        let held = self.held_elsewhere(None);
+        fits(reserve.share(), held)?;
+        deadline::try_out(reserve)
+    }
+
     /// Reserves for the threads that a target has got since: those of a deadline thread begin
     /// without. Returns how many.
     ///
@@ -373,9 +385,11 @@ impl Cpu {
     }
 
     /// CPUs that Bonsai has reserved for other targets than one.
-    fn held_elsewhere(&self, target: &Target) -> f64 {
+    fn held_elsewhere(&self, target: Option<&Target>) -> f64 {
         let records: Vec<Record<Held>> = self.records.all();
-        let others = records.iter().filter(|record| record.target != *target);
+        let others = records
+            .iter()
+            .filter(|record| Some(&record.target) != target);
         others
             .filter_map(|record| {
                 let reserve = record.held.reserve()?;
@@ -385,11 +399,16 @@ impl Cpu {
     }
 }
 
-/// Whether the reservation could be had here by a process that is about to be started: by the
-/// kernel's word, asked with a thread of our own.
-///
-/// # Errors
-/// It does not fit, or takes rights.
-pub fn try_out(reserve: Reserve) -> Result<(), Error> {
-    deadline::try_out(reserve)
+/// Whether so many CPUs fit beside those that are held.
+fn fits(wanted: f64, held: f64) -> Result<(), Error> {
+    let (most, cpus) = deadline::room();
+    if wanted + held <= most {
+        return Ok(());
+    }
+    Err(Error::ReserveFull {
+        wanted,
+        held,
+        most,
+        cpus,
+    })
 }

@@ -7,7 +7,7 @@ use crate::record::Record;
 
 use super::deadline::{self, Reserved};
 use super::share::{Kept, Weight};
-use super::{Cpu, Held, Of, Pair};
+use super::{Cpu, Held, Of, Pair, fits};
 
 /// How often it is looked for threads that were made while time was reserved for the others.
 const ROUNDS: usize = 50;
@@ -101,7 +101,8 @@ impl<'a> Changing<'a> {
         self.record.held.reserve = Some((reserve.runtime_ns, reserve.period_ns));
         for _ in 0..ROUNDS {
             let threads = self.of.threads()?;
-            self.admit(reserve, threads.len())?;
+            let held = self.cpu.held_elsewhere(Some(&self.record.target));
+            fits(reserve.share() * threads.len() as f64, held)?;
             let held = &mut self.record.held.threads;
             held.retain(|one| threads.contains(&one.thread));
             let mut todo = Vec::new();
@@ -131,21 +132,6 @@ impl<'a> Changing<'a> {
         }
         // Threads are made faster than they can be found; those that were found have it.
         Ok(())
-    }
-
-    fn admit(&self, reserve: Reserve, threads: usize) -> Result<(), Error> {
-        let (most, cpus) = deadline::room();
-        let wanted = reserve.share() * threads as f64;
-        let held = self.cpu.held_elsewhere(&self.record.target);
-        if wanted + held <= most {
-            return Ok(());
-        }
-        Err(Error::ReserveFull {
-            wanted,
-            held,
-            most,
-            cpus,
-        })
     }
 
     /// Takes all steps back, the last one first.

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use bonsai_cgroup::{Cpu, Error, Hierarchies, OwnGroup, cpu as reserving};
+use bonsai_cgroup::{Cpu, Error, Hierarchies, OwnGroup};
 use bonsai_services::refusal::Refusal;
 use bonsai_units::{Change, CpuTerms};
 
@@ -32,12 +32,12 @@ impl Share {
         let Some(terms) = terms else {
             return Ok(None);
         };
-        if let Change::To(reserve) = terms.reserve {
-            // Asked before anything is made: afterwards the program would have been started.
-            reserving::try_out(reserve).map_err(refused)?;
-        }
         let hierarchies = Hierarchies::read().map_err(refused)?;
         let cpu = cpu::open()?;
+        if let Change::To(reserve) = terms.reserve {
+            // Asked before anything is made: afterwards the program would have been started.
+            cpu.check(reserve).map_err(refused)?;
+        }
         let group = OwnGroup::enter(&hierarchies, name).map_err(refused)?;
         let share = Self {
             group,

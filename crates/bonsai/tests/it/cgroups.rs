@@ -257,6 +257,40 @@ fn a_process_has_time_reserved_until_it_is_cleared() {
     assert!(sentence.contains("nothing to take back"), "{sentence}");
 }
 
+#[test]
+fn a_reserve_that_cannot_be_had_is_refused_before_anything_starts() {
+    let name = "a_reserve_that_cannot_be_had_is_refused_before_anything_starts";
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus < 2 {
+        return skip(
+            name,
+            "with one CPU there is no thread that may run on some only",
+        );
+    }
+    let place = Place::bare();
+    let made = place.path().join("made");
+    let bonsai = place.bonsai(&[] as &[&str]);
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(bonsai.get_program());
+    command.args(["run", "--enforce", "--limit", "write=unlimited"]);
+    command.args(["--cpu", "weight=50,reserve=1ms/100ms", "--", "touch"]);
+    command.arg(&made);
+    for (key, value) in bonsai.get_envs() {
+        if let Some(value) = value {
+            command.env(key, value);
+        }
+    }
+    let Ok(output) = command.output() else {
+        return skip(name, "no taskset (util-linux)");
+    };
+    let said = Said::from(output);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let is_root = said.err.contains("it may run on 1 of");
+    assert!(is_root || said.err.contains("takes root"), "{said:?}");
+    assert!(!made.exists());
+    assert_eq!(place.left(), [".held"], "a service is left behind");
+}
+
 /// A program that says which group it is in.
 const SAY_GROUP: &str = "folder=$(awk -v n=cpu -F: '$2 ~ \"(^|,)\"n\"(,|$)\" || \
                          ($1==0 && $2==\"\") {print $3; exit}' /proc/self/cgroup); \
