@@ -137,6 +137,42 @@ impl Of {
     }
 }
 
+/// What reserves for the threads that a target gets.
+#[derive(Debug)]
+pub struct Sweeper {
+    cpu: Cpu,
+    of: Of,
+    /// All threads when it last looked: where these are the same, there is nothing to do.
+    last: Vec<Thread>,
+}
+
+impl Sweeper {
+    /// As [`Cpu::again`].
+    ///
+    /// # Errors
+    /// As [`Cpu::again`].
+    pub fn again(&mut self) -> Result<usize, Error> {
+        let now = self.of.threads()?;
+        if !now.is_empty() && now == self.last {
+            return Ok(0);
+        }
+        let _lock = self.cpu.records.lock()?;
+        let target = self.of.target();
+        let nothing = || Error::NothingHeld {
+            target: target.to_string(),
+        };
+        let record: Option<Record<Held>> = self.cpu.records.load(&target, self.of.id()?)?;
+        let record = record.ok_or_else(nothing)?;
+        let reserve = record.held.reserve().ok_or_else(nothing)?;
+        let before = record.held.holding();
+        let mut change = Changing::new(&self.cpu, &self.of, record);
+        change.reserve(reserve)?;
+        let after = change.record.held.holding();
+        self.last = now;
+        Ok(after.saturating_sub(before))
+    }
+}
+
 /// The CPU time of this machine.
 #[derive(Clone, Debug)]
 pub struct Cpu {
@@ -213,18 +249,19 @@ impl Cpu {
     /// # Errors
     /// It has no reservation, is gone, or there is no room for more.
     pub fn again(&self, target: &Target) -> Result<usize, Error> {
-        let _lock = self.records.lock()?;
-        let of = Of::find(&self.hierarchies, target)?;
-        let nothing = || Error::NothingHeld {
-            target: of.target().to_string(),
-        };
-        let record: Option<Record<Held>> = self.records.load(&of.target(), of.id()?)?;
-        let record = record.ok_or_else(nothing)?;
-        let reserve = record.held.reserve().ok_or_else(nothing)?;
-        let before = record.held.holding();
-        let mut change = Changing::new(self, &of, record);
-        change.reserve(reserve)?;
-        Ok(change.record.held.holding().saturating_sub(before))
+        self.sweeper(target)?.again()
+    }
+
+    /// What does so again and again, without looking the target up each time.
+    ///
+    /// # Errors
+    /// There is no such target.
+    pub fn sweeper(&self, target: &Target) -> Result<Sweeper, Error> {
+        Ok(Sweeper {
+            of: Of::find(&self.hierarchies, target)?,
+            cpu: self.clone(),
+            last: Vec::new(),
+        })
     }
 
     /// Restores what a target had before Bonsai first changed it.

@@ -351,6 +351,8 @@ fn apply(place: &Place, changes: &[(Device, DiskLimits)]) -> Result<(), Error> {
     let Err(cause) = done() else {
         return Ok(());
     };
+    // What cannot be taken back keeps no other device from it.
+    let mut failed = Ok(());
     for (device, was) in before.into_iter().rev() {
         let undone = place.read(device).and_then(|now| {
             if now == was {
@@ -359,15 +361,15 @@ fn apply(place: &Place, changes: &[(Device, DiskLimits)]) -> Result<(), Error> {
                 place.write(device, &now, &was)
             }
         });
-        match undone {
-            Ok(()) | Err(Error::Vanished { .. }) => {}
-            Err(undo) => {
-                return Err(Error::NotUndone {
-                    cause: Box::new(cause),
-                    undo: Box::new(undo),
-                });
-            }
+        if !matches!(undone, Err(Error::Vanished { .. })) {
+            failed = failed.and(undone);
         }
     }
-    Err(cause)
+    Err(match failed {
+        Ok(()) => cause,
+        Err(undo) => Error::NotUndone {
+            cause: Box::new(cause),
+            undo: Box::new(undo),
+        },
+    })
 }

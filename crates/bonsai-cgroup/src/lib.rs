@@ -45,4 +45,4 @@ pub use group::Cgroup;
 pub use hierarchy::{Controller, Hierarchies, Hierarchy, Version};
 pub use own::OwnGroup;
 pub use record::{Holder, Target};
-pub use systemd::is_unit_name;
+pub use systemd::{is_unit_name, systemd_runs};

@@ -12,7 +12,7 @@ use crate::file;
 use crate::group::Cgroup;
 use crate::hierarchy::{Controller, Hierarchies, Version};
 use crate::record::Target;
-use crate::systemd::{self, Systemd};
+use crate::systemd::{Systemd, systemd_runs};
 
 /// How groups made here begin, so that those that were left behind are known.
 const PREFIX: &str = "bonsai-";
@@ -44,7 +44,7 @@ impl OwnGroup {
     pub fn enter(hierarchies: &Hierarchies, name: &str) -> Result<Self, Error> {
         let pid = std::process::id();
         let from = hierarchies.of_process(Controller::Cpu, pid)?;
-        if from.version() == Version::V2 && systemd::runs() {
+        if from.version() == Version::V2 && systemd_runs() {
             return Self::scope(hierarchies, name, pid);
         }
         remove_left_behind(&from);

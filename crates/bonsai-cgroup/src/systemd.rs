@@ -38,7 +38,8 @@ fn kind(name: &str) -> Option<(&'static str, &'static str)> {
 }
 
 /// Whether systemd is the manager of this machine (sd_booted(3)).
-pub(crate) fn runs() -> bool {
+#[must_use]
+pub fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 

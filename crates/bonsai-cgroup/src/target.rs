@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::group::Cgroup;
 use crate::hierarchy::{Controller, Hierarchies};
 use crate::record::Target;
-use crate::systemd::{self, Systemd, Unit, is_unit_name};
+use crate::systemd::{Systemd, Unit, is_unit_name, systemd_runs};
 
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -24,7 +24,7 @@ pub(crate) fn find(
 ) -> Result<Found, Error> {
     match target {
         Target::Unit(name) => {
-            if !systemd::runs() {
+            if !systemd_runs() {
                 return Err(Error::NoSystemd { unit: name.clone() });
             }
             let unit = Systemd::connect()?.unit(name)?;
@@ -48,7 +48,7 @@ pub(crate) fn find(
 /// The unit whose group has a path; none where somebody else made it, such as a container's
 /// manager or that of a user.
 fn unit_of(path: &str) -> Result<Option<Unit>, Error> {
-    if !systemd::runs() || !is_unit_name(path) {
+    if !systemd_runs() || !is_unit_name(path) {
         return Ok(None);
     }
     let name = path.rsplit('/').next().unwrap_or_default();

@@ -134,19 +134,20 @@ impl<'a> Changing<'a> {
         Ok(())
     }
 
-    /// Takes all steps back, the last one first.
+    /// Takes all steps back, the last one first. What cannot be taken back keeps no other step from
+    /// it.
     fn undone(&mut self) -> Result<(), Error> {
+        let mut failed = Ok(());
         for step in std::mem::take(&mut self.undo).into_iter().rev() {
-            match (step, self.of) {
-                (Undo::Weight(was), Of::Place(place)) => place.set_weight(was)?,
-                (Undo::Quota(was), Of::Place(place)) => place.set_quota(was)?,
-                (Undo::Thread(one), _) => {
-                    deadline::restore(&one)?;
-                }
-                (Undo::Again(one, reserve), _) => one.reserve(reserve)?,
-                (Undo::Weight(_) | Undo::Quota(_), Of::Process(..)) => {}
-            }
+            let done = match (step, self.of) {
+                (Undo::Weight(was), Of::Place(place)) => place.set_weight(was),
+                (Undo::Quota(was), Of::Place(place)) => place.set_quota(was),
+                (Undo::Thread(one), _) => deadline::restore(&one).map(drop),
+                (Undo::Again(one, reserve), _) => one.reserve(reserve),
+                (Undo::Weight(_) | Undo::Quota(_), Of::Process(..)) => Ok(()),
+            };
+            failed = failed.and(done);
         }
-        Ok(())
+        failed
     }
 }

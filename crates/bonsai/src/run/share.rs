@@ -76,12 +76,12 @@ impl Share {
             Err(Error::Vanished { .. }) => return Ok(()),
             Err(error) => return Err(refused(error)),
         }
-        let (cpu, target) = (self.cpu.clone(), self.group.target());
+        let mut sweeper = self.cpu.sweeper(&self.group.target()).map_err(refused)?;
         let sweep = move || {
             let mut said = false;
             loop {
                 thread::sleep(SWEEP);
-                match cpu.again(&target) {
+                match sweeper.again() {
                     Ok(_) => said = false,
                     Err(Error::NothingHeld { .. } | Error::NoGroup { .. }) => return,
                     Err(Error::Vanished { .. }) => return,
