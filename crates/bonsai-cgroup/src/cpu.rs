@@ -329,8 +329,7 @@ impl Cpu {
             let Ok(one) = self.seen(&Of::Place(Place::Group(group)), record) else {
                 continue;
             };
-            let is_plain = one.state.quota.is_none() && one.state.weight == Some(100);
-            if record.is_some() || !is_plain {
+            if one.holder != Holder::Nobody {
                 seen.push(one);
             }
         }

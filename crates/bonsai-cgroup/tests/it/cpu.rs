@@ -61,6 +61,7 @@ fn weight_and_quota_are_set_and_exactly_what_was_there_before_is_restored() {
     let of_it = |one: &&bonsai_cgroup::cpu::CpuSeen| one.state.target == target;
     let one = all.iter().find(of_it).expect("it is seen");
     assert_eq!(one.holder, Holder::Bonsai);
+    assert!(all.iter().all(|one| one.holder != Holder::Nobody));
     let done = cpu(&records).clear(&target).expect("cleared");
     assert!(!done.changed_since);
     assert_eq!(raw(&group), before);

@@ -145,6 +145,33 @@ fn a_group_is_limited_shown_and_cleared() {
 }
 
 #[test]
+fn a_change_that_was_killed_at_any_time_is_taken_back_by_the_next() {
+    let name = "a_change_that_was_killed_at_any_time_is_taken_back_by_the_next";
+    let files = ["io.max", "blkio.throttle.read_bps_device"];
+    let (Some(group), Some(_)) = (Group::new(name, "killed", files), disk()) else {
+        return;
+    };
+    let place = Place::bare();
+    let raw = || files.map(|name| group.read(name));
+    let before = raw();
+    let at = ["--cgroup", group.path.as_str()];
+    for i in 0..30 {
+        let set = [&["disk", "set"], &at[..], &["read=50MB/s", "write=9MB/s"]].concat();
+        let mut command = place.bonsai(&set);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("bonsai");
+        std::thread::sleep(Duration::from_micros(300 * i));
+        // It may have done all of it.
+        let _ = child.kill();
+        child.wait().expect("ours");
+        let said = place.say(&[&["disk", "clear"], &at[..]].concat());
+        let nothing = said.err.contains("nothing to take back");
+        assert!(said.code == Some(0) || nothing, "{said:?}");
+        assert_eq!(raw(), before, "killed after {i} steps: {said:?}");
+    }
+}
+
+#[test]
 fn a_part_of_the_cpus_is_given_shown_and_taken_back() {
     let name = "a_part_of_the_cpus_is_given_shown_and_taken_back";
     let files = ["cpu.max", "cpu.cfs_quota_us"];
