@@ -57,7 +57,7 @@ impl OwnGroup {
             from: Some(from),
             enabled,
         };
-        fs::create_dir(own.group.folder()).map_err(|source| {
+        let made = fs::create_dir(own.group.folder()).map_err(|source| {
             let file = own.group.folder().to_owned();
             match source.kind() {
                 std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
@@ -65,14 +65,13 @@ impl OwnGroup {
                 }
                 _ => Error::File { file, source },
             }
-        })?;
-        match own.group.write("cgroup.procs", "0", "a process") {
-            Ok(()) => Ok(own),
-            Err(error) => {
-                own.remove()?;
-                Err(error)
-            }
+        });
+        let entered = made.and_then(|()| own.group.write("cgroup.procs", "0", "a process"));
+        if let Err(error) = entered {
+            own.remove()?;
+            return Err(error);
         }
+        Ok(own)
     }
 
     fn scope(hierarchies: &Hierarchies, name: &str, pid: u32) -> Result<Self, Error> {
