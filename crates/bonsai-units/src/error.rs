@@ -13,6 +13,8 @@ pub enum Quantity {
     Burst,
     /// A duration.
     Duration,
+    /// How much of a CPU: [`Quota`](crate::Quota).
+    Share,
 }
 
 impl Quantity {
@@ -24,6 +26,7 @@ impl Quantity {
             Self::Bytes => "1MB, 64KiB or 1448B",
             Self::Burst => "10ms, 1MB or 20calls",
             Self::Duration => "500us, 10ms or 1.5s",
+            Self::Share => "150% or 15ms/10ms",
         }
     }
 
@@ -34,6 +37,7 @@ impl Quantity {
             Self::Bytes => "bytes, kB or KiB",
             Self::Burst => "time, bytes or calls",
             Self::Duration => "microseconds, milliseconds or seconds",
+            Self::Share => "percent of a CPU, or a time per period",
         }
     }
 }
@@ -45,6 +49,7 @@ impl fmt::Display for Quantity {
             Self::Bytes => "an amount of bytes",
             Self::Burst => "a burst",
             Self::Duration => "a duration",
+            Self::Share => "a share of a CPU",
         })
     }
 }

@@ -7,6 +7,8 @@
 //! | [`Burst`] | `10ms`, `1MB`, `20calls` | what was written |
 //! | duration ([`parse_duration`]) | `10ms`, `1.5s`, `2min` | [`Duration`](core::time::Duration) |
 //! | [`Resource`] | `read`, `write`, `send`, `recv`, `calls` | which |
+//! | [`DiskTerms`] | `read=50MB/s write=1000/s` | what becomes of each of four limits |
+//! | [`CpuTerms`] | `weight=200,quota=150%,reserve=1.9ms/10ms` | what becomes of each of three |
 //! | [`LimitSpec`] | `write=5MB/s:burst=1MB`, `send=unlimited` | name and [`Setting`] |
 //!
 //! # Invariants
@@ -38,7 +40,10 @@
 
 mod burst;
 mod bytes;
+mod change;
+mod cpu;
 mod date;
+mod disk;
 mod duration;
 mod error;
 mod limit;
@@ -49,7 +54,10 @@ mod resource;
 
 pub use burst::{Burst, BurstError, DEFAULT_BURST};
 pub use bytes::Bytes;
+pub use change::Change;
+pub use cpu::{CpuTerms, CpuTermsError, Quota, Reserve, SpanError};
 pub use date::{format_date, format_utc};
+pub use disk::{DiskTerms, DiskTermsError};
 pub use duration::{format_duration_ns, parse_duration};
 pub use error::{ParseError, Quantity};
 pub use limit::{LimitError, LimitSpec, Setting, SettingError};

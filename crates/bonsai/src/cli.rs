@@ -3,7 +3,9 @@
 
 mod attach;
 mod capacity;
+mod cpu;
 mod daemon;
+mod disk;
 mod group;
 mod link;
 mod top;
@@ -14,14 +16,16 @@ use std::time::Duration;
 
 use bonsai_calls::{CLASSES, Class, names};
 use bonsai_ledger::EventLoops;
-use bonsai_units::parse_duration;
+use bonsai_units::{CpuTerms, parse_duration};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use attach::{Attach, Detach};
 pub(crate) use capacity::{CapacityCommand, Probe};
+pub(crate) use cpu::{CpuCommand, CpuLook, CpuSet, CpuTarget};
 pub(crate) use daemon::{
     Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
 };
+pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
@@ -69,6 +73,10 @@ pub(crate) enum Command {
     Group(GroupCommand),
     #[command(subcommand)]
     Link(LinkCommand),
+    #[command(subcommand)]
+    Disk(DiskCommand),
+    #[command(subcommand)]
+    Cpu(CpuCommand),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),
@@ -173,6 +181,16 @@ pub(crate) struct Run {
     /// for some descriptors; on: under every limit; off: such calls wait.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Loops::Auto, conflicts_with = "enforce")]
     pub(crate) event_loops: Loops,
+
+    /// What the program gets of the CPUs, such as weight=200,quota=150%.
+    ///
+    /// The program and all that it starts are put into a control group of their own, which is
+    /// removed at the end. weight: its part against others that want the CPUs, too, 1 to 10000
+    /// (100 is what everybody has); quota: the most it uses, in percent of one CPU or as a time per
+    /// period (15ms/10ms); reserve: what each of its threads always gets, and no more than that, by
+    /// the deadline scheduler (1.9ms/10ms). A reserve takes root, and has to fit beside others.
+    #[arg(long, value_name = "TERMS")]
+    pub(crate) cpu: Option<CpuTerms>,
 
     /// Enter through exported symbols only; do not touch the code of libc.
     ///
@@ -302,6 +320,7 @@ Examples:
   bonsai run --name vod --limit read=10MB/s --limit send=80Mbit/s -- nginx -c vod.conf
   bonsai run --limit open=100/s --limit write=5MB/s:burst=1MB -- ./anything
   bonsai run --limits limits.toml -- ./anything
+  bonsai run --cpu weight=200,reserve=1.9ms/10ms -- ./streamer
   bonsai run --group media --guarantee send=40Mbit/s --weight 3 -- nginx -c vod.conf";
 
 fn run_long_help() -> String {

@@ -5,7 +5,7 @@
 //! - [`cli`]: every option; what services and their limits are, and one look at them as a
 //!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
-//!   [`link`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   [`link`], [`disk`], [`cpu`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -16,10 +16,13 @@
 
 mod attach;
 mod audit;
+mod cgroup;
 mod cli;
 mod confine;
+mod cpu;
 mod daemon;
 mod detach;
+mod disk;
 mod doctor;
 mod enter;
 mod generate;
@@ -68,6 +71,8 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Set(args) => set::run(&args),
         Command::Group(command) => group::run(&command),
         Command::Link(command) => link::run(&command),
+        Command::Disk(command) => disk::run(&command),
+        Command::Cpu(command) => cpu::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -4,6 +4,7 @@
 mod enforced;
 mod keeper;
 mod program;
+mod share;
 mod sites;
 mod summary;
 pub(crate) mod unpatched;
@@ -102,7 +103,16 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
         eprintln!("bonsai: {warning}");
     }
     let service = plan.make().map_err(before_start)?;
-    let (keeper, ledger) = match plan.start(&service) {
+    let started = share::within(
+        args.cpu.as_ref(),
+        &service.name,
+        || plan.start(&service),
+        |(keeper, ledger)| {
+            keeper.stop();
+            group::leave_at_end(&ledger);
+        },
+    );
+    let ((keeper, ledger), share) = match started {
         Ok(started) => started,
         Err(error) => {
             service.remove()?;
@@ -135,6 +145,9 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             while !matches!(wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
         }
     } else {
+        if let Some(share) = share {
+            share.end();
+        }
         group::leave_at_end(&ledger);
         service.remove()?;
     }

@@ -4,6 +4,7 @@ mod amounts;
 mod dates;
 mod limits;
 mod rates;
+mod terms;
 
 use std::fmt::Display;
 use std::str::FromStr;

@@ -30,7 +30,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use super::keeper::{Keeper, Ready};
 use super::program::Program;
-use super::{asked_for, refuse_within_service};
+use super::{asked_for, refuse_within_service, share};
 use crate::cli::{Run, WhenDead};
 use crate::stats;
 
@@ -191,8 +191,13 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
         );
     }
     let service = plan.make().map_err(before_start)?;
-    let started = start(plan, &service);
-    let (keeper, ledger, enforcer) = match started {
+    let started = share::within(
+        args.cpu.as_ref(),
+        &service.name,
+        || start(plan, &service),
+        |(keeper, ..)| keeper.stop(),
+    );
+    let ((keeper, ledger, enforcer), share) = match started {
         Ok(started) => started,
         Err(error) => {
             service.remove()?;
@@ -217,6 +222,9 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
             "{}",
             serde_json::to_string(&stats::document(&service.name, &ledger))?
         );
+    }
+    if let Some(share) = share {
+        share.end();
     }
     service.remove()?;
     Ok(end.code)

@@ -169,6 +169,12 @@ impl Keeper {
         })
     }
 
+    /// Ends the program, which was started for nothing.
+    pub(super) fn stop(self) {
+        let _ = kill_process(self.program, Signal::KILL);
+        let _ = self.wait();
+    }
+
     /// Collects changed children; the exit code if the program is among them, and
     /// whether a signal ended it.
     fn reap(&mut self) -> anyhow::Result<Option<(u8, bool)>> {

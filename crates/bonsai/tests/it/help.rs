@@ -2,7 +2,9 @@
 
 use crate::support::Place;
 
-const COMMANDS: [&str; 7] = ["run", "status", "top", "set", "stats", "audit", "doctor"];
+const COMMANDS: [&str; 9] = [
+    "run", "status", "top", "set", "disk", "cpu", "stats", "audit", "doctor",
+];
 
 #[test]
 fn every_command_has_help_with_examples() {

@@ -1,6 +1,7 @@
 //! The program as its user meets it: command lines in, text and exit codes out.
 
 mod bad_input;
+mod cgroups;
 mod generated;
 mod groups;
 mod help;
