@@ -35,10 +35,10 @@ fn ticks(bytes: u64, rate: u64) -> u32 {
     u32::try_from(ticks.min(u128::from(most))).unwrap_or(u32::MAX)
 }
 
-/// How far a class may be ahead, in ticks: `burst_ns` of its rate, and at least a packet, without
-/// which it would never send one on time.
+/// How far a class may be ahead, in ticks: `burst_ns` of its rate, which is what a late timer may
+/// miss, and a packet, without which it would never send one on time.
 pub(crate) fn burst(rate: u64, mtu: u32, burst_ns: u64) -> u32 {
-    ticks(bytes_in(rate, burst_ns).max(u64::from(mtu) + HEADER), rate)
+    ticks(bytes_in(rate, burst_ns) + u64::from(mtu) + HEADER, rate)
 }
 
 /// Bytes of the queue of a class: what leaves in 20 ms, and at least one packet that is not cut
@@ -63,11 +63,11 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_burst_is_two_milliseconds_or_a_packet() {
-        // 1 Gbit/s: 250 kB in 2 ms.
-        assert_eq!(burst(125_000_000, 1500, BURST_NS), 31_250);
+    fn a_burst_is_two_milliseconds_and_a_packet() {
+        // 1 Gbit/s: 250 kB in 2 ms, and a packet in 12 us.
+        assert_eq!(burst(125_000_000, 1500, BURST_NS), 31_440);
         // 1 Mbit/s: 1514 bytes take 12.1 ms.
-        assert_eq!(burst(125_000, 1500, BURST_NS), 189_250);
+        assert_eq!(burst(125_000, 1500, BURST_NS), 220_500);
         // One byte a second: no longer than the kernel counts.
         assert_eq!(burst(1, 1500, BURST_NS), 937_500_000);
     }
