@@ -82,4 +82,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::parts::Parts,
     &links::idle::Idle,
     &links::protected::Delay,
+    &links::scale::Scale,
 ];

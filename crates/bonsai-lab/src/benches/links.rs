@@ -11,6 +11,7 @@ pub(super) mod media;
 pub(super) mod paper;
 pub(super) mod parts;
 pub(super) mod protected;
+pub(super) mod scale;
 mod stage;
 
 /// Mbit/s as bytes a second.

@@ -177,7 +177,7 @@ impl Room {
         self.namespace.as_fd()
     }
 
-    fn netlink<T>(
+    pub(crate) fn netlink<T>(
         &self,
         work: impl FnOnce(&mut Netlink) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {

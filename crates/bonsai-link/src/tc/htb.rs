@@ -5,7 +5,7 @@
 //! of `quantum` bytes, as long as it is not red itself. `burst` and `cburst` say for how long a
 //! class may be ahead of `rate` and `ceil`. Source: tc-htb(8), `net/sched/sch_htb.c`.
 
-use crate::netlink::message::{Message, attribute, place_of, u32_at, u64_at};
+use crate::netlink::message::{Message, attribute, attributes, place_of, u32_at, u64_at};
 use crate::netlink::{NLM_F_ACK, NLM_F_REQUEST};
 
 use super::{
@@ -127,10 +127,19 @@ pub(crate) fn no_class(device: u32, handle: Handle) -> Message {
 
 /// Reads a class out of its options.
 pub(crate) fn read(parent: Handle, options: &[u8]) -> Option<Class> {
-    let opt = attribute(options, TCA_HTB_PARMS)?;
-    let rate = |kind, place| {
-        let long = attribute(options, kind).and_then(|value| u64_at(value, 0));
-        Some(long.unwrap_or(0).max(u64::from(u32_at(opt, place)?)))
+    let (mut opt, mut rate64, mut ceil64) = (None, None, None);
+    for (kind, value) in attributes(options) {
+        match kind {
+            TCA_HTB_PARMS => opt = Some(value),
+            TCA_HTB_RATE64 => rate64 = u64_at(value, 0),
+            TCA_HTB_CEIL64 => ceil64 = u64_at(value, 0),
+            _ => {}
+        }
+    }
+    let opt = opt?;
+    let rate = |long: Option<u64>, place| {
+        let short = u64::from(u32_at(opt, place)?);
+        Some(long.unwrap_or(0).max(short))
     };
     let field = |index: usize| u32_at(opt, 2 * RATESPEC + 4 * index);
     Some(Class {
@@ -139,8 +148,8 @@ pub(crate) fn read(parent: Handle, options: &[u8]) -> Option<Class> {
         } else {
             parent.minor()
         },
-        rate: rate(TCA_HTB_RATE64, 8)?,
-        ceil: rate(TCA_HTB_CEIL64, RATESPEC + 8)?,
+        rate: rate(rate64, 8)?,
+        ceil: rate(ceil64, RATESPEC + 8)?,
         burst: field(0)?,
         cburst: field(1)?,
         quantum: field(2)?,
