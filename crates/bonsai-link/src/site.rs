@@ -202,6 +202,10 @@ impl Site {
     /// If the kernel does not show it.
     pub fn differs(&mut self, wanted: &Wanted) -> Result<Option<String>, Error> {
         let seen = self.see()?;
+        // Without the block there is nothing to compare what comes in with.
+        if seen.block().is_none() && wanted.links.values().any(|terms| terms.rx.is_some()) {
+            return Ok(Some(format!("making {IFB}")));
+        }
         let slots = objects::slots(wanted, &seen.slots())?;
         let objects = objects::objects(wanted, &seen.links, &slots, seen.block());
         let steps = diff::steps(&seen.objects, &objects);
