@@ -49,6 +49,9 @@ _bonsai() {
             bonsai,history)
                 cmd="bonsai__subcmd__history"
                 ;;
+            bonsai,link)
+                cmd="bonsai__subcmd__link"
+                ;;
             bonsai,log)
                 cmd="bonsai__subcmd__log"
                 ;;
@@ -202,6 +205,9 @@ _bonsai() {
             bonsai__subcmd__help,history)
                 cmd="bonsai__subcmd__help__subcmd__history"
                 ;;
+            bonsai__subcmd__help,link)
+                cmd="bonsai__subcmd__help__subcmd__link"
+                ;;
             bonsai__subcmd__help,log)
                 cmd="bonsai__subcmd__help__subcmd__log"
                 ;;
@@ -271,6 +277,15 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__group,status)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__status"
                 ;;
+            bonsai__subcmd__help__subcmd__link,clear)
+                cmd="bonsai__subcmd__help__subcmd__link__subcmd__clear"
+                ;;
+            bonsai__subcmd__help__subcmd__link,ls)
+                cmd="bonsai__subcmd__help__subcmd__link__subcmd__ls"
+                ;;
+            bonsai__subcmd__help__subcmd__link,set)
+                cmd="bonsai__subcmd__help__subcmd__link__subcmd__set"
+                ;;
             bonsai__subcmd__help__subcmd__token,create)
                 cmd="bonsai__subcmd__help__subcmd__token__subcmd__create"
                 ;;
@@ -279,6 +294,30 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help__subcmd__token,revoke)
                 cmd="bonsai__subcmd__help__subcmd__token__subcmd__revoke"
+                ;;
+            bonsai__subcmd__link,clear)
+                cmd="bonsai__subcmd__link__subcmd__clear"
+                ;;
+            bonsai__subcmd__link,help)
+                cmd="bonsai__subcmd__link__subcmd__help"
+                ;;
+            bonsai__subcmd__link,ls)
+                cmd="bonsai__subcmd__link__subcmd__ls"
+                ;;
+            bonsai__subcmd__link,set)
+                cmd="bonsai__subcmd__link__subcmd__set"
+                ;;
+            bonsai__subcmd__link__subcmd__help,clear)
+                cmd="bonsai__subcmd__link__subcmd__help__subcmd__clear"
+                ;;
+            bonsai__subcmd__link__subcmd__help,help)
+                cmd="bonsai__subcmd__link__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__link__subcmd__help,ls)
+                cmd="bonsai__subcmd__link__subcmd__help__subcmd__ls"
+                ;;
+            bonsai__subcmd__link__subcmd__help,set)
+                cmd="bonsai__subcmd__link__subcmd__help__subcmd__set"
                 ;;
             bonsai__subcmd__token,create)
                 cmd="bonsai__subcmd__token__subcmd__create"
@@ -311,7 +350,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set group stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group link stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -959,7 +998,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set group stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="run attach detach status top why set group link stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1280,6 +1319,62 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__link)
+            opts="ls set clear"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__link__subcmd__clear)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__link__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__link__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__help__subcmd__log)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1518,6 +1613,184 @@ _bonsai() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link)
+            opts="-h --help ls set clear help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__clear)
+            opts="-h --netns --container --vm --pid --all --for --dry-run --reason --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --container)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__help)
+            opts="ls set clear help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__help__subcmd__clear)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__ls)
+            opts="-h --limited --for --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__link__subcmd__set)
+            opts="-h --netns --container --vm --pid --adopt --for --dry-run --reason --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --netns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --container)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
