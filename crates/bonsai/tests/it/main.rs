@@ -4,6 +4,7 @@ mod bad_input;
 mod generated;
 mod groups;
 mod help;
+mod links;
 mod live;
 mod narrowed;
 mod run;
