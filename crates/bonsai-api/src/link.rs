@@ -77,6 +77,10 @@ pub struct LinkView {
     pub share: Option<LinkShare>,
     /// For how long limits may be exceeded, ns, if that was said.
     pub burst_ns: Option<u64>,
+    /// Bytes that wait for its limits now.
+    pub backlog: u64,
+    /// Packets that its limits have dropped since they were made, because too many waited.
+    pub drops: u64,
     /// A queueing discipline at its root that somebody else made.
     pub foreign: Option<String>,
     /// What has become of what is wanted.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bonsai_api::{LinkBy, LinkShare, LinkState, LinkView, Links};
 use bonsai_host::tenants::{NsId, Roots, Tenants};
-use bonsai_link::{Link, Seen, Site, Traffic};
+use bonsai_link::{Handle, Link, Seen, Site, Traffic};
 
 use crate::book::{Book, Room};
 use crate::error::Error;
@@ -66,11 +66,17 @@ pub fn look_since(folder: &Path, before: Option<&Before>) -> Result<(Links, Befo
     for place in &mut places(&book, &tenants)? {
         let seen = place.site.see()?;
         let problem = place.site.differs(&place.room.wanted())?;
+        let held = held(place, &seen)?;
         let start = links.len();
         for link in &seen.links {
             let at = (place.cookie, link.index);
             let then = before.and_then(|before| before.traffic.get(&at));
-            links.push(view(place, &seen, link, then, seconds));
+            let (backlog, drops) = held.get(&link.index).copied().unwrap_or_default();
+            links.push(LinkView {
+                backlog,
+                drops,
+                ..view(place, &seen, link, then, seconds)
+            });
             now.traffic.insert(at, link.traffic);
         }
         if let Some(problem) = problem {
@@ -87,6 +93,39 @@ pub fn look_since(folder: &Path, before: Option<&Before>) -> Result<(Links, Befo
         links,
     };
     Ok((links, now))
+}
+
+/// What waits for the limits of each interface, bytes, and what they have dropped, packets.
+fn held(place: &mut Place, seen: &Seen) -> Result<BTreeMap<u32, (u64, u64)>, Error> {
+    let mut held: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut ask = |device: u32, whose: &dyn Fn(Handle) -> Option<u32>| {
+        let mut found = Vec::new();
+        place.site.classes(device, |class| match class {
+            None => found.clear(),
+            Some(class) => found.push(class),
+        })?;
+        for class in found.iter().filter(|class| class.leaf.0 != 0) {
+            if let Some(index) = whose(class.handle) {
+                let of = held.entry(index).or_default();
+                of.0 += u64::from(class.counters.backlog);
+                of.1 += u64::from(class.counters.drops);
+            }
+        }
+        Ok::<_, Error>(())
+    };
+    let limited = place.room.links.iter();
+    for (index, _) in limited.filter(|(_, entry)| entry.terms.tx.is_some()) {
+        ask(*index, &|_| Some(*index))?;
+    }
+    if let Some(block) = seen.block() {
+        let slots: BTreeMap<u16, u32> = seen
+            .slots()
+            .into_iter()
+            .map(|(of, slot)| (slot, of))
+            .collect();
+        ask(block, &|handle| slots.get(&handle.minor()).copied())?;
+    }
+    Ok(held)
 }
 
 fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
@@ -187,6 +226,8 @@ fn view(place: &Place, seen: &Seen, link: &Link, then: Option<&Traffic>, seconds
             weight: share.weight,
         }),
         burst_ns: terms.burst_ns,
+        backlog: 0,
+        drops: 0,
         foreign: seen
             .foreign
             .get(&link.index)

@@ -11,7 +11,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use bonsai_api::LinkState;
+use bonsai_api::{LinkState, LinkView, Links};
 use bonsai_policy::Grant;
 use bonsai_units::{Resource, Unit};
 use prometheus_client::encoding::text::encode;
@@ -99,20 +99,31 @@ pub(super) async fn metrics(
 ) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
     let kept = app.links.as_ref().map(Orders::kept);
-    let text = aside(move || written(&picture, kept.as_deref(), &who)).await?;
+    // Where nothing is limited, nothing is looked at.
+    let seen = match picture.config.links.is_empty() || kept.is_none() || !who.reads_all {
+        true => Links::default(),
+        false => super::links::seen(&app, &who).await?,
+    };
+    let text = aside(move || written(&picture, kept.as_deref().map(|kept| (kept, &seen)), &who));
+    let text = text.await?;
     let text = text.map_err(|error| unavailable(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn written(picture: &Picture, kept: Option<&Kept>, who: &Who) -> Result<String, std::fmt::Error> {
+fn written(
+    picture: &Picture,
+    kept: Option<(&Kept, &Links)>,
+    who: &Who,
+) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("bonsai");
     services(&mut registry, picture, who);
     if who.reads_all {
         daemon(&mut registry, picture);
     }
-    if let Some(kept) = kept.filter(|_| who.reads_all) {
+    if let Some((kept, seen)) = kept.filter(|_| who.reads_all) {
         links(&mut registry, picture, kept);
+        moved(&mut registry, seen);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -200,8 +211,35 @@ fn services(registry: &mut Registry, picture: &Picture, who: &Who) {
     }
 }
 
-/// What interfaces are limited to, and whether that is in force. What moves through them the kernel
-/// itself tells whoever collects metrics of it.
+/// What moves through interfaces that are limited, as the kernel counts it there.
+fn moved(registry: &mut Registry, seen: &Links) {
+    let rates = Family::<Direction, Value>::default();
+    let name = "link_moved_bytes_per_second";
+    let help = "What a limited interface itself sends and receives, bytes per second";
+    registry.register(name, help, rates.clone());
+    let backlog = Family::<Link, Value>::default();
+    let help = "What waits for the limits of an interface, bytes";
+    registry.register("link_backlog_bytes", help, backlog.clone());
+    let drops = Family::<Link, Sum>::default();
+    let help = "Packets that the limits of an interface have dropped since they were made";
+    registry.register("link_dropped_packets", help, drops.clone());
+    let limited = |link: &&LinkView| link.by.is_some();
+    for link in seen.links.iter().filter(limited) {
+        let target = Name(link.target.as_deref().unwrap_or(&link.name).into());
+        for (direction, rate) in [("tx", link.tx), ("rx", link.rx)] {
+            let of = Direction {
+                target: target.clone(),
+                direction,
+            };
+            rates.get_or_create(&of).set(rate);
+        }
+        let of = Link { target };
+        backlog.get_or_create(&of).set(link.backlog as f64);
+        drops.get_or_create(&of).inc_by(link.drops as f64);
+    }
+}
+
+/// What interfaces are limited to, and whether that is in force.
 fn links(registry: &mut Registry, picture: &Picture, kept: &Kept) {
     let limit = Family::<Direction, Value>::default();
     registry.register(
