@@ -107,9 +107,12 @@ pub(super) async fn change_link(
         return Err(bad_input(text).into());
     }
     let orders = keeper(&app)?;
-    let configured = is_configured(&app, &target);
-    let patch = if configured {
-        patch
+    let patch = if is_configured(&app, &target) {
+        // One that says nothing any more is none.
+        match is_emptied(&app, &target, &patch) {
+            true => Value::Null,
+            false => patch,
+        }
     } else {
         // What was said by hand is not lost with the first word that is configured.
         let (folder, of) = (Arc::clone(&orders.folder), target.clone());
@@ -222,6 +225,14 @@ fn is_configured(app: &App, target: &str) -> bool {
     picture.config.links.contains_key(target)
 }
 
+/// Whether nothing is left of what is configured after a patch.
+fn is_emptied(app: &App, target: &str, patch: &Value) -> bool {
+    let picture = app.published.pictures.borrow();
+    let mut document = json!(picture.config.links.get(target));
+    merge(&mut document, patch);
+    document == json!({})
+}
+
 /// Whoever keeps interfaces.
 fn keeper(app: &App) -> Result<&Orders, Problem> {
     app.links.as_ref().ok_or_else(|| {
@@ -232,7 +243,7 @@ fn keeper(app: &App) -> Result<&Orders, Problem> {
 }
 
 /// What is now, as far as whoever asks may see it.
-async fn seen(app: &App, who: &Who) -> Result<Links, Problem> {
+pub(super) async fn seen(app: &App, who: &Who) -> Result<Links, Problem> {
     if !who.reads_all {
         return Err(forbidden("interfaces are for those who see all services"));
     }

@@ -1,6 +1,8 @@
 //! Interfaces, kept by root's daemon: in network namespaces that last as long as the test.
 
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -113,6 +115,18 @@ impl Machine {
         shown.out.contains(&format!("rate {rate} "))
     }
 
+    /// What Prometheus is told.
+    fn metrics(&self) -> String {
+        let mut stream =
+            UnixStream::connect(self.place.path().join("daemon.sock")).expect("the daemon listens");
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .expect("asked");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        text
+    }
+
     /// Waits until it is so.
     fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
@@ -213,6 +227,14 @@ fn a_change_by_rest_is_in_force_when_it_is_answered() {
     assert_eq!(entry.reason, "too loud");
     assert_eq!(entry.differences[0].path, "links.v1.tx");
     assert_eq!(entry.differences[0].from.as_deref(), Some("20Mbit/s"));
+    let metrics = machine.metrics();
+    for line in [
+        "bonsai_link_limit_bytes_per_second{target=\"v1\",direction=\"tx\"} 625000.0",
+        "bonsai_link_in_force{target=\"v1\"} 1.0",
+        "bonsai_link_backlog_bytes{target=\"v1\"} 0.0",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     // Back by one step, and then all away.
     client.undo(None).expect("undone");
     machine.until("the rate before", || machine.has("v1", "20Mbit"));
@@ -250,6 +272,11 @@ fn the_command_goes_through_the_daemon() {
     );
     let said = machine.say(&["link", "clear", "v1"]);
     assert!(said.out.contains("v1: as it was before"), "{said:?}");
+    let said = machine.say(&["link", "set", "v1", "tx=8Mbit/s"]);
+    assert!(said.out.contains("v1: in force"), "{said:?}");
+    let said = machine.say(&["link", "set", "v1", "tx=unlimited"]);
+    assert!(said.out.contains("v1: as it was before"), "{said:?}");
+    assert!(machine.client().config().expect("it").links.is_empty());
     assert!(!machine.has("v1", "8Mbit"));
     assert!(!machine.host("ip link").contains("bonsai-ifb"));
 }
@@ -412,8 +439,58 @@ fn a_namespace_is_limited_at_our_end_and_guarantees_are_not_overcommitted() {
         status == 422 && why.contains("1Mbit/s more than its tx"),
         "{why}"
     );
+    // What has no end here is limited inside, for as long as somebody is there.
+    run(&machine.guest, "ip link add d0 type veth peer name d1");
+    let inner = format!("netns:{}/d0", inside.id());
+    let changed = change(&inner, json!({"tx": "3Mbit/s"})).expect("changed");
+    assert!(changed.in_force, "{changed:?}");
+    let there = || run(&machine.guest, "tc class show dev d0").contains("rate 3Mbit ");
+    assert!(there());
+    run(&machine.guest, "tc qdisc del dev d0 root");
+    machine.until("it is put right inside, too", there);
     inside.kill().expect("ended");
     inside.wait().expect("ended");
+    machine.until("they wait", || {
+        [&target, &inner]
+            .iter()
+            .all(|of| machine.link(of).state == LinkState::Waiting)
+    });
+    machine.until("our end is free", || !machine.has("bonsai-ifb", "8Mbit"));
+}
+
+#[test]
+fn a_users_daemon_has_no_interfaces() {
+    let name = "a_users_daemon_has_no_interfaces";
+    if !rustix::process::geteuid().is_root() {
+        return skip(name, "becoming somebody else needs root");
+    }
+    let place = Place::bare();
+    let file = place.path().join("bonsai.toml");
+    std::fs::write(&file, "[links.v1]\ntx = \"8Mbit/s\"\n").expect("written");
+    let nobody = Some(65534);
+    std::os::unix::fs::chown(place.path(), nobody, nobody).expect("given away");
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([env!("CARGO_BIN_EXE_bonsai"), "daemon", "--config"])
+        .arg(&file)
+        .env("BONSAI_RUNTIME_DIR", place.path())
+        .env("BONSAI_STATE_DIR", place.path().join("state"))
+        .output();
+    let said = match output.map(Said::from) {
+        Ok(said) if !matches!(said.code, Some(126 | 127)) => said,
+        _ => {
+            return skip(
+                name,
+                "setpriv (util-linux) is not installed, or may not run the program",
+            );
+        }
+    };
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (Some(2), 1),
+        "{said:?}"
+    );
+    assert!(said.err.contains("limited by root's daemon"), "{said:?}");
 }
 
 #[test]
