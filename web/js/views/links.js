@@ -251,6 +251,9 @@ export function linksView(app) {
     else toast(`${changed.target}: ${changed.why ?? "not in force"}`, { error: changed.state === "problem" });
     clearTimeout(timer);
     await load();
+    // The next look has nothing in it of before the change.
+    clearTimeout(timer);
+    if (!gone) timer = setTimeout(load, EVERY_MS / 2);
     return "";
   }
 
