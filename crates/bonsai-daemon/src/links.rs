@@ -31,7 +31,8 @@ use crate::ring::Event;
 /// Changes in the kernel come in crowds: so long is waited for the rest of one.
 const CROWD: Duration = Duration::from_millis(20);
 
-/// Between two rounds is so many times what the last one took, at most a second.
+/// Between two rounds is so many times what the last one took, at most a second: whoever changes
+/// things without end does not keep a processor busy here.
 const REST: u32 = 4;
 
 /// What waits is looked for so often.
@@ -189,10 +190,10 @@ impl Work {
             if self.listen(places) {
                 continue;
             }
-            let rest = (start.elapsed() * REST).clamp(CROWD, AGAIN);
+            let end = Instant::now();
+            let rest = ((end - start) * REST).min(AGAIN);
             if self.sleep(again) {
-                thread::sleep(rest);
-                self.drain();
+                self.rest(rest.saturating_sub(end.elapsed()).max(CROWD));
             }
         }
     }
@@ -269,10 +270,7 @@ impl Work {
                 .values()
                 .map(|one| PollFd::new(one, PollFlags::IN)),
         );
-        let timeout = again.then(|| Timespec {
-            tv_sec: AGAIN.as_secs().cast_signed(),
-            tv_nsec: 0,
-        });
+        let timeout = again.then(|| Timespec::try_from(AGAIN).ok()).flatten();
         let woken = match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => fds[1..].iter().any(|fd| !fd.revents().is_empty()),
             Err(_) => false,
@@ -281,6 +279,16 @@ impl Work {
         drop(fds);
         self.drain();
         woken && !wanted
+    }
+
+    /// Lets a crowd of changes pass; what is wanted meanwhile is not kept waiting.
+    fn rest(&mut self, time: Duration) {
+        let timeout = Timespec::try_from(time).ok();
+        let _ = poll(
+            &mut [PollFd::new(&*self.wake, PollFlags::IN)],
+            timeout.as_ref(),
+        );
+        self.drain();
     }
 
     /// Takes what was heard. One who has become deaf is replaced in the next round.

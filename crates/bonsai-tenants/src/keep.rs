@@ -158,7 +158,7 @@ impl Keeper {
             draft.save_what_others_have(asked, &mut place.site, &seen);
         }
         let wanted = draft.wanted(&seen);
-        if let Some(what) = place.site.differs(&wanted)? {
+        if let Some(what) = seen.differs(&wanted)? {
             // It was so: somebody else has changed it.
             let undone = self.made.get(&cookie) == Some(&wanted);
             let verdict = undone.then(|| self.fights.judge(cookie, &what, now));

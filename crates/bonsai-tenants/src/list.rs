@@ -65,7 +65,7 @@ pub fn look_since(folder: &Path, before: Option<&Before>) -> Result<(Links, Befo
     let mut links = Vec::new();
     for place in &mut places(&book, &tenants)? {
         let seen = place.site.see()?;
-        let problem = place.site.differs(&place.room.wanted())?;
+        let problem = seen.differs(&place.room.wanted())?;
         let held = held(place, &seen)?;
         let start = links.len();
         for link in &seen.links {
