@@ -2163,7 +2163,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__link__subcmd__clear)
-            opts="-h --netns --container --vm --pid --all --json --help"
+            opts="-h --netns --container --vm --pid --all --for --dry-run --reason --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2182,6 +2182,14 @@ _bonsai() {
                     return 0
                     ;;
                 --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2313,7 +2321,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__link__subcmd__set)
-            opts="-h --netns --container --vm --pid --adopt --json --help"
+            opts="-h --netns --container --vm --pid --adopt --for --dry-run --reason --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2332,6 +2340,14 @@ _bonsai() {
                     return 0
                     ;;
                 --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reason)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

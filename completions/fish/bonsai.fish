@@ -154,14 +154,20 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l container -d 'One of a container of docker, podman, containerd, CRI-O, LXC or systemd-nspawn: its name, or the beginning of its ID' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l vm -d 'One of a virtual machine (QEMU, libvirt, Firecracker and others): its name' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l pid -d 'One in the network namespace of a process' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l adopt -d 'Take the place of a queueing discipline that somebody else made. It is kept, and clear brings it back'
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l netns -d 'One in a network namespace: its name, its file, or a process in it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l container -d 'One of a container of docker, podman, containerd, CRI-O, LXC or systemd-nspawn: its name, or the beginning of its ID' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l vm -d 'One of a virtual machine (QEMU, libvirt, Firecracker and others): its name' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l pid -d 'One in the network namespace of a process' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l reason -d 'Why, for the audit trail' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l all -d 'All limits of all interfaces'
+complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from clear" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand link; and __fish_seen_subcommand_from pace" -l for -d 'Let it go after this time' -r

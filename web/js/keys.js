@@ -10,6 +10,7 @@ const SEQUENCE_MS = 1500;
 const GO = {
   o: ["", "Overview"],
   p: ["policy", "Policy"],
+  i: ["links", "Interfaces"],
   h: ["history", "History"],
   a: ["audit", "Audit"],
   q: ["qos", "QoS"],

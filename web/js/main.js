@@ -12,6 +12,7 @@ import { nextTheme, theme } from "./theme.js";
 import { duration, size } from "./units.js";
 import { auditView } from "./views/audit.js";
 import { historyView } from "./views/history.js";
+import { linksView } from "./views/links.js";
 import { overview } from "./views/overview.js";
 import { policyView } from "./views/policy.js";
 import { qosView } from "./views/qos.js";
@@ -20,6 +21,7 @@ import { serviceView } from "./views/service.js";
 const VIEWS = [
   ["", "Overview", overview],
   ["policy", "Policy", policyView],
+  ["links", "Interfaces", linksView],
   ["history", "History", historyView],
   ["audit", "Audit", auditView],
   ["qos", "QoS", qosView],

@@ -28,6 +28,10 @@ pub struct Config {
     /// Services, by name; those of another user as `user:name`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, Service>,
+    /// Interfaces, for root's daemon: by name (`vnet3`), or as `netns:NAME`, `container:NAME` and
+    /// `vm:NAME`, with `/IFACE` where there is more than one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub links: BTreeMap<String, Link>,
     /// What is kept of the past.
     pub history: History,
     /// Who may ask and change what.
@@ -362,6 +366,45 @@ pub struct Service {
     /// Whether nobody but users who own it has named it. Not written: the daemon knows who did.
     #[serde(skip)]
     pub by_owner: bool,
+}
+
+/// What an interface may send and receive. It need not be there. Rates are counted at layer 2, with
+/// the heads of packets; what is not said is not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Link {
+    /// The most that it sends.
+    #[schema(value_type = Option<String>, format = "rate", example = "20Mbit/s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx: Option<Share>,
+    /// The most that it receives.
+    #[schema(value_type = Option<String>, format = "rate", example = "50Mbit/s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx: Option<Share>,
+    /// What it has of its uplink whenever it wants it.
+    #[schema(value_type = Option<String>, format = "rate", example = "10Mbit/s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guarantee: Option<Share>,
+    /// The most that it has of its uplink.
+    #[schema(value_type = Option<String>, format = "rate", example = "40Mbit/s")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<Share>,
+    /// How what is left of its uplink is shared out, 1 to 1000; 1 where nothing is said.
+    #[schema(minimum = 1, maximum = 1000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// The interface by which it leaves, which has a `tx` of its own; without it, where its bridge
+    /// or the default route leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<String>,
+    /// For how long a limit may be exceeded, from `1ms` to `1s`; `2ms` where nothing is said.
+    #[schema(value_type = Option<String>, format = "span", example = "2ms")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Span>,
+    /// Whether it takes the place of a queueing discipline that somebody else made, which is back
+    /// once there is no limit any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub adopt: bool,
 }
 
 /// What is kept of the past.

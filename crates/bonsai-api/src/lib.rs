@@ -22,6 +22,7 @@ mod change;
 mod client_qos;
 mod config;
 mod history;
+mod link;
 mod probe;
 mod problem;
 mod resource;
@@ -31,10 +32,11 @@ pub use amount::{AmountError, Percent, Share, Size, Span};
 pub use change::{AuditEntry, AuditPage, Changed, Difference, Revision, Undo};
 pub use client_qos::{Admission, AdmitRequest, Give, QosReport, QosView};
 pub use config::{
-    Api, Automatic, Capacity, Class, Config, Daemon, Group, History, Mode, Overcommit, Policy, Qos,
-    Service, Terms, Tls, Token, TokenScope,
+    Api, Automatic, Capacity, Class, Config, Daemon, Group, History, Link, Mode, Overcommit,
+    Policy, Qos, Service, Terms, Tls, Token, TokenScope,
 };
 pub use history::{Known, Point, Series};
+pub use link::{LinkBy, LinkChanged, LinkShare, LinkState, LinkView, Links};
 pub use probe::{ProbeRequest, Probed};
 pub use problem::Problem;
 pub use resource::Resource;

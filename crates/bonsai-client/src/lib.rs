@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bonsai_api::{
-    Admission, AdmitRequest, AuditPage, Changed, Config, Known, ProbeRequest, Probed, Problem,
-    QosReport, QosView, Resource, Revision, Series, ServiceView, Services, Span, Status, Token,
-    TokenScope, Undo,
+    Admission, AdmitRequest, AuditPage, Changed, Config, Known, LinkChanged, LinkView, Links,
+    ProbeRequest, Probed, Problem, QosReport, QosView, Resource, Revision, Series, ServiceView,
+    Services, Span, Status, Token, TokenScope, Undo,
 };
 use reqwest::Method;
 use reqwest::blocking::{RequestBuilder, Response};
@@ -256,18 +256,42 @@ impl Client {
         self.change("config", patch, how)
     }
 
-    fn change(&self, path: &str, patch: &Value, how: &How) -> Answer<Changed> {
-        let mut query = Vec::new();
-        if how.dry_run {
-            query.push(("dry_run", "true".to_owned()));
-        }
-        query.extend(how.lasts.map(|lasts| ("for", lasts.to_string())));
-        query.extend(how.reason.clone().map(|reason| ("reason", reason)));
-        let mut request = self.request(Method::PATCH, path).query(&query).json(patch);
-        if let Some(revision) = how.revision {
-            request = request.header(IF_MATCH, format!("\"{revision}\""));
-        }
-        self.read(request)
+    /// All interfaces of the machine, and those that limits wait for.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn links(&self) -> Answer<Links> {
+        self.get("links")
+    }
+
+    /// One interface, by its target.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn link(&self, target: &str) -> Answer<LinkView> {
+        self.get(&format!("links/{}", escaped(target)))
+    }
+
+    /// Changes what an interface may send and receive by a merge patch.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn change_link(&self, target: &str, patch: &Value, how: &How) -> Answer<LinkChanged> {
+        self.change(&format!("links/{}", escaped(target)), patch, how)
+    }
+
+    /// Takes the limits of an interface away.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; then nothing was changed.
+    pub fn clear_link(&self, target: &str, how: &How) -> Answer<LinkChanged> {
+        let path = format!("links/{}", escaped(target));
+        self.read(asked_so(self.request(Method::DELETE, &path), how))
+    }
+
+    fn change<T: DeserializeOwned>(&self, path: &str, patch: &Value, how: &How) -> Answer<T> {
+        let request = self.request(Method::PATCH, path).json(patch);
+        self.read(asked_so(request, how))
     }
 
     /// Takes the last change back, or all since a revision.
@@ -419,6 +443,21 @@ impl Client {
     pub fn revoke_token(&self, name: &str) -> Answer<()> {
         let path = format!("tokens/{}", escaped(name));
         self.send(self.request(Method::DELETE, &path)).map(drop)
+    }
+}
+
+/// How a change is made, beside what it is.
+fn asked_so(request: RequestBuilder, how: &How) -> RequestBuilder {
+    let mut query = Vec::new();
+    if how.dry_run {
+        query.push(("dry_run", "true".to_owned()));
+    }
+    query.extend(how.lasts.map(|lasts| ("for", lasts.to_string())));
+    query.extend(how.reason.clone().map(|reason| ("reason", reason)));
+    let request = request.query(&query);
+    match how.revision {
+        Some(revision) => request.header(IF_MATCH, format!("\"{revision}\"")),
+        None => request,
     }
 }
 

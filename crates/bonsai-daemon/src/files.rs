@@ -339,6 +339,12 @@ mod tests {
             }
         }
         assert!(!written["groups"]["tenant-a"]["parent"].is_null());
+        let links = written["links"].as_object().expect("links");
+        let options = schemas["Link"]["properties"].as_object().expect("Link");
+        for option in options.keys() {
+            let named = links.values().any(|link| !link[option].is_null());
+            assert!(named, "links: {option} is not in the example");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod describe;
 mod events;
 mod export;
 pub(crate) mod fuzz;
+mod links;
 mod metrics;
 mod names;
 mod page;
@@ -72,6 +73,10 @@ pub(crate) struct App {
     pub(crate) names: names::Names,
     pub(crate) limiter: auth::Limiter,
     pub(crate) probes: crate::probe::Probes,
+    /// Whoever keeps interfaces; root's daemon has one.
+    pub(crate) links: Option<crate::links::Orders>,
+    /// What was seen of interfaces last.
+    pub(crate) samples: links::Samples,
 }
 
 impl App {
@@ -152,6 +157,8 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(routes::services))
         .routes(routes!(routes::service, routes::change_service))
         .routes(routes!(routes::config, routes::change_config))
+        .routes(routes!(links::links))
+        .routes(routes!(links::link, links::change_link, links::clear_link))
         .routes(routes!(routes::undo))
         .routes(routes!(capacity::probe))
         .routes(routes!(past::history))

@@ -22,6 +22,7 @@ mod desired;
 mod enforce;
 mod files;
 mod http;
+mod links;
 mod look;
 mod past;
 mod patch;

@@ -21,6 +21,7 @@ const PERIODS: std::ops::RangeInclusive<Duration> =
 /// The first thing that is wrong, where, and what would be right.
 pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
     settled(config)?;
+    bonsai_tenants::wishes(&config.links)?;
     let capacity = capacity(&config.capacity)?;
     let planned = policy::Config {
         capacity,
@@ -53,9 +54,18 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
     Ok(planned)
 }
 
-/// Whether a configuration can be used.
+/// Whether a configuration can be used by this daemon.
 pub(crate) fn check(config: &api::Config) -> Result<(), String> {
-    plan(config).map(drop)
+    plan(config)?;
+    let uid = rustix::process::geteuid();
+    if !config.links.is_empty() && !uid.is_root() {
+        return Err(format!(
+            "links: interfaces are limited by root's daemon, and this one is of user {}: write them \
+             into /etc/bonsai/bonsai.toml",
+            uid.as_raw()
+        ));
+    }
+    Ok(())
 }
 
 /// What is looked at when the daemon starts.

@@ -22,6 +22,7 @@
 mod ask;
 mod audit;
 mod further;
+mod links;
 mod tick;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Outcome};
 use crate::files::Files;
+use crate::links::Orders;
 use crate::look::Looker;
 use crate::past::Past;
 use crate::picture::{Health, Identity, Picture};
@@ -57,6 +59,8 @@ pub(crate) enum Event {
     Show(u64),
     /// Somebody who reads the past has met damage.
     Damaged,
+    /// Whoever keeps interfaces has something to tell: what was done, and what about it.
+    Told(Vec<(&'static str, String)>),
     /// It is to end.
     Stop,
 }
@@ -78,6 +82,8 @@ pub(crate) struct Ring {
     reports: Vec<ClientReport>,
     qos: BTreeMap<String, (api::QosReport, u64)>,
     enforcers: Vec<Box<dyn Enforcer>>,
+    /// Whoever keeps interfaces as they are configured; root's daemon has one.
+    links: Option<Orders>,
     /// Limits written of late, in eighths of a period.
     churn: u64,
     /// Until when demands are held at their peaks, ns.
@@ -130,6 +136,7 @@ impl Ring {
         desired: Desired,
         looker: Looker,
         enforcers: Vec<Box<dyn Enforcer>>,
+        links: Option<Orders>,
         past: Past,
         notes: &[String],
     ) -> anyhow::Result<(Self, Published)> {
@@ -175,6 +182,7 @@ impl Ring {
             reports: Vec::new(),
             qos: BTreeMap::new(),
             enforcers,
+            links,
             churn: 0,
             holds_until_ns: 0,
             others: true,
@@ -196,6 +204,7 @@ impl Ring {
             changes: BTreeMap::new(),
             clocks: tick::clocks(),
         };
+        ring.order_links();
         Ok((ring, published))
     }
 
@@ -208,6 +217,7 @@ impl Ring {
             Event::Show(asked_ns) if self.publish.borrow().at_ns > asked_ns => {}
             Event::Show(_) => drop(self.show()),
             Event::Damaged => self.past.check(),
+            Event::Told(told) => self.told(told),
             Event::Stop => self.ended = true,
         }
     }

@@ -90,16 +90,21 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     enforcers.push(Box::new(Limits::default()));
     let tokens = Tokens::open(&files.state)?;
     let state = files.state.clone();
+    let folder = services.folder().to_owned();
+    let (events, queue) = sync_channel(QUEUE);
+    let is_root = rustix::process::geteuid().is_root();
+    let links = is_root.then(|| crate::links::start(folder, events.clone()));
+    let (links, keeper) = links.transpose()?.unzip();
     let past = Past::open(&state, &config.history);
     let (ring, published) = Ring::new(
         files,
         desired,
         Looker::new(services, others)?,
         enforcers,
+        links.clone(),
         past,
         &notes,
     )?;
-    let (events, queue) = sync_channel(QUEUE);
     let app = Arc::new(App {
         published,
         events: events.clone(),
@@ -112,6 +117,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         names: Default::default(),
         limiter: crate::http::limiter(config.api.requests),
         probes: Default::default(),
+        links: links.clone(),
+        samples: Default::default(),
         file: path,
         config,
     });
@@ -126,6 +133,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let served = runtime.block_on(serve(&app, &socket, passed, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();
+    if let (Some(links), Some(keeper)) = (links, keeper) {
+        links.end();
+        let _ = keeper.join();
+    }
     // One that was passed belongs to whoever will start the next daemon when it is asked.
     if !is_passed {
         let _ = std::fs::remove_file(&socket);

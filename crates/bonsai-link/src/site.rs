@@ -63,6 +63,22 @@ impl Seen {
         self.hookable.contains(&(index, Hook::Incoming))
     }
 
+    /// Whether all was as wanted; the first that was not, in words.
+    ///
+    /// # Errors
+    /// If there are more interfaces than HTB has classes.
+    pub fn differs(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
+        // Without the block there is nothing to compare what comes in with.
+        if self.block().is_none() && wanted.links.values().any(|terms| terms.rx.is_some()) {
+            return Ok(Some(format!("making {IFB}")));
+        }
+        let slots = objects::slots(wanted, &self.slots())?;
+        let objects = objects::objects(wanted, &self.links, &slots, self.block());
+        let steps = diff::steps(&self.objects, &objects);
+        let words = |step: &Step| step.words(&self.name(step.device()));
+        Ok(steps.first().map(words))
+    }
+
     fn name(&self, device: u32) -> String {
         let link = self.links.iter().find(|link| link.index == device);
         link.map_or_else(|| format!("interface {device}"), |link| link.name.clone())
@@ -212,11 +228,6 @@ impl Site {
     /// # Errors
     /// If the kernel does not show it.
     pub fn differs(&mut self, wanted: &Wanted) -> Result<Option<String>, Error> {
-        let seen = self.see()?;
-        let slots = objects::slots(wanted, &seen.slots())?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.block());
-        let steps = diff::steps(&seen.objects, &objects);
-        let words = |step: &Step| step.words(&seen.name(step.device()));
-        Ok(steps.first().map(words))
+        self.see()?.differs(wanted)
     }
 }

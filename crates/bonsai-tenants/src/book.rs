@@ -33,6 +33,23 @@ pub struct Entry {
     /// What somebody else had there, to be brought back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Saved>,
+    /// The target of the configuration that it is limited for; none by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Whether that target is the other end: what it sends, this receives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub swapped: bool,
+    /// What was wanted of it by hand before the configuration did, which is back afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand: Option<Terms>,
+}
+
+impl Entry {
+    /// Whether nothing is wanted of it, and nothing is to be brought back.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.terms.is_nothing() && self.adopted.is_none()
+    }
 }
 
 /// What is kept of a namespace.
@@ -145,6 +162,12 @@ impl Book {
     /// What is kept of a namespace.
     pub(crate) fn room(&mut self, cookie: u64) -> &mut Room {
         self.record.rooms.entry(cookie).or_default()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.record.rooms.values().all(|room| room.links.is_empty())
     }
 
     /// Forgets a namespace.

@@ -81,6 +81,8 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         ..Entry::default()
     });
     entry.name.clone_from(&found.link.name);
+    // From now on it is what was said by hand.
+    (entry.target, entry.swapped, entry.hand) = (None, false, None);
     for change in &ask.changes {
         change.make(&mut entry.terms, way_out, found.swapped);
     }
@@ -161,7 +163,7 @@ fn way_out(
 }
 
 /// A limit above what the line carries would never act.
-fn check_speed(link: &Link, terms: &Terms) -> Result<(), Error> {
+pub(crate) fn check_speed(link: &Link, terms: &Terms) -> Result<(), Error> {
     // What has no device below it has no line either, whatever it says.
     let folder = Path::new("/sys/class/net").join(&link.name);
     if link.kind.is_some() || !folder.join("device").exists() {
@@ -184,7 +186,7 @@ fn check_speed(link: &Link, terms: &Terms) -> Result<(), Error> {
 }
 
 /// Forgets interfaces that are gone, and shares of uplinks that are.
-fn prune(room: &mut Room, links: &[Link]) {
+pub(crate) fn prune(room: &mut Room, links: &[Link]) {
     let is_there = |index: u32| links.iter().any(|link| link.index == index);
     room.links.retain(|index, _| is_there(*index));
     for entry in room.links.values_mut() {
@@ -197,7 +199,7 @@ fn prune(room: &mut Room, links: &[Link]) {
             entry.terms.share = None;
         }
     }
-    room.links.retain(|_, entry| !entry.terms.is_nothing());
+    room.links.retain(|_, entry| !entry.is_over());
 }
 
 /// Takes the limits of an interface away, or all of them: what was there before is back.
@@ -295,7 +297,7 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
 }
 
 /// The ways to all namespaces of the book; those that are gone are forgotten.
-fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
+pub(crate) fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
     let ours = Site::open(None)?;
     let mut sites = BTreeMap::new();
     let others = book.rooms().len() - usize::from(book.rooms().contains_key(&ours.cookie()?));
@@ -327,7 +329,7 @@ fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
     Ok(sites)
 }
 
-fn need_root() -> Result<(), Error> {
+pub(crate) fn need_root() -> Result<(), Error> {
     // Inside a user namespace of one's own, root of it may.
     if rustix::process::geteuid().is_root() {
         return Ok(());

@@ -10,6 +10,9 @@ pub enum Error {
     /// What was asked for makes no sense, or names what is not there.
     #[error("{0}")]
     Wrong(String),
+    /// What was named is not there now.
+    #[error("{0}")]
+    Absent(String),
     /// The kernel side.
     #[error(transparent)]
     Link(#[from] bonsai_link::Error),
@@ -39,11 +42,32 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether what was named is not there, and may come.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        matches!(
+            self,
+            Self::Absent(_) | Self::Link(bonsai_link::Error::NoLink { .. })
+        )
+    }
+
+    /// It in one sentence, with its causes.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text = format!("{text}: {error}");
+            source = error.source();
+        }
+        text
+    }
+
     /// Whether it is the caller's to mend: bad input, missing rights, what is not there.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Wrong(_) | Self::NotRoot => true,
+            Self::Wrong(_) | Self::Absent(_) | Self::NotRoot => true,
             Self::Link(error) => matches!(
                 error,
                 bonsai_link::Error::Wrong(_)

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bonsai_host::tenants::{Network, Roots, Tap, TapKind, Target, Tenants, Who};
+use bonsai_host::tenants::{Network, Roots, Tap, TapKind, Target, TenantError, Tenants, Who};
 use bonsai_link::{Link, Site, named, namespace};
 
 use crate::error::Error;
@@ -55,27 +55,56 @@ impl Found {
 /// # Errors
 /// If there is none, or more than one, or it cannot be limited.
 pub fn find(whose: Whose<'_>, name: Option<&str>) -> Result<Found, Error> {
-    let Whose::Of(who) = whose else {
-        let name = name.ok_or_else(|| wrong("name an interface: bonsai link ls shows them"))?;
-        let links = Site::open(None)?.links()?;
-        return Ok(Found {
-            namespace: None,
-            namespace_name: None,
-            inode: own_inode()?,
-            link: named(&links, name)?.clone(),
-            swapped: false,
-            said: name.to_owned(),
-            inside: false,
-        });
-    };
-    let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
-    let target = tenants.find(who).map_err(wrong)?;
-    match target.network().map_err(wrong)? {
+    match whose {
+        Whose::Ours => find_ours(&Site::open(None)?.links()?, name),
+        Whose::Of(who) => {
+            let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
+            find_of(&tenants, who, name)
+        }
+    }
+}
+
+/// Finds one of our own namespace, whose interfaces are these.
+pub(crate) fn find_ours(links: &[Link], name: Option<&str>) -> Result<Found, Error> {
+    let name = name.ok_or_else(|| wrong("name an interface: bonsai link ls shows them"))?;
+    Ok(Found {
+        namespace: None,
+        namespace_name: None,
+        inode: own_inode()?,
+        link: named(links, name)?.clone(),
+        swapped: false,
+        said: name.to_owned(),
+        inside: false,
+    })
+}
+
+/// Finds one of somebody.
+pub(crate) fn find_of(tenants: &Tenants, who: Who<'_>, name: Option<&str>) -> Result<Found, Error> {
+    let target = tenants.find(who).map_err(of_tenant)?;
+    match target.network().map_err(of_tenant)? {
         Network::Namespace(id) => {
-            let fd = tenants.open_netns(id).map_err(wrong)?.fd;
+            let fd = tenants.open_netns(id).map_err(of_tenant)?.fd;
             in_namespace(fd, id.inode, &target, name)
         }
-        Network::Taps(taps) => of_machine(&tenants, &target, &taps, name),
+        Network::Taps(taps) => of_machine(tenants, &target, &taps, name),
+    }
+}
+
+/// Whether somebody is not there, or cannot be limited.
+fn of_tenant(error: TenantError) -> Error {
+    let absent = matches!(
+        error,
+        TenantError::Unknown { .. }
+            | TenantError::NotRunning { .. }
+            | TenantError::ShortId { .. }
+            | TenantError::NoProcess { .. }
+            | TenantError::Gone { .. }
+    );
+    let Words(text) = error.into();
+    if absent {
+        Error::Absent(text)
+    } else {
+        Error::Wrong(text)
     }
 }
 
@@ -180,12 +209,13 @@ fn only<'a>(links: &[&'a Link], name: Option<&str>, who: &str) -> Result<&'a Lin
     let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
     let names = names.join(", ");
     match (name, links) {
-        (_, []) => Err(wrong(format!(
+        (_, []) => Err(Error::Absent(format!(
             "{who} has no interface that could be limited"
         ))),
         (Some(name), links) => {
             let link = links.iter().find(|link| link.name == name).copied();
-            link.ok_or_else(|| wrong(format!("{who} has no interface `{name}`; it has {names}")))
+            let none = || format!("{who} has no interface `{name}`; it has {names}");
+            link.ok_or_else(|| Error::Absent(none()))
         }
         (None, [one]) => Ok(one),
         (None, _) => Err(wrong(format!(

@@ -4,19 +4,29 @@
 //! namespaces, containers and machines become interfaces ([`find`]), and what was asked for is kept
 //! in a [`Book`] from which what is in force can be made again, by whoever comes next. Whoever
 //! changes something holds the book's lock meanwhile; nobody else is needed, and a daemon that
-//! runs reads the same book.
+//! runs reads the same book. It makes what is configured ([`wishes`]) so by rounds of a [`Keeper`].
 #![forbid(unsafe_code)]
 
 mod ask;
 mod book;
 mod change;
+mod draft;
 mod error;
+mod fights;
 mod find;
+mod keep;
 mod list;
+mod standing;
+mod target;
+mod wish;
 
 pub use ask::{Ask, Change};
 pub use book::{Book, Entry, Room};
 pub use change::{Cleared, Healed, Set, clear, heal, set};
 pub use error::Error;
 pub use find::{Found, Whose, find};
-pub use list::{LinkView, Links, ShareView, look};
+pub use keep::{Granted, Keeper, Round};
+pub use list::{Before, look, look_since};
+pub use standing::{Standing, standing};
+pub use target::Target;
+pub use wish::{Wish, wishes};

@@ -7,75 +7,36 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bonsai_api::{LinkBy, LinkShare, LinkState, LinkView, Links};
 use bonsai_host::tenants::{NsId, Roots, Tenants};
-use bonsai_link::{Link, Seen, Site};
-use serde::Serialize;
+use bonsai_link::{Handle, Link, Seen, Site, Traffic};
 
 use crate::book::{Book, Room};
 use crate::error::Error;
 use crate::find::wrong;
 
-/// What an interface has of an uplink. Rates are bytes per second at layer 2.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ShareView {
-    /// The uplink's name.
-    pub uplink: String,
-    /// What it has there whenever it wants it.
-    pub guarantee: Option<u64>,
-    /// The most it has there.
-    pub ceiling: Option<u64>,
-    /// How what is left is shared out.
-    pub weight: u16,
+/// What had gone through each interface at an earlier look: by the cookie of its namespace, and its
+/// number there.
+#[derive(Clone, Debug)]
+pub struct Before {
+    at: Instant,
+    traffic: BTreeMap<(u64, u32), Traffic>,
 }
 
-/// An interface. Rates are bytes per second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LinkView {
-    /// Its namespace, if that is not ours.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-    /// Its number in its namespace.
-    pub index: u32,
-    /// What kind of virtual interface it is; nothing for a device.
-    pub kind: Option<String>,
-    /// Whether it is up.
-    pub up: bool,
-    /// Whose it is: who is at its other end, in words.
-    pub whose: Option<String>,
-    /// What it sends now, as the interface counts it.
-    pub tx: f64,
-    /// What it receives now, as the interface counts it.
-    pub rx: f64,
-    /// The most it sends.
-    pub tx_limit: Option<u64>,
-    /// The most it receives.
-    pub rx_limit: Option<u64>,
-    /// What it has of an uplink.
-    pub share: Option<ShareView>,
-    /// For how long limits may be exceeded, ns, if that was said.
-    pub burst_ns: Option<u64>,
-    /// A discipline at its root that somebody else made.
-    pub foreign: Option<String>,
-    /// What is not as it was asked for, in words.
-    pub problem: Option<String>,
-}
-
-/// All of them.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Links {
-    /// For how long was counted, s.
-    pub seconds: f64,
-    /// Ours first, then by namespace; by number.
-    pub links: Vec<LinkView>,
+impl Before {
+    /// How long ago that was.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.at.elapsed()
+    }
 }
 
 /// A namespace that is looked at.
 struct Place {
     name: Option<String>,
     site: Site,
+    cookie: u64,
     room: Room,
-    first: Vec<Link>,
     whose: BTreeMap<u32, String>,
 }
 
@@ -84,29 +45,87 @@ struct Place {
 /// # Errors
 /// If the kernel does not show them, or the record cannot be read.
 pub fn look(folder: &Path, between: Duration) -> Result<Links, Error> {
+    let (_, before) = look_since(folder, None)?;
+    thread::sleep(between);
+    Ok(look_since(folder, Some(&before))?.0)
+}
+
+/// Looks once; what moves is counted since an earlier look.
+///
+/// # Errors
+/// See [`look`].
+pub fn look_since(folder: &Path, before: Option<&Before>) -> Result<(Links, Before), Error> {
     let book = Book::read(folder)?;
     let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
-    let mut places = places(&book, &tenants)?;
-    let start = Instant::now();
-    thread::sleep(between);
-    let seconds = start.elapsed().as_secs_f64();
+    let mut now = Before {
+        at: Instant::now(),
+        traffic: BTreeMap::new(),
+    };
+    let seconds = before.map_or(0.0, |before| (now.at - before.at).as_secs_f64());
     let mut links = Vec::new();
-    for place in &mut places {
+    for place in &mut places(&book, &tenants)? {
         let seen = place.site.see()?;
-        let problem = place.site.differs(&place.room.wanted())?;
-        links.extend(
-            seen.links
-                .iter()
-                .map(|link| view(place, &seen, link, seconds)),
-        );
+        let problem = seen.differs(&place.room.wanted())?;
+        let held = held(place, &seen)?;
+        let start = links.len();
+        for link in &seen.links {
+            let at = (place.cookie, link.index);
+            let then = before.and_then(|before| before.traffic.get(&at));
+            let (backlog, drops) = held.get(&link.index).copied().unwrap_or_default();
+            links.push(LinkView {
+                backlog,
+                drops,
+                ..view(place, &seen, link, then, seconds)
+            });
+            now.traffic.insert(at, link.traffic);
+        }
         if let Some(problem) = problem {
-            let limited = |link: &&mut LinkView| place.room.links.contains_key(&link.index);
-            for link in links.iter_mut().filter(limited) {
+            let limited = |link: &&mut LinkView| link.by.is_some();
+            for link in links[start..].iter_mut().filter(limited) {
+                link.state = LinkState::Problem;
                 link.problem = Some(format!("not as it was asked for: {problem} would mend it"));
             }
         }
     }
-    Ok(Links { seconds, links })
+    let links = Links {
+        revision: 0,
+        seconds,
+        links,
+    };
+    Ok((links, now))
+}
+
+/// What waits for the limits of each interface, bytes, and what they have dropped, packets.
+fn held(place: &mut Place, seen: &Seen) -> Result<BTreeMap<u32, (u64, u64)>, Error> {
+    let mut held: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut ask = |device: u32, whose: &dyn Fn(Handle) -> Option<u32>| {
+        let mut found = Vec::new();
+        place.site.classes(device, |class| match class {
+            None => found.clear(),
+            Some(class) => found.push(class),
+        })?;
+        for class in found.iter().filter(|class| class.leaf.0 != 0) {
+            if let Some(index) = whose(class.handle) {
+                let of = held.entry(index).or_default();
+                of.0 += u64::from(class.counters.backlog);
+                of.1 += u64::from(class.counters.drops);
+            }
+        }
+        Ok::<_, Error>(())
+    };
+    let limited = place.room.links.iter();
+    for (index, _) in limited.filter(|(_, entry)| entry.terms.tx.is_some()) {
+        ask(*index, &|_| Some(*index))?;
+    }
+    if let Some(block) = seen.block() {
+        let slots: BTreeMap<u16, u32> = seen
+            .slots()
+            .into_iter()
+            .map(|(of, slot)| (slot, of))
+            .collect();
+        ask(block, &|handle| slots.get(&handle.minor()).copied())?;
+    }
+    Ok(held)
 }
 
 fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
@@ -127,11 +146,8 @@ fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
     let mut places = Vec::new();
     let mut add = |mut site: Site, id: NsId, name: Option<String>| -> Result<(), Error> {
         let first = site.links()?;
-        let room = book
-            .rooms()
-            .get(&site.cookie()?)
-            .cloned()
-            .unwrap_or_default();
+        let cookie = site.cookie()?;
+        let room = book.rooms().get(&cookie).cloned().unwrap_or_default();
         let known = name.is_none().then_some(&numbers);
         let whose = first
             .iter()
@@ -140,8 +156,8 @@ fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
             whose: whose.collect(),
             name,
             site,
+            cookie,
             room,
-            first,
         });
         Ok(())
     };
@@ -172,50 +188,56 @@ fn whose(
     Some(behind?.describe())
 }
 
-fn view(place: &Place, seen: &Seen, link: &Link, seconds: f64) -> LinkView {
-    let before = place.first.iter().find(|one| one.index == link.index);
+fn view(place: &Place, seen: &Seen, link: &Link, then: Option<&Traffic>, seconds: f64) -> LinkView {
     let rate = |now: u64, then: Option<u64>| match then {
         Some(then) if now >= then && seconds > 0.0 => to_f64(now - then) / seconds,
         _ => 0.0,
     };
-    let terms = place
-        .room
-        .links
-        .get(&link.index)
-        .map(|entry| entry.terms.clone());
-    let terms = terms.unwrap_or_default();
+    let entry = place.room.links.get(&link.index);
+    let entry = entry.filter(|entry| !entry.terms.is_nothing());
+    let terms = entry.map(|entry| entry.terms.clone()).unwrap_or_default();
     let name = |index: u32| {
         let link = seen.links.iter().find(|link| link.index == index);
         link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
     };
+    let target = entry.and_then(|entry| entry.target.clone());
+    let by = entry.map(|entry| match entry.target {
+        Some(_) => LinkBy::Configuration,
+        None => LinkBy::Hand,
+    });
+    let own_name = || place.name.is_none().then(|| link.name.clone());
     LinkView {
+        target: target.or_else(own_name),
+        swapped: entry.is_some_and(|entry| entry.swapped),
         namespace: place.name.clone(),
         name: link.name.clone(),
         index: link.index,
         kind: link.kind.clone(),
         up: link.up,
         whose: place.whose.get(&link.index).cloned(),
-        tx: rate(
-            link.traffic.tx_bytes,
-            before.map(|one| one.traffic.tx_bytes),
-        ),
-        rx: rate(
-            link.traffic.rx_bytes,
-            before.map(|one| one.traffic.rx_bytes),
-        ),
+        tx: rate(link.traffic.tx_bytes, then.map(|then| then.tx_bytes)),
+        rx: rate(link.traffic.rx_bytes, then.map(|then| then.rx_bytes)),
         tx_limit: terms.tx,
         rx_limit: terms.rx,
-        share: terms.share.map(|share| ShareView {
+        share: terms.share.map(|share| LinkShare {
             uplink: name(share.uplink),
             guarantee: share.guarantee,
             ceiling: share.ceiling,
             weight: share.weight,
         }),
         burst_ns: terms.burst_ns,
+        backlog: 0,
+        drops: 0,
         foreign: seen
             .foreign
             .get(&link.index)
             .map(|qdisc| qdisc.kind.clone()),
+        state: match by {
+            Some(_) => LinkState::InForce,
+            None => LinkState::Free,
+        },
+        by,
+        settings: None,
         problem: None,
     }
 }

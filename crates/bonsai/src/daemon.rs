@@ -15,7 +15,7 @@ use crate::cli::Daemon;
 use crate::output::print;
 
 pub(crate) use capacity::capacity;
-pub(crate) use change::{config, lines, set, show, undo};
+pub(crate) use change::{config, how, lines, set, show, undo};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use token::token;
 
@@ -65,6 +65,19 @@ pub(crate) fn running_for(service: &str) -> anyhow::Result<Option<Client>> {
     }
 }
 
+/// Root's daemon, which keeps interfaces, if it runs.
+///
+/// # Errors
+/// Something is there and does not answer as it should.
+pub(crate) fn roots() -> anyhow::Result<Option<Client>> {
+    if let Some(client) = answering(&bonsai_daemon::socket_path()?)?
+        && client.status().map_err(said)?.uid == 0
+    {
+        return Ok(Some(client));
+    }
+    machines()
+}
+
 /// The machine's daemon, if it runs and this user's services are not elsewhere.
 fn machines() -> anyhow::Result<Option<Client>> {
     if std::env::var_os("BONSAI_RUNTIME_DIR").is_some() {
@@ -97,7 +110,7 @@ fn needed() -> anyhow::Result<Client> {
 }
 
 /// What the daemon will not do is bad input; what keeps it from answering is not.
-fn said(error: ClientError) -> anyhow::Error {
+pub(crate) fn said(error: ClientError) -> anyhow::Error {
     match error {
         ClientError::Refused(problem) if (400..500).contains(&problem.status) => {
             Refusal::input(problem.detail)

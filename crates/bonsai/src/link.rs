@@ -1,22 +1,21 @@
 //! `bonsai link`: interfaces, seen and limited.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+mod daemon;
+mod pace;
 
 use anyhow::bail;
+use bonsai_api::{LinkBy, LinkState, LinkView};
 use bonsai_host::tenants::Who;
 use bonsai_host::{runtime_dir, runtime_dir_path};
-use bonsai_link::{Paced, Terms, rate_text};
+use bonsai_link::{Terms, rate_text};
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
-use bonsai_tenants::{Ask, Found, LinkView, Set, Whose, clear, find, look, set};
-use bonsai_units::{Rate, Unit, format_duration_ns};
+use bonsai_tenants::{Ask, Found, Set, Whose, clear, find, look, set};
+use bonsai_units::{Rate, format_duration_ns};
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::cli::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
-use crate::output::{Ink, Paint, count, finish, print, print_json, table};
+use crate::cli::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkSet};
+use crate::output::{Ink, Paint, finish, print, print_json, table};
 
 /// `bonsai link`.
 ///
@@ -24,12 +23,11 @@ use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 /// What was asked for makes no sense, or the kernel refuses it.
 pub(crate) fn run(command: &LinkCommand) -> anyhow::Result<u8> {
     match command {
-        LinkCommand::Ls(args) => ls(args)?,
-        LinkCommand::Set(args) => change(args)?,
-        LinkCommand::Clear(args) => away(args)?,
-        LinkCommand::Pace(args) => pace(args)?,
+        LinkCommand::Ls(args) => ls(args).map(|()| 0),
+        LinkCommand::Set(args) => change(args),
+        LinkCommand::Clear(args) => away(args),
+        LinkCommand::Pace(args) => pace::run(args),
     }
-    Ok(0)
 }
 
 /// An error as one sentence: bad input where it is the caller's to mend.
@@ -84,14 +82,20 @@ fn read(words: &[String]) -> anyhow::Result<(Option<&str>, Ask)> {
     Ok((name, ask))
 }
 
-fn change(args: &LinkSet) -> anyhow::Result<()> {
+fn change(args: &LinkSet) -> anyhow::Result<u8> {
     let (name, ask) = read(&args.words)?;
+    if let Some(code) = daemon::set(args, name, &ask)? {
+        return Ok(code);
+    }
+    daemon::is_not_needed(&args.how)?;
     let found = find(whose(&args.of), name).map_err(said)?;
     let done = set(&runtime_dir()?, &found, &ask, args.adopt).map_err(said)?;
     if args.json {
-        return print_json(&document(&found, &done), false);
+        print_json(&document(&found, &done), false)?;
+    } else {
+        print(&text(&found, &done))?;
     }
-    print(&text(&found, &done))
+    Ok(0)
 }
 
 /// What holds of an interface now, from the view of what was named.
@@ -159,7 +163,11 @@ fn document(found: &Found, done: &Set) -> serde_json::Value {
     })
 }
 
-fn away(args: &LinkClear) -> anyhow::Result<()> {
+fn away(args: &LinkClear) -> anyhow::Result<u8> {
+    if let Some(code) = daemon::clear(args)? {
+        return Ok(code);
+    }
+    daemon::is_not_needed(&args.how)?;
     let found = match args.all {
         true => None,
         false => Some(find(whose(&args.of), args.interface.as_deref()).map_err(said)?),
@@ -171,7 +179,8 @@ fn away(args: &LinkClear) -> anyhow::Result<()> {
             "cleared": cleared.interfaces,
             "notes": cleared.notes,
         });
-        return print_json(&document, false);
+        print_json(&document, false)?;
+        return Ok(0);
     }
     let mut text = String::new();
     for name in &cleared.interfaces {
@@ -184,16 +193,17 @@ fn away(args: &LinkClear) -> anyhow::Result<()> {
     for note in &cleared.notes {
         text.push_str(&format!("  {note}\n"));
     }
-    print(&text)
+    print(&text)?;
+    Ok(0)
 }
 
 fn ls(args: &LinkLs) -> anyhow::Result<()> {
-    let folder = runtime_dir_path()?;
-    let mut links = look(&folder, args.lasts).map_err(said)?;
+    let mut links = match daemon::links(args.lasts)? {
+        Some(links) => links,
+        None => look(&runtime_dir_path()?, args.lasts).map_err(said)?,
+    };
     if args.limited {
-        let limited = |link: &LinkView| {
-            link.tx_limit.is_some() || link.rx_limit.is_some() || link.share.is_some()
-        };
+        let limited = |link: &LinkView| link.by.is_some() || link.state != LinkState::Free;
         links.links.retain(limited);
     }
     if args.json {
@@ -212,6 +222,7 @@ fn ls(args: &LinkLs) -> anyhow::Result<()> {
         "rx",
         "limit",
         "share",
+        "state",
         "whose",
     ];
     let mut table = table(&heads, &[2, 3, 4, 5]);
@@ -219,15 +230,17 @@ fn ls(args: &LinkLs) -> anyhow::Result<()> {
         table.add_row(row(link));
     }
     let mut text = finish(&table);
-    for link in links.links.iter().filter(|link| link.problem.is_some()) {
-        let problem = link.problem.as_deref().unwrap_or_default();
+    for link in links.links.iter() {
+        let Some(problem) = link.problem.as_deref() else {
+            continue;
+        };
         let line = format!("{}: {problem}", link.name);
         text.push_str(&format!("{}\n", paint.ink(Ink::Yellow, &line)));
     }
     print(&text)
 }
 
-fn row(link: &LinkView) -> [String; 8] {
+fn row(link: &LinkView) -> [String; 9] {
     // Never negative, and far from the end of the range.
     #[expect(
         clippy::cast_possible_truncation,
@@ -255,10 +268,17 @@ fn row(link: &LinkView) -> [String; 8] {
         Some(namespace) => format!("{} of {namespace}", link.name),
     };
     let kind = link.kind.as_deref().unwrap_or("device");
-    let kind = if link.up {
-        kind.to_owned()
-    } else {
-        format!("{kind}, down")
+    let kind = match (link.index, link.up) {
+        (0, _) => "-".to_owned(),
+        (_, true) => kind.to_owned(),
+        (_, false) => format!("{kind}, down"),
+    };
+    let state = match (link.state, link.by) {
+        (LinkState::Free, _) => "-",
+        (LinkState::InForce, Some(LinkBy::Hand)) => "in force, by hand",
+        (LinkState::InForce, _) => "in force",
+        (LinkState::Waiting, _) => "waiting",
+        (LinkState::Problem, _) => "problem",
     };
     [
         name,
@@ -268,60 +288,7 @@ fn row(link: &LinkView) -> [String; 8] {
         rate(link.rx),
         limit(link.rx_limit),
         share.unwrap_or_else(|| "-".to_owned()),
+        state.to_owned(),
         link.whose.clone().unwrap_or_else(|| "-".to_owned()),
     ]
-}
-
-/// How long between two looks at connections.
-const LOOK: Duration = Duration::from_millis(50);
-/// The slowest pace: a full packet takes a second.
-const SLOWEST: u64 = 1_500;
-
-fn pace(args: &LinkPace) -> anyhow::Result<()> {
-    let input = |error: bonsai_link::Error| match error {
-        bonsai_link::Error::Wrong(text) => Refusal::input(text),
-        error => error.into(),
-    };
-    if args.rate.unit() != Unit::Bytes {
-        bail!(Refusal::input(format!(
-            "{} counts calls, and connections carry bytes: write 20Mbit/s or 2.5MB/s",
-            args.rate
-        )));
-    }
-    let rate = args.rate.milli() / 1000;
-    if rate < SLOWEST {
-        bail!(Refusal::input(format!(
-            "{} is too slow for TCP: at least {}",
-            args.rate.in_bits(),
-            rate_text(SLOWEST)
-        )));
-    }
-    // From here on, a signal lets go what is paced by then.
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended))?;
-    }
-    let mut paced = Paced::new(args.pid).map_err(input)?;
-    let start = Instant::now();
-    let mut told = None;
-    while !ended.load(Ordering::Relaxed) && args.lasts.is_none_or(|lasts| start.elapsed() < lasts) {
-        let turn = match paced.turn(rate) {
-            Ok(turn) => turn,
-            Err(bonsai_link::Error::Ended(pid)) => {
-                return print(&format!("process {pid} has ended\n"));
-            }
-            Err(error) => return Err(input(error)),
-        };
-        if told.replace(turn.connections) != Some(turn.connections) {
-            let connections = count(turn.connections as u64, "connection", "connections");
-            print(&format!(
-                "{}: {connections} at {}\n",
-                args.pid,
-                rate_text(rate)
-            ))?;
-        }
-        std::thread::sleep(LOOK);
-    }
-    drop(paced);
-    print(&format!("{}: as it was before\n", args.pid))
 }

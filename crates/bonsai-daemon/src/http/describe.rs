@@ -19,9 +19,13 @@ const AMOUNTS: [(&str, &str); 4] = [
 ];
 
 /// How classes, groups and services are called; `user:name` for services of others.
-const NAMES: [(&str, &str); 3] = [
+const NAMES: [(&str, &str); 4] = [
     ("classes", r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$"),
     ("groups", r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$"),
+    (
+        "links",
+        r"^((netns|container|vm):[^\s/]+(/[^\s/:]{1,15})?|[^\s/:]{1,15})$",
+    ),
     ("services", r"^([^:]+:)?[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$"),
 ];
 

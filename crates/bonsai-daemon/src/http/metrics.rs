@@ -11,6 +11,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use bonsai_api::{LinkState, LinkView, Links};
 use bonsai_policy::Grant;
 use bonsai_units::{Resource, Unit};
 use prometheus_client::encoding::text::encode;
@@ -22,6 +23,7 @@ use prometheus_client::registry::Registry;
 
 use super::App;
 use super::body::{Failure, aside};
+use crate::links::{Kept, Orders};
 use crate::picture::{Picture, per_s};
 use crate::problems::unavailable;
 use crate::who::Who;
@@ -47,6 +49,17 @@ struct Of {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct All {
     resource: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Link {
+    target: Name,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    target: Name,
+    direction: &'static str,
 }
 
 /// The same of bytes and of calls: the resource `calls` has no label of its own kind.
@@ -85,17 +98,32 @@ pub(super) async fn metrics(
     Extension(who): Extension<Who>,
 ) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    let text = aside(move || written(&picture, &who)).await?;
+    let kept = app.links.as_ref().map(Orders::kept);
+    // Where nothing is limited, nothing is looked at.
+    let seen = match picture.config.links.is_empty() || kept.is_none() || !who.reads_all {
+        true => Links::default(),
+        false => super::links::seen(&app, &who).await?,
+    };
+    let text = aside(move || written(&picture, kept.as_deref().map(|kept| (kept, &seen)), &who));
+    let text = text.await?;
     let text = text.map_err(|error| unavailable(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-fn written(picture: &Picture, who: &Who) -> Result<String, std::fmt::Error> {
+fn written(
+    picture: &Picture,
+    kept: Option<(&Kept, &Links)>,
+    who: &Who,
+) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("bonsai");
     services(&mut registry, picture, who);
     if who.reads_all {
         daemon(&mut registry, picture);
+    }
+    if let Some((kept, seen)) = kept.filter(|_| who.reads_all) {
+        links(&mut registry, picture, kept);
+        moved(&mut registry, seen);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -181,6 +209,74 @@ fn services(registry: &mut Registry, picture: &Picture, who: &Who) {
                 .inc_by(done.waited_ns as f64 / 1e9);
         }
     }
+}
+
+/// What moves through interfaces that are limited, as the kernel counts it there.
+fn moved(registry: &mut Registry, seen: &Links) {
+    let rates = Family::<Direction, Value>::default();
+    let name = "link_moved_bytes_per_second";
+    let help = "What a limited interface itself sends and receives, bytes per second";
+    registry.register(name, help, rates.clone());
+    let backlog = Family::<Link, Value>::default();
+    let help = "What waits for the limits of an interface, bytes";
+    registry.register("link_backlog_bytes", help, backlog.clone());
+    let drops = Family::<Link, Sum>::default();
+    let help = "Packets that the limits of an interface have dropped since they were made";
+    registry.register("link_dropped_packets", help, drops.clone());
+    let limited = |link: &&LinkView| link.by.is_some();
+    for link in seen.links.iter().filter(limited) {
+        let target = Name(link.target.as_deref().unwrap_or(&link.name).into());
+        for (direction, rate) in [("tx", link.tx), ("rx", link.rx)] {
+            let of = Direction {
+                target: target.clone(),
+                direction,
+            };
+            rates.get_or_create(&of).set(rate);
+        }
+        let of = Link { target };
+        backlog.get_or_create(&of).set(link.backlog as f64);
+        drops.get_or_create(&of).inc_by(link.drops as f64);
+    }
+}
+
+/// What interfaces are limited to, and whether that is in force.
+fn links(registry: &mut Registry, picture: &Picture, kept: &Kept) {
+    let limit = Family::<Direction, Value>::default();
+    registry.register(
+        "link_limit_bytes_per_second",
+        "The most that an interface is configured to send or receive, bytes per second",
+        limit.clone(),
+    );
+    let in_force = Family::<Link, Value>::default();
+    registry.register(
+        "link_in_force",
+        "Whether the kernel does what is configured of an interface: 1 or 0",
+        in_force.clone(),
+    );
+    // What is configured has been checked.
+    let wishes = bonsai_tenants::wishes(&picture.config.links).unwrap_or_default();
+    for (name, wish) in &wishes {
+        let target = Name(name.as_str().into());
+        for (direction, rate) in [("tx", wish.tx), ("rx", wish.rx)] {
+            if let Some(rate) = rate {
+                let of = Direction {
+                    target: target.clone(),
+                    direction,
+                };
+                limit.get_or_create(&of).set(rate as f64);
+            }
+        }
+        let state = kept.granted.get(name).map(|granted| granted.state);
+        let done = f64::from(u8::from(state == Some(LinkState::InForce)));
+        in_force.get_or_create(&Link { target }).set(done);
+    }
+    let repairs = Sum::default();
+    repairs.inc_by(kept.repairs as f64);
+    registry.register(
+        "link_repairs",
+        "How often what somebody else had changed at interfaces was put right",
+        repairs,
+    );
 }
 
 fn daemon(registry: &mut Registry, picture: &Picture) {

@@ -142,7 +142,7 @@ pub(super) fn means(app: &App, who: &Who, name: String) -> String {
 pub(super) struct How {
     /// Nothing is changed; the answer shows what would be.
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     /// For how long; then it ends by itself.
     #[serde(rename = "for")]
     #[param(value_type = Option<String>, format = "span", example = "10min")]
@@ -153,7 +153,12 @@ pub(super) struct How {
 }
 
 impl How {
-    fn wish(self, service: Option<String>, patch: Value, IfMatch(for_revision): IfMatch) -> Wish {
+    pub(super) fn wish(
+        self,
+        service: Option<String>,
+        patch: Value,
+        IfMatch(for_revision): IfMatch,
+    ) -> Wish {
         let ms = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         Wish {
             service,

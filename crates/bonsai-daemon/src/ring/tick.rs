@@ -75,6 +75,7 @@ impl Ring {
                 problems => drop(self.notes.insert("others", problems.join("; "))),
             }
             self.look_at_what_moves_slowly();
+            self.look_at_links();
             // Names of services come and go; those of nobody are not asked for again.
             self.qos.retain(|id, _| {
                 self.config.services.contains_key(id) || self.looker.get(id).is_some()
@@ -290,6 +291,7 @@ impl Ring {
             Err(problem) => drop(self.notes.insert("policy", problem)),
         }
         self.keep();
+        self.order_links();
         let now_ns = monotonic_ns();
         self.enforce_further(now_ns);
         self.decide_and_enforce(now_ns);

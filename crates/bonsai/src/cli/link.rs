@@ -5,11 +5,15 @@ use std::time::Duration;
 use bonsai_units::{Rate, parse_duration};
 use clap::{Args, Subcommand};
 
+use super::daemon::Changing;
+
 /// Show interfaces, whose they are and what they move; limit them while they run.
 ///
 /// What cannot or should not be shaped inside its programs (virtual machines, containers, tenants
 /// that nobody trusts, floods of datagrams) is shaped at its interface, by the kernel's own queues:
-/// at once, without interrupting anybody, and until it is cleared or the machine restarts.
+/// at once, without interrupting anybody, and until it is cleared or the machine restarts. Where
+/// root's daemon runs, it is configured there ([links] of bonsai.toml): it lasts, is in the audit
+/// trail, can be undone, and holds for what comes later.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum LinkCommand {
@@ -100,6 +104,9 @@ pub(crate) struct LinkSet {
     #[arg(long)]
     pub(crate) adopt: bool,
 
+    #[command(flatten)]
+    pub(crate) how: Changing,
+
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -108,6 +115,7 @@ pub(crate) struct LinkSet {
 const SET_EXAMPLES: &str = "\
 Examples:
   bonsai link set vnet3 tx=20Mbit/s rx=50Mbit/s
+  bonsai link set vnet3 tx=5Mbit/s --for 10min --reason backup
   bonsai link set --vm guest1 tx=20Mbit/s
   bonsai link set eth0 tx=950Mbit/s
   bonsai link set --container web guarantee=40Mbit/s weight=2 uplink=eth0
@@ -126,6 +134,9 @@ pub(crate) struct LinkClear {
     /// All limits of all interfaces.
     #[arg(long, conflicts_with_all = ["interface", "netns", "container", "vm", "pid"])]
     pub(crate) all: bool,
+
+    #[command(flatten)]
+    pub(crate) how: Changing,
 
     /// As JSON.
     #[arg(long)]

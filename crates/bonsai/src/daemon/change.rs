@@ -11,7 +11,8 @@ use super::{needed, said};
 use crate::cli::{Changing, ConfigCommand, Set, Undo};
 use crate::output::{print, print_json};
 
-fn how(changing: &Changing) -> How {
+/// How a change is made, as it is said on the command line.
+pub(crate) fn how(changing: &Changing) -> How {
     How {
         dry_run: changing.dry_run,
         lasts: changing.lasts,

@@ -5,13 +5,14 @@ use anyhow::Context;
 use serde_json::Value;
 
 /// The sections, in the order of the file, and how they are written.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("Daemon", "[daemon]"),
     ("Capacity", "[capacity]"),
     ("Policy", "[policy]"),
     ("Class", "[classes.NAME]"),
     ("Group", "[groups.NAME]"),
     ("Service", "[services.NAME]"),
+    ("Link", "[links.\"TARGET\"]"),
     (
         "Terms",
         "read, write, send, recv, calls of a class, group or service",

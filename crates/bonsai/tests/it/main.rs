@@ -6,6 +6,7 @@ mod generated;
 mod groups;
 mod help;
 mod link;
+mod links;
 mod live;
 mod narrowed;
 mod run;

@@ -1,0 +1,395 @@
+//! Rounds that make all interfaces as they are configured.
+//!
+//! ```text
+//!   wishes ──> find ──> by namespace: book + wishes ──> differs? ──> one Site::apply ──> said
+//! ```
+//!
+//! # Invariants
+//! 1. What one target cannot have does not keep the others from theirs.
+//! 2. The book is written before the kernel is asked: whoever comes after a crash completes it.
+//! 3. Where all is as it should be, nothing is written, neither to the kernel nor to the book.
+//! 4. A target that is wanted no more leaves its interface as it was: without a limit, with the one
+//!    that was there by hand, or with the discipline that somebody else had there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bonsai_api::LinkState;
+use bonsai_host::tenants::{Roots, Tenants};
+use bonsai_link::{Seen, Site, Wanted};
+
+use crate::book::{Book, Room};
+use crate::change::need_root;
+use crate::draft::Draft;
+use crate::error::Error;
+use crate::fights::{Fights, Verdict};
+use crate::find::{Found, Whose, find_of, find_ours, wrong};
+use crate::wish::Wish;
+
+/// What has become of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// That.
+    pub state: LinkState,
+    /// Why it is not in force, in words.
+    pub why: Option<String>,
+    /// Its interface: the cookie of its namespace, and its number there.
+    pub at: Option<(u64, u32)>,
+}
+
+/// What a round found and did.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// What has become of each target.
+    pub granted: BTreeMap<String, Granted>,
+    /// Namespaces where something is limited, by cookie; without a descriptor for ours.
+    pub places: BTreeMap<u64, Option<OwnedFd>>,
+    /// How often was put right what somebody else had undone.
+    pub repairs: u64,
+    /// What that was, in words; without what is a fight already.
+    pub mended: Vec<String>,
+    /// What somebody else undoes again and again, in words; said once.
+    pub fights: Vec<String>,
+    /// What could not be done, in words.
+    pub problems: Vec<String>,
+    /// How many steps the kernel was asked for.
+    pub steps: usize,
+    /// Whether something waits, so that it is to be looked again before anything is heard.
+    pub again: bool,
+}
+
+/// Whoever keeps interfaces as they are configured.
+#[derive(Debug)]
+pub struct Keeper {
+    folder: PathBuf,
+    /// What was in force after the last round, by namespace.
+    made: BTreeMap<u64, Wanted>,
+    fights: Fights,
+}
+
+/// A namespace of a round.
+struct Place<'a> {
+    site: Site,
+    /// `None` for ours.
+    namespace: Option<OwnedFd>,
+    inode: u64,
+    name: Option<String>,
+    asked: Vec<Asked<'a>>,
+}
+
+/// A target of a namespace.
+pub(crate) struct Asked<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) wish: &'a Wish,
+    pub(crate) found: Found,
+}
+
+impl Keeper {
+    /// One whose book is in that folder.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            made: BTreeMap::new(),
+            fights: Fights::default(),
+        }
+    }
+
+    /// Makes all as it is wanted, as far as it can be.
+    ///
+    /// # Errors
+    /// If the book cannot be used, or our own namespace not be looked at.
+    pub fn round(&mut self, wishes: &BTreeMap<String, Wish>, now: Instant) -> Result<Round, Error> {
+        need_root()?;
+        let mut round = Round::default();
+        if wishes.is_empty() && Book::read(&self.folder)?.is_empty() {
+            self.made.clear();
+            return Ok(round);
+        }
+        let mut book = Book::lock(&self.folder)?;
+        let places = places(&mut book, wishes, &mut round)?;
+        self.made.retain(|cookie, _| places.contains_key(cookie));
+        for (cookie, mut place) in places {
+            if let Err(error) = self.settle(cookie, &mut place, &mut book, now, &mut round) {
+                let text = error.sentence();
+                for asked in &place.asked {
+                    let granted = Granted {
+                        state: LinkState::Problem,
+                        why: Some(text.clone()),
+                        at: Some((cookie, asked.found.link.index)),
+                    };
+                    round.granted.insert(asked.name.to_owned(), granted);
+                }
+                let whose = place.name.as_deref();
+                let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
+                round.problems.push(format!("{whose}{text}"));
+                round.again = true;
+            }
+            let room = book.rooms().get(&cookie);
+            let is_ours = place.namespace.is_none();
+            if is_ours || room.is_some_and(|room| !room.links.is_empty()) {
+                round.places.insert(cookie, place.namespace);
+            }
+        }
+        let done = |state| matches!(state, LinkState::InForce | LinkState::Free);
+        round.again |= round.granted.values().any(|one| !done(one.state));
+        // One inside somebody else's namespace goes away with it, unheard.
+        round.again |= round.places.len() > 1;
+        Ok(round)
+    }
+
+    /// Makes a namespace as it is wanted.
+    fn settle(
+        &mut self,
+        cookie: u64,
+        place: &mut Place<'_>,
+        book: &mut Book,
+        now: Instant,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        let seen = place.site.see()?;
+        let before = book.rooms().get(&cookie).cloned().unwrap_or_default();
+        let mut draft = Draft::new(&before, &seen, &place.asked);
+        draft.room.inode = place.inode;
+        draft.room.name.clone_from(&place.name);
+        for asked in &place.asked {
+            draft.save_what_others_have(asked, &mut place.site, &seen);
+        }
+        let wanted = draft.wanted(&seen);
+        if let Some(what) = seen.differs(&wanted)? {
+            // It was so: somebody else has changed it.
+            let undone = self.made.get(&cookie) == Some(&wanted);
+            let verdict = undone.then(|| self.fights.judge(cookie, &what, now));
+            if verdict == Some(Verdict::Wait) {
+                let text =
+                    format!("somebody undoes it again and again: {what} is done once a second");
+                draft.reject_all(&place.asked, &text);
+            } else {
+                if draft.room != before {
+                    keep(book, cookie, &draft.room)?;
+                }
+                round.steps += self.make(cookie, place, book, &before, &mut draft, &seen)?;
+                let whose = place.name.as_deref();
+                let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
+                round.repairs += u64::from(undone);
+                match verdict {
+                    Some(Verdict::Mend) if !self.fights.is_on(cookie) => {
+                        round.mended.push(format!("{whose}{what}"));
+                    }
+                    Some(Verdict::MendAndSay) => round.fights.push(format!("{whose}{what}")),
+                    _ => {}
+                }
+            }
+        } else {
+            self.made.insert(cookie, wanted);
+        }
+        draft.bring_back(&mut place.site, &mut round.problems);
+        if book.rooms().get(&cookie).unwrap_or(&Room::default()) != &draft.room {
+            keep(book, cookie, &draft.room)?;
+        }
+        round.again |= self.fights.is_on(cookie);
+        for asked in &place.asked {
+            let index = asked.found.link.index;
+            let why = draft.rejected.remove(asked.name);
+            let state = match &why {
+                Some((state, _)) => *state,
+                None => LinkState::InForce,
+            };
+            let granted = Granted {
+                state,
+                why: why.map(|(_, text)| text),
+                at: Some((cookie, index)),
+            };
+            round.granted.insert(asked.name.to_owned(), granted);
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel: for all at once and, where it refuses that, for one after the other.
+    fn make(
+        &mut self,
+        cookie: u64,
+        place: &mut Place<'_>,
+        book: &mut Book,
+        before: &Room,
+        draft: &mut Draft,
+        seen: &Seen,
+    ) -> Result<usize, Error> {
+        let wanted = draft.wanted(seen);
+        let error = match place.site.apply(&wanted, &draft.adopt) {
+            Ok(done) => {
+                self.made.insert(cookie, wanted);
+                return Ok(done.steps);
+            }
+            Err(error) => error,
+        };
+        let changed = draft.changed_since(before);
+        // A part that could not be taken back is made whole by the next round.
+        if matches!(error, bonsai_link::Error::Torn { .. }) || changed.is_empty() {
+            return Err(error.into());
+        }
+        let whole = std::mem::replace(&mut draft.room, before.clone());
+        crate::change::prune(&mut draft.room, &seen.links);
+        let mut steps = 0;
+        for index in changed {
+            let had = draft.room.links.remove(&index);
+            if let Some(entry) = whole.links.get(&index) {
+                draft.room.links.insert(index, entry.clone());
+            }
+            let now = draft.wanted(seen);
+            match place.site.apply(&now, &draft.adopt) {
+                Ok(done) => {
+                    steps += done.steps;
+                    self.made.insert(cookie, now);
+                }
+                Err(error) => {
+                    draft.room.links.remove(&index);
+                    draft.room.links.extend(had.map(|had| (index, had)));
+                    let text = Error::from(error).sentence();
+                    draft.reject(&place.asked, index, &text);
+                }
+            }
+        }
+        keep(book, cookie, &draft.room)?;
+        Ok(steps)
+    }
+}
+
+fn keep(book: &mut Book, cookie: u64, room: &Room) -> Result<(), Error> {
+    book.room(cookie).clone_from(room);
+    book.save()
+}
+
+/// The namespaces that something is wanted in, or was, and what is wanted there.
+fn places<'a>(
+    book: &mut Book,
+    wishes: &'a BTreeMap<String, Wish>,
+    round: &mut Round,
+) -> Result<BTreeMap<u64, Place<'a>>, Error> {
+    let mut ours = Site::open(None)?;
+    let our_cookie = ours.cookie()?;
+    let links = ours.links()?;
+    let is_far = |wish: &Wish| wish.target.whose() != Whose::Ours;
+    let far = wishes.values().any(is_far) || book.rooms().keys().any(|of| *of != our_cookie);
+    let tenants = far.then(|| Tenants::look(&Roots::default()));
+    let tenants = tenants.transpose().map_err(wrong)?;
+    let stat = rustix::fs::fstat(bonsai_link::namespace::current()?).map_err(wrong)?;
+    let mut places = BTreeMap::from([(
+        our_cookie,
+        Place {
+            site: ours,
+            namespace: None,
+            inode: stat.st_ino,
+            name: None,
+            asked: Vec::new(),
+        },
+    )]);
+    if let Some(tenants) = &tenants {
+        of_the_book(book, tenants, &mut places)?;
+    }
+    let known: BTreeSet<u64> = places.keys().copied().collect();
+    let gone: Vec<u64> = book.rooms().keys().copied().collect();
+    for cookie in gone.into_iter().filter(|cookie| !known.contains(cookie)) {
+        book.forget(cookie);
+    }
+    for (name, wish) in wishes {
+        let interface = wish.target.interface();
+        let found = match (wish.target.whose(), &tenants) {
+            (Whose::Of(who), Some(tenants)) => find_of(tenants, who, interface),
+            _ => find_ours(&links, interface),
+        };
+        let placed = found.and_then(|found| place_of(&mut places, our_cookie, found));
+        let (cookie, found) = match placed {
+            Ok(placed) => placed,
+            Err(error) => {
+                let state = match error.is_absent() {
+                    true => LinkState::Waiting,
+                    false => LinkState::Problem,
+                };
+                let granted = Granted {
+                    state,
+                    why: Some(error.sentence()),
+                    at: None,
+                };
+                round.granted.insert(name.clone(), granted);
+                continue;
+            }
+        };
+        let Some(place) = places.get_mut(&cookie) else {
+            continue;
+        };
+        let index = found.link.index;
+        if let Some(first) = place.asked.iter().find(|one| one.found.link.index == index) {
+            let text = format!(
+                "it is the same interface as {}, which has a limit already",
+                first.name
+            );
+            let granted = Granted {
+                state: LinkState::Problem,
+                why: Some(text),
+                at: None,
+            };
+            round.granted.insert(name.clone(), granted);
+            continue;
+        }
+        place.asked.push(Asked { name, wish, found });
+    }
+    Ok(places)
+}
+
+/// Opens the namespaces of the book that are still there.
+fn of_the_book(
+    book: &Book,
+    tenants: &Tenants,
+    places: &mut BTreeMap<u64, Place<'_>>,
+) -> Result<(), Error> {
+    for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
+        let known = book.rooms().values().any(|room| room.inode == id.inode);
+        // One that is gone meanwhile is no loss.
+        let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
+            continue;
+        };
+        let site = Site::open(Some(open.fd.as_fd()))?;
+        let cookie = site.cookie()?;
+        if let Some(room) = book.rooms().get(&cookie) {
+            let place = Place {
+                site,
+                namespace: Some(open.fd),
+                inode: id.inode,
+                name: room.name.clone(),
+                asked: Vec::new(),
+            };
+            places.insert(cookie, place);
+        }
+    }
+    Ok(())
+}
+
+/// The namespace of what was found, opened if it is not yet.
+fn place_of(
+    places: &mut BTreeMap<u64, Place<'_>>,
+    our_cookie: u64,
+    mut found: Found,
+) -> Result<(u64, Found), Error> {
+    let Some(namespace) = found.namespace.take() else {
+        return Ok((our_cookie, found));
+    };
+    let site = Site::open(Some(namespace.as_fd()))?;
+    let cookie = site.cookie()?;
+    // It is asked for its routes.
+    found.namespace = Some(namespace.try_clone().map_err(|source| Error::File {
+        path: "/proc/self/fd".into(),
+        source,
+    })?);
+    let place = places.entry(cookie).or_insert_with(|| Place {
+        site,
+        namespace: Some(namespace),
+        inode: found.inode,
+        name: None,
+        asked: Vec::new(),
+    });
+    place.name.clone_from(&found.namespace_name);
+    Ok((cookie, found))
+}
