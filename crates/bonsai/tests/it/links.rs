@@ -1,6 +1,6 @@
 //! Interfaces, kept by root's daemon: in network namespaces that last as long as the test.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -339,6 +339,40 @@ fn a_killed_daemon_leaves_limits_and_the_next_one_heals() {
     let _ = std::fs::remove_file(machine.state.path().join("changes.json"));
     machine.start();
     machine.until("given free", || !machine.has("v1", "6Mbit"));
+}
+
+#[test]
+fn a_daemon_that_starts_again_touches_nothing() {
+    let config = "[links.v1]\ntx = \"8Mbit/s\"\n";
+    let name = "a_daemon_that_starts_again_touches_nothing";
+    let Some(mut machine) = Machine::new(name, config) else {
+        return;
+    };
+    machine.until("the limit", || machine.has("v1", "8Mbit"));
+    machine.kill();
+    let mut tc = Command::new("tc");
+    let mut monitor = spawned(&machine.host, tc.arg("monitor").stdout(Stdio::piped()));
+    let mut heard = BufReader::new(monitor.stdout.take().expect("its output")).lines();
+    // Whether it listened before the daemon started is told by this.
+    std::thread::sleep(Duration::from_millis(200));
+    machine.host("tc qdisc replace dev lo root pfifo limit 7");
+    machine.start();
+    machine.until("it is in force", || {
+        machine.link("v1").state == LinkState::InForce
+    });
+    machine.host("tc qdisc replace dev lo root pfifo limit 99");
+    let heard: Vec<String> = heard
+        .by_ref()
+        .map_while(Result::ok)
+        .take_while(|line| !line.contains("limit 99p"))
+        .collect();
+    monitor.kill().expect("ended");
+    monitor.wait().expect("ended");
+    assert!(
+        heard.iter().any(|line| line.contains("limit 7p")),
+        "it listened"
+    );
+    assert!(!heard.iter().any(|line| line.contains("v1")), "{heard:#?}");
 }
 
 #[test]
