@@ -56,6 +56,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "man/bonsai-doctor.1",
         "man/bonsai-group.1",
         "man/bonsai-history.1",
+        "man/bonsai-link.1",
         "man/bonsai-log.1",
         "man/bonsai-page.1",
         "man/bonsai-report.1",
