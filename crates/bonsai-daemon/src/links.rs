@@ -10,7 +10,8 @@
 //! 1. Nobody waits for it but those who ask whether a change has taken effect.
 //! 2. It looks where something is limited, when something has changed there, and once a second
 //!    while something waits; otherwise it sleeps.
-//! 3. When it ends, limits stay.
+//! 3. When it ends, limits stay, and when the next one starts: it does nothing before it is told what
+//!    is wanted.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -73,7 +74,8 @@ impl Kept {
 #[derive(Debug, Default)]
 struct Order {
     revision: u64,
-    wishes: Arc<BTreeMap<String, Wish>>,
+    /// `None` until it is said: nothing is given free before.
+    wishes: Option<Arc<BTreeMap<String, Wish>>>,
     ended: bool,
 }
 
@@ -92,7 +94,7 @@ impl Orders {
     pub(crate) fn want(&self, revision: u64, wishes: BTreeMap<String, Wish>) {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         order.revision = revision;
-        order.wishes = Arc::new(wishes);
+        order.wishes = Some(Arc::new(wishes));
         drop(order);
         self.wake();
     }
@@ -171,7 +173,11 @@ impl Work {
                 if order.ended {
                     return;
                 }
-                (order.revision, Arc::clone(&order.wishes))
+                (order.revision, order.wishes.clone())
+            };
+            let Some(wishes) = wishes else {
+                self.sleep(false);
+                continue;
             };
             let start = Instant::now();
             let (again, places) = match self.keeper.round(&wishes, start) {

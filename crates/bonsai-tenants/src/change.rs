@@ -297,7 +297,7 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
 }
 
 /// The ways to all namespaces of the book; those that are gone are forgotten.
-pub(crate) fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
+fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
     let ours = Site::open(None)?;
     let mut sites = BTreeMap::new();
     let others = book.rooms().len() - usize::from(book.rooms().contains_key(&ours.cookie()?));

@@ -48,6 +48,16 @@ impl Draft {
         draft
     }
 
+    /// Says of which namespace it is, if anything is kept of it.
+    pub(crate) fn of(&mut self, inode: u64, name: Option<&str>) {
+        if self.room.links.is_empty() {
+            self.room = Room::default();
+            return;
+        }
+        self.room.inode = inode;
+        self.room.name = name.map(str::to_owned);
+    }
+
     /// Gives back what is configured no more.
     fn release(&mut self, asked: &[Asked<'_>]) {
         let is_asked = |index: &u32| asked.iter().any(|one| one.found.link.index == *index);

@@ -152,8 +152,7 @@ impl Keeper {
         let seen = place.site.see()?;
         let before = book.rooms().get(&cookie).cloned().unwrap_or_default();
         let mut draft = Draft::new(&before, &seen, &place.asked);
-        draft.room.inode = place.inode;
-        draft.room.name.clone_from(&place.name);
+        draft.of(place.inode, place.name.as_deref());
         for asked in &place.asked {
             draft.save_what_others_have(asked, &mut place.site, &seen);
         }
@@ -186,6 +185,7 @@ impl Keeper {
             self.made.insert(cookie, wanted);
         }
         draft.bring_back(&mut place.site, &mut round.problems);
+        draft.of(place.inode, place.name.as_deref());
         if book.rooms().get(&cookie).unwrap_or(&Room::default()) != &draft.room {
             keep(book, cookie, &draft.room)?;
         }
@@ -290,9 +290,13 @@ fn places<'a>(
         of_the_book(book, tenants, &mut places)?;
     }
     let known: BTreeSet<u64> = places.keys().copied().collect();
-    let gone: Vec<u64> = book.rooms().keys().copied().collect();
-    for cookie in gone.into_iter().filter(|cookie| !known.contains(cookie)) {
-        book.forget(cookie);
+    let mut gone: Vec<u64> = book.rooms().keys().copied().collect();
+    gone.retain(|cookie| !known.contains(cookie));
+    for cookie in &gone {
+        book.forget(*cookie);
+    }
+    if !gone.is_empty() {
+        book.save()?;
     }
     for (name, wish) in wishes {
         let interface = wish.target.interface();

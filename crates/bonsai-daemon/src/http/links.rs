@@ -31,8 +31,9 @@ const LONG_AGO: Duration = Duration::from_secs(10);
 /// and for at least so long.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// What was seen last, while somebody asks. One looks at a time.
-pub(crate) type Samples = Arc<Mutex<Option<(Before, Links)>>>;
+/// What was seen last, while somebody asks, and at which state of what is configured. One looks at a
+/// time.
+pub(crate) type Samples = Arc<Mutex<Option<(Before, Links, u64)>>>;
 
 /// All interfaces of the machine, and those that limits wait for: whose they are, what moves through
 /// them, what they are limited to, and whether that is in force.
@@ -249,26 +250,25 @@ pub(super) async fn seen(app: &App, who: &Who) -> Result<Links, Problem> {
     }
     let orders = keeper(app)?;
     let mut last = app.samples.lock().await;
-    let fresh = |(before, _): &(Before, Links)| before.age() < FRESH;
-    let mut links = match last.as_ref().filter(|last| fresh(last)) {
-        Some((_, links)) => links.clone(),
+    // Whoever has made a change sees it.
+    let state = orders.kept().revision;
+    let fresh = |(before, _, of): &&(Before, Links, u64)| before.age() < FRESH && *of == state;
+    let mut links = match last.as_ref().filter(fresh) {
+        Some((_, links, _)) => links.clone(),
         None => {
-            let before = last.take().map(|(before, _)| before);
+            let before = last.take().map(|(before, ..)| before);
             let before = before.filter(|before| before.age() < LONG_AGO);
             let folder = Arc::clone(&orders.folder);
             let looked = aside(move || {
                 let before = match before {
                     Some(before) => before,
-                    None => {
-                        let (_, before) = look_since(&folder, None)?;
-                        std::thread::sleep(LEAST);
-                        before
-                    }
+                    None => look_since(&folder, None)?.1,
                 };
+                std::thread::sleep(LEAST.saturating_sub(before.age()));
                 look_since(&folder, Some(&before))
             });
             let (links, now) = looked.await?.map_err(|e| unavailable(e.sentence()))?;
-            *last = Some((now, links.clone()));
+            *last = Some((now, links.clone(), state));
             links
         }
     };

@@ -1,173 +1,19 @@
 //! Interfaces, kept by root's daemon: in network namespaces that last as long as the test.
 
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod machine;
 
-use bonsai_api::{LinkBy, LinkState, LinkView};
-use bonsai_client::{Client, ClientError, How};
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bonsai_api::{LinkBy, LinkState};
+use bonsai_client::{ClientError, How};
 use bonsai_link::namespace;
 use serde_json::json;
 
-use crate::support::{Place, Said, signal, skip};
-
-/// How long anything may take before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A machine with a daemon: a namespace with `v1`, whose other end is `eth0` of a guest.
-struct Machine {
-    host: OwnedFd,
-    guest: OwnedFd,
-    place: Place,
-    /// Where the daemon keeps what survives it: whatever is beside services is tidied away.
-    state: Place,
-    daemon: Option<Child>,
-}
-
-impl Machine {
-    /// `None`, and the reason in the log, where there can be none.
-    fn new(test: &str, config: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            skip(test, "making network namespaces needs root");
-            return None;
-        }
-        if ["ip", "tc"].map(|tool| Command::new(tool).arg("-V").output().is_ok()) != [true, true] {
-            skip(test, "iproute2 is not installed");
-            return None;
-        }
-        let make = || namespace::make().expect("a namespace");
-        let machine = Self {
-            host: make(),
-            guest: make(),
-            place: Place::bare(),
-            state: Place::bare(),
-            daemon: None,
-        };
-        machine.pair("v1", "eth0");
-        let file = machine.place.path().join("bonsai.toml");
-        std::fs::write(&file, config).expect("written");
-        let mut machine = machine;
-        machine.start();
-        Some(machine)
-    }
-
-    /// Makes a pair: `name` here, the other end in the guest.
-    fn pair(&self, name: &str, other: &str) {
-        // A namespace is named to `ip` by a process in it.
-        let mut inside = Command::new("sleep");
-        let mut inside = spawned(&self.guest, inside.arg("20"));
-        let guest = inside.id();
-        self.host(&format!(
-            "ip link add {name} type veth peer name {other} netns {guest}"
-        ));
-        self.host(&format!("ip link set {name} up"));
-        inside.kill().expect("ended");
-        inside.wait().expect("ended");
-    }
-
-    fn start(&mut self) {
-        let mut command = self.place.bonsai(&["daemon", "--config"]);
-        command
-            .arg(self.place.path().join("bonsai.toml"))
-            .env("BONSAI_STATE_DIR", self.state.path())
-            .stdout(Stdio::null());
-        self.daemon = Some(spawned(&self.host, &mut command));
-        let end = Instant::now() + PATIENCE;
-        while self.client().status().is_err() {
-            assert!(Instant::now() < end, "the daemon does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Ends the daemon as nothing else would.
-    fn kill(&mut self) {
-        let mut daemon = self.daemon.take().expect("it runs");
-        signal(daemon.id(), "KILL");
-        daemon.wait().expect("ended");
-    }
-
-    fn client(&self) -> Client {
-        Client::unix(self.place.path().join("daemon.sock")).expect("a client")
-    }
-
-    /// `bonsai ARGS` on that machine.
-    fn say(&self, args: &[&str]) -> Said {
-        let mut command = self.place.bonsai(args);
-        let output = namespace::inside(self.host.as_fd(), || command.output());
-        output.expect("entered").expect("bonsai").into()
-    }
-
-    /// Runs a command on that machine; it has to succeed.
-    fn host(&self, line: &str) -> String {
-        run(&self.host, line)
-    }
-
-    /// The rate that the kernel has for what `v1` sends, as `tc` says it.
-    fn has(&self, device: &str, rate: &str) -> bool {
-        let shown = namespace::inside(self.host.as_fd(), || {
-            let mut tc = Command::new("tc");
-            tc.args(["class", "show", "dev", device]).output()
-        });
-        // A device that is not there has none.
-        let shown = Said::from(shown.expect("entered").expect("tc"));
-        shown.out.contains(&format!("rate {rate} "))
-    }
-
-    /// What Prometheus is told.
-    fn metrics(&self) -> String {
-        let mut stream =
-            UnixStream::connect(self.place.path().join("daemon.sock")).expect("the daemon listens");
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            .expect("asked");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("answered");
-        text
-    }
-
-    /// Waits until it is so.
-    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let end = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(
-                Instant::now() < end,
-                "{what}: never; {}",
-                self.host("tc class show dev v1")
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn link(&self, target: &str) -> LinkView {
-        self.client().link(target).expect("it is shown")
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-    }
-}
-
-fn spawned(namespace: &OwnedFd, command: &mut Command) -> Child {
-    let child = namespace::inside(namespace.as_fd(), || command.spawn());
-    child.expect("entered").expect("started")
-}
-
-fn run(namespace: &OwnedFd, line: &str) -> String {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let output = namespace::inside(namespace.as_fd(), || {
-        Command::new(words[0]).args(&words[1..]).output()
-    });
-    let said: Said = output.expect("entered").expect("started").into();
-    assert_eq!(said.code, Some(0), "{line}: {said:?}");
-    said.out
-}
+use self::machine::{Machine, run, spawned};
+use crate::support::{Place, Said, skip};
 
 fn refused(error: ClientError) -> (u16, String) {
     match error {
@@ -339,6 +185,40 @@ fn a_killed_daemon_leaves_limits_and_the_next_one_heals() {
     let _ = std::fs::remove_file(machine.state.path().join("changes.json"));
     machine.start();
     machine.until("given free", || !machine.has("v1", "6Mbit"));
+}
+
+#[test]
+fn a_daemon_that_starts_again_touches_nothing() {
+    let config = "[links.v1]\ntx = \"8Mbit/s\"\n";
+    let name = "a_daemon_that_starts_again_touches_nothing";
+    let Some(mut machine) = Machine::new(name, config) else {
+        return;
+    };
+    machine.until("the limit", || machine.has("v1", "8Mbit"));
+    machine.kill();
+    let mut tc = Command::new("tc");
+    let mut monitor = spawned(&machine.host, tc.arg("monitor").stdout(Stdio::piped()));
+    let mut heard = BufReader::new(monitor.stdout.take().expect("its output")).lines();
+    // Whether it listened before the daemon started is told by this.
+    std::thread::sleep(Duration::from_millis(200));
+    machine.host("tc qdisc replace dev lo root pfifo limit 7");
+    machine.start();
+    machine.until("it is in force", || {
+        machine.link("v1").state == LinkState::InForce
+    });
+    machine.host("tc qdisc replace dev lo root pfifo limit 99");
+    let heard: Vec<String> = heard
+        .by_ref()
+        .map_while(Result::ok)
+        .take_while(|line| !line.contains("limit 99p"))
+        .collect();
+    monitor.kill().expect("ended");
+    monitor.wait().expect("ended");
+    assert!(
+        heard.iter().any(|line| line.contains("limit 7p")),
+        "it listened"
+    );
+    assert!(!heard.iter().any(|line| line.contains("v1")), "{heard:#?}");
 }
 
 #[test]
