@@ -222,7 +222,7 @@ fn round(site: &mut Site) -> anyhow::Result<Round> {
     for _ in 0..100 {
         let start = cpu_ns();
         site.classes(uplink, |class| {
-            some = class.filter(|of| of.terms.parent != 0).or(some)
+            some = class.filter(|of| of.terms.parent != 0).or(some);
         })?;
         looks.push(cpu_ns() - start);
     }
