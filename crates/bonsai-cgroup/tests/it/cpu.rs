@@ -1,6 +1,7 @@
 //! Weight, quota and reserved time, on the real kernel.
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bonsai_cgroup::{Controller, Cpu, Error, Hierarchies, Holder, OwnGroup, Target};
 use bonsai_units::CpuTerms;
@@ -9,6 +10,12 @@ use tempfile::TempDir;
 use crate::support::{Group, Python, is_root, skip};
 
 const SCHED_DEADLINE: u32 = 6;
+
+/// The kernel has one sum of all reserves: those who look how much is left take turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn terms(text: &str) -> CpuTerms {
     text.parse().expect("terms")
@@ -93,6 +100,7 @@ fn what_the_kernel_refuses_changes_nothing() {
 
 #[test]
 fn time_is_reserved_for_all_threads_and_undone_exactly() {
+    let _alone = alone();
     let name = "time_is_reserved_for_all_threads_and_undone_exactly";
     if !is_root() {
         return skip(name, "only root may reserve time");
@@ -104,7 +112,10 @@ fn time_is_reserved_for_all_threads_and_undone_exactly() {
         return skip(name, "python3 is not installed");
     };
     let before = python.scheduled();
-    assert_eq!(before, vec![(0, 5); 3]);
+    // Nicer by 5 than whoever runs the tests.
+    let nice = before[0].1;
+    assert!(nice >= 5, "{before:?}");
+    assert_eq!(before, vec![(0, nice); 3]);
     let records = TempDir::new().expect("a folder");
     let set = cpu(&records);
     let target = group.target();
@@ -133,11 +144,12 @@ fn time_is_reserved_for_all_threads_and_undone_exactly() {
     let done = cpu(&records).clear(&target).expect("cleared");
     assert!(!done.changed_since);
     // The thread that was made meanwhile is as its process was.
-    assert_eq!(python.scheduled(), vec![(0, 5); 4]);
+    assert_eq!(python.scheduled(), vec![(0, nice); 4]);
 }
 
 #[test]
 fn more_than_there_is_cannot_be_reserved() {
+    let _alone = alone();
     let name = "more_than_there_is_cannot_be_reserved";
     if !is_root() {
         return skip(name, "only root may reserve time");
@@ -167,6 +179,7 @@ fn more_than_there_is_cannot_be_reserved() {
 
 #[test]
 fn what_the_kernel_has_no_room_for_is_taken_back_from_all_threads() {
+    let _alone = alone();
     let name = "what_the_kernel_has_no_room_for_is_taken_back_from_all_threads";
     if !is_root() {
         return skip(name, "only root may reserve time");
@@ -199,10 +212,31 @@ fn what_the_kernel_has_no_room_for_is_taken_back_from_all_threads() {
     assert_eq!(first.scheduled(), before);
 }
 
+/// Says to [`within_a_group_of_its_own`] that it has a process to itself.
+const APART: &str = "BONSAI_TEST_OWN_GROUP";
+
 #[test]
 fn a_group_of_its_own_is_entered_left_and_removed() {
-    let name = "a_group_of_its_own_is_entered_left_and_removed";
-    if Group::new(name, Controller::Cpu).is_none() {
+    if Group::new(
+        "a_group_of_its_own_is_entered_left_and_removed",
+        Controller::Cpu,
+    )
+    .is_none()
+    {
+        return;
+    }
+    // A process enters as a whole: what other tests start meanwhile would be in the group, too.
+    let own = std::env::current_exe().expect("this test");
+    let status = Command::new(own)
+        .args(["--exact", "cpu::within_a_group_of_its_own", "--nocapture"])
+        .env(APART, "yes")
+        .status();
+    assert!(status.expect("started").success());
+}
+
+#[test]
+fn within_a_group_of_its_own() {
+    if std::env::var_os(APART).is_none() {
         return;
     }
     let hierarchies = Hierarchies::read().expect("/proc is there");
@@ -212,7 +246,10 @@ fn a_group_of_its_own_is_entered_left_and_removed() {
     };
     let before = own();
     let group = match OwnGroup::enter(&hierarchies, "it") {
-        Err(Error::Occupied { .. }) => return skip(name, "this group has processes"),
+        Err(Error::Occupied { .. }) => {
+            let name = "a_group_of_its_own_is_entered_left_and_removed";
+            return skip(name, "this group has processes");
+        }
         group => group.expect("a group"),
     };
     let records = TempDir::new().expect("a folder");
