@@ -7,8 +7,8 @@
 //! is there, so that nobody is interrupted. What was put into force stays, whatever becomes of the
 //! process that did it.
 //!
-//! - [`objects`]: what there has to be for what is wanted; [`diff`]: the steps there. Both are pure.
-//! - [`netlink`], [`tc`], [`bpf`]: the kernel's languages. [`rules`]: bursts, turns and queues.
+//! - `objects`: what there has to be for what is wanted; `diff`: the steps there. Both are pure.
+//! - `netlink`, `tc`, `bpf`: the kernel's languages. [`rules`]: bursts, turns and queues.
 #![allow(unsafe_code)]
 
 mod abilities;

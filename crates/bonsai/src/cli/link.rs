@@ -12,7 +12,7 @@ use super::daemon::Changing;
 /// What cannot or should not be shaped inside its programs (virtual machines, containers, tenants
 /// that nobody trusts, floods of datagrams) is shaped at its interface, by the kernel's own queues:
 /// at once, without interrupting anybody, and until it is cleared or the machine restarts. Where
-/// root's daemon runs, it is configured there ([links] of bonsai.toml): it lasts, is in the audit
+/// root's daemon runs, it is configured there (as `links` in bonsai.toml): it lasts, is in the audit
 /// trail, can be undone, and holds for what comes later.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
