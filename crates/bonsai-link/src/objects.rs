@@ -188,21 +188,20 @@ impl Shaping {
 
     /// A class and its queue. Nobody has more than the ceiling.
     fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: u64) -> Node {
+        // Who borrows waits for turns of others, and is ahead of its guarantee for a quarter of the burst
+        // only: what it is ahead of all together, others wait for when it has gone.
+        let borrows = rate < ceil;
+        let (turn, ahead_ns) = match borrows {
+            true => (self.gso_max, burst_ns / 4),
+            false => (0, burst_ns),
+        };
         Node {
             terms: htb::Class {
                 parent,
                 rate: rate.min(ceil),
                 ceil,
-                burst: rules::burst(rate.min(ceil), mtu, burst_ns),
-                cburst: rules::burst(
-                    ceil,
-                    if rate < ceil {
-                        mtu.max(self.gso_max)
-                    } else {
-                        mtu
-                    },
-                    burst_ns,
-                ),
+                burst: rules::burst(rate.min(ceil), mtu, ahead_ns),
+                cburst: rules::burst(ceil, mtu.max(turn), burst_ns),
                 quantum: rules::quantum(1, 1, self.gso_max),
                 priority: 0,
             },

@@ -113,6 +113,22 @@ pub(crate) fn udp(namespace: &OwnedFd, address: &str) -> UdpSocket {
     socket.expect("entered").expect("bound")
 }
 
+/// Waits until something comes from one to the other: links are up some time before they carry, and
+/// addresses are looked for first.
+pub(crate) fn greet(from: &UdpSocket, to: &UdpSocket) {
+    let target = to.local_addr().expect("an address");
+    let mut buffer = [0; 2048];
+    to.set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("set");
+    let came = (0..400).any(|_| {
+        let _ = from.send_to(b"hello", target);
+        to.recv(&mut buffer).is_ok()
+    });
+    assert!(came, "{target} is not reached in 20 s");
+    // What was asked for while nothing came may come now.
+    while to.recv(&mut buffer).is_ok() {}
+}
+
 /// Sends as fast as it goes for `time`: bytes at layer 2 that came, and seconds from before the first
 /// was sent until after the last had come. What a limit allows in that time is more than came.
 pub(crate) fn flood(from: &UdpSocket, to: &UdpSocket, time: Duration) -> (u64, f64) {
@@ -120,6 +136,7 @@ pub(crate) fn flood(from: &UdpSocket, to: &UdpSocket, time: Duration) -> (u64, f
     // Ethernet, IPv4, UDP.
     const HEADS: u64 = 14 + 20 + 8;
     let target = to.local_addr().expect("an address");
+    greet(from, to);
     to.set_read_timeout(Some(Duration::from_millis(300)))
         .expect("set");
     let start = Instant::now();
