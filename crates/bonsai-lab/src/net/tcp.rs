@@ -10,16 +10,15 @@ use anyhow::Context as _;
 use bonsai_host::sockets::TcpInfo;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpCongestion;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, recv};
 use serde::{Deserialize, Serialize};
 
 use super::meter::Counts;
 use super::packet::tcp_frames;
-use super::traffic::{Cost, Received, SendSpec, Sent, sleep_until};
+use super::traffic::{Cost, Received, SendSpec, Sent, sleep_until, wait};
 use crate::service::monotonic_ns;
 
-const TURN: Duration = Duration::from_millis(20);
 /// What one call writes or reads at most.
 const PIECE: usize = 256 << 10;
 /// At a rate, so much of it is written at a time.
@@ -151,14 +150,6 @@ impl Sender {
         let fds = self.streams.iter();
         let mut fds: Vec<_> = fds.map(|s| PollFd::new(s, PollFlags::OUT)).collect();
         wait(&mut fds)
-    }
-}
-
-fn wait(fds: &mut [PollFd<'_>]) -> anyhow::Result<()> {
-    let turn = Timespec::try_from(TURN).unwrap_or_default();
-    match poll(fds, Some(&turn)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno).context("poll"),
     }
 }
 

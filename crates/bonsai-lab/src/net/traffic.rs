@@ -10,6 +10,7 @@ use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use rustix::event::{PollFd, Timespec, poll};
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ use super::series::{Arrivals, Series};
 use super::tcp::Connection;
 use super::{tcp, udp};
 use crate::service::monotonic_ns;
+
+/// How long nobody looks at a flag.
+const TURN: Duration = Duration::from_millis(20);
 
 /// A sender that brought less than this of what it was asked for casts doubt on its measurement.
 const LEAST_ACHIEVED: f64 = 0.995;
@@ -286,6 +290,15 @@ impl Cost {
         getrusage(UsageWho::RUSAGE_THREAD).map_or(0.0, |usage| {
             seconds(usage.user_time()) + seconds(usage.system_time())
         })
+    }
+}
+
+/// Waits until one is ready, but not for long.
+pub(super) fn wait(fds: &mut [PollFd<'_>]) -> anyhow::Result<()> {
+    let turn = Timespec::try_from(TURN).unwrap_or_default();
+    match poll(fds, Some(&turn)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno).context("poll"),
     }
 }
 

@@ -12,13 +12,13 @@ use nix::sys::socket::sockopt::{
     RcvBufForce, ReceiveTimestampns, RxqOvfl, SndBufForce, UdpGroSegment, UdpGsoSegment,
 };
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::meter::{Delays, Flow};
 use super::packet::{MARK, Mark, udp_frame};
 use super::series::{Arrivals, Series};
-use super::traffic::{Cost, Received, SendSpec, Sent, sleep_until};
+use super::traffic::{Cost, Received, SendSpec, Sent, sleep_until, wait};
 use crate::service::monotonic_ns;
 
 /// Most bytes in one call: what IPv4 allows, less headers.
@@ -27,8 +27,6 @@ const MOST_BYTES: usize = 65_000;
 const MOST_SEGMENTS: usize = 64;
 /// What the kernel keeps for a receiver that cannot run for a while: 64 ms of 1 Gbit/s.
 const RECEIVE_BUFFER: usize = 16 << 20;
-/// How long nobody looks at a flag.
-const TURN: Duration = Duration::from_millis(20);
 /// A packet that leaves so much after its instant was late: more than a timer of the kernel is.
 const LATE_NS: u64 = 1_000_000;
 /// How often the clocks of time stamps and of marks are compared.
@@ -178,15 +176,6 @@ impl Sender {
 fn part(bytes: u64, rate: u64) -> u64 {
     let ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
     u64::try_from(ns).unwrap_or(u64::MAX)
-}
-
-/// Waits until one is ready, but not for long.
-fn wait(fds: &mut [PollFd<'_>]) -> anyhow::Result<()> {
-    let turn = Timespec::try_from(TURN).unwrap_or_default();
-    match poll(fds, Some(&turn)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno).context("poll"),
-    }
 }
 
 /// The socket of a receiver.
