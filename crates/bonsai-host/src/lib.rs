@@ -12,6 +12,8 @@
 //! - [`tenants`]: network namespaces, containers, virtual machines and control groups, and who is
 //!   behind an interface;
 //! - [`sys`]: what this kernel and this machine allow;
+//! - [`default_route`]: by which interface packets leave;
+//! - [`sentence`]: an error with its causes;
 //! - [`runtime_dir`]: the private directory that holds the services of a user.
 //!
 //! Everything here looks at the present moment: a process may be gone and a file may have changed
@@ -26,7 +28,9 @@ pub mod libs;
 mod lookup;
 pub mod pressure;
 pub mod proc;
+mod route;
 mod runtime;
+mod sentence;
 mod sigpipe;
 pub mod sockets;
 pub mod sys;
@@ -36,5 +40,7 @@ pub mod threads;
 pub use error::Error;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
+pub use route::default_route;
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
+pub use sentence::sentence;
 pub use sigpipe::inherit_sigpipe;

@@ -57,12 +57,6 @@ impl Seen {
             .collect()
     }
 
-    /// Whether filters can hang at an interface.
-    #[must_use]
-    pub fn is_hookable(&self, index: u32) -> bool {
-        self.hookable.contains(&(index, Hook::Incoming))
-    }
-
     /// Whether all was as wanted; the first that was not, in words.
     ///
     /// # Errors

@@ -27,9 +27,6 @@ pub struct Entry {
     pub name: String,
     /// What is wanted of it.
     pub terms: Terms,
-    /// Whether filters could hang there before.
-    #[serde(default)]
-    pub hookable: bool,
     /// What somebody else had there, to be brought back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Saved>,
@@ -170,9 +167,11 @@ impl Book {
         self.record.rooms.values().all(|room| room.links.is_empty())
     }
 
-    /// Forgets a namespace.
-    pub(crate) fn forget(&mut self, cookie: u64) {
-        self.record.rooms.remove(&cookie);
+    /// Forgets all namespaces but these; whether there were others.
+    pub(crate) fn forget_but(&mut self, stays: impl Fn(&u64) -> bool) -> bool {
+        let before = self.record.rooms.len();
+        self.record.rooms.retain(|cookie, _| stays(cookie));
+        self.record.rooms.len() != before
     }
 
     /// Replaces the file as a whole; it is on disk afterwards.

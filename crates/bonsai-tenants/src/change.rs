@@ -8,7 +8,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use bonsai_host::tenants::{Roots, Tenants};
@@ -77,7 +77,6 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     let way_out = way_out(found, ask, had, &seen.links)?;
     let entry = room.links.entry(index).or_insert_with(|| Entry {
         name: found.link.name.clone(),
-        hookable: seen.is_hookable(index),
         ..Entry::default()
     });
     entry.name.clone_from(&found.link.name);
@@ -304,29 +303,41 @@ fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
     sites.insert(ours.cookie()?, ours);
     if others > 0 {
         let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
-        for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
-            let known = book.rooms().values().any(|room| room.inode == id.inode);
-            // One that is gone meanwhile is no loss.
-            let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
-                continue;
+        let rooms = open_rooms(book, &tenants)?;
+        sites.extend(rooms.into_iter().map(|(cookie, open)| (cookie, open.site)));
+    }
+    book.forget_but(|cookie| sites.contains_key(cookie));
+    Ok(sites)
+}
+
+/// A namespace of the book.
+pub(crate) struct OpenRoom {
+    pub(crate) namespace: OwnedFd,
+    pub(crate) inode: u64,
+    pub(crate) site: Site,
+}
+
+/// Opens the namespaces of the book that are still there, but for ours; by cookie.
+pub(crate) fn open_rooms(book: &Book, tenants: &Tenants) -> Result<BTreeMap<u64, OpenRoom>, Error> {
+    let mut rooms = BTreeMap::new();
+    for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
+        let known = book.rooms().values().any(|room| room.inode == id.inode);
+        // One that is gone meanwhile is no loss.
+        let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
+            continue;
+        };
+        let site = Site::open(Some(open.fd.as_fd()))?;
+        let cookie = site.cookie()?;
+        if book.rooms().contains_key(&cookie) {
+            let room = OpenRoom {
+                namespace: open.fd,
+                inode: id.inode,
+                site,
             };
-            let site = Site::open(Some(open.fd.as_fd()))?;
-            let cookie = site.cookie()?;
-            if book.rooms().contains_key(&cookie) {
-                sites.insert(cookie, site);
-            }
+            rooms.insert(cookie, room);
         }
     }
-    let gone: Vec<u64> = book
-        .rooms()
-        .keys()
-        .filter(|cookie| !sites.contains_key(*cookie))
-        .copied()
-        .collect();
-    for cookie in gone {
-        book.forget(cookie);
-    }
-    Ok(sites)
+    Ok(rooms)
 }
 
 pub(crate) fn need_root() -> Result<(), Error> {

@@ -82,10 +82,7 @@ impl Draft {
         check_speed(&found.link, &terms)?;
         let index = found.link.index;
         let had = self.room.links.get(&index).cloned();
-        let mut entry = had.unwrap_or_else(|| Entry {
-            hookable: seen.is_hookable(index),
-            ..Entry::default()
-        });
+        let mut entry = had.unwrap_or_else(|| Entry { ..Entry::default() });
         if entry.target.is_none() {
             entry.hand = Some(entry.terms).filter(|terms| !terms.is_nothing());
         }

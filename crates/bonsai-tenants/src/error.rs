@@ -54,13 +54,7 @@ impl Error {
     /// It in one sentence, with its causes.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text = format!("{text}: {error}");
-            source = error.source();
-        }
-        text
+        bonsai_host::sentence(self)
     }
 
     /// Whether it is the caller's to mend: bad input, missing rights, what is not there.

@@ -260,11 +260,7 @@ fn default_route(found: &Found) -> Result<Option<String>, Error> {
         Some(namespace) => namespace::inside(namespace.as_fd(), read)?,
         None => read(),
     };
-    Ok(table.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (name, destination) = (fields.next()?, fields.next()?);
-        (destination == "00000000").then(|| name.to_owned())
-    }))
+    Ok(bonsai_host::default_route(&table).map(str::to_owned))
 }
 
 fn own_inode() -> Result<u64, Error> {
@@ -296,13 +292,7 @@ macro_rules! words_of {
     ($($error:ty),+) => {$(
         impl From<$error> for Words {
             fn from(error: $error) -> Self {
-                let mut text = error.to_string();
-                let mut source = std::error::Error::source(&error);
-                while let Some(error) = source {
-                    text = format!("{text}: {error}");
-                    source = error.source();
-                }
-                Self(text)
+                Self(bonsai_host::sentence(&error))
             }
         }
     )+};

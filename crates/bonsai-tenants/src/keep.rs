@@ -11,7 +11,7 @@
 //! 4. A target that is wanted no more leaves its interface as it was: without a limit, with the one
 //!    that was there by hand, or with the discipline that somebody else had there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,7 +21,7 @@ use bonsai_host::tenants::{Roots, Tenants};
 use bonsai_link::{Seen, Site, Wanted};
 
 use crate::book::{Book, Room};
-use crate::change::need_root;
+use crate::change::{need_root, open_rooms};
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::fights::{Fights, Verdict};
@@ -287,15 +287,18 @@ fn places<'a>(
         },
     )]);
     if let Some(tenants) = &tenants {
-        of_the_book(book, tenants, &mut places)?;
+        for (cookie, open) in open_rooms(book, tenants)? {
+            let place = Place {
+                site: open.site,
+                namespace: Some(open.namespace),
+                inode: open.inode,
+                name: book.rooms()[&cookie].name.clone(),
+                asked: Vec::new(),
+            };
+            places.insert(cookie, place);
+        }
     }
-    let known: BTreeSet<u64> = places.keys().copied().collect();
-    let mut gone: Vec<u64> = book.rooms().keys().copied().collect();
-    gone.retain(|cookie| !known.contains(cookie));
-    for cookie in &gone {
-        book.forget(*cookie);
-    }
-    if !gone.is_empty() {
+    if book.forget_but(|cookie| places.contains_key(cookie)) {
         book.save()?;
     }
     for (name, wish) in wishes {
@@ -341,34 +344,6 @@ fn places<'a>(
         place.asked.push(Asked { name, wish, found });
     }
     Ok(places)
-}
-
-/// Opens the namespaces of the book that are still there.
-fn of_the_book(
-    book: &Book,
-    tenants: &Tenants,
-    places: &mut BTreeMap<u64, Place<'_>>,
-) -> Result<(), Error> {
-    for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
-        let known = book.rooms().values().any(|room| room.inode == id.inode);
-        // One that is gone meanwhile is no loss.
-        let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
-            continue;
-        };
-        let site = Site::open(Some(open.fd.as_fd()))?;
-        let cookie = site.cookie()?;
-        if let Some(room) = book.rooms().get(&cookie) {
-            let place = Place {
-                site,
-                namespace: Some(open.fd),
-                inode: id.inode,
-                name: room.name.clone(),
-                asked: Vec::new(),
-            };
-            places.insert(cookie, place);
-        }
-    }
-    Ok(())
 }
 
 /// The namespace of what was found, opened if it is not yet.

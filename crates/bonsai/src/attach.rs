@@ -144,13 +144,7 @@ pub(crate) fn refuse(pid: i32, error: &AttachError) -> anyhow::Error {
             shown(pid)
         ));
     }
-    let mut text = format!("{}: {error}", shown(pid));
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    Refusal::input(text)
+    Refusal::input(format!("{}: {}", shown(pid), bonsai_host::sentence(error)))
 }
 
 /// The service that a process belongs to.

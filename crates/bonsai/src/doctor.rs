@@ -177,7 +177,7 @@ fn interfaces() -> CapabilityView {
             "only root can try; paces of one's own processes need nothing (bonsai link pace)"
                 .to_owned(),
         ),
-        Err(error) => ("no", chain(&error)),
+        Err(error) => ("no", bonsai_host::sentence(&error)),
         Ok(all) => {
             let whole = all.iter().any(|of| of.name == "link" && of.fault.is_none());
             let works = |of: &&bonsai_link::Ability| of.fault.is_none();
@@ -194,7 +194,11 @@ fn interfaces() -> CapabilityView {
                     names(has),
                     names(lacks)
                 ),
-                (false, Some(error)) => format!("there are not {}: {}", names(lacks), chain(error)),
+                (false, Some(error)) => format!(
+                    "there are not {}: {}",
+                    names(lacks),
+                    bonsai_host::sentence(error)
+                ),
                 (false, None) => String::new(),
             };
             (if whole { "yes" } else { "no" }, detail)
@@ -205,16 +209,6 @@ fn interfaces() -> CapabilityView {
         state,
         detail,
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 /// What `bonsai run --unpatched trap` costs here.

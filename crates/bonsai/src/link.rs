@@ -35,13 +35,7 @@ fn said(error: bonsai_tenants::Error) -> anyhow::Error {
     if !error.is_input() {
         return error.into();
     }
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    Refusal::input(text)
+    Refusal::input(error.sentence())
 }
 
 fn whose(of: &LinkOf) -> Whose<'_> {

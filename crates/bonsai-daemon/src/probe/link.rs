@@ -15,11 +15,7 @@ pub(super) struct Link {
 /// The interface of the default route, of a table as in `/proc/net/route`.
 pub(super) fn of_default_route(table: &Path) -> Result<String, String> {
     let text = fs::read_to_string(table).unwrap_or_default();
-    let default = text.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let (name, destination) = (fields.next()?, fields.next()?);
-        (destination == "00000000").then(|| name.to_owned())
-    });
+    let default = bonsai_host::default_route(&text).map(str::to_owned);
     default.ok_or_else(|| {
         "there is no default route, so it is not known which link is meant: say interface"
             .to_owned()

@@ -45,7 +45,7 @@ impl Program {
             ));
         };
         let path = lookup_program(name, std::env::var_os("PATH").as_deref())
-            .map_err(|error| Refusal::code(error.exit_code(), chain(&error)))?;
+            .map_err(|error| Refusal::code(error.exit_code(), bonsai_host::sentence(&error)))?;
         let found = |loader, warning, cover, file| Self {
             is_entered: false,
             file,
@@ -61,7 +61,7 @@ impl Program {
             Err(error) => {
                 let warning = format!(
                     "whether its calls can be shaped is not known: {}",
-                    chain(&error)
+                    bonsai_host::sentence(&error)
                 );
                 return Ok(found(None, Some(warning), None, None));
             }
@@ -127,15 +127,4 @@ fn fact(cover: &Cover) -> String {
     let sentence = cover.to_string();
     let fact = sentence.split(':').next();
     fact.unwrap_or_default().to_owned()
-}
-
-/// An error and its causes in one sentence.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
