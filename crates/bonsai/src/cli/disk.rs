@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::interval;
+use super::look::interval;
 
 /// Limit what control groups and systemd units read and write of disks, by the kernel.
 ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bonsai_services::group::Wishes;
 use clap::{Args, Subcommand};
 
-use super::interval;
+use super::look::interval;
 
 /// What a service has of its group; for `run`, `set` and `group join`.
 #[derive(Args, Clone, Debug, Default)]

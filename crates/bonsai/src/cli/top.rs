@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::interval;
+use super::look::interval;
 use crate::top::Sort;
 
 /// Show services live in the terminal, and change their limits there.
