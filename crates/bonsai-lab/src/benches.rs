@@ -82,5 +82,6 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::parts::Parts,
     &links::idle::Idle,
     &links::protected::Delay,
+    &links::cost::Cost,
     &links::scale::Scale,
 ];

@@ -4,6 +4,7 @@
 pub(super) mod accuracy;
 pub(super) mod change;
 pub(super) mod churn;
+pub(super) mod cost;
 mod counted;
 pub(super) mod generator;
 pub(super) mod idle;
