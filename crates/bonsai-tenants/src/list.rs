@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,18 @@ use crate::book::{Book, Room};
 use crate::error::Error;
 use crate::find::wrong;
 
-/// What had gone through each interface at an earlier look: by the cookie of its namespace, and its
-/// number there.
+/// Who is who is looked up anew after so long, or when there is a new interface: it takes far longer
+/// than all else.
+const KNOWN: Duration = Duration::from_secs(2);
+
+/// What had gone through each interface at an earlier look, by the cookie of its namespace and its
+/// number there, and who was who then.
 #[derive(Clone, Debug)]
 pub struct Before {
     at: Instant,
     traffic: BTreeMap<(u64, u32), Traffic>,
+    tenants: Arc<Tenants>,
+    known: Instant,
 }
 
 impl Before {
@@ -55,11 +62,29 @@ pub fn look(folder: &Path, between: Duration) -> Result<Links, Error> {
 /// # Errors
 /// See [`look`].
 pub fn look_since(folder: &Path, before: Option<&Before>) -> Result<(Links, Before), Error> {
-    let book = Book::read(folder)?;
+    if let Some(before) = before.filter(|before| before.known.elapsed() < KNOWN) {
+        let tenants = (Arc::clone(&before.tenants), before.known);
+        let (links, now) = look_at(folder, Some(before), tenants)?;
+        if now.traffic.keys().all(|at| before.traffic.contains_key(at)) {
+            return Ok((links, now));
+        }
+    }
+    let known = Instant::now();
     let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
+    look_at(folder, before, (Arc::new(tenants), known))
+}
+
+fn look_at(
+    folder: &Path,
+    before: Option<&Before>,
+    (tenants, known): (Arc<Tenants>, Instant),
+) -> Result<(Links, Before), Error> {
+    let book = Book::read(folder)?;
     let mut now = Before {
         at: Instant::now(),
         traffic: BTreeMap::new(),
+        tenants: Arc::clone(&tenants),
+        known,
     };
     let seconds = before.map_or(0.0, |before| (now.at - before.at).as_secs_f64());
     let mut links = Vec::new();
