@@ -26,7 +26,7 @@ pub struct Site {
 /// What is there.
 #[derive(Debug)]
 pub struct Seen {
-    /// All interfaces, by number; without what went through them.
+    /// All interfaces, by number.
     pub links: Vec<Link>,
     /// What others have made at roots, by the number of the interface.
     pub foreign: BTreeMap<u32, Qdisc>,
@@ -101,7 +101,7 @@ impl Site {
     /// # Errors
     /// If the kernel does not list them.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
-        links::links(&mut self.socket, true)
+        links::links(&mut self.socket)
     }
 
     /// The number that another namespace has in this one; `None` if no pair leads there.

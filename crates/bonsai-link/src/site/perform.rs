@@ -54,7 +54,7 @@ impl Site {
             let index = links::make_ifb(&mut self.socket, IFB)
                 .map_err(|error| in_words(error, format!("making {IFB}")))?;
             undo.push(Act::Block(index));
-            seen.links = links::links(&mut self.socket, false)?;
+            seen.links = links::links(&mut self.socket)?;
         }
         if let Some(ifb) = seen.block()
             && !hooked.is_empty()

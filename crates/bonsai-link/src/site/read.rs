@@ -16,7 +16,7 @@ use crate::wanted::Wanted;
 use super::Seen;
 
 pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
-    let links = links::links(socket, false)?;
+    let links = links::links(socket)?;
     let qdiscs = seen::qdiscs(socket, None)?;
     let mut seen = Seen {
         links,
