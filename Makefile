@@ -106,6 +106,12 @@ bench: deps-bench build ## run the benchmarks, side by side with the peers that 
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
 	@"$(TARGET)/release/bonsai-bench" run $(BENCH_ARGS)
 
+.PHONY: dnba
+dnba: deps-bench build ## the experiments of DNBA, beside the paper's figures: tables, and plots in target/figures (20 minutes, root)
+	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
+	@"$(TARGET)/release/bonsai-bench" run link-paper --figure "$(TARGET)/figures/dnba-limits.svg" $(BENCH_ARGS)
+	@"$(TARGET)/release/bonsai-bench" run --full link-media --figure "$(TARGET)/figures/dnba-media.svg"
+
 .PHONY: model
 model: ## check the ledger under every order of memory accesses that loom can find
 	@CARGO_TARGET_DIR="$(TARGET)/loom" RUSTFLAGS="--cfg loom" \

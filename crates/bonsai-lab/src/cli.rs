@@ -75,7 +75,7 @@ struct RunArgs {
     /// The folder for records.
     #[arg(long, default_value = "bench/raw")]
     raw: PathBuf,
-    /// Write the plot of the one benchmark that is named (link-paper, paper-fig12, paper-shares or
+    /// Write the plot of the one benchmark that is named (link-media, link-paper, paper-fig12, paper-shares or
     /// policy-week) to this file.
     #[arg(long, value_name = "FILE.svg")]
     figure: Option<PathBuf>,
@@ -132,7 +132,7 @@ fn run(args: &RunArgs) -> anyhow::Result<Tally> {
     let benches = chosen(&args.names)?;
     anyhow::ensure!(
         args.figure.is_none() || benches.len() == 1,
-        "--figure is of one benchmark: name link-paper, paper-fig12, paper-shares or policy-week"
+        "--figure is of one benchmark: name link-media, link-paper, paper-fig12, paper-shares or policy-week"
     );
     let library = find_library()?;
     let interrupted = Interrupted::listen()?;

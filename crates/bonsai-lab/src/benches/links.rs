@@ -6,6 +6,7 @@ pub(super) mod change;
 pub(super) mod churn;
 pub(super) mod cost;
 mod counted;
+mod flows;
 pub(super) mod generator;
 pub(super) mod idle;
 pub(super) mod media;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::super::Benchmark;
+use super::flows::{self, Panel};
 use super::stage::{Part, Stage, finish, one_queue, plan, shapers};
 use super::{both, mbit};
 use crate::context::Context;
@@ -39,6 +40,8 @@ const FILE: u64 = 1_000_000_000;
 const PAYLOAD: f64 = 1_448.0 / 1_514.0;
 /// The download takes so much longer than it has to at most.
 const MOST_OVER: f64 = 0.01;
+/// Of what is drawn, and the end of the download is known by, ms.
+const BIN_MS: usize = 20;
 /// At smaller scales a connection's first moments are more than that.
 const LARGEST_SCALE: u64 = 4;
 
@@ -60,6 +63,15 @@ impl Arm {
             Self::NoLimits => "no limits",
             Self::Static => "static",
             Self::Guarantee => "guarantee",
+        }
+    }
+
+    /// How long the paper's download takes.
+    const fn paper(self) -> &'static str {
+        match self {
+            Self::NoLimits => "106 s",
+            Self::Static => "440 s",
+            Self::Guarantee => "147 s, by hand",
         }
     }
 
@@ -115,6 +127,11 @@ impl Benchmark for Media {
                 }
             }
         }
+        if let Some(figure) = context.figure.clone() {
+            let record = Record::read(&context.recorder.path)?;
+            flows::write(&figure, &panels(&record.samples(self.name())))?;
+            context.progress(&format!("figure: {}", figure.display()));
+        }
         Ok(())
     }
 
@@ -143,8 +160,8 @@ fn measure(context: &mut Context, make: Make, arm: Arm, scale: u64) -> anyhow::R
         arm,
         scale,
         start_ns,
-        media: outcomes.next().unwrap_or_default().brief(10),
-        bulk: outcomes.next().unwrap_or_default().brief(10),
+        media: outcomes.next().unwrap_or_default().brief(BIN_MS),
+        bulk: outcomes.next().unwrap_or_default().brief(BIN_MS),
     };
     context.sample(before.until_now(), &measured)
 }
@@ -194,6 +211,28 @@ fn judge(measured: &Measured) -> Judged {
     }
 }
 
+/// Of the first shaper.
+fn panels(samples: &[Sample<Measured>]) -> Vec<Panel<'_>> {
+    let all = samples.iter().map(|sample| &sample.data);
+    let first = samples.first().map(|sample| &sample.data.shaper);
+    let of_it = all.filter(|measured| Some(&measured.shaper) == first);
+    let panels = of_it.map(|measured| Panel {
+        title: format!(
+            "{}: {}, 1/{} of the time; the paper: {}",
+            measured.arm.name(),
+            measured.shaper,
+            measured.scale,
+            measured.arm.paper()
+        ),
+        flows: vec![
+            ("streams".to_owned(), &measured.media.received.series),
+            ("download".to_owned(), &measured.bulk.received.series),
+        ],
+        marks: &[],
+    });
+    panels.collect()
+}
+
 fn report(samples: &[Sample<Measured>]) -> Section {
     let mut section = Section::default();
     section.text(format!(
@@ -229,12 +268,7 @@ fn report(samples: &[Sample<Measured>]) -> Section {
             percent(over, 2),
             format!("{:.3} %", judged.lost * 100.0),
             format!("{p50:.2} / {p99:.2} / {most:.2}"),
-            match measured.arm {
-                Arm::NoLimits => "106 s",
-                Arm::Static => "440 s",
-                Arm::Guarantee => "147 s, by hand",
-            }
-            .to_owned(),
+            measured.arm.paper().to_owned(),
             doubt.clone().unwrap_or_default(),
         ]);
         if measured.arm != Arm::Guarantee || !is_ours(&measured.shaper) {

@@ -1,8 +1,7 @@
-//! Fig. 7 and 8 of the paper "Dynamic network bandwidth allocation in virtualized environments" (DNBA):
-//! four tenants of a link of 100 Mbit/s that all want more, without limits, with 10, 20, 30 and the rest,
-//! and with limits that change hands; and what the link loses by it.
-
-mod plot;
+//! Fig. 5 to 8 of the paper "Guaranteeing QoS of media-based applications in virtualized environment"
+//! (DNBA): two tenants with 20 and 30 Mbit/s, of which one is raised to 40; four of a link of 100 Mbit/s
+//! that all want more, without limits, with 10, 20, 30 and the rest, and with limits that change hands;
+//! and what the link loses by it.
 
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Benchmark;
 use super::counted::Counted;
+use super::flows::{self, Panel};
 use super::stage::{Part, Stage, one_queue, pass, plan, shapers, stop, too_much};
 use super::{mbit, shown};
 use crate::context::Context;
@@ -26,7 +26,6 @@ use crate::study::{median_or_zero, percent};
 pub(crate) struct Paper;
 
 const TOTAL: u64 = mbit(100);
-const TENANTS: u8 = 4;
 /// Mbit/s; the last is the rest.
 const RATES: [u64; 4] = [10, 20, 30, 40];
 /// So much of what the link carries without limits is lost at most.
@@ -45,7 +44,11 @@ const BIN_MS: usize = 100;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Arm {
-    /// One queue for all.
+    /// Two with limits that stay.
+    Two,
+    /// Two, and the first is raised.
+    Raised,
+    /// One queue for all four.
     NoLimits,
     /// Limits that stay.
     Static,
@@ -58,7 +61,9 @@ enum Arm {
 }
 
 impl Arm {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 7] = [
+        Self::Two,
+        Self::Raised,
         Self::NoLimits,
         Self::Static,
         Self::Three,
@@ -68,6 +73,8 @@ impl Arm {
 
     const fn name(self) -> &'static str {
         match self {
+            Self::Two => "20 and 30",
+            Self::Raised => "20, then 40, and 30",
             Self::NoLimits => "no limits",
             Self::Static => "static",
             Self::Three => "3 reallocations",
@@ -76,19 +83,29 @@ impl Arm {
         }
     }
 
-    /// What the paper lost, percent.
-    const fn paper(self) -> &'static str {
+    /// What the paper shows: where, each tenant, what was lost of the total.
+    const fn paper(self) -> [&'static str; 3] {
         match self {
-            Self::NoLimits | Self::Many | Self::Borrowing => "",
-            Self::Static => "0.128 %",
-            Self::Three => "0.277 %",
+            Self::Two => ["Fig. 5", "20.322 / 30.776", ""],
+            Self::Raised => ["Fig. 6", "20.090 to 42.239 / 30.744", ""],
+            Self::NoLimits => ["", "93.716 in all", ""],
+            Self::Static => ["Fig. 7", "9.850 / 19.871 / 29.213 / 35.056", "0.128 %"],
+            Self::Three => ["Fig. 8", "93.456 in all", "0.277 %"],
+            Self::Many | Self::Borrowing => [""; 3],
         }
+    }
+
+    /// Whether it is judged by what the link carries.
+    const fn fills_the_link(self) -> bool {
+        !matches!(self, Self::Two | Self::Raised)
     }
 
     /// How long the limits stay, of so much time.
     fn stay(self, length: Duration) -> Option<Duration> {
         match self {
-            Self::NoLimits | Self::Static => None,
+            Self::Two | Self::NoLimits | Self::Static => None,
+            // Once, in the middle.
+            Self::Raised => Some(length * 5 / 9),
             Self::Three => Some(length / 4),
             Self::Many | Self::Borrowing => Some(Duration::from_millis(1_000 / MANY_PER_SECOND)),
         }
@@ -116,7 +133,7 @@ impl Benchmark for Paper {
     }
 
     fn about(&self) -> &'static str {
-        "four tenants of a link, and what limits cost it: the paper's Fig. 7 and 8"
+        "tenants of a link, and what limits cost it: the paper's Fig. 5 to 8"
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
@@ -142,7 +159,7 @@ impl Benchmark for Paper {
         }
         if let Some(figure) = context.figure.clone() {
             let record = Record::read(&context.recorder.path)?;
-            plot::write(&figure, &record.samples(self.name()))?;
+            flows::write(&figure, &panels(&record.samples(self.name())))?;
             context.progress(&format!("figure: {}", figure.display()));
         }
         Ok(())
@@ -154,21 +171,26 @@ impl Benchmark for Paper {
 }
 
 /// The limits after so many reallocations: each passes its own on to the next.
-fn limits(arm: Arm, turn: usize) -> [Limits; 4] {
-    std::array::from_fn(|tenant| {
+fn limits(arm: Arm, turn: usize) -> Vec<Limits> {
+    if !arm.fills_the_link() {
+        let first = if turn == 0 { 20 } else { 40 };
+        return [first, 30].map(|rate| Limits::exactly(mbit(rate))).into();
+    }
+    let of = |tenant| {
         let rate = RATES[(tenant + turn) % RATES.len()];
         let mut limits = Limits::exactly(mbit(rate));
         if arm == Arm::Borrowing {
             limits.ceiling = TOTAL;
         }
         limits
-    })
+    };
+    (0..RATES.len()).map(of).collect()
 }
 
 /// In which order targets are changed, so that guarantees never exceed the link meanwhile: those that
 /// lose first.
-fn order(old: &[Limits; 4], new: &[Limits; 4]) -> [usize; 4] {
-    let mut order = [0, 1, 2, 3];
+fn order(old: &[Limits], new: &[Limits]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..old.len()).collect();
     order.sort_by_key(|i| new[*i].guarantee > old[*i].guarantee);
     order
 }
@@ -184,7 +206,8 @@ fn measure(
     } else {
         plan(TOTAL, &limits(arm, 0))
     };
-    let mut stage = match Stage::new(make, TENANTS, plan) {
+    let tenants = u8::try_from(limits(arm, 0).len())?;
+    let mut stage = match Stage::new(make, tenants, plan) {
         Ok(stage) => stage,
         Err(error) => return context.skip(make().name(), format!("{error:#}")),
     };
@@ -195,7 +218,7 @@ fn measure(
     } else {
         SendSpec::tcp(1, traffic, length_of_all)
     };
-    let parts: Vec<Part> = (0..TENANTS).map(|tenant| (tenant, spec.clone())).collect();
+    let parts: Vec<Part> = (0..tenants).map(|tenant| (tenant, spec.clone())).collect();
     let running = stage.start(&parts, Listen::default())?;
     pass(context, SETTLING)?;
     let from = monotonic_ns();
@@ -222,7 +245,9 @@ fn measure(
             sleep_until(at);
             let new = limits(arm, usize::try_from(turn)?);
             reallocated.push(monotonic_ns());
-            stage.change(&order(&old, &new).map(|target| (target, new[target])))?;
+            let changes = order(&old, &new).into_iter();
+            let changes: Vec<_> = changes.map(|target| (target, new[target])).collect();
+            stage.change(&changes)?;
             old = new;
         }
     }
@@ -286,9 +311,9 @@ fn judge(all: &[&Measured], arm: Arm) -> Vec<f64> {
 fn report(samples: &[Sample<Measured>]) -> Section {
     let mut section = Section::default();
     section.text(
-        "A link of 100 Mbit/s, four tenants that want more, with datagrams or a connection each; 10, 20, 30 and 40 Mbit/s change \
-         hands. Totals in Mbit/s of layer 2 as classes count them, medians of all rounds; lost against no limits in the \
-         same round.",
+        "A link of 100 Mbit/s, tenants that want more, with datagrams or a connection each: two with limits of 20 and 30 \
+         Mbit/s, the first raised to 40; four whose 10, 20, 30 and 40 change hands. Totals in Mbit/s of layer 2 as classes \
+         count them, medians of all rounds; lost against no limits in the same round. The paper's figures are of payload.",
     );
     let doubt = doubt_of(samples.iter().map(|sample| &sample.conditions));
     let mut table = Table::new(&[
@@ -297,10 +322,12 @@ fn report(samples: &[Sample<Measured>]) -> Section {
         "allocation",
         "total",
         "lost",
-        "the paper lost",
         "payload",
         "each",
         "sent again",
+        "the paper",
+        "each",
+        "lost",
     ]);
     let mut groups: Vec<(&str, &str)> = Vec::new();
     for Sample { data, .. } in samples {
@@ -322,13 +349,16 @@ fn report(samples: &[Sample<Measured>]) -> Section {
                 median_or_zero(&values)
             };
             let lost = median_or_zero(&judge(&all, arm));
+            let [figure, their_each, their_loss] = arm.paper();
             table.row(vec![
                 shaper.to_owned(),
                 traffic.to_owned(),
                 arm.name().to_owned(),
                 shown(of(Measured::total)),
-                percent(lost, 3),
-                arm.paper().to_owned(),
+                match arm.fills_the_link() {
+                    true => percent(lost, 3),
+                    false => String::new(),
+                },
                 shown(of(Measured::payload)),
                 each(first),
                 first
@@ -337,8 +367,12 @@ fn report(samples: &[Sample<Measured>]) -> Section {
                     .map(|o| o.sent.retransmitted())
                     .sum::<u64>()
                     .to_string(),
+                figure.to_owned(),
+                their_each.to_owned(),
+                their_loss.to_owned(),
             ]);
-            if !is_ours(shaper) || arm == Arm::NoLimits || first.counted.seconds() < LEAST_SECONDS {
+            let judged = arm.fills_the_link() && arm != Arm::NoLimits;
+            if !is_ours(shaper) || !judged || first.counted.seconds() < LEAST_SECONDS {
                 continue;
             }
             section.promise(
@@ -354,6 +388,34 @@ fn report(samples: &[Sample<Measured>]) -> Section {
         section.text(format!("Doubt: {doubt}."));
     }
     section
+}
+
+/// Of the first shaper and traffic, the first round of each arm.
+fn panels(samples: &[Sample<Measured>]) -> Vec<Panel<'_>> {
+    let Some(first) = samples.first().map(|sample| &sample.data) else {
+        return Vec::new();
+    };
+    let found = Arm::ALL.iter().filter_map(|arm| {
+        let mut of_it = samples.iter().map(|sample| &sample.data);
+        of_it.find(|m| m.arm == *arm && m.shaper == first.shaper && m.traffic == first.traffic)
+    });
+    let panels = found.map(|measured| {
+        let [figure, ..] = measured.arm.paper();
+        let between = if figure.is_empty() {
+            ""
+        } else {
+            "; the paper's "
+        };
+        let (arm, shaper) = (measured.arm.name(), &measured.shaper);
+        let outcomes = measured.outcomes.iter().enumerate();
+        let flows = outcomes.map(|(i, o)| (format!("tenant {}", i + 1), &o.received.series));
+        Panel {
+            title: format!("{arm}: {shaper}, {}{between}{figure}", measured.traffic),
+            flows: flows.collect(),
+            marks: &measured.reallocated,
+        }
+    });
+    panels.collect()
 }
 
 /// What each tenant got, Mbit/s of layer 2.
@@ -402,7 +464,7 @@ mod tests {
     fn guarantees_never_exceed_the_link_while_they_change_hands() {
         for turn in 0..8 {
             let (old, new) = (limits(Arm::Many, turn), limits(Arm::Many, turn + 1));
-            let mut now = old;
+            let mut now = old.clone();
             for target in order(&old, &new) {
                 now[target] = new[target];
                 let sum: u64 = now.iter().map(|limits| limits.guarantee).sum();
@@ -430,7 +492,7 @@ mod tests {
             conditions: crate::load::Conditions::default(),
             data: one,
         };
-        plot::write(&path, &[sample]).expect("a plot");
+        flows::write(&path, &panels(&[sample])).expect("a plot");
         let text = std::fs::read_to_string(path).expect("read");
         assert!(
             text.starts_with("<svg") && text.contains("tenant 4"),
