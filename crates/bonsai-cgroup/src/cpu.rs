@@ -264,6 +264,27 @@ impl Cpu {
         })
     }
 
+    /// Whether a target has all of that, by Bonsai. Threads that are new may have no reservation.
+    ///
+    /// # Errors
+    /// There is no such target, or it cannot be read.
+    pub fn holds(&self, target: &Target, terms: &CpuTerms) -> Result<bool, Error> {
+        let of = Of::find(&self.hierarchies, target)?;
+        let record: Option<Record<Held>> = self.records.load(&of.target(), of.id()?)?;
+        let Some(record) = record else {
+            return Ok(terms.is_empty());
+        };
+        let Of::Place(place) = &of else {
+            return Ok(record.held.reserve() == terms.reserve.over(record.held.reserve()));
+        };
+        let weight =
+            terms.weight.is_keep() || place.weight()? == place.weight_from(terms.weight.over(None));
+        let quota =
+            terms.quota.is_keep() || place.quota()? == place.quota_from(terms.quota.over(None));
+        let reserve = terms.reserve.is_keep() || record.held.reserve() == terms.reserve.over(None);
+        Ok(weight && quota && reserve)
+    }
+
     /// Restores what a target had before Bonsai first changed it.
     ///
     /// # Errors

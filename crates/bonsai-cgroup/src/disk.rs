@@ -16,7 +16,7 @@ use crate::record::{Holder, Record, Records, Target};
 use crate::systemd::is_unit_name;
 
 pub use limits::{DiskLimits, read as limits_of};
-pub use usage::{DiskUse, Pressure, pressure as pressure_of, usage as usage_of};
+pub use usage::{DiskUse, Pressure, moved as moved_of, pressure as pressure_of, usage as usage_of};
 
 use place::Place;
 

@@ -59,6 +59,21 @@ pub enum Error {
         /// The controller.
         controller: Controller,
     },
+    /// There is no version 2.
+    #[error(
+        "no hierarchy of control groups of version 2 is mounted here: mount -t cgroup2 cgroup2 \
+         /sys/fs/cgroup/unified"
+    )]
+    NoUnified,
+    /// Only a part of version 2 is seen.
+    #[error(
+        "only a part of the control groups is seen at {}: this has to run in the cgroup namespace \
+         of the machine, outside of containers", mount.display()
+    )]
+    NotTop {
+        /// Where it is mounted.
+        mount: PathBuf,
+    },
     /// Version 2: the parent does not pass the controller on.
     #[error(
         "the controller {controller} is not enabled for the control group {path}: +{controller} \

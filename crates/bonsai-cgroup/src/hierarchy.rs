@@ -229,7 +229,7 @@ impl Hierarchy {
     }
 
     /// Where a group is or would be.
-    fn place(&self, controller: Controller, path: &str) -> Result<Cgroup, Error> {
+    pub(crate) fn place(&self, controller: Controller, path: &str) -> Result<Cgroup, Error> {
         let folder = self.folder(path).ok_or_else(|| Error::NoGroup {
             path: path.to_owned(),
             controller: controller.name(self.version).to_owned(),

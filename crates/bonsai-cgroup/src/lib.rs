@@ -6,7 +6,8 @@
 //! - [`Device`]: block devices, by name, number or a path on them;
 //! - [`Disk`]: limits on block devices, and what was moved;
 //! - [`Cpu`]: weight, quota, and time reserved for threads;
-//! - [`OwnGroup`]: a group of its own for a program that is about to start.
+//! - [`OwnGroup`]: a group of its own for a program that is about to start;
+//! - [`Unified`]: version 2 from its top, with groups that are not there yet.
 //!
 //! # Definitions
 //! - A *target* is a control group by its path, or a systemd unit by its name ([`Target`]).
@@ -36,6 +37,7 @@ mod own;
 mod record;
 mod systemd;
 mod target;
+mod unified;
 
 pub use cpu::Cpu;
 pub use device::{Device, DeviceNumber};
@@ -46,3 +48,4 @@ pub use hierarchy::{Controller, Hierarchies, Hierarchy, Version};
 pub use own::OwnGroup;
 pub use record::{Holder, Target};
 pub use systemd::{is_unit_name, systemd_runs};
+pub use unified::Unified;

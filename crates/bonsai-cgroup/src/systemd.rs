@@ -165,6 +165,11 @@ impl Unit {
         Ok(Some(path).filter(|path| !path.is_empty()))
     }
 
+    /// The slice that it is or will be in.
+    pub(crate) fn slice(&self) -> Result<String, Error> {
+        self.get(self.interface, "Slice")
+    }
+
     /// A property that is a number.
     pub(crate) fn number(&self, property: &str) -> Result<u64, Error> {
         self.get(self.interface, property)

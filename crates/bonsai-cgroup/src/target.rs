@@ -45,6 +45,34 @@ pub(crate) fn find(
     }
 }
 
+impl Hierarchies {
+    /// The group of a target, in whatever hierarchy it is: to see whether it is there, and who is in
+    /// it. One with disks comes first, then one with CPUs, then version 2.
+    ///
+    /// # Errors
+    /// There is no such group or process, or the unit does not run.
+    pub fn anywhere(&self, target: &Target) -> Result<Cgroup, Error> {
+        let path = match target {
+            Target::Cgroup(path) => self.path(path)?,
+            Target::Process(pid) => return self.of_process(Controller::Io, *pid),
+            Target::Unit(name) => match find(self, Controller::Io, target)? {
+                Found::Unit {
+                    path: Some(path), ..
+                } => path,
+                _ => return Err(Error::NotRunning { unit: name.clone() }),
+            },
+        };
+        let first = self.group(Controller::Io, &path);
+        first
+            .or_else(|error| self.group(Controller::Cpu, &path).map_err(|_| error))
+            .or_else(|error| {
+                let mut others = self.all.iter().rev();
+                let group = others.find_map(|one| one.place(Controller::Io, &path).ok());
+                group.filter(|group| group.folder().is_dir()).ok_or(error)
+            })
+    }
+}
+
 /// The unit whose group has a path; none where somebody else made it, such as a container's
 /// manager or that of a user.
 fn unit_of(path: &str) -> Result<Option<Unit>, Error> {

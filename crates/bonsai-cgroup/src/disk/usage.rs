@@ -62,13 +62,8 @@ pub fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, Error> {
         // Without the controller the group is counted in the one above it.
         Version::V2 => Ok(parse_stat(&group.read("io.stat")?)),
         Version::V1 => {
-            let text = |name: &str| {
-                // Kernels before 4.15 count the group alone.
-                let whole = group.read(&format!("blkio.throttle.{name}_recursive"));
-                whole.or_else(|_| group.read(&format!("blkio.throttle.{name}")))
-            };
             let mut all = BTreeMap::new();
-            for (number, word, n) in parse_serviced(&text("io_service_bytes")?) {
+            for (number, word, n) in parse_serviced(&serviced(group, "io_service_bytes")?) {
                 let one: &mut DiskUse = all.entry(number).or_default();
                 match word {
                     "Read" => one.read_bytes = n,
@@ -76,7 +71,7 @@ pub fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, Error> {
                     _ => {}
                 }
             }
-            for (number, word, n) in parse_serviced(&text("io_serviced")?) {
+            for (number, word, n) in parse_serviced(&serviced(group, "io_serviced")?) {
                 let one: &mut DiskUse = all.entry(number).or_default();
                 match word {
                     "Read" => one.reads = n,
@@ -87,6 +82,41 @@ pub fn usage(group: &Cgroup) -> Result<BTreeMap<DeviceNumber, DiskUse>, Error> {
             Ok(all)
         }
     }
+}
+
+/// Bytes that a group has read and written of some devices: half of what [`usage`] costs.
+///
+/// # Errors
+/// [`Error::Vanished`], or it has not the controller.
+pub fn moved(group: &Cgroup, of: &[DeviceNumber]) -> Result<(u64, u64), Error> {
+    let mut sum = (0_u64, 0_u64);
+    match group.version() {
+        Version::V2 => {
+            for (number, one) in parse_stat(&group.read("io.stat")?) {
+                if of.contains(&number) {
+                    sum.0 = sum.0.saturating_add(one.read_bytes);
+                    sum.1 = sum.1.saturating_add(one.write_bytes);
+                }
+            }
+        }
+        Version::V1 => {
+            for (number, word, n) in parse_serviced(&serviced(group, "io_service_bytes")?) {
+                match word {
+                    "Read" if of.contains(&number) => sum.0 = sum.0.saturating_add(n),
+                    "Write" if of.contains(&number) => sum.1 = sum.1.saturating_add(n),
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// A counter of version 1, with the groups below.
+fn serviced(group: &Cgroup, name: &str) -> Result<String, Error> {
+    // Kernels before 4.15 count the group alone.
+    let whole = group.read(&format!("blkio.throttle.{name}_recursive"));
+    whole.or_else(|_| group.read(&format!("blkio.throttle.{name}")))
 }
 
 /// How long a group waited. Only version 2 keeps it; on a machine with both, the group of the

@@ -4,6 +4,7 @@
 mod cpu;
 mod disk;
 mod machine;
+mod manager;
 mod support;
 mod systemd;
 mod tree;
