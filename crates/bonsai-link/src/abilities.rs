@@ -3,11 +3,11 @@
 
 use std::os::fd::AsFd;
 
-use crate::bpf::{Table, Which};
 use crate::error::Error;
 use crate::links;
 use crate::namespace;
 use crate::netlink::Socket;
+use crate::plan::{self, Plan};
 use crate::site::Site;
 use crate::tc::{self, Handle, Write};
 use crate::wanted::{Terms, Wanted};
@@ -41,12 +41,15 @@ pub fn abilities() -> Result<Vec<Ability>, Error> {
         };
         Wanted {
             links: block.iter().map(|index| (*index, terms.clone())).collect(),
+            ..Wanted::default()
         }
     };
-    let program = Table::new().and_then(|table| table.program(Which::Incoming));
     let sends = site.apply(&limit(false), &[]).map(drop);
     let receives = site.apply(&limit(true), &[]).map(drop);
     let cleared = site.apply(&Wanted::default(), &[]).map(drop);
+    let mut plain = Site::open_with(Some(namespace.as_fd()), Plan::U32)?;
+    let without = plain.apply(&limit(true), &[]).map(drop);
+    let without = without.and(plain.apply(&Wanted::default(), &[]).map(drop));
     let mut all = Vec::new();
     let mut add = |name, purpose, tried: Result<(), Error>| {
         let fault = tried.err();
@@ -66,7 +69,16 @@ pub fn abilities() -> Result<Vec<Ability>, Error> {
         "limits of what is sent, guarantees and weights",
         sends,
     );
-    add("cls_bpf", "who is in which class", program.map(drop));
+    add(
+        "cls_bpf",
+        "who is in which class of an uplink",
+        plan::fault().map_or(Ok(()), Err),
+    );
+    add(
+        "u32",
+        "limits of what is received, without programs",
+        without,
+    );
     add(
         "link",
         "limits of both directions, and back",

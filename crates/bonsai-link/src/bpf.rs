@@ -1,20 +1,25 @@
-//! Two programs that say which class a packet belongs to, and the table they read.
+//! Programs that say which class a packet belongs to, and the tables they read.
 //!
 //! HTB takes a packet into the class that its *priority* names. Packets that come in by an
 //! interface get the priority of its class and go out through the shared block (*ifb*); on the
-//! uplink they get it from the interface they came in by, because forwarding forgets it. Both
-//! programs ask one table: interface to class and block.
+//! uplink they get it from the interface they came in by, because forwarding forgets it. What the
+//! machine itself sends there gets it from the group of processes that it is of
+//! ([`crate::groups`]).
 //!
-//! They are a dozen of instructions each, written down here, so that nothing needs a compiler or a
-//! loader of objects (`aya`, the runner-up: 36 crates, and clang to build). Filters keep the programs
-//! and those the table, so that all of it outlives whoever made it; it is found again by the
-//! numbers in the filters. Source: bpf(2), `include/uapi/linux/bpf.h`.
+//! They are some dozens of instructions each, written down here, so that nothing needs a compiler
+//! or a loader of objects (`aya`, the runner-up: 36 crates, and clang to build). Filters keep the
+//! programs and those the tables, so that all of it outlives whoever made it; it is found again by
+//! the numbers in the filters. Source: bpf(2), `include/uapi/linux/bpf.h`.
+
+mod code;
+mod tables;
 
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::error::Error;
+pub(crate) use code::Which;
+pub(crate) use tables::{Entry, GroupTable, Table, Tables};
 
 const BPF_MAP_CREATE: libc::c_int = 0;
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
@@ -29,215 +34,127 @@ const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_MAP_TYPE_HASH: u32 = 1;
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
-/// More interfaces than a machine has.
-const ENTRIES: u32 = 65_536;
 
-/// What a packet that came in by an interface belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// The class, `major:minor`.
-    pub(crate) class: u32,
-    /// The block that it goes out through; 0 for none.
-    pub(crate) ifb: u32,
-}
-
-impl Entry {
-    fn bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.class.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.ifb.to_ne_bytes());
-        bytes
-    }
-
-    fn from(bytes: [u8; 8]) -> Self {
-        let [a, b, c, d, e, f, g, h] = bytes;
-        Self {
-            class: u32::from_ne_bytes([a, b, c, d]),
-            ifb: u32::from_ne_bytes([e, f, g, h]),
-        }
-    }
-}
-
-/// Which of the programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    /// For what comes in: into the class, and out through the block.
-    Incoming,
-    /// For what leaves by an uplink: into the class of where it came in.
-    Outgoing,
-}
-
-impl Which {
-    /// The name that `tc filter show` shows.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Incoming => "bonsai-in",
-            Self::Outgoing => "bonsai-out",
-        }
-    }
-}
-
-/// The table.
+/// A table of the kernel: keys of `K` bytes, values of 8.
 #[derive(Debug)]
-pub(crate) struct Table(OwnedFd);
+struct Map<const K: usize>(OwnedFd);
 
-impl Table {
+/// A value of any table.
+type Value = [u8; 8];
+
+impl<const K: usize> Map<K> {
     /// Makes an empty one.
-    pub(crate) fn new() -> Result<Self, Error> {
+    fn new(entries: u32, name: &str) -> io::Result<Self> {
         // union bpf_attr: map_type, key_size, value_size, max_entries, map_flags.
         let mut attr = Attr::default();
-        for (place, value) in [(0, BPF_MAP_TYPE_HASH), (4, 4), (8, 8), (12, ENTRIES)] {
+        let key = u32::try_from(K).unwrap_or(0);
+        for (place, value) in [(0, BPF_MAP_TYPE_HASH), (4, key), (8, 8), (12, entries)] {
             attr.u32(place, value);
         }
-        attr.u32(16, BPF_F_NO_PREALLOC).text(28, "bonsai_class");
-        attr.open(BPF_MAP_CREATE).map(Self).map_err(Error::Bpf)
+        attr.u32(16, BPF_F_NO_PREALLOC).text(28, name);
+        attr.open(BPF_MAP_CREATE).map(Self)
     }
 
-    /// The one that a program reads, by the program's number; `None` if it reads none.
-    pub(crate) fn of_program(number: u32) -> Result<Option<Self>, Error> {
-        let of = |number| -> io::Result<Option<OwnedFd>> {
-            let program = Attr::default().u32(0, number).open(BPF_PROG_GET_FD_BY_ID)?;
-            let mut maps = [0_u32; 1];
-            // struct bpf_prog_info: nr_map_ids at 52, map_ids at 56.
-            let mut info = [0_u8; 64];
-            info[52..56].copy_from_slice(&1_u32.to_ne_bytes());
-            info[56..64].copy_from_slice(&address(maps.as_mut_ptr()).to_ne_bytes());
-            let mut attr = Attr::default();
-            attr.u32(0, raw(program.as_fd()))
-                .u32(4, u32::try_from(info.len()).unwrap_or(0))
-                .u64(8, address(info.as_mut_ptr()));
-            attr.call(BPF_OBJ_GET_INFO_BY_FD)?;
-            if maps[0] == 0 {
-                return Ok(None);
-            }
-            let table = Attr::default().u32(0, maps[0]).open(BPF_MAP_GET_FD_BY_ID)?;
-            Ok(Some(table))
-        };
-        of(number).map(|table| table.map(Self)).map_err(Error::Bpf)
-    }
-
-    fn element(&self, command: libc::c_int, mut key: u32, value: *mut u8) -> io::Result<()> {
+    fn element(&self, command: libc::c_int, key: &mut [u8; K], value: *mut u8) -> io::Result<()> {
         let mut attr = Attr::default();
         attr.u32(0, raw(self.0.as_fd()))
-            .u64(8, address(&raw mut key))
+            .u64(8, address(key.as_mut_ptr()))
             .u64(16, address(value));
         attr.call(command).map(drop)
     }
 
-    /// What an interface has.
-    pub(crate) fn get(&self, device: u32) -> Result<Option<Entry>, Error> {
+    /// What stands under a key.
+    fn get(&self, mut key: [u8; K]) -> io::Result<Option<Value>> {
         let mut value = [0_u8; 8];
-        match self.element(BPF_MAP_LOOKUP_ELEM, device, value.as_mut_ptr()) {
-            Ok(()) => Ok(Some(Entry::from(value))),
+        match self.element(BPF_MAP_LOOKUP_ELEM, &mut key, value.as_mut_ptr()) {
+            Ok(()) => Ok(Some(value)),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(Error::Bpf(error)),
+            Err(error) => Err(error),
         }
     }
 
-    /// Gives an interface an entry, or takes it away. Packets meet the former or the new one.
-    pub(crate) fn set(&self, device: u32, entry: Option<Entry>) -> Result<(), Error> {
-        let answer = match entry {
-            Some(entry) => {
-                let mut value = entry.bytes();
-                self.element(BPF_MAP_UPDATE_ELEM, device, value.as_mut_ptr())
-            }
-            None => self.element(BPF_MAP_DELETE_ELEM, device, std::ptr::null_mut()),
+    /// Puts a value under a key, or takes it away. Packets meet the former or the new one.
+    fn set(&self, mut key: [u8; K], value: Option<Value>) -> io::Result<()> {
+        let Some(mut value) = value else {
+            let answer = self.element(BPF_MAP_DELETE_ELEM, &mut key, std::ptr::null_mut());
+            return match answer {
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                answer => answer,
+            };
         };
-        match answer {
-            Err(error) if entry.is_none() && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            answer => answer.map_err(Error::Bpf),
-        }
+        self.element(BPF_MAP_UPDATE_ELEM, &mut key, value.as_mut_ptr())
     }
 
-    /// All that is in it.
-    pub(crate) fn all(&self) -> Result<Vec<(u32, Entry)>, Error> {
+    /// All that is in it, at most so many.
+    fn all(&self, most: u32) -> io::Result<Vec<([u8; K], Value)>> {
         let mut found = Vec::new();
-        let mut before: Option<u32> = None;
-        loop {
-            let mut next = 0_u32;
+        let mut before: Option<[u8; K]> = None;
+        // Who changes it meanwhile may send us back to the start.
+        for _ in 0..2 * u64::from(most) {
+            let mut next = [0_u8; K];
             let mut attr = Attr::default();
             attr.u32(0, raw(self.0.as_fd()));
             if let Some(before) = &mut before {
-                attr.u64(8, address(before));
+                attr.u64(8, address(before.as_mut_ptr()));
             }
-            attr.u64(16, address(&raw mut next));
+            attr.u64(16, address(next.as_mut_ptr()));
             match attr.call(BPF_MAP_GET_NEXT_KEY) {
                 Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(found),
-                Err(error) => return Err(Error::Bpf(error)),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+                Err(error) => return Err(error),
             }
-            found.extend(self.get(next)?.map(|entry| (next, entry)));
+            found.extend(self.get(next)?.map(|value| (next, value)));
             before = Some(next);
         }
-    }
-
-    /// Gives the kernel a program that reads this table.
-    pub(crate) fn program(&self, which: Which) -> Result<OwnedFd, Error> {
-        let code = code(which, self.0.as_fd());
-        let license = c"Dual MIT/GPL";
-        // union bpf_attr: prog_type, insn_cnt, insns, license, ... prog_name at 48.
-        let mut attr = Attr::default();
-        attr.u32(0, BPF_PROG_TYPE_SCHED_CLS)
-            .u32(4, u32::try_from(code.len()).unwrap_or(0))
-            .u64(8, address(code.as_ptr()))
-            .u64(16, address(license.as_ptr()))
-            .text(48, which.name());
-        attr.open(BPF_PROG_LOAD).map_err(Error::Bpf)
+        Ok(found)
     }
 }
 
-/// An instruction: operation, registers (target in the lower half), offset, number.
-const fn insn(op: u8, registers: u8, offset: i16, number: u32) -> u64 {
-    op as u64
-        | (registers as u64) << 8
-        | (offset.cast_unsigned() as u64) << 16
-        | (number as u64) << 32
+/// Gives the kernel a program.
+fn load(code: &[u64], name: &str) -> io::Result<OwnedFd> {
+    let license = c"Dual MIT/GPL";
+    // union bpf_attr: prog_type, insn_cnt, insns, license, ... prog_name at 48.
+    let mut attr = Attr::default();
+    attr.u32(0, BPF_PROG_TYPE_SCHED_CLS)
+        .u32(4, u32::try_from(code.len()).unwrap_or(0))
+        .u64(8, address(code.as_ptr()))
+        .u64(16, address(license.as_ptr()))
+        .text(48, name);
+    attr.open(BPF_PROG_LOAD)
 }
 
-// Places in `struct __sk_buff`.
-const PRIORITY: i16 = 32;
-const INGRESS_IFINDEX: i16 = 36;
-const IFINDEX: i16 = 40;
-const MAP_LOOKUP_ELEM: u32 = 1;
-const REDIRECT: u32 = 23;
-/// `TC_ACT_UNSPEC`: the next filter is asked, and the packet goes its way.
-const GO_ON: u32 = u32::MAX;
-
-fn code(which: Which, table: BorrowedFd<'_>) -> Vec<u64> {
-    let key = match which {
-        Which::Incoming => IFINDEX,
-        Which::Outgoing => INGRESS_IFINDEX,
-    };
-    // r6 is the packet, r0 what was found.
-    let mut code = vec![
-        insn(0xbf, 0x16, 0, 0),                    // r6 = r1
-        insn(0x61, 0x12, key, 0),                  // r2 = *(u32 *)(r1 + key)
-        insn(0x63, 0x2a, -4, 0),                   // *(u32 *)(r10 - 4) = r2
-        insn(0x18, 0x11, 0, raw(table)),           // r1 = table
-        0,                                         //
-        insn(0xbf, 0xa2, 0, 0),                    // r2 = r10
-        insn(0x07, 0x02, 0, 4_u32.wrapping_neg()), // r2 -= 4
-        insn(0x85, 0x00, 0, MAP_LOOKUP_ELEM),      // r0 = lookup(r1, r2)
-        insn(0x55, 0x00, 2, 0),                    // if r0 != 0 skip 2
-        insn(0xb4, 0x00, 0, GO_ON),                // w0 = GO_ON
-        insn(0x95, 0x00, 0, 0),                    // exit
-        insn(0x61, 0x01, 0, 0),                    // r1 = class
-        insn(0x63, 0x16, PRIORITY, 0),             // packet's priority = r1
-    ];
-    if which == Which::Incoming {
-        code.extend([
-            insn(0x61, 0x01, 4, 0),        // r1 = block
-            insn(0x15, 0x01, 3, 0),        // if r1 == 0 skip 3
-            insn(0xb4, 0x02, 0, 0),        // w2 = 0
-            insn(0x85, 0x00, 0, REDIRECT), // r0 = redirect(r1, r2)
-            insn(0x95, 0x00, 0, 0),        // exit
-        ]);
+/// The tables that a program reads, by the program's number, at most two: each with the bytes of its
+/// keys.
+fn tables_of(program: u32) -> io::Result<Vec<(OwnedFd, u32)>> {
+    let program = Attr::default()
+        .u32(0, program)
+        .open(BPF_PROG_GET_FD_BY_ID)?;
+    let mut numbers = [0_u32; 2];
+    // struct bpf_prog_info: nr_map_ids at 52, map_ids at 56.
+    let mut info = [0_u8; 64];
+    info[52..56].copy_from_slice(&2_u32.to_ne_bytes());
+    info[56..64].copy_from_slice(&address(numbers.as_mut_ptr()).to_ne_bytes());
+    inform(program.as_fd(), &mut info)?;
+    let mut tables = Vec::new();
+    for number in numbers.into_iter().filter(|number| *number != 0) {
+        let table = Attr::default().u32(0, number).open(BPF_MAP_GET_FD_BY_ID)?;
+        // struct bpf_map_info: type, id, key_size.
+        let mut info = [0_u8; 64];
+        inform(table.as_fd(), &mut info)?;
+        let [.., a, b, c, d] = info[..12] else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        tables.push((table, u32::from_ne_bytes([a, b, c, d])));
     }
-    code.extend([
-        insn(0xb4, 0x00, 0, GO_ON), // w0 = GO_ON
-        insn(0x95, 0x00, 0, 0),     // exit
-    ]);
-    code
+    Ok(tables)
+}
+
+fn inform(of: BorrowedFd<'_>, info: &mut [u8; 64]) -> io::Result<()> {
+    let mut attr = Attr::default();
+    attr.u32(0, raw(of))
+        .u32(4, u32::try_from(info.len()).unwrap_or(0))
+        .u64(8, address(info.as_mut_ptr()));
+    attr.call(BPF_OBJ_GET_INFO_BY_FD).map(drop)
 }
 
 fn raw(fd: BorrowedFd<'_>) -> u32 {

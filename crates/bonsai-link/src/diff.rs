@@ -2,11 +2,14 @@
 //!
 //! What is there is changed, and not taken away to be made anew, so that no queue is lost and no
 //! packet meets an interface without its limit. A limit stands before packets are sent there:
-//! trees, then what the programs know, then filters; what goes, goes the other way round.
+//! trees, then what the programs know, then filters; what goes, goes the other way round. Groups
+//! are known before others in their place are held as newcomers.
 
 use std::collections::BTreeMap;
 
-use crate::objects::{Hook, MAJOR, Node, Objects, Tree};
+use crate::groups::{At, Known};
+use crate::hooks::{Aim, Hook};
+use crate::objects::{MAJOR, Node, Objects, Tree};
 use crate::tc::Handle;
 
 /// A step; devices are numbers of links.
@@ -18,8 +21,10 @@ pub(crate) enum Step {
     Node(u32, u16, Way<Node>),
     /// What the programs know of what comes in by a link: slot, and block or 0.
     Entry(u32, Way<(u16, u32)>),
-    /// A filter.
-    Hook(u32, Hook, Way<()>),
+    /// What they know of a group.
+    Group(At, Way<Known>),
+    /// A filter. One that is changed is replaced at once.
+    Hook(u32, Hook, Way<Aim>),
 }
 
 /// From what, to what.
@@ -51,6 +56,14 @@ impl<T> Way<T> {
         }
     }
 
+    /// What there is afterwards.
+    pub(crate) fn after(&self) -> Option<&T> {
+        match self {
+            Self::Make(new) | Self::Change(_, new) => Some(new),
+            Self::Remove(_) => None,
+        }
+    }
+
     fn verb(&self) -> &'static str {
         match self {
             Self::Make(_) => "making",
@@ -71,6 +84,7 @@ impl Step {
             Self::Tree(device, way) => Self::Tree(device, way.back()),
             Self::Node(device, minor, way) => Self::Node(device, minor, way.back()),
             Self::Entry(device, way) => Self::Entry(device, way.back()),
+            Self::Group(at, way) => Self::Group(at, way.back()),
             Self::Hook(device, hook, way) => Self::Hook(device, hook, way.back()),
         }
     }
@@ -84,9 +98,13 @@ impl Step {
                 format!("{} class {class} of {name}", way.verb())
             }
             Self::Entry(_, way) => format!("{} the class of what {name} receives", way.verb()),
+            Self::Group((id, _), way) => {
+                let verb = way.verb();
+                format!("{verb} the class of what group {id} sends by {name}")
+            }
             Self::Hook(_, hook, way) => {
                 let what = match hook {
-                    Hook::Incoming => "is received by",
+                    Hook::Incoming | Hook::Mirrored => "is received by",
                     Hook::Outgoing => "leaves by",
                 };
                 format!("{} the filter of what {what} {name}", way.verb())
@@ -100,23 +118,38 @@ impl Step {
             Self::Tree(device, _)
             | Self::Node(device, ..)
             | Self::Entry(device, _)
+            | Self::Group((_, device), _)
             | Self::Hook(device, ..) => *device,
         }
+    }
+
+    /// Whether it changes what a class gives, and nothing else.
+    pub(crate) fn is_of_rates(&self) -> bool {
+        let Self::Node(_, _, Way::Change(old, new)) = self else {
+            return false;
+        };
+        let leaves = old.leaf.is_some() == new.leaf.is_some();
+        leaves && old.terms.parent == new.terms.parent
     }
 
     /// When its turn is.
     fn turn(&self) -> u8 {
         match self {
-            Self::Tree(_, way) if way.removes() => 8,
+            Self::Tree(_, way) if way.removes() => 10,
             Self::Tree(..) => 0,
-            Self::Node(_, _, Way::Remove(_)) => 7,
+            Self::Node(_, _, Way::Remove(_)) => 9,
             // Who gets less comes first, so that less is promised meanwhile and not more.
             Self::Node(_, _, Way::Change(old, new)) if new.terms.rate < old.terms.rate => 1,
             Self::Node(..) => 2,
-            Self::Entry(_, way) if way.removes() => 6,
+            Self::Entry(_, way) if way.removes() => 8,
             Self::Entry(..) => 3,
-            Self::Hook(_, _, way) if way.removes() => 5,
-            Self::Hook(..) => 4,
+            // Newcomers are held once all others are known, and as long as they are.
+            Self::Group(_, Way::Make(new) | Way::Change(_, new)) if new.newcomers != 0 => 4,
+            Self::Group(_, Way::Remove(old) | Way::Change(old, _)) if old.newcomers != 0 => 7,
+            Self::Group(_, way) if way.removes() => 8,
+            Self::Group(..) => 3,
+            Self::Hook(_, _, way) if way.removes() => 6,
+            Self::Hook(..) => 5,
         }
     }
 }
@@ -137,17 +170,14 @@ pub(crate) fn steps(old: &Objects, new: &Objects) -> Vec<Step> {
         let way = Way::between(old.copied(), new.copied());
         steps.extend(way.map(|way| Step::Entry(device, way)));
     }
-    let hook = |(device, hook): &(u32, Hook), way| Step::Hook(*device, *hook, way);
-    steps.extend(
-        new.hooks
-            .difference(&old.hooks)
-            .map(|of| hook(of, Way::Make(()))),
-    );
-    steps.extend(
-        old.hooks
-            .difference(&new.hooks)
-            .map(|of| hook(of, Way::Remove(()))),
-    );
+    for (at, old, new) in both(&old.groups, &new.groups) {
+        let way = Way::between(old.copied(), new.copied());
+        steps.extend(way.map(|way| Step::Group(at, way)));
+    }
+    for ((device, hook), old, new) in both(&old.hooks, &new.hooks) {
+        let way = Way::between(old.copied(), new.copied());
+        steps.extend(way.map(|way| Step::Hook(device, hook, way)));
+    }
     steps.sort_by_key(Step::turn);
     steps
 }
@@ -201,10 +231,8 @@ mod tests {
                 change(&mut tree.nodes, *minor, way);
             }
             Step::Entry(device, way) => change(&mut objects.entries, *device, way),
-            Step::Hook(device, hook, Way::Make(())) => {
-                assert!(objects.hooks.insert((*device, *hook)));
-            }
-            Step::Hook(device, hook, _) => assert!(objects.hooks.remove(&(*device, *hook))),
+            Step::Group(at, way) => change(&mut objects.groups, *at, way),
+            Step::Hook(device, hook, way) => change(&mut objects.hooks, (*device, *hook), way),
         }
     }
 
@@ -227,15 +255,19 @@ mod tests {
         let nodes = prop::collection::btree_map(1_u16..6, node(), 0..4);
         let tree = nodes.prop_map(|nodes| Tree { default: 2, nodes });
         let hook = prop_oneof![Just(Hook::Incoming), Just(Hook::Outgoing)];
+        let reach = prop::option::of(0_u8..3).prop_map(Aim::Program);
+        let known = (0_u16..3, 0_u16..3).prop_map(|(own, newcomers)| Known { own, newcomers });
         (
             prop::collection::btree_map(1_u32..5, tree, 0..4),
-            prop::collection::btree_set((1_u32..5, hook), 0..5),
+            prop::collection::btree_map((1_u32..5, hook), reach, 0..5),
             prop::collection::btree_map(1_u32..5, (16_u16..19, 0_u32..2), 0..4),
+            prop::collection::btree_map((1_u64..6, 1_u32..3), known, 0..8),
         )
-            .prop_map(|(trees, hooks, entries)| Objects {
+            .prop_map(|(trees, hooks, entries, groups)| Objects {
                 trees,
                 hooks,
                 entries,
+                groups,
             })
     }
 
@@ -261,7 +293,7 @@ mod tests {
             let steps = steps(&old, &new);
             let turns: Vec<u8> = steps.iter().map(Step::turn).collect();
             prop_assert!(turns.is_sorted());
-            let made = |step: &Step| matches!(step, Step::Hook(_, _, Way::Make(())));
+            let made = |step: &Step| matches!(step, Step::Hook(_, _, Way::Make(_)));
             let first = steps.iter().position(made).unwrap_or(steps.len());
             let late: BTreeSet<_> = steps[first..]
                 .iter()
@@ -269,6 +301,25 @@ mod tests {
                 .map(Step::device)
                 .collect();
             prop_assert!(late.is_empty(), "made after the first filter: {:?}", late);
+        }
+
+        #[test]
+        fn newcomers_are_held_only_while_all_others_are_known(old in objects(), new in objects()) {
+            let steps = steps(&old, &new);
+            let mut now = old.clone();
+            for step in &steps {
+                perform(&mut now, step);
+                let holds = |objects: &Objects| objects.groups.values().any(|one| one.newcomers != 0);
+                // While it changes, whoever is known before and after is known.
+                for at in old.groups.keys().filter(|at| new.groups.contains_key(*at)) {
+                    prop_assert!(now.groups.contains_key(at));
+                }
+                if holds(&now) && !holds(&old) {
+                    for at in new.groups.keys().filter(|at| new.groups[at].newcomers == 0) {
+                        prop_assert!(now.groups.contains_key(at), "held before {at:?} is known");
+                    }
+                }
+            }
         }
     }
 }

@@ -14,7 +14,8 @@ const GROUPS: [u32; 2] = [1, 4];
 pub struct Heard {
     /// Interfaces came, went, or changed.
     pub links: bool,
-    /// Disciplines, classes or filters did: our own changes are among them.
+    /// Disciplines, classes or filters did: our own changes are among them, but for those that are
+    /// left out.
     pub control: bool,
 }
 
@@ -22,6 +23,8 @@ pub struct Heard {
 #[derive(Debug)]
 pub struct Events {
     socket: Socket,
+    /// Whose doing is not told.
+    but: Option<u32>,
 }
 
 impl Events {
@@ -31,7 +34,13 @@ impl Events {
     /// If it cannot be entered, or there is no socket to the kernel.
     pub fn open(namespace: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
         let socket = Socket::open(namespace, &GROUPS)?;
-        Ok(Self { socket })
+        Ok(Self { socket, but: None })
+    }
+
+    /// Leaves out what the site with that port does ([`crate::Site::port`]): whoever moves rates many
+    /// times a second knows of it.
+    pub const fn leave_out(&mut self, port: Option<u32>) {
+        self.but = port;
     }
 
     /// What happened since it was asked last, without waiting. Where too much happened to be told,
@@ -41,7 +50,7 @@ impl Events {
     /// If the socket broke.
     pub fn heard(&mut self) -> Result<Heard, Error> {
         let mut heard = Heard::default();
-        let whole = self.socket.heard(|kind, _| match kind {
+        let whole = self.socket.heard(self.but, |kind, _| match kind {
             RTM_NEWLINK | RTM_DELLINK => heard.links = true,
             _ => heard.control = true,
         })?;

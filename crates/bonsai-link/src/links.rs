@@ -11,6 +11,8 @@ pub(crate) const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
+const RTM_NEWSTATS: u16 = 92;
+const RTM_GETSTATS: u16 = 94;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -23,12 +25,15 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_INFO_KIND: u16 = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+const IFLA_STATS_LINK_64: u16 = 1;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 
 const IFF_UP: u32 = 1;
 /// Bytes of an `ifinfomsg`.
 const IFINFOMSG: usize = 16;
+/// Bytes of an `if_stats_msg`.
+const IF_STATS_MSG: usize = 12;
 /// The kernel's own maximum where a link does not say one (`GSO_LEGACY_MAX_SIZE`).
 const GSO_MAX: u32 = 65_536;
 /// Letters of an interface's name, with the zero (`IFNAMSIZ`).
@@ -97,7 +102,6 @@ pub(crate) fn link(bytes: &[u8]) -> Option<Link> {
     let rest = bytes.get(IFINFOMSG..)?;
     let number = |kind| attribute(rest, kind).and_then(|value| u32_at(value, 0));
     let stats = attribute(rest, IFLA_STATS64).unwrap_or_default();
-    let stat = |index: usize| u64_at(stats, 8 * index).unwrap_or_default();
     Some(Link {
         index: u32_at(bytes, 4)?,
         name: text(attribute(rest, IFLA_IFNAME)?),
@@ -110,13 +114,56 @@ pub(crate) fn link(bytes: &[u8]) -> Option<Link> {
         master: number(IFLA_MASTER),
         other: number(IFLA_LINK).filter(|index| *index != 0),
         other_namespace: number(IFLA_LINK_NETNSID),
-        traffic: Traffic {
-            rx_packets: stat(0),
-            tx_packets: stat(1),
-            rx_bytes: stat(2),
-            tx_bytes: stat(3),
-        },
+        traffic: counted(stats),
     })
+}
+
+/// Reads a `rtnl_link_stats64`.
+fn counted(stats: &[u8]) -> Traffic {
+    let stat = |index: usize| u64_at(stats, 8 * index).unwrap_or_default();
+    Traffic {
+        rx_packets: stat(0),
+        tx_packets: stat(1),
+        rx_bytes: stat(2),
+        tx_bytes: stat(3),
+    }
+}
+
+/// What went through one interface, or through each, and nothing else of it: a tenth of what a list
+/// of interfaces costs. `each` is told by `None` to forget what it got.
+pub(crate) fn traffic(
+    socket: &mut Socket,
+    index: Option<u32>,
+    mut each: impl FnMut(Option<(u32, Traffic)>),
+) -> Result<(), Error> {
+    let mut fixed = [0; IF_STATS_MSG];
+    fixed[4..8].copy_from_slice(&index.unwrap_or(0).to_ne_bytes());
+    // IFLA_STATS_FILTER_BIT of the only attribute that is wanted.
+    fixed[8..].copy_from_slice(&(1_u32 << (IFLA_STATS_LINK_64 - 1)).to_ne_bytes());
+    let read = |bytes: &[u8]| {
+        let stats = attribute(bytes.get(IF_STATS_MSG..)?, IFLA_STATS_LINK_64)?;
+        Some((u32_at(bytes, 4)?, counted(stats)))
+    };
+    if index.is_some() {
+        let ask = Message::new(RTM_GETSTATS, NLM_F_REQUEST, &fixed);
+        return socket.get(&ask, |kind, bytes| {
+            if let Some(one) = read(bytes).filter(|_| kind == RTM_NEWSTATS) {
+                each(Some(one));
+            }
+        });
+    }
+    socket.dump(
+        &Message::dump(RTM_GETSTATS, &fixed),
+        |dumped| match dumped {
+            Dumped::Again => each(None),
+            Dumped::One(RTM_NEWSTATS, bytes) => {
+                if let Some(one) = read(bytes) {
+                    each(Some(one));
+                }
+            }
+            Dumped::One(..) => {}
+        },
+    )
 }
 
 /// All interfaces of the socket's namespace, by number. Without the statistics of protocols, which
@@ -150,15 +197,20 @@ pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, Error> {
 
 /// Makes an intermediate functional block, and sets it up.
 pub(crate) fn make_ifb(socket: &mut Socket, name: &str) -> Result<u32, Error> {
+    socket.ask(&ifb(name))?;
+    let made = links(socket)?;
+    Ok(named(&made, name)?.index)
+}
+
+/// The message that makes one.
+pub(crate) fn ifb(name: &str) -> Message {
     debug_assert!(name.len() < IFNAMSIZ, "a name that fits");
     let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     let mut message = Message::new(RTM_NEWLINK, flags, &ifinfomsg(0, IFF_UP, IFF_UP));
     message.text(IFLA_IFNAME, name).nest(IFLA_LINKINFO, |info| {
         info.text(IFLA_INFO_KIND, "ifb");
     });
-    socket.ask(&message)?;
-    let made = links(socket)?;
-    Ok(named(&made, name)?.index)
+    message
 }
 
 /// Sets an interface up.

@@ -64,6 +64,7 @@ impl std::error::Error for Refused {}
 /// A socket that belongs to the network namespace it was opened in.
 pub(crate) struct Socket {
     socket: netlink_sys::Socket,
+    port: u32,
     sequence: u32,
     answer: Vec<u8>,
     request: Vec<u8>,
@@ -89,7 +90,7 @@ impl Socket {
 
     fn open_here(groups: &[u32]) -> io::Result<Self> {
         let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
+        let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
         // Without them: plain error numbers, and whole requests in the answers.
         let _ = socket.set_ext_ack(true);
@@ -104,10 +105,16 @@ impl Socket {
         }
         Ok(Self {
             socket,
+            port,
             sequence: 0,
             answer: vec![0; LONGEST],
             request: Vec::new(),
         })
+    }
+
+    /// The number by which the kernel says whose doing something was.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// Asks for one thing, and waits for the answer.
@@ -236,9 +243,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads what was told to the groups this socket belongs to, without waiting. `false` if
-    /// something was lost, because it was not read in time.
-    pub(crate) fn heard(&mut self, mut each: impl FnMut(u16, &[u8])) -> Result<bool, Error> {
+    /// Reads what was told to the groups this socket belongs to, without waiting, but for the doing
+    /// of the socket with the port `but`. `false` if something was lost, because it was not read in
+    /// time.
+    pub(crate) fn heard(
+        &mut self,
+        but: Option<u32>,
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> Result<bool, Error> {
         let mut whole = true;
         loop {
             match self
@@ -246,7 +258,8 @@ impl Socket {
                 .recv(&mut &mut self.answer[..], libc::MSG_DONTWAIT)
             {
                 Ok(length) => {
-                    for message in messages(&self.answer[..length]) {
+                    let others = |message: &Received<'_>| Some(message.port) != but;
+                    for message in messages(&self.answer[..length]).filter(others) {
                         each(message.kind, message.payload);
                     }
                 }

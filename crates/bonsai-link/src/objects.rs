@@ -8,32 +8,35 @@
 //!   a guest, in through its link         the link's filter gives it its class and sends it
 //!                                        through the block (ifb), with HTB at its root
 //!   a guest, out through an uplink       the uplink's filter gives it its class again
+//!   a group, out through an uplink       the uplink's filter gives it its class
 //! ```
 //!
-//! A link has the same class number everywhere, its *slot*: in the block, and in each uplink.
+//! A link has the same class number everywhere, its *slot*: in the block, and in each uplink. So
+//! has a group of processes.
 //! Nothing here depends on what is in the kernel already, but for slots, which stay as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bpf::Which;
 use crate::error::Error;
+use crate::groups::{At, Known, Rules, depth};
+use crate::hooks::{Aim, Hook, block_name, blocks};
 use crate::links::Link;
+use crate::plan::Plan;
 use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
-use crate::tc::{Handle, htb};
-use crate::wanted::{Share, Terms, Wanted};
+use crate::tc::htb;
+use crate::wanted::{Part, Terms, Wanted, Who};
 
 /// The number of all our disciplines: whose it is, is seen by it.
 pub(crate) const MAJOR: u16 = 0xb05a;
-/// The turn of our filters.
-pub(crate) const PRIORITY: u16 = 0xb05a;
-/// The block that what comes in goes through.
-pub(crate) const IFB: &str = "bonsai-ifb";
 /// The class that all others of a device are in.
 pub(crate) const TRUNK: u16 = 1;
 /// The class of what nobody has a share for.
 pub(crate) const OTHERS: u16 = 2;
 /// The first slot.
 pub(crate) const FIRST_SLOT: u16 = 0x10;
+
+/// The last slot: its queue would have the name of `clsact` behind this one.
+const LAST_SLOT: u16 = 0xfffe;
 
 /// The queue that a class ends in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,78 +64,88 @@ pub(crate) struct Tree {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Objects {
     pub(crate) trees: BTreeMap<u32, Tree>,
-    /// Which filters hang where.
-    pub(crate) hooks: BTreeSet<(u32, Hook)>,
-    /// What the programs know: slot, and block or 0.
+    /// Which filters hang where, and what for.
+    pub(crate) hooks: BTreeMap<(u32, Hook), Aim>,
+    /// What the programs know of interfaces: slot, and block or 0.
     pub(crate) entries: BTreeMap<u32, (u16, u32)>,
+    /// What they know of groups.
+    pub(crate) groups: BTreeMap<At, Known>,
 }
 
-/// A filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Hook {
-    Incoming,
-    Outgoing,
-}
-
-impl Hook {
-    pub(crate) fn parent(self) -> Handle {
-        match self {
-            Self::Incoming => Handle::INCOMING,
-            Self::Outgoing => Handle::OUTGOING,
-        }
-    }
-
-    pub(crate) fn program(self) -> Which {
-        match self {
-            Self::Incoming => Which::Incoming,
-            Self::Outgoing => Which::Outgoing,
-        }
-    }
-}
-
-/// The slots of links: those that have one keep it.
+/// The slots of all: those that have one keep it. Interfaces have the smallest that are free, and
+/// groups the largest.
 pub(crate) fn slots(
     wanted: &Wanted,
-    had: &BTreeMap<u32, u16>,
-) -> Result<BTreeMap<u32, u16>, Error> {
-    let mut slots: BTreeMap<u32, u16> = wanted
-        .links
-        .keys()
-        .filter_map(|index| Some((*index, *had.get(index)?)))
-        .collect();
-    let mut taken: BTreeSet<u16> = slots.values().copied().collect();
-    // Two that have one slot, by somebody's hand: the later gets another.
-    if taken.len() < slots.len() {
-        let mut seen = BTreeSet::new();
-        slots.retain(|_, slot| seen.insert(*slot));
-        taken = seen;
+    had: &BTreeMap<Who, u16>,
+) -> Result<BTreeMap<Who, u16>, Error> {
+    let links = wanted.links.keys().map(|index| Who::Link(*index));
+    let groups = wanted.groups.keys().map(|path| Who::Group(path.clone()));
+    let all: Vec<Who> = links.chain(groups).collect();
+    let mut slots = BTreeMap::new();
+    let mut taken = BTreeSet::new();
+    for who in &all {
+        // Two that have one slot, by somebody's hand: the later gets another.
+        if let Some(slot) = had.get(who).filter(|slot| taken.insert(**slot)) {
+            slots.insert(who.clone(), *slot);
+        }
     }
-    let mut next = FIRST_SLOT;
-    for index in wanted.links.keys() {
-        if slots.contains_key(index) {
+    let full = || Error::Wrong("more interfaces than HTB has classes: 65,518".into());
+    // Queues are named after slots, and none may be named as the tree is.
+    taken.insert(MAJOR);
+    let (mut next, mut last) = (FIRST_SLOT, LAST_SLOT);
+    for who in all {
+        if slots.contains_key(&who) {
             continue;
         }
-        // Queues are named after slots, and none may be named as the tree is.
-        while taken.contains(&next) || next == MAJOR {
-            next = next.checked_add(1).ok_or_else(|| {
-                Error::Wrong("more interfaces than HTB has classes: 65,518".into())
-            })?;
-        }
-        taken.insert(next);
-        slots.insert(*index, next);
+        let slot = match who {
+            Who::Link(_) => {
+                while taken.contains(&next) {
+                    next = (next < LAST_SLOT).then(|| next + 1).ok_or_else(full)?;
+                }
+                next
+            }
+            Who::Group(_) => {
+                while taken.contains(&last) {
+                    last = (last > FIRST_SLOT).then(|| last - 1).ok_or_else(full)?;
+                }
+                last
+            }
+        };
+        taken.insert(slot);
+        slots.insert(who, slot);
     }
     Ok(slots)
 }
 
-/// What there has to be. `ifb` is the block's number, if there is one.
+/// What programs are to know of groups.
+pub(crate) fn rules(wanted: &Wanted, slots: &BTreeMap<Who, u16>) -> Rules {
+    Rules::new(wanted, |path| {
+        slots.get(&Who::Group(path.to_owned())).copied()
+    })
+}
+
+/// What there has to be, as far as blocks are there for it.
 pub(crate) fn objects(
     wanted: &Wanted,
     links: &[Link],
-    slots: &BTreeMap<u32, u16>,
-    ifb: Option<u32>,
+    slots: &BTreeMap<Who, u16>,
+    plan: Plan,
 ) -> Objects {
-    let mut objects = Objects::default();
+    let mut objects = Objects {
+        groups: rules(wanted, slots).all(&wanted.tree),
+        ..Objects::default()
+    };
     let shaping = Shaping::new(links);
+    for uplink in wanted.shares().into_keys() {
+        let groups = wanted.groups.iter();
+        let here = groups.filter(|(_, group)| group.share.uplink == uplink);
+        let deepest = here.filter_map(|(path, _)| u8::try_from(depth(path)).ok());
+        let aim = Aim::Program(deepest.max());
+        objects.hooks.insert((uplink, Hook::Outgoing), aim);
+    }
+    let blocks: BTreeMap<&str, u32> = blocks(links)
+        .map(|(link, _)| (link.name.as_str(), link.index))
+        .collect();
     let mut shares = wanted.shares();
     for (index, terms) in &wanted.links {
         if let Some(tx) = terms.tx {
@@ -140,23 +153,31 @@ pub(crate) fn objects(
             let tree = shaping.root(*index, tx, terms, &of_it, slots);
             objects.trees.insert(*index, tree);
         }
-        let Some(slot) = slots.get(index) else {
+        let Some(slot) = slots.get(&Who::Link(*index)) else {
             continue;
         };
-        let block = terms.rx.and(ifb);
-        if let (Some(rx), Some(ifb)) = (terms.rx, ifb) {
+        let block = terms.rx.and_then(|_| {
+            let name = block_name(plan, *slot);
+            blocks.get(&*name).copied()
+        });
+        if let (Some(rx), Some(ifb)) = (terms.rx, block) {
             let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
             let node = shaping.node(0, rx, rx, shaping.mtu(*index), burst_ns);
-            // Packets that no class is known for pass: the default is none.
             let tree = objects.trees.entry(ifb).or_default();
             tree.nodes.insert(*slot, node);
-            objects.hooks.insert((*index, Hook::Incoming));
+            let (hook, aim) = match plan {
+                // Packets that no class is known for pass: the default is none.
+                Plan::Bpf => (Hook::Incoming, Aim::Program(None)),
+                Plan::U32 => {
+                    tree.default = *slot;
+                    (Hook::Mirrored, Aim::Block(ifb))
+                }
+            };
+            objects.hooks.insert((*index, hook), aim);
         }
-        if let Some(share) = &terms.share {
-            objects.hooks.insert((share.uplink, Hook::Outgoing));
-        }
-        if block.is_some() || terms.share.is_some() {
-            let entry = (*slot, block.unwrap_or(0));
+        let by_program = block.filter(|_| plan == Plan::Bpf);
+        if by_program.is_some() || terms.share.is_some() {
+            let entry = (*slot, by_program.unwrap_or(0));
             objects.entries.insert(*index, entry);
         }
     }
@@ -219,8 +240,8 @@ impl Shaping {
         index: u32,
         tx: u64,
         terms: &Terms,
-        shares: &[(u32, &Share)],
-        slots: &BTreeMap<u32, u16>,
+        shares: &[Part<'_>],
+        slots: &BTreeMap<Who, u16>,
     ) -> Tree {
         let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
         let own = self.mtu(index);
@@ -229,17 +250,22 @@ impl Shaping {
             ..self.node(0, tx, tx, own, burst_ns)
         };
         // Those without a share have no guarantee, and the weight of those that say none.
-        let weights = shares.iter().map(|(_, share)| share.weight);
+        let weights = shares.iter().map(|part| part.share.weight);
         let smallest = weights.min().unwrap_or(WEIGHT).min(WEIGHT);
         let others = self.node(TRUNK, NOTHING, tx, own, burst_ns);
         let mut nodes = BTreeMap::from([(TRUNK, trunk), (OTHERS, others)]);
-        for (of, share) in shares {
-            let Some(slot) = slots.get(of) else {
+        for part in shares {
+            let Some(slot) = slots.get(&part.who) else {
                 continue;
             };
+            let share = part.share;
             let guarantee = share.guarantee.unwrap_or(NOTHING);
             let ceiling = share.ceiling.unwrap_or(tx).min(tx);
-            let mtu = own.max(self.mtu(*of));
+            let mtu = match part.who {
+                Who::Link(of) => own.max(self.mtu(of)),
+                Who::Group(_) => own,
+            };
+            let burst_ns = part.burst_ns.unwrap_or(burst_ns);
             let mut node = self.node(TRUNK, guarantee, ceiling, mtu, burst_ns);
             node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
             nodes.insert(*slot, node);
@@ -254,7 +280,9 @@ impl Shaping {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::{Above, Group};
     use crate::links::Traffic;
+    use crate::wanted::Share;
 
     fn link(index: u32) -> Link {
         Link {
@@ -274,6 +302,7 @@ mod tests {
     fn wanted(links: &[(u32, Terms)]) -> Wanted {
         Wanted {
             links: links.iter().cloned().collect(),
+            ..Wanted::default()
         }
     }
 
@@ -293,12 +322,13 @@ mod tests {
     fn a_slot_stays_whoever_comes_and_goes() {
         let all = wanted(&[1, 2, 3].map(|index| (index, Terms::default())));
         let first = slots(&all, &BTreeMap::new()).expect("slots");
-        assert_eq!(first, BTreeMap::from([(1, 0x10), (2, 0x11), (3, 0x12)]));
+        let of = |slots: [(u32, u16); 3]| slots.map(|(index, slot)| (Who::Link(index), slot));
+        assert_eq!(first, of([(1, 0x10), (2, 0x11), (3, 0x12)]).into());
         let some = wanted(&[2, 3, 4].map(|index| (index, Terms::default())));
         let then = slots(&some, &first).expect("slots");
-        assert_eq!(then, BTreeMap::from([(2, 0x11), (3, 0x12), (4, 0x10)]));
+        assert_eq!(then, of([(2, 0x11), (3, 0x12), (4, 0x10)]).into());
         // Two that have one, by somebody's hand: one of them gets another.
-        let same = BTreeMap::from([(2, 0x11), (3, 0x11)]);
+        let same = [2, 3].map(|index| (Who::Link(index), 0x11)).into();
         let then = slots(&some, &same).expect("slots");
         let different: BTreeSet<u16> = then.values().copied().collect();
         assert_eq!(different.len(), 3, "{then:?}");
@@ -339,25 +369,70 @@ mod tests {
         ]);
         let links = [link(1), link(2), link(3)];
         let slots = slots(&all, &BTreeMap::new()).expect("slots");
-        let objects = objects(&all, &links, &slots, None);
+        let objects = objects(&all, &links, &slots, Plan::Bpf);
         let tree = &objects.trees[&1];
+        let slot = |index: u32| slots[&Who::Link(index)];
         let minors: Vec<u16> = tree.nodes.keys().copied().collect();
-        assert_eq!(minors, [TRUNK, OTHERS, slots[&2], slots[&3]]);
+        assert_eq!(minors, [TRUNK, OTHERS, slot(2), slot(3)]);
         let of = |minor: u16| tree.nodes[&minor].terms;
         assert_eq!((of(TRUNK).parent, of(OTHERS).parent), (0, TRUNK));
         assert_eq!(
-            (of(slots[&2]).rate, of(slots[&2]).ceil),
+            (of(slot(2)).rate, of(slot(2)).ceil),
             (5_000_000, 12_500_000)
         );
         // Turns are as weights are, and the smallest holds a whole packet.
-        assert_eq!(of(slots[&3]).quantum, 2 * of(slots[&2]).quantum);
-        assert_eq!(of(slots[&2]).quantum, 2 * of(OTHERS).quantum);
+        assert_eq!(of(slot(3)).quantum, 2 * of(slot(2)).quantum);
+        assert_eq!(of(slot(2)).quantum, 2 * of(OTHERS).quantum);
         assert!(of(OTHERS).quantum > 65_536);
-        assert_eq!(objects.hooks, BTreeSet::from([(1, Hook::Outgoing)]));
+        assert_eq!(
+            objects.hooks,
+            [((1, Hook::Outgoing), Aim::Program(None))].into()
+        );
         assert_eq!(
             objects.entries[&2],
-            (slots[&2], 0),
+            (slot(2), 0),
             "there is no block to go through"
         );
+    }
+    #[test]
+    fn a_group_has_a_class_of_its_uplink_and_a_way_there() {
+        let mut all = wanted(&[(
+            1,
+            Terms {
+                tx: Some(12_500_000),
+                ..Terms::default()
+            },
+        )]);
+        let share = Share {
+            uplink: 1,
+            guarantee: None,
+            ceiling: Some(1_000_000),
+            weight: 1,
+        };
+        let group = Group {
+            share,
+            burst_ns: None,
+            class: None,
+        };
+        all.groups.insert("/s/db".into(), group);
+        let links = [link(1)];
+        let given = slots(&all, &BTreeMap::new()).expect("slots");
+        assert_eq!(given[&Who::Group("/s/db".into())], LAST_SLOT);
+        let there = objects(&all, &links, &given, Plan::Bpf);
+        assert_eq!(there.trees[&1].nodes[&LAST_SLOT].terms.ceil, 1_000_000);
+        assert_eq!(
+            there.hooks,
+            [((1, Hook::Outgoing), Aim::Program(Some(2)))].into()
+        );
+        assert_eq!(there.groups, BTreeMap::new(), "nothing is there");
+        let slice = Above {
+            id: 5,
+            children: [("db".to_owned(), 6)].into(),
+        };
+        all.tree.insert("/s".into(), slice);
+        let there = objects(&all, &links, &given, Plan::Bpf);
+        let known = |own, newcomers| Known { own, newcomers };
+        let expected = [((5, 1), known(0, LAST_SLOT)), ((6, 1), known(LAST_SLOT, 0))];
+        assert_eq!(there.groups, expected.into());
     }
 }

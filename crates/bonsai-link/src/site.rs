@@ -3,24 +3,30 @@
 mod perform;
 mod read;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use crate::bpf::Table;
+use crate::bpf::Tables;
 use crate::diff::{self, Step};
 use crate::error::Error;
-use crate::links::{self, Link};
+use crate::gate::Gate;
+use crate::hooks::{self, Aim, Hook};
+use crate::links::{self, Link, Traffic};
 use crate::netlink::Socket;
-use crate::objects::{self, Hook, IFB, Objects};
+use crate::objects::{self, Objects};
+use crate::plan::Plan;
 use crate::saved::Saved;
-use crate::tc::seen::{self, Class, Qdisc};
+use crate::tc::seen::{self, Class, Counters, Qdisc};
 use crate::tc::{Handle, Write, htb};
-use crate::wanted::Wanted;
+use crate::wanted::{Wanted, Who};
 
 /// A network namespace, and the way to its kernel side.
 #[derive(Debug)]
 pub struct Site {
     socket: Socket,
+    /// If it is not to be what is there.
+    plan: Option<Plan>,
 }
 
 /// What is there.
@@ -35,26 +41,130 @@ pub struct Seen {
     /// Where filters can hang: `clsact`, or another's `ingress`.
     pub(crate) hookable: BTreeSet<(u32, Hook)>,
     /// What the programs read, if there are any.
-    table: Option<Table>,
+    tables: Tables,
+    /// By what means it is to be, if that was said.
+    plan: Option<Plan>,
 }
 
 impl Seen {
     /// The number of the block that what comes in goes through, if there is one.
     #[must_use]
     pub fn block(&self) -> Option<u32> {
-        self.links
-            .iter()
-            .find(|link| link.name == IFB && link.kind.as_deref() == Some("ifb"))
-            .map(|link| link.index)
+        let mut blocks = hooks::blocks(&self.links);
+        let block = blocks.find(|(_, slot)| slot.is_none());
+        block.map(|(link, _)| link.index)
+    }
+
+    /// The numbers of all blocks: where there are no programs, each limited link has one.
+    pub fn blocks(&self) -> impl Iterator<Item = u32> {
+        hooks::blocks(&self.links).map(|(link, _)| link.index)
+    }
+
+    /// The block that what comes in by a link goes through, if it is limited.
+    #[must_use]
+    pub fn block_of(&self, device: u32) -> Option<u32> {
+        match self.objects.hooks.get(&(device, Hook::Mirrored)) {
+            Some(Aim::Block(block)) => Some(*block),
+            _ => {
+                let entry = self.objects.entries.get(&device);
+                entry.map(|(_, block)| *block).filter(|block| *block != 0)
+            }
+        }
+    }
+
+    /// By what means packets find their class here.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.plan.unwrap_or_else(Plan::tried)
     }
 
     /// Which links have a class of their own, and which.
     #[must_use]
     pub fn slots(&self) -> BTreeMap<u32, u16> {
+        let blocks = hooks::blocks(&self.links);
+        let blocks: BTreeMap<u32, u16> = blocks
+            .filter_map(|(link, slot)| Some((link.index, slot?)))
+            .collect();
+        let mirrored = self.objects.hooks.iter();
+        let mirrored = mirrored.filter_map(|((device, _), aim)| match aim {
+            Aim::Block(block) => Some((*device, *blocks.get(block)?)),
+            Aim::Program(_) => None,
+        });
         let entries = self.objects.entries.iter();
-        entries
-            .map(|(device, (slot, _))| (*device, *slot))
-            .collect()
+        let entries = entries.map(|(device, (slot, _))| (*device, *slot));
+        mirrored.chain(entries).collect()
+    }
+
+    /// Whether all of it can be in force together, here.
+    ///
+    /// # Errors
+    /// One sentence about the first that cannot.
+    pub fn check(&self, wanted: &Wanted) -> Result<(), Error> {
+        wanted.check(&self.links)?;
+        if wanted.shares().is_empty() {
+            return Ok(());
+        }
+        self.plan().check(wanted, |index| self.name(index))
+    }
+
+    /// The names of blocks that there have to be, and are not.
+    fn missing_blocks(&self, wanted: &Wanted) -> Result<BTreeSet<Cow<'static, str>>, Error> {
+        let limited = wanted.links.iter().filter(|(_, terms)| terms.rx.is_some());
+        let limited: Vec<u32> = limited.map(|(index, _)| *index).collect();
+        if limited.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let slots = objects::slots(wanted, &self.had(wanted))?;
+        let there: BTreeSet<&str> = hooks::blocks(&self.links)
+            .map(|(link, _)| link.name.as_str())
+            .collect();
+        let slots = limited
+            .iter()
+            .filter_map(|index| slots.get(&Who::Link(*index)));
+        let names = slots.map(|slot| hooks::block_name(self.plan(), *slot));
+        Ok(names.filter(|name| !there.contains(&**name)).collect())
+    }
+
+    /// The class of each group that has one, by its path; of one that is not there, as far as
+    /// `wanted` says it.
+    #[must_use]
+    pub fn classes_of_groups(&self, wanted: &Wanted) -> BTreeMap<String, Handle> {
+        let had = self.had(wanted).into_iter();
+        let group = |(who, slot)| match who {
+            Who::Group(path) => Some((path, Handle::of(objects::MAJOR, slot))),
+            Who::Link(_) => None,
+        };
+        had.filter_map(group).collect()
+    }
+
+    /// The slots of those that have one.
+    fn had(&self, wanted: &Wanted) -> BTreeMap<Who, u16> {
+        let links = self.slots().into_iter();
+        let mut had: BTreeMap<Who, u16> = links
+            .map(|(index, slot)| (Who::Link(index), slot))
+            .collect();
+        for (path, group) in &wanted.groups {
+            let known = wanted.id(path);
+            let known = known.and_then(|id| self.objects.groups.get(&(id, group.share.uplink)));
+            let own = known.map(|known| known.own).filter(|own| *own != 0);
+            if let Some(slot) = own.or(group.class) {
+                had.insert(Who::Group(path.clone()), slot);
+            }
+        }
+        had
+    }
+
+    /// The entrance of groups of a namespace that is as wanted; none where no group is limited.
+    ///
+    /// # Errors
+    /// If there are more groups than HTB has classes.
+    pub fn gate(&self, wanted: &Wanted) -> Result<Option<Gate>, Error> {
+        let table = self.tables.groups.as_ref();
+        let Some(table) = table.filter(|_| !wanted.groups.is_empty()) else {
+            return Ok(None);
+        };
+        let slots = objects::slots(wanted, &self.had(wanted))?;
+        Ok(Some(Gate::new(table.try_clone()?, wanted, &slots)))
     }
 
     /// Whether all was as wanted; the first that was not, in words.
@@ -62,15 +172,40 @@ impl Seen {
     /// # Errors
     /// If there are more interfaces than HTB has classes.
     pub fn differs(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
+        self.differs_in(wanted, |_| true)
+    }
+
+    /// The same, but for which groups are known: for whoever does not hear of newcomers, of which
+    /// there may be some more at any moment.
+    ///
+    /// # Errors
+    /// See [`Seen::differs`].
+    pub fn differs_but_newcomers(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
+        self.differs_in(wanted, |step| !matches!(step, Step::Group(..)))
+    }
+
+    fn differs_in(
+        &self,
+        wanted: &Wanted,
+        counts: impl Fn(&Step) -> bool,
+    ) -> Result<Option<String>, Error> {
         // Without the block there is nothing to compare what comes in with.
-        if self.block().is_none() && wanted.links.values().any(|terms| terms.rx.is_some()) {
-            return Ok(Some(format!("making {IFB}")));
+        if let Some(name) = self.missing_blocks(wanted)?.first() {
+            return Ok(Some(format!("making {name}")));
         }
-        let slots = objects::slots(wanted, &self.slots())?;
-        let objects = objects::objects(wanted, &self.links, &slots, self.block());
+        let slots = objects::slots(wanted, &self.had(wanted))?;
+        let objects = objects::objects(wanted, &self.links, &slots, self.plan_for(wanted));
         let steps = diff::steps(&self.objects, &objects);
         let words = |step: &Step| step.words(&self.name(step.device()));
-        Ok(steps.first().map(words))
+        Ok(steps.iter().find(|step| counts(step)).map(words))
+    }
+
+    /// By what means, if any are needed: nothing is tried without need.
+    fn plan_for(&self, wanted: &Wanted) -> Plan {
+        match wanted.links.values().any(|terms| terms.rx.is_some()) {
+            true => self.plan(),
+            false => Plan::Bpf,
+        }
     }
 
     fn name(&self, device: u32) -> String {
@@ -93,7 +228,17 @@ impl Site {
     /// If it cannot be entered, or there is no socket to the kernel.
     pub fn open(namespace: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
         let socket = Socket::open(namespace, &[])?;
-        Ok(Self { socket })
+        Ok(Self { socket, plan: None })
+    }
+
+    /// The same, by means that are said and not by the best that there are.
+    ///
+    /// # Errors
+    /// See [`Site::open`].
+    pub fn open_with(namespace: Option<BorrowedFd<'_>>, plan: Plan) -> Result<Self, Error> {
+        let mut site = Self::open(namespace)?;
+        site.plan = Some(plan);
+        Ok(site)
     }
 
     /// The interfaces alone, with what went through them.
@@ -102,6 +247,19 @@ impl Site {
     /// If the kernel does not list them.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         links::links(&mut self.socket)
+    }
+
+    /// What went through one interface, or through each, given to `each` as it is read; `None` says
+    /// that what was given is to be forgotten. It allocates nothing.
+    ///
+    /// # Errors
+    /// If there is no such interface, or the kernel does not show them.
+    pub fn traffic(
+        &mut self,
+        index: Option<u32>,
+        each: impl FnMut(Option<(u32, Traffic)>),
+    ) -> Result<(), Error> {
+        links::traffic(&mut self.socket, index, each)
     }
 
     /// The number that another namespace has in this one; `None` if no pair leads there.
@@ -117,7 +275,7 @@ impl Site {
     /// # Errors
     /// If the kernel does not show it.
     pub fn see(&mut self) -> Result<Seen, Error> {
-        read::see(&mut self.socket)
+        read::see(&mut self.socket, self.plan)
     }
 
     /// Gives each of our classes of a device to `each`, as it is read; `None` says that what was
@@ -129,6 +287,16 @@ impl Site {
         seen::classes(&mut self.socket, device, each)
     }
 
+    /// What went through each of our trees at roots, given to `each` with the number of its interface;
+    /// `None` says that what was given is to be forgotten. It allocates nothing, and a thousand trees
+    /// of one class take a sixth of what [`Site::classes`] of each would.
+    ///
+    /// # Errors
+    /// If the kernel does not show them.
+    pub fn trees(&mut self, each: impl FnMut(Option<(u32, Counters)>)) -> Result<(), Error> {
+        seen::roots(&mut self.socket, Handle::of(objects::MAJOR, 0), each)
+    }
+
     /// Changes one class of ours and nothing else: for whoever moves rates many times a second,
     /// within what is wanted.
     ///
@@ -137,6 +305,40 @@ impl Site {
     pub fn retune(&mut self, device: u32, class: Handle, terms: &htb::Class) -> Result<(), Error> {
         self.socket
             .ask(&htb::class(Write::Change, device, class, terms))
+    }
+
+    /// Changes rates alone, where `from` is in force and `seen` is there: for whoever moves those of
+    /// many interfaces many times a second. Nothing is looked at, and nothing read back. `None`, and
+    /// nothing is done, where more is different than rates of classes.
+    ///
+    /// # Errors
+    /// If it cannot be, or the kernel refuses a part: then what was done before is taken back.
+    pub fn tune(&mut self, seen: &Seen, from: &Wanted, to: &Wanted) -> Result<Option<Done>, Error> {
+        let same = from.links.keys().eq(to.links.keys()) && from.groups.keys().eq(to.groups.keys());
+        if !same || from.tree != to.tree {
+            return Ok(None);
+        }
+        let plan = seen.plan_for(to);
+        let [from, to] = Wanted::parts_that_differ(from, to);
+        seen.check(&to)?;
+        let slots = objects::slots(&to, &seen.had(&to))?;
+        let objects = |of| objects::objects(of, &seen.links, &slots, plan);
+        let steps = diff::steps(&objects(&from), &objects(&to));
+        if !steps.iter().all(Step::is_of_rates) {
+            return Ok(None);
+        }
+        let done = Done { steps: steps.len() };
+        let mut undo = Vec::new();
+        match self.walk(seen, steps, &mut undo) {
+            Ok(()) => Ok(Some(done)),
+            Err(error) => Err(self.take_back(seen, undo, &[], error)),
+        }
+    }
+
+    /// The number by which the kernel says what this site did, to whoever listens.
+    #[must_use]
+    pub const fn port(&self) -> u32 {
+        self.socket.port()
     }
 
     /// A number that belongs to this namespace and to no other, until the machine restarts.
@@ -180,7 +382,7 @@ impl Site {
     /// If it cannot be, or the kernel refuses a part: then what was done before is taken back.
     pub fn apply(&mut self, wanted: &Wanted, adopt: &[u32]) -> Result<Done, Error> {
         let mut seen = self.see()?;
-        wanted.check(&seen.links)?;
+        seen.check(wanted)?;
         seen.check_foreign(wanted, adopt)?;
         let adopted = adopt
             .iter()
@@ -201,15 +403,18 @@ impl Site {
         undo: &mut Vec<perform::Act>,
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
-        let slots = objects::slots(wanted, &seen.slots())?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.block());
+        let slots = objects::slots(wanted, &seen.had(wanted))?;
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.plan_for(wanted));
         let walk = diff::steps(&seen.objects, &objects);
         steps += walk.len();
         self.walk(seen, walk, undo)?;
         steps += self.tidy(&objects, seen)?;
         if steps > 0 {
             let after = self.see()?;
-            if let Some(step) = diff::steps(&after.objects, &objects).first() {
+            // Of groups, newcomers may have been entered meanwhile.
+            let left = diff::steps(&after.objects, &objects);
+            let left = left.iter().find(|step| !matches!(step, Step::Group(..)));
+            if let Some(step) = left {
                 let what = step.words(&after.name(step.device()));
                 return Err(Error::Differs { what });
             }

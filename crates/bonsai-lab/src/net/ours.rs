@@ -73,7 +73,10 @@ fn wanted(device: u32, plan: &Plan, ports: &[Option<u32>]) -> anyhow::Result<Wan
             },
         );
     }
-    Ok(Wanted { links })
+    Ok(Wanted {
+        links,
+        ..Wanted::default()
+    })
 }
 
 /// The interface behind which an address is.

@@ -21,6 +21,8 @@ pub(crate) struct Received<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
+    /// The port of whoever asked for what it tells; 0 if that is the kernel's own doing.
+    pub(crate) port: u32,
     /// What is behind its head.
     pub(crate) payload: &'a [u8],
 }
@@ -34,6 +36,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
             kind: u16::from_ne_bytes([kinds[0], kinds[1]]),
             flags: u16::from_ne_bytes([kinds[2], kinds[3]]),
             sequence: u32_at(bytes, 8)?,
+            port: u32_at(bytes, 12)?,
             payload: bytes.get(HEADER..length)?,
         };
         bytes = bytes

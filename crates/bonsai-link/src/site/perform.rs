@@ -1,14 +1,18 @@
 //! Steps, carried out and taken back.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
+use std::os::fd::OwnedFd;
 
-use crate::bpf::{Entry, Table};
+use crate::bpf::{Entry, GroupTable, Table, Tables};
 use crate::diff::{Step, Way};
 use crate::error::Error;
+use crate::hooks::{self, Aim, Hook};
 use crate::links;
 use crate::netlink::Refused;
 use crate::netlink::message::Message;
-use crate::objects::{Hook, IFB, Leaf, MAJOR, Node, Objects, PRIORITY, Tree};
+use crate::objects::{Leaf, MAJOR, Node, Objects, Tree};
+use crate::plan::Plan;
 use crate::saved::Saved;
 use crate::tc::filter::{self, Place};
 use crate::tc::{self, Handle, TCA_OPTIONS, Write, htb};
@@ -33,7 +37,7 @@ impl Act {
     fn words(&self, seen: &Seen) -> String {
         match self {
             Self::Step(step) => step.words(&seen.name(step.device())),
-            Self::Block(_) => format!("making {IFB}"),
+            Self::Block(device) => format!("making {}", seen.name(*device)),
             Self::Hookable(device) => format!("making clsact at {}", seen.name(*device)),
         }
     }
@@ -48,24 +52,16 @@ impl Site {
         undo: &mut Vec<Act>,
     ) -> Result<usize, Error> {
         let before = undo.len();
+        self.make_blocks(wanted, seen, undo)?;
         let limited = wanted.links.iter().filter(|(_, terms)| terms.rx.is_some());
         let mut hooked: Vec<_> = limited.map(|(index, _)| (*index, Hook::Incoming)).collect();
-        if !hooked.is_empty() && seen.block().is_none() {
-            let index = links::make_ifb(&mut self.socket, IFB)
-                .map_err(|error| in_words(error, format!("making {IFB}")))?;
-            undo.push(Act::Block(index));
-            seen.links = links::links(&mut self.socket)?;
-        }
-        if let Some(ifb) = seen.block()
-            && !hooked.is_empty()
-            && seen.links.iter().any(|link| link.index == ifb && !link.up)
-        {
-            self.socket.ask(&links::set_up(ifb))?;
-        }
         let shares = wanted.shares().into_keys();
         hooked.extend(shares.map(|uplink| (uplink, Hook::Outgoing)));
-        if !hooked.is_empty() && seen.table.is_none() {
-            seen.table = Some(Table::new()?);
+        if !hooked.is_empty() && seen.tables.links.is_none() && seen.plan() == Plan::Bpf {
+            seen.tables.links = Some(Table::new()?);
+        }
+        if !wanted.groups.is_empty() && seen.tables.groups.is_none() {
+            seen.tables.groups = Some(GroupTable::new()?);
         }
         hooked.retain(|hook| !seen.hookable.contains(hook));
         let mut missing: Vec<u32> = hooked.into_iter().map(|(index, _)| index).collect();
@@ -94,6 +90,44 @@ impl Site {
         Ok(undo.len() - before)
     }
 
+    /// Makes the blocks that are missing, and sets up those that are down.
+    fn make_blocks(
+        &mut self,
+        wanted: &Wanted,
+        seen: &mut Seen,
+        undo: &mut Vec<Act>,
+    ) -> Result<(), Error> {
+        let missing = seen.missing_blocks(wanted)?;
+        if !missing.is_empty() {
+            let messages: Vec<Message> = missing.iter().map(|name| links::ifb(name)).collect();
+            let answers = self.socket.ask_all(&messages)?;
+            seen.links = links::links(&mut self.socket)?;
+            let mut refusal = None;
+            for (name, answer) in missing.iter().zip(answers) {
+                match answer {
+                    Ok(()) => {
+                        let made = links::named(&seen.links, name)?;
+                        undo.push(Act::Block(made.index));
+                    }
+                    Err(refused) => {
+                        let step = format!("making {name}");
+                        refusal.get_or_insert(Error::Step { step, refused });
+                    }
+                }
+            }
+            refusal.map_or(Ok(()), Err)?;
+        }
+        if wanted.links.values().all(|terms| terms.rx.is_none()) {
+            return Ok(());
+        }
+        let down = hooks::blocks(&seen.links).filter(|(link, _)| !link.up);
+        let down: Vec<Message> = down.map(|(link, _)| links::set_up(link.index)).collect();
+        for answer in self.socket.ask_all(&down)? {
+            answer.map_err(Error::Refused)?;
+        }
+        Ok(())
+    }
+
     /// Walks the steps; what was done, also in part, is added to `undo`.
     pub(super) fn walk(
         &mut self,
@@ -106,12 +140,12 @@ impl Site {
         while steps.peek().is_some() {
             // What goes to the socket goes together, up to the next step that does not.
             let mut some = Vec::new();
-            while let Some(step) = steps.next_if(|step| !matches!(step, Step::Entry(..))) {
+            while let Some(step) = steps.next_if(|step| !is_of_tables(step)) {
                 some.push(step);
             }
             self.send(seen, some, &mut programs, undo)?;
-            while let Some(step) = steps.next_if(|step| matches!(step, Step::Entry(..))) {
-                entry(seen, &step)?;
+            while let Some(step) = steps.next_if(is_of_tables) {
+                entry(&seen.tables, &step)?;
                 undo.push(Act::Step(step));
             }
         }
@@ -128,6 +162,7 @@ impl Site {
         let mut messages = Vec::new();
         let mut whose = Vec::new();
         for (place, step) in steps.iter().enumerate() {
+            self.find_mirror(step, programs)?;
             put(step, seen, programs, &mut messages)?;
             whose.resize(messages.len(), place);
         }
@@ -197,15 +232,32 @@ impl Site {
 
     fn step_back(&mut self, seen: &Seen, step: Step) -> Result<(), Error> {
         let back = step.back();
-        if matches!(back, Step::Entry(..)) {
-            return entry(seen, &back);
+        if is_of_tables(&back) {
+            return entry(&seen.tables, &back);
         }
         let mut messages = Vec::new();
-        put(&back, seen, &mut Programs::default(), &mut messages)?;
+        let mut programs = Programs::default();
+        self.find_mirror(&back, &mut programs)?;
+        put(&back, seen, &mut programs, &mut messages)?;
         let answers = self.socket.ask_all(&messages)?;
         let is_bad = |refused: &Refused| !is_gone(refused.errno) && refused.errno != libc::EEXIST;
         let bad = answers.into_iter().filter_map(Result::err).find(is_bad);
         bad.map_or(Ok(()), |refused| Err(Error::Refused(refused)))
+    }
+
+    /// Finds the name that the kernel has given to a plain filter that a step changes.
+    fn find_mirror(&mut self, step: &Step, programs: &mut Programs) -> Result<(), Error> {
+        let Step::Hook(device, Hook::Mirrored, Way::Change(..) | Way::Remove(_)) = step else {
+            return Ok(());
+        };
+        let filters = filter::filters(&mut self.socket, *device, Handle::INCOMING)?;
+        let is_it = |of: &&filter::Filter| {
+            of.block.is_some() && of.place.priority == Hook::Mirrored.priority()
+        };
+        if let Some(found) = filters.iter().find(is_it) {
+            programs.mirrors.insert(*device, found.handle);
+        }
+        Ok(())
     }
 
     /// Takes away what nothing stands on any more: places for filters that ours were the last in,
@@ -217,9 +269,9 @@ impl Site {
             .iter()
             .filter(|(_, hook)| *hook == Hook::Outgoing);
         for (device, _) in both {
-            let is_of_it = |(of, _): &&(u32, Hook)| of == device;
-            let now = objects.hooks.iter().any(|of| is_of_it(&of));
-            let was = seen.objects.hooks.iter().any(|of| is_of_it(&of));
+            let is_of_it = |(of, _): &(u32, Hook)| of == device;
+            let now = objects.hooks.keys().any(is_of_it);
+            let was = seen.objects.hooks.keys().any(is_of_it);
             if now || !was {
                 continue;
             }
@@ -231,11 +283,9 @@ impl Site {
                 messages.push(no_clsact(*device));
             }
         }
-        if let Some(ifb) = seen.block()
-            && !objects.trees.contains_key(&ifb)
-        {
-            messages.push(links::delete(ifb));
-        }
+        let idle = hooks::blocks(&seen.links).map(|(link, _)| link.index);
+        let idle = idle.filter(|index| !objects.trees.contains_key(index));
+        messages.extend(idle.map(links::delete));
         let answers = self.socket.ask_all(&messages)?;
         Ok(answers.into_iter().filter(Result::is_ok).count())
     }
@@ -244,13 +294,6 @@ impl Site {
 /// Of an error number: what was to be taken away is not there.
 fn is_gone(errno: i32) -> bool {
     [libc::ENOENT, libc::ENODEV, libc::EINVAL].contains(&errno)
-}
-
-fn in_words(error: Error, step: String) -> Error {
-    match error {
-        Error::Refused(refused) => Error::Step { step, refused },
-        error => error,
-    }
 }
 
 fn clsact(device: u32) -> Message {
@@ -262,25 +305,26 @@ fn no_clsact(device: u32) -> Message {
     tc::no_qdisc(device, Handle::of(0xffff, 0), Handle::CLSACT)
 }
 
-/// The programs, given to the kernel when the first filter wants one.
+/// The programs, given to the kernel when the first filter wants one, and the names of plain filters.
 #[derive(Default)]
 struct Programs {
-    incoming: Option<OwnedFd>,
-    outgoing: Option<OwnedFd>,
+    loaded: BTreeMap<(Hook, Option<u8>), OwnedFd>,
+    mirrors: BTreeMap<u32, u32>,
 }
 
 impl Programs {
-    fn get(&mut self, hook: Hook, table: Option<&Table>) -> Result<i32, Error> {
-        let kept = match hook {
-            Hook::Incoming => &mut self.incoming,
-            Hook::Outgoing => &mut self.outgoing,
-        };
-        if let Some(program) = kept {
-            return Ok(program.as_raw_fd());
-        }
-        let table = table.ok_or_else(no_table)?;
-        let program = kept.insert(table.program(hook.program())?);
-        Ok(program.as_raw_fd())
+    fn get(&mut self, hook: Hook, deepest: Option<u8>, tables: &Tables) -> Result<&OwnedFd, Error> {
+        Ok(match self.loaded.entry((hook, deepest)) {
+            Slot::Occupied(program) => program.into_mut(),
+            Slot::Vacant(place) => {
+                let links = tables.links.as_ref().ok_or_else(no_table)?;
+                let groups = match deepest {
+                    Some(deepest) => Some((tables.groups.as_ref().ok_or_else(no_table)?, deepest)),
+                    None => None,
+                };
+                place.insert(links.program(hook.program(), groups)?)
+            }
+        })
     }
 }
 
@@ -290,21 +334,27 @@ fn no_table() -> Error {
     }
 }
 
-fn entry(seen: &Seen, step: &Step) -> Result<(), Error> {
-    let Step::Entry(device, way) = step else {
-        return Ok(());
-    };
-    let new = match way {
-        Way::Make(new) | Way::Change(_, new) => Some(*new),
-        Way::Remove(_) => None,
-    };
-    let table = seen.table.as_ref();
-    let table = table.ok_or_else(no_table)?;
-    let entry = new.map(|(slot, ifb)| Entry {
-        class: Handle::of(MAJOR, slot).0,
-        ifb,
-    });
-    table.set(*device, entry)
+/// Whether a step is one of the tables, which are not the socket's.
+fn is_of_tables(step: &Step) -> bool {
+    matches!(step, Step::Entry(..) | Step::Group(..))
+}
+
+fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
+    match step {
+        Step::Entry(device, way) => {
+            let table = tables.links.as_ref().ok_or_else(no_table)?;
+            let entry = way.after().map(|(slot, ifb)| Entry {
+                class: Handle::of(MAJOR, *slot).0,
+                ifb: *ifb,
+            });
+            table.set(*device, entry)
+        }
+        Step::Group(at, way) => {
+            let table = tables.groups.as_ref().ok_or_else(no_table)?;
+            table.set(*at, way.after().copied())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The messages of a step.
@@ -330,17 +380,24 @@ fn put(
             let place = Place {
                 device: *device,
                 parent: hook.parent(),
-                priority: PRIORITY,
+                priority: hook.priority(),
             };
-            messages.push(match way {
-                Way::Remove(()) => filter::no_program(place),
-                _ => {
-                    let program = programs.get(*hook, seen.table.as_ref())?;
-                    filter::program(Write::Make, place, program, hook.program().name())
+            let write = match way {
+                Way::Change(..) => Write::Replace,
+                _ => Write::Make,
+            };
+            let mirror = programs.mirrors.get(device).copied();
+            messages.push(match (way.after(), hook) {
+                (None, Hook::Mirrored) => filter::no_mirror(place, mirror),
+                (None, _) => filter::no_program(place),
+                (Some(Aim::Block(block)), _) => filter::mirror(write, place, mirror, *block),
+                (Some(Aim::Program(deepest)), _) => {
+                    let program = programs.get(*hook, *deepest, &seen.tables)?;
+                    filter::program(write, place, program, &hook.name(*deepest))
                 }
             });
         }
-        Step::Entry(..) => {}
+        Step::Entry(..) | Step::Group(..) => {}
     }
     Ok(())
 }

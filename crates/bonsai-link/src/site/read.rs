@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bpf::Table;
+use crate::bpf::Tables;
 use crate::error::Error;
+use crate::hooks::{Aim, Hook};
 use crate::links;
 use crate::netlink::Socket;
 use crate::netlink::message::u32_at;
-use crate::objects::{Hook, Leaf, MAJOR, Node, Objects, PRIORITY, Tree};
+use crate::objects::{Leaf, MAJOR, Node, Objects, Tree};
+use crate::plan::Plan;
 use crate::tc::filter::{self, Filter};
 use crate::tc::seen::{self, Qdisc};
 use crate::tc::{Handle, htb};
@@ -15,7 +17,7 @@ use crate::wanted::Wanted;
 
 use super::Seen;
 
-pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
+pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error> {
     let links = links::links(socket)?;
     let qdiscs = seen::qdiscs(socket, None)?;
     let mut seen = Seen {
@@ -23,7 +25,8 @@ pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
         foreign: BTreeMap::new(),
         objects: Objects::default(),
         hookable: BTreeSet::new(),
-        table: None,
+        tables: Tables::default(),
+        plan,
     };
     for qdisc in &qdiscs {
         if qdisc.parent == Handle::CLSACT {
@@ -39,23 +42,36 @@ pub(super) fn see(socket: &mut Socket) -> Result<Seen, Error> {
         }
     }
     read_trees(socket, &qdiscs, &mut seen.objects)?;
-    let mut program = None;
+    let mut programs = BTreeSet::new();
     for (device, hook) in &seen.hookable {
         for filter in filter::filters(socket, *device, hook.parent())? {
-            if is_ours(&filter, *hook) {
-                seen.objects.hooks.insert((*device, *hook));
-                program = program.or(filter.program);
+            let Some((hook, aim)) = our_filter(&filter, *hook) else {
+                continue;
+            };
+            seen.objects.hooks.insert((*device, hook), aim);
+            // What groups are known is read out of those that look at them.
+            let is_last = aim == Aim::Program(None);
+            programs.extend(filter.program.map(|program| (is_last, program)));
+        }
+    }
+    for (_, program) in programs {
+        if seen.tables.links.is_none() || seen.tables.groups.is_none() {
+            match seen.tables.add_of(program) {
+                // Where programs are not allowed any more they go, unread.
+                Err(_) if seen.plan() == Plan::U32 => {}
+                answer => answer?,
             }
         }
     }
-    seen.table = program.map(Table::of_program).transpose()?.flatten();
-    if let Some(table) = &seen.table {
-        let entries = table.all()?;
-        let entries = entries.into_iter().map(|(device, entry)| {
+    if let Some(table) = &seen.tables.links {
+        let entries = table.all()?.into_iter().map(|(device, entry)| {
             let slot = Handle(entry.class).minor();
             (device, (slot, entry.ifb))
         });
         seen.objects.entries = entries.collect();
+    }
+    if let Some(table) = &seen.tables.groups {
+        seen.objects.groups = table.all()?.into_iter().collect();
     }
     Ok(seen)
 }
@@ -70,10 +86,14 @@ fn our_root(qdisc: &Qdisc) -> Option<Tree> {
     })
 }
 
-fn is_ours(filter: &Filter, hook: Hook) -> bool {
-    filter.place.priority == PRIORITY
-        && filter.kind == "bpf"
-        && filter.name.as_deref() == Some(hook.program().name())
+/// Which of ours a filter is, and what for; `None` for others'.
+fn our_filter(filter: &Filter, at: Hook) -> Option<(Hook, Aim)> {
+    let (hook, aim) = match (&*filter.kind, at) {
+        ("bpf", hook) => (hook, hook.aim(filter.name.as_deref()?)?),
+        ("u32", Hook::Incoming) => (Hook::Mirrored, Aim::Block(filter.block?)),
+        _ => return None,
+    };
+    (filter.place.priority == hook.priority()).then_some((hook, aim))
 }
 
 fn read_trees(socket: &mut Socket, qdiscs: &[Qdisc], objects: &mut Objects) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! Filters: who is sent where.
 
+use std::os::fd::{AsFd, AsRawFd};
+
 use crate::error::Error;
 use crate::netlink::message::{Message, attribute, text, u32_at};
 use crate::netlink::{Dumped, NLM_F_ACK, NLM_F_REQUEST, Socket};
@@ -14,11 +16,29 @@ const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_ID: u16 = 11;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+const TCA_U32_SEL: u16 = 5;
+const TCA_U32_ACT: u16 = 7;
+const TC_U32_TERMINAL: u8 = 1;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TCA_EGRESS_REDIR: u32 = 1;
+const TC_ACT_STOLEN: u32 = 4;
 /// Every protocol, in the order of the network.
 const ETH_P_ALL: u16 = 3_u16.to_be();
 
 /// The name of a program at its place: there is one.
 const PROGRAM: u32 = 1;
+/// The name of our filter among others of u32 that have its turn: the last 12 bits of its handle. The
+/// kernel puts the number of a table before it.
+const MIRROR: u32 = 0xb0a;
+/// Bytes of `struct tc_u32_sel` without keys: it matches all.
+const SEL: usize = 16;
+/// Bytes of `struct tc_mirred`, and where the action and the device are in it.
+const MIRRED: usize = 28;
+const MIRRED_ACTION: usize = 8;
+const MIRRED_KIND: usize = 20;
+const MIRRED_DEVICE: usize = 24;
 
 /// Where a filter stands: `priority` is where in the line, 1 first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +69,18 @@ pub(crate) struct Filter {
     pub(crate) name: Option<String>,
     /// The number of its program, if it is one.
     pub(crate) program: Option<u32>,
+    /// Its name among those that have its turn.
+    pub(crate) handle: u32,
+    /// The block that it sends all to, if it is one of [`mirror`]; 0 where that is gone.
+    pub(crate) block: Option<u32>,
 }
 
 /// A program as a filter that decides itself. In a place that has one it is put in its stead,
 /// without a packet in between that meets neither.
-pub(crate) fn program(write: Write, place: Place, program: i32, name: &str) -> Message {
+pub(crate) fn program(write: Write, place: Place, program: &impl AsFd, name: &str) -> Message {
     let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(PROGRAM));
     message.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |options| {
+        let program = program.as_fd().as_raw_fd();
         options.u32(TCA_BPF_FD, program.cast_unsigned());
         options.text(TCA_BPF_NAME, name);
         options.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
@@ -65,9 +90,47 @@ pub(crate) fn program(write: Write, place: Place, program: i32, name: &str) -> M
 
 /// Takes a program away, and no filter of another kind that has its turn.
 pub(crate) fn no_program(place: Place) -> Message {
+    away(place, PROGRAM, "bpf")
+}
+
+/// A filter that sends all that comes in out through a block. `handle` is the one that is changed.
+pub(crate) fn mirror(write: Write, place: Place, handle: Option<u32>, block: u32) -> Message {
+    let handle = handle.unwrap_or(MIRROR);
+    let mut sel = [0; SEL];
+    sel[0] = TC_U32_TERMINAL;
+    let mut mirred = [0; MIRRED];
+    for (at, value) in [
+        (MIRRED_ACTION, TC_ACT_STOLEN),
+        (MIRRED_KIND, TCA_EGRESS_REDIR),
+        (MIRRED_DEVICE, block),
+    ] {
+        mirred[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(handle));
+    message.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |options| {
+        options.put(TCA_U32_SEL, &sel).nest(TCA_U32_ACT, |actions| {
+            // The first of a list.
+            actions.nest(1, |action| {
+                action
+                    .text(TCA_ACT_KIND, "mirred")
+                    .nest(TCA_ACT_OPTIONS, |options| {
+                        options.put(TCA_MIRRED_PARMS, &mirred);
+                    });
+            });
+        });
+    });
+    message
+}
+
+/// Takes that away, and none of others that has its turn.
+pub(crate) fn no_mirror(place: Place, handle: Option<u32>) -> Message {
+    away(place, handle.unwrap_or(MIRROR), "u32")
+}
+
+fn away(place: Place, handle: u32, kind: &str) -> Message {
     let flags = NLM_F_REQUEST | NLM_F_ACK;
-    let mut message = Message::new(RTM_DELTFILTER, flags, &place.fixed(PROGRAM));
-    message.text(TCA_KIND, "bpf");
+    let mut message = Message::new(RTM_DELTFILTER, flags, &place.fixed(handle));
+    message.text(TCA_KIND, kind);
     message
 }
 
@@ -98,14 +161,57 @@ pub(crate) fn filters(
 pub(crate) fn filter(bytes: &[u8]) -> Option<Filter> {
     let rest = bytes.get(TCMSG..)?;
     let options = attribute(rest, TCA_OPTIONS)?;
+    let kind = text(attribute(rest, TCA_KIND)?);
+    let is_program = kind == "bpf";
+    let of_program = |attr| attribute(options, attr).filter(|_| is_program);
+    let handle = u32_at(bytes, 8)?;
+    let is_mirror = kind == "u32" && handle & 0xfff == MIRROR;
     Some(Filter {
         place: Place {
             device: u32_at(bytes, 4)?,
             parent: Handle(u32_at(bytes, 12)?),
             priority: Handle(u32_at(bytes, 16)?).major(),
         },
-        kind: text(attribute(rest, TCA_KIND)?),
-        name: attribute(options, TCA_BPF_NAME).map(text),
-        program: attribute(options, TCA_BPF_ID).and_then(|value| u32_at(value, 0)),
+        kind,
+        name: of_program(TCA_BPF_NAME).map(text),
+        program: of_program(TCA_BPF_ID).and_then(|value| u32_at(value, 0)),
+        handle,
+        block: is_mirror.then(|| mirred(options).unwrap_or_default()),
     })
+}
+
+/// The device that the first action of a filter sends to.
+fn mirred(options: &[u8]) -> Option<u32> {
+    let action = attribute(attribute(options, TCA_U32_ACT)?, 1)?;
+    let parms = attribute(attribute(action, TCA_ACT_OPTIONS)?, TCA_MIRRED_PARMS)?;
+    u32_at(parms, MIRRED_DEVICE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_filter_is_read_as_it_was_written() {
+        let place = Place {
+            device: 3,
+            parent: Handle::INCOMING,
+            priority: 0xb05b,
+        };
+        let mut bytes = Vec::new();
+        mirror(Write::Make, place, Some(0x8000_0b0a), 7).finish(1, &mut bytes);
+        let payload = &bytes[16..];
+        let read = filter(payload).expect("a filter");
+        assert_eq!((read.place, &*read.kind), (place, "u32"));
+        assert_eq!((read.block, read.handle), (Some(7), 0x8000_0b0a));
+        for length in 0..payload.len() {
+            // What is cut off leads nowhere.
+            let block = filter(&payload[..length]).and_then(|of| of.block);
+            assert!(matches!(block, None | Some(0)), "{length}: {block:?}");
+        }
+        // One of somebody else has another name.
+        let mut bytes = Vec::new();
+        mirror(Write::Make, place, Some(0x8000_0800), 7).finish(1, &mut bytes);
+        assert_eq!(filter(&bytes[16..]).and_then(|of| of.block), None);
+    }
 }

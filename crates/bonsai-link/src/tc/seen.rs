@@ -110,6 +110,36 @@ pub(crate) fn qdiscs(socket: &mut Socket, device: Option<u32>) -> Result<Vec<Qdi
     Ok(found)
 }
 
+/// What went through each HTB at a root that is named so; `each` gets the device and the counters, and
+/// is told by `None` to forget what it got. Nothing is allocated.
+pub(crate) fn roots(
+    socket: &mut Socket,
+    handle: Handle,
+    mut each: impl FnMut(Option<(u32, Counters)>),
+) -> Result<(), Error> {
+    let read = |bytes: &[u8]| {
+        let is_it = u32_at(bytes, 8)? == handle.0 && u32_at(bytes, 12)? == Handle::ROOT.0;
+        let rest = bytes.get(TCMSG..).filter(|_| is_it)?;
+        let kind = attribute(rest, TCA_KIND)?;
+        let is_htb = kind.strip_suffix(&[0])? == htb::KIND.as_bytes();
+        let stats = attribute(rest, TCA_STATS2).filter(|_| is_htb)?;
+        Some((u32_at(bytes, 4)?, counters(stats)))
+    };
+    let fixed = tcmsg(0, Handle(0), Handle(0), 0);
+    socket.dump(
+        &Message::dump(RTM_GETQDISC, &fixed),
+        |dumped| match dumped {
+            Dumped::Again => each(None),
+            Dumped::One(RTM_NEWQDISC, bytes) => {
+                if let Some(one) = read(bytes) {
+                    each(Some(one));
+                }
+            }
+            Dumped::One(..) => {}
+        },
+    )
+}
+
 /// Reads a discipline out of a message.
 pub(crate) fn qdisc(bytes: &[u8]) -> Option<Qdisc> {
     let rest = bytes.get(TCMSG..)?;

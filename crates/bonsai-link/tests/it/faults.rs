@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bonsai_link::{Terms, Wanted};
+use bonsai_link::{Plan, Terms, Wanted};
 
-use crate::room::{Room, greet, udp};
+use crate::room::{PLANS, Room, block, greet, udp};
 
 const MBIT: u64 = 125_000;
 
@@ -19,6 +19,7 @@ fn both(rate: u64) -> Terms {
 fn wanted(index: u32, terms: Terms) -> Wanted {
     Wanted {
         links: [(index, terms)].into(),
+        ..Wanted::default()
     }
 }
 
@@ -50,13 +51,22 @@ fn a_change_that_is_refused_half_way_changes_nothing() {
 
 #[test]
 fn what_others_change_is_seen_and_mended() {
+    PLANS.into_iter().for_each(mended);
+}
+
+fn mended(plan: Plan) {
     let Some(room) = Room::new("what_others_change_is_seen", 1) else {
         return;
     };
     let before = traces(&room);
-    let mut site = room.site();
+    let mut site = room.site_by(plan);
     let wants = wanted(room.index("v1"), both(30 * MBIT));
     site.apply(&wants, &[]).expect("applied");
+    // With the last program its table goes, too.
+    let of_filter = match plan {
+        Plan::Bpf => "of what v1 receives",
+        Plan::U32 => "the filter of what is received by v1",
+    };
     for (line, words) in [
         (
             "tc class change dev v1 classid b05a:2 parent b05a:1 htb rate 1mbit ceil 2mbit",
@@ -64,21 +74,28 @@ fn what_others_change_is_seen_and_mended() {
         ),
         ("tc qdisc del dev v1 root", "HTB at the root of v1"),
         (
-            "tc qdisc change dev bonsai-ifb parent b05a:10 handle 10: bfifo limit 3000",
-            "class b05a:10 of bonsai-ifb",
+            "tc qdisc change dev BLOCK parent b05a:10 handle 10: bfifo limit 3000",
+            "class b05a:10 of BLOCK",
         ),
         (
-            "tc filter del dev v1 ingress pref 45146",
-            "of what v1 receives",
+            match plan {
+                Plan::Bpf => "tc filter del dev v1 ingress pref 45146",
+                Plan::U32 => "tc filter del dev v1 ingress pref 45147",
+            },
+            of_filter,
         ),
-        ("tc qdisc del dev v1 clsact", "of what v1 receives"),
-        ("ip link del bonsai-ifb", "received by v1"),
+        ("tc qdisc del dev v1 clsact", of_filter),
+        ("ip link del BLOCK", "received by v1"),
     ] {
-        room.host(line);
+        let (line, words) = (
+            line.replace("BLOCK", block(plan)),
+            words.replace("BLOCK", block(plan)),
+        );
+        room.host(&line);
         let seen = site.differs(&wants).expect("seen");
         let seen = seen.unwrap_or_else(|| panic!("{line} is not seen"));
         assert!(
-            line.contains("ip link del") || seen.contains(words),
+            line.contains("ip link del") || seen.contains(&words),
             "{line}: {seen}"
         );
         let done = site.apply(&wants, &[]).expect("mended");
@@ -99,10 +116,14 @@ fn what_others_change_is_seen_and_mended() {
 
 #[test]
 fn an_interface_that_vanishes_is_named() {
+    PLANS.into_iter().for_each(vanishes);
+}
+
+fn vanishes(plan: Plan) {
     let Some(room) = Room::new("an_interface_that_vanishes", 1) else {
         return;
     };
-    let mut site = room.site();
+    let mut site = room.site_by(plan);
     let index = room.index("v1");
     site.apply(&wanted(index, both(30 * MBIT)), &[])
         .expect("applied");
@@ -118,13 +139,21 @@ fn an_interface_that_vanishes_is_named() {
 
 #[test]
 fn filters_of_others_stay_where_they_are() {
+    PLANS.into_iter().for_each(stay);
+}
+
+fn stay(plan: Plan) {
     let Some(room) = Room::new("filters_of_others_stay", 1) else {
         return;
     };
     room.host("tc qdisc add dev v1 clsact");
-    room.host("tc filter add dev v1 ingress pref 7 u32 match u32 0 0 classid 1:1");
+    for turn in [7, 45_147 + u32::from(plan == Plan::Bpf)] {
+        room.host(&format!(
+            "tc filter add dev v1 ingress pref {turn} u32 match u32 0 0 classid 1:1"
+        ));
+    }
     let before = traces(&room);
-    let mut site = room.site();
+    let mut site = room.site_by(plan);
     site.apply(&wanted(room.index("v1"), both(30 * MBIT)), &[])
         .expect("applied");
     site.apply(&Wanted::default(), &[]).expect("cleared");
@@ -133,11 +162,15 @@ fn filters_of_others_stay_where_they_are() {
 
 #[test]
 fn changes_lose_and_reorder_nothing_that_is_under_its_limit() {
+    PLANS.into_iter().for_each(change_without_loss);
+}
+
+fn change_without_loss(plan: Plan) {
     let Some(room) = Room::new("changes_lose_nothing", 2) else {
         return;
     };
     const PACKETS: u32 = 2000;
-    let mut site = room.site();
+    let mut site = room.site_by(plan);
     let index = room.index("v1");
     site.apply(&wanted(index, both(100 * MBIT)), &[])
         .expect("applied");

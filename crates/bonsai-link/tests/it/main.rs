@@ -2,5 +2,7 @@
 
 mod apply;
 mod faults;
+mod groups;
 mod pacing;
 mod room;
+mod without;

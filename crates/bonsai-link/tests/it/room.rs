@@ -5,7 +5,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bonsai_link::{Site, namespace};
+use bonsai_link::{Plan, Site, namespace};
+
+/// All means by which packets find their class.
+pub(crate) const PLANS: [Plan; 2] = [Plan::Bpf, Plan::U32];
+
+/// The block of the first limited interface.
+pub(crate) fn block(plan: Plan) -> &'static str {
+    match plan {
+        Plan::Bpf => "bonsai-ifb",
+        Plan::U32 => "bonsai-ifb10",
+    }
+}
 
 /// Prints that a test was not run, and why; the script that counts looks for it.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -53,6 +64,13 @@ impl Room {
             room.pair(guest, &format!("v{}", index + 1), index + 1);
         }
         room.pair(&room.outside, "out", 100);
+        // What is compared later is to be as it stays.
+        for _ in 0..400 {
+            if !room.host("ip -o link show").contains("NO-CARRIER") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         Some(room)
     }
 
@@ -77,6 +95,11 @@ impl Room {
 
     pub(crate) fn site(&self) -> Site {
         Site::open(Some(self.host.as_fd())).expect("a site")
+    }
+
+    /// The same, by means that are said.
+    pub(crate) fn site_by(&self, plan: Plan) -> Site {
+        Site::open_with(Some(self.host.as_fd()), plan).expect("a site")
     }
 
     /// The number of an interface of the host.
