@@ -10,8 +10,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bonsai_link::{Saved, Terms, Wanted};
+use bonsai_link::{Group, Saved, Terms, Wanted};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -49,6 +50,31 @@ impl Entry {
     }
 }
 
+/// What is kept of a group of processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    /// The target of the configuration that it is limited for.
+    pub target: String,
+    /// What is wanted of it.
+    pub group: Group,
+}
+
+/// Whose something in a room is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// An interface, by its number.
+    Link(u32),
+    /// A group of processes, by its path.
+    Group(String),
+}
+
+/// What is kept of an interface or a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Link(Box<Entry>),
+    Group(GroupEntry),
+}
+
 /// What is kept of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
@@ -59,17 +85,60 @@ pub struct Room {
     pub name: Option<String>,
     /// Its interfaces, by number.
     pub links: BTreeMap<u32, Entry>,
+    /// Groups of processes that leave by them, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, GroupEntry>,
 }
 
 impl Room {
-    /// What is wanted there.
+    /// Whether nothing is kept of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty() && self.groups.is_empty()
+    }
+
+    /// What is wanted there; of groups, without what there is of them now.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
         let links = self.links.iter();
+        let groups = self.groups.iter();
         Wanted {
             links: links
                 .map(|(index, entry)| (*index, entry.terms.clone()))
                 .collect(),
+            groups: groups
+                .map(|(path, entry)| (path.clone(), entry.group.clone()))
+                .collect(),
+            tree: BTreeMap::new(),
+        }
+    }
+
+    /// What is kept of one.
+    pub(crate) fn get(&self, key: &Key) -> Option<Held> {
+        match key {
+            Key::Link(index) => {
+                let entry = self.links.get(index).cloned();
+                entry.map(|entry| Held::Link(Box::new(entry)))
+            }
+            Key::Group(path) => self.groups.get(path).cloned().map(Held::Group),
+        }
+    }
+
+    /// Keeps something of one instead of what there was, or nothing.
+    pub(crate) fn put(&mut self, key: &Key, held: Option<Held>) {
+        match (key, held) {
+            (Key::Link(index), Some(Held::Link(entry))) => {
+                self.links.insert(*index, *entry);
+            }
+            (Key::Group(path), Some(Held::Group(entry))) => {
+                self.groups.insert(path.clone(), entry);
+            }
+            (Key::Link(index), _) => {
+                self.links.remove(index);
+            }
+            (Key::Group(path), _) => {
+                self.groups.remove(path);
+            }
         }
     }
 }
@@ -79,6 +148,20 @@ struct Record {
     version: u32,
     #[serde(default)]
     rooms: BTreeMap<u64, Room>,
+}
+
+fn locked(folder: &Path, how: FlockOperation) -> Result<Option<File>, Error> {
+    let path = folder.join("links.lock");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = open(&path, flags, Mode::from_raw_mode(0o600));
+    match file.and_then(|file| flock(&file, how).map(|()| file)) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(errno) => Err(Error::File {
+            path,
+            source: errno.into(),
+        }),
+    }
 }
 
 /// The record, and its lock where it may be changed.
@@ -96,17 +179,15 @@ impl Book {
     /// # Errors
     /// If it cannot be read, or is damaged.
     pub fn lock(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join("links.lock");
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let lock = open(&path, flags, Mode::from_raw_mode(0o600))
-            .and_then(|file| flock(&file, FlockOperation::LockExclusive).map(|()| file))
-            .map_err(|errno| Error::File {
-                path,
-                source: errno.into(),
-            })?;
+        let lock = locked(folder, FlockOperation::LockExclusive)?;
         let mut book = Self::read(folder)?;
-        book._lock = Some(lock.into());
+        book._lock = lock;
         Ok(book)
+    }
+
+    /// Keeps others from changing anything, without reading it; nothing if somebody does just now.
+    pub(crate) fn keep_others_out(folder: &Path) -> Result<Option<File>, Error> {
+        locked(folder, FlockOperation::NonBlockingLockExclusive)
     }
 
     /// Opens it to be looked at.
@@ -164,7 +245,7 @@ impl Book {
     /// Whether nothing is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.record.rooms.values().all(|room| room.links.is_empty())
+        self.record.rooms.values().all(Room::is_empty)
     }
 
     /// Forgets all namespaces but these; whether there were others.
@@ -176,7 +257,7 @@ impl Book {
 
     /// Replaces the file as a whole; it is on disk afterwards.
     pub(crate) fn save(&mut self) -> Result<(), Error> {
-        self.record.rooms.retain(|_, room| !room.links.is_empty());
+        self.record.rooms.retain(|_, room| !room.is_empty());
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         let write = || -> io::Result<()> {
             let bytes = serde_json::to_vec(&self.record)?;

@@ -18,6 +18,7 @@ use crate::ask::{Ask, Change};
 use crate::book::{Book, Entry, Room};
 use crate::error::Error;
 use crate::find::{Found, uplink, wrong};
+use crate::tree::whole;
 
 /// What became of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     if terms.is_nothing() {
         room.links.remove(&index);
     }
-    let wanted = room.wanted();
+    let wanted = whole(room)?;
     book.save()?;
     let done = match site.apply(&wanted, &adopted) {
         Ok(done) => done,
@@ -199,6 +200,8 @@ pub(crate) fn prune(room: &mut Room, links: &[Link]) {
         }
     }
     room.links.retain(|_, entry| !entry.is_over());
+    room.groups
+        .retain(|_, entry| is_there(entry.group.share.uplink));
 }
 
 /// Takes the limits of an interface away, or all of them: what was there before is back.
@@ -227,11 +230,15 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
                 let shares = |entry: &&Entry| {
                     entry.terms.share.as_ref().map(|share| share.uplink) == Some(found.link.index)
                 };
+                let groups = room.groups.values();
+                let groups = groups.filter(|entry| entry.group.share.uplink == found.link.index);
+                let groups = groups.map(|entry| entry.target.as_str());
                 let others: Vec<&str> = room
                     .links
                     .values()
                     .filter(shares)
                     .map(|entry| entry.name.as_str())
+                    .chain(groups)
                     .collect();
                 if !others.is_empty() {
                     return Err(wrong(format!(
@@ -242,9 +249,13 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
                 }
                 gone.into_iter().collect()
             }
-            None => std::mem::take(&mut room.links),
+            None => {
+                let groups = std::mem::take(&mut room.groups).into_values();
+                cleared.interfaces.extend(groups.map(|entry| entry.target));
+                std::mem::take(&mut room.links)
+            }
         };
-        let wanted = room.wanted();
+        let wanted = whole(room)?;
         if let Err(error) = site.apply(&wanted, &[]) {
             *book.room(cookie) = before;
             return Err(error.into());
@@ -282,7 +293,7 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
                 .filter(|(_, entry)| entry.adopted.is_some())
                 .map(|(index, _)| *index)
                 .collect();
-            let wanted = room.wanted();
+            let wanted = whole(room)?;
             Ok(site.apply(&wanted, &foreign)?.steps)
         };
         let steps = one();

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bonsai_api::LinkState;
-use bonsai_link::{Link, Seen, Site, Wanted};
+use bonsai_link::{Above, Link, NO_SHARES, Plan, Seen, Site, Wanted};
 
-use crate::book::{Entry, Room};
+use crate::book::{Entry, GroupEntry, Held, Key, Room};
 use crate::change::{check_speed, prune};
 use crate::error::Error;
-use crate::find::uplink;
-use crate::keep::Asked;
+use crate::find::{uplink, uplink_of_groups, wrong};
+use crate::keep::{Asked, AskedGroup};
 
 /// It.
 pub(crate) struct Draft {
@@ -18,29 +18,65 @@ pub(crate) struct Draft {
     pub(crate) adopt: Vec<u32>,
     /// Targets that do not get what they want, and why.
     pub(crate) rejected: BTreeMap<String, (LinkState, String)>,
+    /// Whose target is whose.
+    names: BTreeMap<Key, String>,
+    /// What there is of groups of processes.
+    tree: BTreeMap<String, Above>,
 }
 
 impl Draft {
-    /// The book as it is with what is asked for, as far as that can be together.
-    pub(crate) fn new(before: &Room, seen: &Seen, asked: &[Asked<'_>]) -> Self {
+    /// The book as it is with what is asked for, as far as that can be together. `tree` is what there
+    /// is of groups.
+    pub(crate) fn new(
+        before: &Room,
+        seen: &Seen,
+        asked: &[Asked<'_>],
+        groups: &[AskedGroup<'_>],
+        tree: BTreeMap<String, Above>,
+    ) -> Self {
+        let of_links = asked
+            .iter()
+            .map(|one| (Key::Link(one.found.link.index), one.name.to_owned()));
+        let of_groups = groups
+            .iter()
+            .map(|one| (Key::Group(one.path.clone()), one.name.to_owned()));
         let mut draft = Self {
             room: before.clone(),
             adopt: Vec::new(),
             rejected: BTreeMap::new(),
+            names: of_links.chain(of_groups).collect(),
+            tree,
         };
         prune(&mut draft.room, &seen.links);
-        draft.release(asked);
+        draft.release();
         let mut new = BTreeMap::new();
-        for one in asked {
-            match draft.entry(one, seen) {
-                Ok(entry) => drop(new.insert(one.found.link.index, (one.name, entry))),
+        let of_links = asked.iter().map(|one| {
+            let entry = draft.entry(one, seen);
+            (
+                one.name,
+                Key::Link(one.found.link.index),
+                entry.map(|of| Held::Link(Box::new(of))),
+            )
+        });
+        let of_groups = groups.iter().map(|one| {
+            let entry = draft.group(one, seen);
+            (
+                one.name,
+                Key::Group(one.path.clone()),
+                entry.map(Held::Group),
+            )
+        });
+        let all: Vec<_> = of_links.chain(of_groups).collect();
+        for (name, key, held) in all {
+            match held {
+                Ok(held) => drop(new.insert(key, held)),
                 Err(error) => {
                     let state = match error.is_absent() {
                         true => LinkState::Waiting,
                         false => LinkState::Problem,
                     };
                     let rejected = (state, error.sentence());
-                    draft.rejected.insert(one.name.to_owned(), rejected);
+                    draft.rejected.insert(name.to_owned(), rejected);
                 }
             }
         }
@@ -50,7 +86,7 @@ impl Draft {
 
     /// Says of which namespace it is, if anything is kept of it.
     pub(crate) fn of(&mut self, inode: u64, name: Option<&str>) {
-        if self.room.links.is_empty() {
+        if self.room.is_empty() {
             self.room = Room::default();
             return;
         }
@@ -59,15 +95,34 @@ impl Draft {
     }
 
     /// Gives back what is configured no more.
-    fn release(&mut self, asked: &[Asked<'_>]) {
-        let is_asked = |index: &u32| asked.iter().any(|one| one.found.link.index == *index);
+    fn release(&mut self) {
+        let names = &self.names;
         for (index, entry) in &mut self.room.links {
-            if entry.target.take_if(|_| !is_asked(index)).is_some() {
+            let is_asked = names.contains_key(&Key::Link(*index));
+            if entry.target.take_if(|_| !is_asked).is_some() {
                 entry.terms = entry.hand.take().unwrap_or_default();
                 entry.swapped = false;
             }
         }
         self.room.links.retain(|_, entry| !entry.is_over());
+        let is_asked = |path: &String| names.contains_key(&Key::Group(path.clone()));
+        self.room.groups.retain(|path, _| is_asked(path));
+    }
+
+    /// What the book is to say of a group.
+    fn group(&self, asked: &AskedGroup<'_>, seen: &Seen) -> Result<GroupEntry, Error> {
+        let uplink = match &asked.wish.uplink {
+            Some(name) => bonsai_link::named(&seen.links, name)?.index,
+            None => uplink_of_groups(asked.name, &seen.links)?,
+        };
+        let mut group = asked.wish.group(uplink).map_err(wrong)?;
+        let had = self.room.groups.get(&asked.path);
+        let had = had.filter(|had| had.group.share.uplink == uplink);
+        group.class = had.and_then(|had| had.group.class);
+        Ok(GroupEntry {
+            target: asked.name.to_owned(),
+            group,
+        })
     }
 
     /// What the book is to say of a target.
@@ -93,42 +148,46 @@ impl Draft {
         Ok(entry)
     }
 
-    /// Takes all entries that can be in force together; of the others, what was there stays.
-    fn take(&mut self, mut new: BTreeMap<u32, (&str, Entry)>, links: &[Link]) {
-        let had = self.room.links.clone();
-        let all = new
-            .iter()
-            .map(|(index, (_, entry))| (*index, entry.clone()));
-        self.room.links.extend(all);
-        if self.room.wanted().check(links).is_ok() {
+    /// Takes all that can be in force together; of the others, what was there stays.
+    fn take(&mut self, mut new: BTreeMap<Key, Held>, links: &[Link]) {
+        let had = self.room.clone();
+        for (key, held) in &new {
+            self.room.put(key, Some(held.clone()));
+        }
+        if self.check(links).is_ok() {
             return;
         }
-        self.room.links = had;
+        self.room = had;
         // Uplinks first: what has a share stands on them. A second turn may find room.
-        let mut order: Vec<u32> = new.keys().copied().collect();
-        order.sort_by_key(|index| new[index].1.terms.share.is_some());
+        let mut order: Vec<Key> = new.keys().cloned().collect();
+        order.sort_by_key(|key| match &new[key] {
+            Held::Link(entry) => entry.terms.share.is_some(),
+            Held::Group(_) => true,
+        });
         loop {
             let left = new.len();
-            for index in &order {
-                let Some((name, entry)) = new.remove(index) else {
+            for key in &order {
+                let Some(held) = new.remove(key) else {
                     continue;
                 };
-                let had = self.room.links.insert(*index, entry.clone());
-                let Err(error) = self.room.wanted().check(links) else {
-                    self.rejected.remove(name);
+                let had = self.room.get(key);
+                self.room.put(key, Some(held.clone()));
+                let Err(error) = self.check(links) else {
+                    self.rejected.remove(&self.names[key]);
                     continue;
                 };
-                self.room.links.remove(index);
-                self.room.links.extend(had.map(|had| (*index, had)));
-                let text = Error::from(error).sentence();
-                self.rejected
-                    .insert(name.to_owned(), (LinkState::Problem, text));
-                new.insert(*index, (name, entry));
+                self.room.put(key, had);
+                self.reject(key, &Error::from(error).sentence());
+                new.insert(key.clone(), held);
             }
             if new.len() == left {
                 return;
             }
         }
+    }
+
+    fn check(&self, links: &[Link]) -> Result<(), bonsai_link::Error> {
+        self.room.wanted().check(links)
     }
 
     /// Reads what somebody else has where a target is to be, if it may be replaced.
@@ -161,7 +220,7 @@ impl Draft {
     }
 
     /// What the kernel is asked for: all but limits where somebody else's discipline is, and shares
-    /// of those.
+    /// of those, or all where the kernel can have none.
     pub(crate) fn wanted(&mut self, seen: &Seen) -> Wanted {
         let mut wanted = self.room.wanted();
         let mut blocked = BTreeSet::new();
@@ -189,54 +248,94 @@ impl Draft {
             if blocked.contains(index) {
                 terms.tx = None;
             }
-            if let Some(share) = terms.share.take_if(|share| blocked.contains(&share.uplink)) {
-                let name = self.room.links.get(index);
-                let name = name.and_then(|entry| entry.target.clone());
-                let uplink = self.room.links.get(&share.uplink);
-                let uplink = uplink.map_or("its uplink", |entry| entry.name.as_str());
-                let text = format!("{uplink} has no tx limit in force that could be shared");
-                if let Some(name) = name {
-                    self.rejected
-                        .entry(name)
-                        .or_insert((LinkState::Problem, text));
-                }
-            }
         }
+        self.without_shares(seen, &blocked, &mut wanted);
+        let above = wanted.above();
+        let tree = self.tree.iter();
+        let tree = tree.filter(|(path, _)| above.contains(path.as_str()));
+        let tree = tree
+            .map(|(path, above)| (path.clone(), above.clone()))
+            .collect();
+        wanted.tree = tree;
         wanted
     }
 
-    /// Interfaces of which the book says something else; uplinks first.
-    pub(crate) fn changed_since(&self, before: &Room) -> Vec<u32> {
-        let indices: BTreeSet<u32> = before
-            .links
-            .keys()
-            .chain(self.room.links.keys())
-            .copied()
-            .collect();
-        let terms = |room: &Room, index| room.links.get(&index).map(|entry| entry.terms.clone());
-        let mut changed: Vec<u32> = indices
+    /// Takes shares of uplinks without a limit out of what is wanted, and all where there can be none.
+    fn without_shares(&mut self, seen: &Seen, blocked: &BTreeSet<u32>, wanted: &mut Wanted) {
+        let mut shares = wanted.links.values().filter(|terms| terms.share.is_some());
+        if wanted.groups.is_empty() && shares.next().is_none() {
+            return;
+        }
+        let none = seen.plan() == Plan::U32;
+        let why = |room: &Room, uplink: u32| {
+            if none {
+                return NO_SHARES.to_owned();
+            }
+            let uplink = room.links.get(&uplink);
+            let uplink = uplink.map_or("its uplink", |entry| entry.name.as_str());
+            format!("{uplink} has no tx limit in force that could be shared")
+        };
+        let is_out = |uplink: u32| none || blocked.contains(&uplink);
+        let mut out = Vec::new();
+        for (index, terms) in &mut wanted.links {
+            if let Some(share) = terms.share.take_if(|share| is_out(share.uplink)) {
+                let entry = self.room.links.get(index);
+                let name = entry.and_then(|entry| entry.target.clone());
+                out.extend(name.map(|name| (name, why(&self.room, share.uplink))));
+            }
+        }
+        wanted.groups.retain(|path, group| {
+            let uplink = group.share.uplink;
+            let entry = self.room.groups.get(path);
+            if let Some(entry) = entry.filter(|_| is_out(uplink)) {
+                out.push((entry.target.clone(), why(&self.room, uplink)));
+            }
+            !is_out(uplink)
+        });
+        for (name, why) in out {
+            let rejected = (LinkState::Problem, why);
+            self.rejected.entry(name).or_insert(rejected);
+        }
+    }
+
+    /// Interfaces and groups of which the book says something else; uplinks first.
+    pub(crate) fn changed_since(&self, before: &Room) -> Vec<Key> {
+        let of = |room: &Room| {
+            let links = room.links.keys().map(|index| Key::Link(*index));
+            let groups = room.groups.keys().map(|path| Key::Group(path.clone()));
+            links.chain(groups).collect::<Vec<_>>()
+        };
+        let keys: BTreeSet<Key> = of(before).into_iter().chain(of(&self.room)).collect();
+        // What is wanted: not for whom, nor what others had there.
+        let terms = |room: &Room, key: &Key| match room.get(key) {
+            Some(Held::Link(entry)) => (Some(entry.terms), None),
+            Some(Held::Group(entry)) => (None, Some(entry.group)),
+            None => (None, None),
+        };
+        let mut changed: Vec<Key> = keys
             .into_iter()
-            .filter(|index| terms(before, *index) != terms(&self.room, *index))
+            .filter(|key| terms(before, key) != terms(&self.room, key))
             .collect();
-        changed.sort_by_key(|index| {
-            let terms = terms(&self.room, *index);
-            terms.is_some_and(|terms| terms.share.is_some())
+        changed.sort_by_key(|key| match terms(&self.room, key) {
+            (Some(terms), _) => terms.share.is_some(),
+            (None, group) => group.is_some(),
         });
         changed
     }
 
-    /// Says why an interface is not as its target wants it.
-    pub(crate) fn reject(&mut self, asked: &[Asked<'_>], index: u32, why: &str) {
-        for one in asked.iter().filter(|one| one.found.link.index == index) {
+    /// Says why an interface or a group is not as its target wants it.
+    pub(crate) fn reject(&mut self, key: &Key, why: &str) {
+        if let Some(name) = self.names.get(key) {
             let rejected = (LinkState::Problem, why.to_owned());
-            self.rejected.insert(one.name.to_owned(), rejected);
+            self.rejected.insert(name.clone(), rejected);
         }
     }
 
     /// Says the same of all targets.
-    pub(crate) fn reject_all(&mut self, asked: &[Asked<'_>], why: &str) {
-        for one in asked {
-            self.reject(asked, one.found.link.index, why);
+    pub(crate) fn reject_all(&mut self, why: &str) {
+        for name in self.names.values() {
+            let rejected = (LinkState::Problem, why.to_owned());
+            self.rejected.insert(name.clone(), rejected);
         }
     }
 

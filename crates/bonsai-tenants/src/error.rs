@@ -16,6 +16,9 @@ pub enum Error {
     /// The kernel side.
     #[error(transparent)]
     Link(#[from] bonsai_link::Error),
+    /// The control group's side.
+    #[error(transparent)]
+    Group(#[from] bonsai_cgroup::Error),
     /// The record cannot be read or written.
     #[error("cannot use `{}`", path.display())]
     File {
@@ -61,7 +64,7 @@ impl Error {
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Wrong(_) | Self::Absent(_) | Self::NotRoot => true,
+            Self::Wrong(_) | Self::Absent(_) | Self::Group(_) | Self::NotRoot => true,
             Self::Link(error) => matches!(
                 error,
                 bonsai_link::Error::Wrong(_)

@@ -4,7 +4,7 @@
 //! our namespace is limited at that end; what it sends is what that end receives.
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use bonsai_host::tenants::{Network, Roots, Tap, TapKind, Target, TenantError, Tenants, Who};
 use bonsai_link::{Link, Site, named, namespace};
@@ -18,6 +18,8 @@ pub enum Whose<'a> {
     Ours,
     /// One of somebody.
     Of(Who<'a>),
+    /// None: a group of processes, which is limited at its uplink.
+    Group(&'a bonsai_cgroup::Target),
 }
 
 /// An interface, and where it is limited.
@@ -61,6 +63,11 @@ pub fn find(whose: Whose<'_>, name: Option<&str>) -> Result<Found, Error> {
             let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
             find_of(&tenants, who, name)
         }
+        Whose::Group(group) => Err(wrong(format!(
+            "{group} is a group of processes, and only root's daemon limits those, because somebody \
+             has to say who they are each time they start: run `bonsai daemon`, and say it again, or \
+             write it into its bonsai.toml"
+        ))),
     }
 }
 
@@ -78,20 +85,44 @@ pub(crate) fn find_ours(links: &[Link], name: Option<&str>) -> Result<Found, Err
     })
 }
 
+/// The same for a service: where it is the machine's end of a pair or a tap, the service is whoever
+/// is behind it.
+pub(crate) fn find_behind(links: &[Link], name: Option<&str>) -> Result<Found, Error> {
+    let mut found = find_ours(links, name)?;
+    found.swapped = matches!(found.link.kind.as_deref(), Some("veth" | "tun"));
+    Ok(found)
+}
+
 /// Finds one of somebody.
 pub(crate) fn find_of(tenants: &Tenants, who: Who<'_>, name: Option<&str>) -> Result<Found, Error> {
     let target = tenants.find(who).map_err(of_tenant)?;
+    let mut site = Site::open(None)?;
+    let links = site.links()?;
+    find_in(tenants, &target, name, &mut site, &links)
+}
+
+/// Finds one of somebody who is known, where our own namespace is open and its interfaces are these.
+pub(crate) fn find_in(
+    tenants: &Tenants,
+    target: &Target,
+    name: Option<&str>,
+    ours: &mut Site,
+    links: &[Link],
+) -> Result<Found, Error> {
     match target.network().map_err(of_tenant)? {
         Network::Namespace(id) => {
             let fd = tenants.open_netns(id).map_err(of_tenant)?.fd;
-            in_namespace(fd, id.inode, &target, name)
+            let number = ours.number_of(fd.as_fd())?;
+            in_namespace(fd, id.inode, target, name, |link| {
+                other_end(number?, link, links)
+            })
         }
-        Network::Taps(taps) => of_machine(tenants, &target, &taps, name),
+        Network::Taps(taps) => of_machine(tenants, target, &taps, name),
     }
 }
 
 /// Whether somebody is not there, or cannot be limited.
-fn of_tenant(error: TenantError) -> Error {
+pub(crate) fn of_tenant(error: TenantError) -> Error {
     let absent = matches!(
         error,
         TenantError::Unknown { .. }
@@ -156,6 +187,7 @@ fn in_namespace(
     inode: u64,
     target: &Target,
     name: Option<&str>,
+    other_end: impl FnOnce(&Link) -> Option<Link>,
 ) -> Result<Found, Error> {
     let who = target.behind.describe();
     let links = Site::open(Some(namespace.as_fd()))?.links()?;
@@ -167,8 +199,7 @@ fn in_namespace(
         }
     };
     let said = format!("{} of {who}", link.name);
-    let ours = other_end(namespace.as_fd(), link)?;
-    Ok(match ours {
+    Ok(match other_end(link) {
         Some(end) => Found {
             namespace: None,
             namespace_name: None,
@@ -190,18 +221,14 @@ fn in_namespace(
     })
 }
 
-/// The end of a pair that is in our namespace.
-fn other_end(namespace: BorrowedFd<'_>, link: &Link) -> Result<Option<Link>, Error> {
-    let mut site = Site::open(None)?;
-    let Some(number) = site.number_of(namespace)? else {
-        return Ok(None);
-    };
-    let is_it = |end: &Link| {
+/// The end of a pair that is in our namespace, where the other's has this number.
+fn other_end(number: u32, link: &Link, ours: &[Link]) -> Option<Link> {
+    let is_it = |end: &&Link| {
         link.kind.as_deref() == Some("veth")
             && end.other == Some(link.index)
             && end.other_namespace == Some(number)
     };
-    Ok(site.links()?.into_iter().find(is_it))
+    ours.iter().find(is_it).cloned()
 }
 
 /// The one with a name, or the only one.
@@ -227,40 +254,52 @@ fn only<'a>(links: &[&'a Link], name: Option<&str>, who: &str) -> Result<&'a Lin
 /// The interface by which what comes from `link` leaves the machine: of the bridge it is in, or of
 /// the default route, the one that is a device or at least nobody's.
 pub(crate) fn uplink(found: &Found, links: &[Link]) -> Result<u32, Error> {
-    let ports = |bridge: u32| {
-        let in_it = move |link: &&Link| link.master == Some(bridge) && !link.is_of_somebody();
-        links.iter().filter(in_it)
-    };
     if let Some(bridge) = found.link.master {
-        let mut ports = ports(bridge);
+        let mut ports = ports(links, bridge);
         if let (Some(port), None) = (ports.next(), ports.next()) {
             return Ok(port.index);
         }
     }
-    let route = default_route(found)?;
-    let of_route = links.iter().find(|link| Some(&link.name) == route.as_ref());
-    if let Some(link) = of_route {
-        if link.kind.as_deref() != Some("bridge") {
-            return Ok(link.index);
-        }
-        let mut ports = ports(link.index);
-        if let (Some(port), None) = (ports.next(), ports.next()) {
-            return Ok(port.index);
-        }
-    }
-    Err(wrong(format!(
-        "it is not clear by which interface {} leaves: say it, such as uplink=eth0",
-        found.said
-    )))
+    let table = match &found.namespace {
+        Some(namespace) => namespace::inside(namespace.as_fd(), routes)?,
+        None => routes(),
+    };
+    by_route(&table, links).ok_or_else(|| not_clear(&found.said))
 }
 
-fn default_route(found: &Found) -> Result<Option<String>, Error> {
-    let read = || fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default();
-    let table = match &found.namespace {
-        Some(namespace) => namespace::inside(namespace.as_fd(), read)?,
-        None => read(),
-    };
-    Ok(bonsai_host::default_route(&table).map(str::to_owned))
+/// The ports of a bridge that are nobody's.
+fn ports(links: &[Link], bridge: u32) -> impl Iterator<Item = &Link> {
+    let in_it = move |link: &&Link| link.master == Some(bridge) && !link.is_of_somebody();
+    links.iter().filter(in_it)
+}
+
+/// The interface by which a group of processes of this machine leaves it.
+pub(crate) fn uplink_of_groups(said: &str, links: &[Link]) -> Result<u32, Error> {
+    by_route(&routes(), links).ok_or_else(|| not_clear(said))
+}
+
+fn not_clear(said: &str) -> Error {
+    wrong(format!(
+        "it is not clear by which interface {said} leaves: say it, such as uplink=eth0"
+    ))
+}
+
+fn routes() -> String {
+    fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default()
+}
+
+/// The interface of the default route, or the only one of its bridge.
+fn by_route(table: &str, links: &[Link]) -> Option<u32> {
+    let name = bonsai_host::default_route(table)?;
+    let link = links.iter().find(|link| link.name == name)?;
+    if link.kind.as_deref() != Some("bridge") {
+        return Some(link.index);
+    }
+    let mut ports = ports(links, link.index);
+    match (ports.next(), ports.next()) {
+        (Some(port), None) => Some(port.index),
+        _ => None,
+    }
 }
 
 fn own_inode() -> Result<u64, Error> {
@@ -300,5 +339,6 @@ macro_rules! words_of {
 words_of!(
     bonsai_host::Error,
     bonsai_host::tenants::TenantError,
+    bonsai_cgroup::Error,
     rustix::io::Errno
 );

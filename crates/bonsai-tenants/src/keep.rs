@@ -11,6 +11,8 @@
 //! 4. A target that is wanted no more leaves its interface as it was: without a limit, with the one
 //!    that was there by hand, or with the discipline that somebody else had there.
 
+mod groups;
+
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -18,15 +20,19 @@ use std::time::Instant;
 
 use bonsai_api::LinkState;
 use bonsai_host::tenants::{Roots, Tenants};
-use bonsai_link::{Seen, Site, Wanted};
+use bonsai_link::{Gate, Handle, Seen, Site, Wanted};
 
 use crate::book::{Book, Room};
 use crate::change::{need_root, open_rooms};
 use crate::draft::Draft;
 use crate::error::Error;
 use crate::fights::{Fights, Verdict};
-use crate::find::{Found, Whose, find_of, find_ours, wrong};
+use crate::find::{Found, Whose, find_behind, find_of, find_ours, wrong};
+use crate::tree::Tree;
+use crate::tune::Tuning;
 use crate::wish::Wish;
+
+pub(crate) use groups::AskedGroup;
 
 /// What has become of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +43,8 @@ pub struct Granted {
     pub why: Option<String>,
     /// Its interface: the cookie of its namespace, and its number there.
     pub at: Option<(u64, u32)>,
+    /// Of a group of processes: the cookie of the namespace, the uplink, and its class there.
+    pub class: Option<(u64, u32, Handle)>,
 }
 
 /// What a round found and did.
@@ -63,10 +71,17 @@ pub struct Round {
 /// Whoever keeps interfaces as they are configured.
 #[derive(Debug)]
 pub struct Keeper {
-    folder: PathBuf,
-    /// What was in force after the last round, by namespace.
-    made: BTreeMap<u64, Wanted>,
+    pub(crate) folder: PathBuf,
+    /// What was in force after the last round and what was tuned since, by namespace.
+    pub(crate) made: BTreeMap<u64, Wanted>,
     fights: Fights,
+    pub(crate) tuning: Tuning,
+    /// What there is of groups of processes, where some are limited.
+    tree: Option<Tree>,
+    /// Where newcomers among them are entered, and the cookie of our namespace.
+    gate: Option<(u64, Gate)>,
+    /// Where units are, or will be.
+    units: BTreeMap<String, String>,
 }
 
 /// A namespace of a round.
@@ -77,6 +92,7 @@ struct Place<'a> {
     inode: u64,
     name: Option<String>,
     asked: Vec<Asked<'a>>,
+    groups: Vec<AskedGroup<'a>>,
 }
 
 /// A target of a namespace.
@@ -94,6 +110,10 @@ impl Keeper {
             folder,
             made: BTreeMap::new(),
             fights: Fights::default(),
+            tuning: Tuning::default(),
+            tree: None,
+            gate: None,
+            units: BTreeMap::new(),
         }
     }
 
@@ -103,23 +123,33 @@ impl Keeper {
     /// If the book cannot be used, or our own namespace not be looked at.
     pub fn round(&mut self, wishes: &BTreeMap<String, Wish>, now: Instant) -> Result<Round, Error> {
         need_root()?;
+        self.tuning.begin(wishes);
         let mut round = Round::default();
         if wishes.is_empty() && Book::read(&self.folder)?.is_empty() {
             self.made.clear();
+            (self.tree, self.gate) = (None, None);
             return Ok(round);
         }
         let mut book = Book::lock(&self.folder)?;
-        let places = places(&mut book, wishes, &mut round)?;
+        let mut places = places(&mut book, wishes, &mut round)?;
+        let mut ours = places.iter_mut();
+        if let Some((cookie, ours)) = ours.find(|(_, place)| place.namespace.is_none()) {
+            let had = book.rooms().get(cookie).map(|room| room.groups.clone());
+            ours.groups = self.groups(wishes, &had.unwrap_or_default(), &mut round);
+        }
         self.made.retain(|cookie, _| places.contains_key(cookie));
         for (cookie, mut place) in places {
             if let Err(error) = self.settle(cookie, &mut place, &mut book, now, &mut round) {
                 let text = error.sentence();
                 for asked in &place.asked {
                     let granted = Granted {
-                        state: LinkState::Problem,
-                        why: Some(text.clone()),
                         at: Some((cookie, asked.found.link.index)),
+                        ..problem(text.clone())
                     };
+                    round.granted.insert(asked.name.to_owned(), granted);
+                }
+                for asked in &place.groups {
+                    let granted = problem(text.clone());
                     round.granted.insert(asked.name.to_owned(), granted);
                 }
                 let whose = place.name.as_deref();
@@ -129,12 +159,20 @@ impl Keeper {
             }
             let room = book.rooms().get(&cookie);
             let is_ours = place.namespace.is_none();
-            if is_ours || room.is_some_and(|room| !room.links.is_empty()) {
+            if is_ours || room.is_some_and(|room| !room.is_empty()) {
                 round.places.insert(cookie, place.namespace);
             }
         }
-        let done = |state| matches!(state, LinkState::InForce | LinkState::Free);
-        round.again |= round.granted.values().any(|one| !done(one.state));
+        let is_group = |name: &String| {
+            let wish = wishes.get(name);
+            wish.is_some_and(|wish| matches!(wish.target.whose(), Whose::Group(_)))
+        };
+        round.again |= round.granted.iter().any(|(name, one)| match one.state {
+            LinkState::InForce | LinkState::Free => false,
+            // Whoever comes is heard of.
+            LinkState::Waiting => !is_group(name),
+            LinkState::Problem => true,
+        });
         // One inside somebody else's namespace goes away with it, unheard.
         round.again |= round.places.len() > 1;
         Ok(round)
@@ -151,7 +189,9 @@ impl Keeper {
     ) -> Result<(), Error> {
         let seen = place.site.see()?;
         let before = book.rooms().get(&cookie).cloned().unwrap_or_default();
-        let mut draft = Draft::new(&before, &seen, &place.asked);
+        let tree = self.tree.as_ref().filter(|_| place.namespace.is_none());
+        let tree = tree.map(|tree| tree.above().clone()).unwrap_or_default();
+        let mut draft = Draft::new(&before, &seen, &place.asked, &place.groups, tree);
         draft.of(place.inode, place.name.as_deref());
         for asked in &place.asked {
             draft.save_what_others_have(asked, &mut place.site, &seen);
@@ -164,7 +204,7 @@ impl Keeper {
             if verdict == Some(Verdict::Wait) {
                 let text =
                     format!("somebody undoes it again and again: {what} is done once a second");
-                draft.reject_all(&place.asked, &text);
+                draft.reject_all(&text);
             } else {
                 if draft.room != before {
                     keep(book, cookie, &draft.room)?;
@@ -181,8 +221,15 @@ impl Keeper {
                     _ => {}
                 }
             }
+            if !draft.room.groups.is_empty() {
+                self.open_gate(cookie, &mut draft, &place.site.see()?)?;
+            }
         } else {
             self.made.insert(cookie, wanted);
+            if place.namespace.is_none() {
+                self.open_gate(cookie, &mut draft, &seen)?;
+                self.tuning.saw(seen);
+            }
         }
         draft.bring_back(&mut place.site, &mut round.problems);
         draft.of(place.inode, place.name.as_deref());
@@ -193,6 +240,11 @@ impl Keeper {
         for asked in &place.asked {
             let index = asked.found.link.index;
             let why = draft.rejected.remove(asked.name);
+            if let (None, None, Some(entry)) =
+                (&why, &place.namespace, draft.room.links.get(&index))
+            {
+                self.tuning.placed(cookie, asked.name, index, entry);
+            }
             let state = match &why {
                 Some((state, _)) => *state,
                 None => LinkState::InForce,
@@ -201,7 +253,12 @@ impl Keeper {
                 state,
                 why: why.map(|(_, text)| text),
                 at: Some((cookie, index)),
+                class: None,
             };
+            round.granted.insert(asked.name.to_owned(), granted);
+        }
+        for asked in &place.groups {
+            let granted = self.granted(cookie, asked, &mut draft);
             round.granted.insert(asked.name.to_owned(), granted);
         }
         Ok(())
@@ -233,11 +290,9 @@ impl Keeper {
         let whole = std::mem::replace(&mut draft.room, before.clone());
         crate::change::prune(&mut draft.room, &seen.links);
         let mut steps = 0;
-        for index in changed {
-            let had = draft.room.links.remove(&index);
-            if let Some(entry) = whole.links.get(&index) {
-                draft.room.links.insert(index, entry.clone());
-            }
+        for key in changed {
+            let had = draft.room.get(&key);
+            draft.room.put(&key, whole.get(&key));
             let now = draft.wanted(seen);
             match place.site.apply(&now, &draft.adopt) {
                 Ok(done) => {
@@ -245,15 +300,21 @@ impl Keeper {
                     self.made.insert(cookie, now);
                 }
                 Err(error) => {
-                    draft.room.links.remove(&index);
-                    draft.room.links.extend(had.map(|had| (index, had)));
-                    let text = Error::from(error).sentence();
-                    draft.reject(&place.asked, index, &text);
+                    draft.room.put(&key, had);
+                    draft.reject(&key, &Error::from(error).sentence());
                 }
             }
         }
         keep(book, cookie, &draft.room)?;
         Ok(steps)
+    }
+}
+
+fn problem(why: String) -> Granted {
+    Granted {
+        state: LinkState::Problem,
+        why: Some(why),
+        ..Granted::default()
     }
 }
 
@@ -271,7 +332,7 @@ fn places<'a>(
     let mut ours = Site::open(None)?;
     let our_cookie = ours.cookie()?;
     let links = ours.links()?;
-    let is_far = |wish: &Wish| wish.target.whose() != Whose::Ours;
+    let is_far = |wish: &Wish| matches!(wish.target.whose(), Whose::Of(_));
     let far = wishes.values().any(is_far) || book.rooms().keys().any(|of| *of != our_cookie);
     let tenants = far.then(|| Tenants::look(&Roots::default()));
     let tenants = tenants.transpose().map_err(wrong)?;
@@ -284,6 +345,7 @@ fn places<'a>(
             inode: stat.st_ino,
             name: None,
             asked: Vec::new(),
+            groups: Vec::new(),
         },
     )]);
     if let Some(tenants) = &tenants {
@@ -294,6 +356,7 @@ fn places<'a>(
                 inode: open.inode,
                 name: book.rooms()[&cookie].name.clone(),
                 asked: Vec::new(),
+                groups: Vec::new(),
             };
             places.insert(cookie, place);
         }
@@ -305,6 +368,8 @@ fn places<'a>(
         let interface = wish.target.interface();
         let found = match (wish.target.whose(), &tenants) {
             (Whose::Of(who), Some(tenants)) => find_of(tenants, who, interface),
+            (Whose::Group(_), _) => continue,
+            _ if wish.of_service => find_behind(&links, interface),
             _ => find_ours(&links, interface),
         };
         let placed = found.and_then(|found| place_of(&mut places, our_cookie, found));
@@ -317,8 +382,7 @@ fn places<'a>(
                 };
                 let granted = Granted {
                     state,
-                    why: Some(error.sentence()),
-                    at: None,
+                    ..problem(error.sentence())
                 };
                 round.granted.insert(name.clone(), granted);
                 continue;
@@ -333,12 +397,7 @@ fn places<'a>(
                 "it is the same interface as {}, which has a limit already",
                 first.name
             );
-            let granted = Granted {
-                state: LinkState::Problem,
-                why: Some(text),
-                at: None,
-            };
-            round.granted.insert(name.clone(), granted);
+            round.granted.insert(name.clone(), problem(text));
             continue;
         }
         place.asked.push(Asked { name, wish, found });
@@ -368,6 +427,7 @@ fn place_of(
         inode: found.inode,
         name: None,
         asked: Vec::new(),
+        groups: Vec::new(),
     });
     place.name.clone_from(&found.namespace_name);
     Ok((cookie, found))

@@ -10,24 +10,26 @@ use std::time::{Duration, Instant};
 
 use bonsai_api::{LinkBy, LinkShare, LinkState, LinkView, Links};
 use bonsai_host::tenants::{NsId, Roots, Tenants};
-use bonsai_link::{Handle, Link, Seen, Site, Traffic};
+use bonsai_link::{Class, Handle, Link, Seen, Site, Traffic, Wanted};
 
-use crate::book::{Book, Room};
+use crate::book::{Book, GroupEntry, Room};
 use crate::error::Error;
 use crate::find::wrong;
+use crate::tree::whole;
 
 /// Who is who is looked up anew after so long, or when there is a new interface: it takes far longer
 /// than all else.
 const KNOWN: Duration = Duration::from_secs(2);
 
 /// What had gone through each interface at an earlier look, by the cookie of its namespace and its
-/// number there, and who was who then.
+/// number there; what groups of processes had sent, by cookie and path; and who was who then.
 #[derive(Clone, Debug)]
 pub struct Before {
     at: Instant,
     traffic: BTreeMap<(u64, u32), Traffic>,
     tenants: Arc<Tenants>,
     known: Instant,
+    groups: BTreeMap<(u64, String), u64>,
 }
 
 impl Before {
@@ -85,13 +87,22 @@ fn look_at(
         traffic: BTreeMap::new(),
         tenants: Arc::clone(&tenants),
         known,
+        groups: BTreeMap::new(),
     };
     let seconds = before.map_or(0.0, |before| (now.at - before.at).as_secs_f64());
     let mut links = Vec::new();
     for place in &mut places(&book, &tenants)? {
         let seen = place.site.see()?;
-        let problem = seen.differs(&place.room.wanted())?;
-        let held = held(place, &seen)?;
+        let wanted = whole(&place.room)?;
+        let problem = match seen.check(&wanted) {
+            Err(error) => Some(Error::from(error).sentence()),
+            Ok(()) => {
+                let differs = seen.differs_but_newcomers(&wanted)?;
+                differs.map(|what| format!("not as it was asked for: {what} would mend it"))
+            }
+        };
+        let classes = classes(place, &seen)?;
+        let held = held(place, &seen, &classes);
         let start = links.len();
         for link in &seen.links {
             let at = (place.cookie, link.index);
@@ -104,11 +115,27 @@ fn look_at(
             });
             now.traffic.insert(at, link.traffic);
         }
+        for (path, entry) in &place.room.groups {
+            let at = (place.cookie, path.clone());
+            let then = before.and_then(|before| before.groups.get(&at));
+            let class = class_of(path, entry, &seen, &wanted, &classes);
+            let there = wanted.id(path).is_some();
+            links.push(LinkView {
+                up: there,
+                state: match there {
+                    true => LinkState::InForce,
+                    false => LinkState::Waiting,
+                },
+                ..of_group(path, entry, &seen, class, then, seconds)
+            });
+            now.groups
+                .insert(at, class.map_or(0, |class| class.counters.bytes));
+        }
         if let Some(problem) = problem {
             let limited = |link: &&mut LinkView| link.by.is_some();
             for link in links[start..].iter_mut().filter(limited) {
                 link.state = LinkState::Problem;
-                link.problem = Some(format!("not as it was asked for: {problem} would mend it"));
+                link.problem = Some(problem.clone());
             }
         }
     }
@@ -120,37 +147,112 @@ fn look_at(
     Ok((links, now))
 }
 
-/// What waits for the limits of each interface, bytes, and what they have dropped, packets.
-fn held(place: &mut Place, seen: &Seen) -> Result<BTreeMap<u32, (u64, u64)>, Error> {
-    let mut held: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    let mut ask = |device: u32, whose: &dyn Fn(Handle) -> Option<u32>| {
+/// All classes of what is limited, by device.
+fn classes(place: &mut Place, seen: &Seen) -> Result<BTreeMap<u32, Vec<Class>>, Error> {
+    let limited = place.room.links.iter();
+    let limited = limited.filter(|(_, entry)| entry.terms.tx.is_some());
+    let devices: Vec<u32> = limited
+        .map(|(index, _)| *index)
+        .chain(seen.blocks())
+        .collect();
+    let mut all = BTreeMap::new();
+    for device in devices {
         let mut found = Vec::new();
         place.site.classes(device, |class| match class {
             None => found.clear(),
             Some(class) => found.push(class),
         })?;
-        for class in found.iter().filter(|class| class.leaf.0 != 0) {
+        all.insert(device, found);
+    }
+    Ok(all)
+}
+
+/// What waits for the limits of each interface, bytes, and what they have dropped, packets.
+fn held(
+    place: &Place,
+    seen: &Seen,
+    classes: &BTreeMap<u32, Vec<Class>>,
+) -> BTreeMap<u32, (u64, u64)> {
+    let mut held: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut add = |device: u32, whose: &dyn Fn(Handle) -> Option<u32>| {
+        let of = classes.get(&device).into_iter().flatten();
+        for class in of.filter(|class| class.leaf.0 != 0) {
             if let Some(index) = whose(class.handle) {
                 let of = held.entry(index).or_default();
                 of.0 += u64::from(class.counters.backlog);
                 of.1 += u64::from(class.counters.drops);
             }
         }
-        Ok::<_, Error>(())
     };
     let limited = place.room.links.iter();
     for (index, _) in limited.filter(|(_, entry)| entry.terms.tx.is_some()) {
-        ask(*index, &|_| Some(*index))?;
+        add(*index, &|_| Some(*index));
     }
-    if let Some(block) = seen.block() {
-        let slots: BTreeMap<u16, u32> = seen
-            .slots()
-            .into_iter()
-            .map(|(of, slot)| (slot, of))
-            .collect();
-        ask(block, &|handle| slots.get(&handle.minor()).copied())?;
+    let slots: BTreeMap<u16, u32> = seen
+        .slots()
+        .into_iter()
+        .map(|(of, slot)| (slot, of))
+        .collect();
+    for block in seen.blocks() {
+        add(block, &|handle| slots.get(&handle.minor()).copied());
     }
-    Ok(held)
+    held
+}
+
+/// The class of a group.
+fn class_of<'a>(
+    path: &str,
+    entry: &GroupEntry,
+    seen: &Seen,
+    wanted: &Wanted,
+    classes: &'a BTreeMap<u32, Vec<Class>>,
+) -> Option<&'a Class> {
+    let handle = *seen.classes_of_groups(wanted).get(path)?;
+    let of = classes.get(&entry.group.share.uplink)?;
+    of.iter().find(|class| class.handle == handle)
+}
+
+/// A group of processes, as far as it is known from its class.
+fn of_group(
+    path: &str,
+    entry: &GroupEntry,
+    seen: &Seen,
+    class: Option<&Class>,
+    then: Option<&u64>,
+    seconds: f64,
+) -> LinkView {
+    let share = &entry.group.share;
+    let counters = class.map(|class| class.counters).unwrap_or_default();
+    LinkView {
+        target: Some(entry.target.clone()),
+        name: path.to_owned(),
+        kind: Some("group".to_owned()),
+        tx: rate(counters.bytes, then.copied(), seconds),
+        tx_limit: share.ceiling,
+        share: Some(LinkShare {
+            uplink: named(seen, share.uplink),
+            guarantee: share.guarantee,
+            ceiling: share.ceiling,
+            weight: share.weight,
+        }),
+        burst_ns: entry.group.burst_ns,
+        backlog: counters.backlog.into(),
+        drops: counters.drops.into(),
+        by: Some(LinkBy::Configuration),
+        ..LinkView::default()
+    }
+}
+
+fn named(seen: &Seen, index: u32) -> String {
+    let link = seen.links.iter().find(|link| link.index == index);
+    link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
+}
+
+fn rate(now: u64, then: Option<u64>, seconds: f64) -> f64 {
+    match then {
+        Some(then) if now >= then && seconds > 0.0 => to_f64(now - then) / seconds,
+        _ => 0.0,
+    }
 }
 
 fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
@@ -214,17 +316,9 @@ fn whose(
 }
 
 fn view(place: &Place, seen: &Seen, link: &Link, then: Option<&Traffic>, seconds: f64) -> LinkView {
-    let rate = |now: u64, then: Option<u64>| match then {
-        Some(then) if now >= then && seconds > 0.0 => to_f64(now - then) / seconds,
-        _ => 0.0,
-    };
     let entry = place.room.links.get(&link.index);
     let entry = entry.filter(|entry| !entry.terms.is_nothing());
     let terms = entry.map(|entry| entry.terms.clone()).unwrap_or_default();
-    let name = |index: u32| {
-        let link = seen.links.iter().find(|link| link.index == index);
-        link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
-    };
     let target = entry.and_then(|entry| entry.target.clone());
     let by = entry.map(|entry| match entry.target {
         Some(_) => LinkBy::Configuration,
@@ -240,12 +334,20 @@ fn view(place: &Place, seen: &Seen, link: &Link, then: Option<&Traffic>, seconds
         kind: link.kind.clone(),
         up: link.up,
         whose: place.whose.get(&link.index).cloned(),
-        tx: rate(link.traffic.tx_bytes, then.map(|then| then.tx_bytes)),
-        rx: rate(link.traffic.rx_bytes, then.map(|then| then.rx_bytes)),
+        tx: rate(
+            link.traffic.tx_bytes,
+            then.map(|then| then.tx_bytes),
+            seconds,
+        ),
+        rx: rate(
+            link.traffic.rx_bytes,
+            then.map(|then| then.rx_bytes),
+            seconds,
+        ),
         tx_limit: terms.tx,
         rx_limit: terms.rx,
         share: terms.share.map(|share| LinkShare {
-            uplink: name(share.uplink),
+            uplink: named(seen, share.uplink),
             guarantee: share.guarantee,
             ceiling: share.ceiling,
             weight: share.weight,

@@ -8,7 +8,7 @@ use bonsai_units::Rate;
 
 use crate::book::Book;
 use crate::error::Error;
-use crate::find::find;
+use crate::find::{Whose, find};
 use crate::target::Target;
 
 /// What the book says of an interface.
@@ -32,6 +32,10 @@ pub fn standing(folder: &Path, target: &str) -> Result<Standing, Error> {
         return Ok(Standing::Free);
     };
     if book.is_empty() {
+        return Ok(Standing::Free);
+    }
+    if let Whose::Group(_) = of.whose() {
+        // Those are configured, and never limited by hand.
         return Ok(Standing::Free);
     }
     let found = match find(of.whose(), of.interface()) {

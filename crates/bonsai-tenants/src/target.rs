@@ -1,10 +1,12 @@
-//! What a limit is written for: `vnet3`, `container:web`, `netns:vod/eth0`.
+//! What a limit is written for: `vnet3`, `container:web`, `netns:vod/eth0`, `unit:db.service`.
 
 use std::fmt;
 use std::str::FromStr;
 
+use bonsai_cgroup as cgroup;
 use bonsai_host::tenants::Who;
 
+use crate::bodies::Place;
 use crate::find::Whose;
 
 /// Letters of a name of somebody: more than any engine gives.
@@ -26,17 +28,21 @@ const KINDS: [(&str, Kind); 3] = [
     ("vm", Kind::Machine),
 ];
 
-/// An interface of ours, or one of somebody.
+/// An interface of ours, or one of somebody; or a group of processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     of: Option<(Kind, String)>,
     interface: Option<String>,
+    group: Option<cgroup::Target>,
 }
 
 impl Target {
     /// Whose it is.
     #[must_use]
     pub fn whose(&self) -> Whose<'_> {
+        if let Some(group) = &self.group {
+            return Whose::Group(group);
+        }
         match &self.of {
             None => Whose::Ours,
             Some((Kind::Netns, name)) => Whose::Of(Who::Netns(name)),
@@ -54,6 +60,9 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(group) = &self.group {
+            return Place::Group(group.clone()).fmt(f);
+        }
         let interface = self.interface.as_deref();
         let Some((kind, name)) = &self.of else {
             return f.write_str(interface.unwrap_or_default());
@@ -74,13 +83,24 @@ impl FromStr for Target {
             return Ok(Self {
                 of: None,
                 interface: Some(interface),
+                group: None,
             });
         };
+        if matches!(word, "unit" | "cgroup")
+            && let Place::Group(group) = text.parse()?
+        {
+            return Ok(Self {
+                of: None,
+                interface: None,
+                group: Some(group),
+            });
+        }
         let known = KINDS.iter().find(|(known, _)| *known == word);
         let (_, kind) = known.ok_or_else(|| {
             format!(
                 "`{shown}` is no target: write an interface (vnet3), netns:NAME, container:NAME or \
-                 vm:NAME, and /IFACE behind it where there is more than one"
+                 vm:NAME, and /IFACE behind it where there is more than one, unit:NAME or \
+                 cgroup:/PATH"
             )
         })?;
         let (name, of_it) = match rest.split_once('/') {
@@ -97,6 +117,7 @@ impl FromStr for Target {
         Ok(Self {
             of: Some((*kind, name.to_owned())),
             interface: of_it,
+            group: None,
         })
     }
 }
@@ -130,6 +151,8 @@ mod tests {
             "netns:1234/eth0",
             "container:web/eth1",
             "vm:guest 1".trim_end_matches(" 1"),
+            "unit:db.service",
+            "cgroup:/system.slice/db",
         ] {
             let target: Target = text.parse().expect(text);
             assert_eq!(target.to_string(), text);
@@ -155,6 +178,8 @@ mod tests {
             ("vm:guest/", "names no interface"),
             ("vm:guest/a/b", "names no interface"),
             ("container:\u{7}x", "names nobody"),
+            ("unit:db", "names no unit"),
+            ("cgroup:/", "names no control group"),
         ] {
             let error = text.parse::<Target>().expect_err(text);
             assert!(error.contains(words), "{text}: {error}");

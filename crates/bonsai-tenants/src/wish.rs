@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 
 use bonsai_api as api;
 use bonsai_link::rules::{MAX_RATE, MIN_RATE};
-use bonsai_link::{Share, Terms, rate_text};
+use bonsai_link::{Group, Share, Terms, rate_text};
 use bonsai_units::Unit;
 
 use crate::find::Whose;
 use crate::target::Target;
+
+/// Of a packet that comes in, nobody knows yet whose it is.
+const NO_RX: &str = "what a group of processes receives cannot be limited at an interface: bonsai run \
+                     limits it in the process";
 
 /// What is wanted of a target. Rates are bytes per second at layer 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +35,10 @@ pub struct Wish {
     pub burst_ns: Option<u64>,
     /// Whether it takes the place of somebody else's discipline.
     pub adopt: bool,
+    /// Whether it is of a service: directions are those of whoever is behind the machine's end of a
+    /// pair or a tap, also where that end is named itself, and it has a class of its own on its
+    /// uplink, whatever it is given there.
+    pub of_service: bool,
 }
 
 impl Wish {
@@ -55,6 +63,7 @@ impl Wish {
             uplink: link.uplink.clone(),
             burst_ns: link.burst.map(|span| burst(&place, span)).transpose()?,
             adopt: link.adopt,
+            of_service: false,
             target,
         };
         if !(1..=1000).contains(&wish.weight) {
@@ -83,13 +92,71 @@ impl Wish {
                 return Err(format!("{place}.uplink: it cannot be its own uplink"));
             }
         }
+        if let Whose::Group(_) = wish.target.whose() {
+            wish.check_group(&place)?;
+        }
         Ok(wish)
+    }
+
+    fn check_group(&self, place: &str) -> Result<(), String> {
+        if self.rx.is_some() {
+            return Err(format!("{place}.rx: {NO_RX}"));
+        }
+        if self.adopt {
+            return Err(format!(
+                "{place}.adopt: a group takes nobody's place: write it for its uplink"
+            ));
+        }
+        if let (Some(guarantee), Some(tx)) = (self.guarantee, self.tx)
+            && guarantee > tx
+        {
+            return Err(format!(
+                "{place}: the guarantee, {}, is above its tx, {}",
+                rate_text(guarantee),
+                rate_text(tx)
+            ));
+        }
+        Ok(())
+    }
+
+    /// It, of a group of processes that leaves by that uplink. What it sends at most is its ceiling
+    /// there.
+    ///
+    /// # Errors
+    /// If what it receives is to be limited.
+    pub(crate) fn group(&self, uplink: u32) -> Result<Group, String> {
+        if self.rx.is_some() {
+            return Err(NO_RX.to_owned());
+        }
+        let ceilings = [self.ceiling, self.tx].into_iter().flatten();
+        Ok(Group {
+            share: Share {
+                uplink,
+                guarantee: self.guarantee,
+                ceiling: ceilings.min(),
+                weight: self.weight,
+            },
+            burst_ns: self.burst_ns,
+            class: None,
+        })
     }
 
     /// Whether it has a part of an uplink.
     #[must_use]
     pub fn has_share(&self) -> bool {
-        self.guarantee.is_some() || self.ceiling.is_some() || self.weight != 1
+        let of_service = self.of_service && self.uplink.is_some();
+        of_service || self.guarantee.is_some() || self.ceiling.is_some() || self.weight != 1
+    }
+
+    /// Whether nothing but rates and the weight is different in `other`.
+    pub(crate) fn is_same_but_rates(&self, other: &Self) -> bool {
+        let kind = |wish: &Self| (wish.tx.is_some(), wish.rx.is_some(), wish.has_share());
+        kind(self) == kind(other)
+            && self.target == other.target
+            && self.uplink == other.uplink
+            && self.burst_ns == other.burst_ns
+            && self.adopt == other.adopt
+            && self.of_service == other.of_service
     }
 
     /// It, of the interface that is limited; `swapped` says that this is the other end of what is
@@ -122,6 +189,15 @@ pub fn wishes(links: &BTreeMap<String, api::Link>) -> Result<BTreeMap<String, Wi
     for (name, link) in links {
         wishes.insert(name.clone(), Wish::read(name, link)?);
     }
+    check_sums(&wishes)?;
+    Ok(wishes)
+}
+
+/// Whether uplinks have what is guaranteed on them, as far as their limits are configured.
+///
+/// # Errors
+/// The first that has not, and by how much.
+pub fn check_sums(wishes: &BTreeMap<String, Wish>) -> Result<(), String> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for wish in wishes.values() {
         if let (Some(uplink), Some(guarantee)) = (&wish.uplink, wish.guarantee) {
@@ -143,7 +219,7 @@ pub fn wishes(links: &BTreeMap<String, api::Link>) -> Result<BTreeMap<String, Wi
             ));
         }
     }
-    Ok(wishes)
+    Ok(())
 }
 
 fn rate(place: &str, share: api::Share) -> Result<u64, String> {
@@ -197,6 +273,20 @@ mod tests {
     }
 
     #[test]
+    fn the_tx_of_a_group_is_its_ceiling() {
+        let wishes = read(serde_json::json!({
+            "unit:db.service": {"tx": "8Mbit/s", "guarantee": "4Mbit/s", "uplink": "eth0"},
+            "cgroup:/a": {"tx": "8Mbit/s", "ceiling": "4Mbit/s"},
+        }));
+        let wishes = wishes.expect("fine");
+        let share = |name: &str| wishes[name].group(3).expect("it can be").share;
+        let db = share("unit:db.service");
+        assert_eq!((db.uplink, db.guarantee), (3, Some(500_000)));
+        assert_eq!(db.ceiling, Some(1_000_000));
+        assert_eq!(share("cgroup:/a").ceiling, Some(500_000));
+    }
+
+    #[test]
     fn slips_are_answered_with_their_place() {
         for (links, words) in [
             (r#"{"a b": {}}"#, "links: `a b` names no interface"),
@@ -216,6 +306,22 @@ mod tests {
             (
                 r#"{"v": {"uplink": "netns:a"}}"#,
                 "links.v.uplink: `netns:a` is none",
+            ),
+            (
+                r#"{"unit:db.service": {"rx": "1MB/s"}}"#,
+                "links.unit:db.service.rx: what a group of processes receives",
+            ),
+            (
+                r#"{"cgroup:/a": {"tx": "1MB/s", "adopt": true}}"#,
+                "links.cgroup:/a.adopt: a group takes nobody's place",
+            ),
+            (
+                r#"{"cgroup:/a": {"guarantee": "2MB/s", "tx": "1MB/s"}}"#,
+                "above its tx",
+            ),
+            (
+                r#"{"v": {"uplink": "cgroup:/a"}}"#,
+                "links.v.uplink: `cgroup:/a` is none",
             ),
             (
                 r#"{"v": {"guarantee": "2MB/s", "ceiling": "1MB/s"}}"#,
