@@ -171,7 +171,7 @@ export class ServiceTable {
   matches(service) {
     if (!this.filter) return true;
     const { settings } = service;
-    const text = [service.id, settings.class, settings.group, service.mode, service.running ? "running" : "stopped"]
+    const text = [service.id, service.target, settings.class, settings.group, service.mode, service.running ? "running" : "stopped"]
       .join(" ")
       .toLowerCase();
     return this.filter.split(/\s+/).every((word) => text.includes(word));
@@ -186,7 +186,8 @@ export class ServiceTable {
       if (column.key === "name") {
         cells.notes = el("span", { class: "notes" });
         const link = el("a", { href: `#/service/${encodeURIComponent(service.id)}`, text: service.id });
-        cell = el("th", { scope: "row", class: this.classes(column) }, link, cells.notes);
+        cells.target = el("span", { class: "hint target" });
+        cell = el("th", { scope: "row", class: this.classes(column) }, link, cells.target, cells.notes);
       } else if (column.key === "spark") {
         cells.spark = el("canvas", { class: "spark", "aria-hidden": "true" });
         cell = el("td", { class: this.classes(column) }, cells.spark);
@@ -220,13 +221,19 @@ export class ServiceTable {
       row.cells[column.key].data = text;
       if (column.edit) row.cells.edit.setAttribute("aria-label", `Limit of ${service.id}: ${text}. Change it`);
     }
+    if (row.texts.target !== service.target) {
+      row.texts.target = service.target;
+      row.cells.target.textContent = service.target ? ` ${service.target}` : "";
+    }
     const state = !service.running ? "not running" : use?.waiting ? "waits" : "";
-    const problems = service.problems.length;
-    const notes = [state, problems > 0 ? "!" : ""].join("|");
+    // Why one is not there is no problem of its own.
+    const problems = service.running ? service.problems.length : 0;
+    const why = service.running ? "" : service.problems.join("\n");
+    const notes = [state, problems > 0 ? "!" : "", why].join("|");
     if (row.texts.notes !== notes) {
       row.texts.notes = notes;
       row.cells.notes.replaceChildren(
-        ...(state ? [el("span", { class: `badge ${service.running ? "wait" : "off"}`, text: state })] : []),
+        ...(state ? [el("span", { class: `badge ${service.running ? "wait" : "off"}`, title: why || null, text: state })] : []),
         ...(problems > 0
           ? [
               el("span", {

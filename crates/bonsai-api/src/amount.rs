@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use bonsai_units::{Bytes, ParseError, Rate, parse_duration};
+use bonsai_units::{Bytes, ParseError, Quota, Rate, Reserve, SpanError, parse_duration};
 use serde::{Deserialize, Serialize};
 
 /// What is wrong with an amount.
@@ -22,6 +22,14 @@ pub enum AmountError {
     /// No amount of bytes.
     #[error(transparent)]
     Size(ParseError),
+    /// No time on CPUs in each period.
+    #[error("{text:?}: {reason}")]
+    Cpu {
+        /// The value.
+        text: String,
+        /// What is wrong with it.
+        reason: SpanError,
+    },
 }
 
 macro_rules! text {
@@ -42,7 +50,7 @@ macro_rules! text {
     )*};
 }
 
-text!(Percent, Share, Span, Size);
+text!(Percent, Share, Span, Size, CpuQuota, CpuReserve);
 
 /// A part of a whole: thousandths of a percent, at least one and at most 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,6 +208,40 @@ impl FromStr for Size {
     }
 }
 
+/// The most of the CPUs: `150%` of one, or `15ms/10ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuQuota(pub Quota);
+
+/// What each thread always gets of a CPU: `1.9ms/10ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CpuReserve(pub Reserve);
+
+macro_rules! of_cpus {
+    ($($type:ident),*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = AmountError;
+
+            fn from_str(text: &str) -> Result<Self, AmountError> {
+                let refused = |reason| AmountError::Cpu {
+                    text: text.to_owned(),
+                    reason,
+                };
+                text.parse().map(Self).map_err(refused)
+            }
+        }
+    )*};
+}
+
+of_cpus!(CpuQuota, CpuReserve);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,6 +278,18 @@ mod tests {
         }
         let error = "40".parse::<Share>().expect_err("no unit");
         assert!(error.to_string().contains("percentage"), "{error}");
+    }
+
+    #[test]
+    fn times_on_cpus() {
+        for text in ["150%", "7ms/10ms"] {
+            let quota: CpuQuota = text.parse().expect(text);
+            assert_eq!(quota.to_string().parse(), Ok(quota), "{text}");
+        }
+        let reserve: CpuReserve = "1.9ms/10ms".parse().expect("a reserve");
+        assert_eq!(reserve.to_string(), "1.9ms/10ms");
+        let error = "11ms/10ms".parse::<CpuReserve>().expect_err("too much");
+        assert!(error.to_string().starts_with("\"11ms/10ms\": "), "{error}");
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::amount::{Percent, Share, Size, Span};
+use crate::amount::{CpuQuota, CpuReserve, Percent, Share, Size, Span};
 use crate::resource::Resource;
 
 /// All of `bonsai.toml`. Each part may be left out.
@@ -29,7 +29,9 @@ pub struct Config {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub services: BTreeMap<String, Service>,
     /// Interfaces, for root's daemon: by name (`vnet3`), or as `netns:NAME`, `container:NAME` and
-    /// `vm:NAME`, with `/IFACE` where there is more than one.
+    /// `vm:NAME`, with `/IFACE` where there is more than one. And what processes of this machine send
+    /// by one: those of a systemd unit (`unit:NAME`) or of a control group of version 2
+    /// (`cgroup:/PATH`), which need not be there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub links: BTreeMap<String, Link>,
     /// What is kept of the past.
@@ -363,21 +365,53 @@ pub struct Service {
     /// What its clients are to see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos: Option<Qos>,
+    /// What it is, if it is no `bonsai run`: `container:NAME`, `vm:NAME` or `netns:NAME`, with
+    /// `/IFACE` where there is more than one interface, an interface (`vnet3`), `unit:NAME` or
+    /// `cgroup:PATH`. For root's daemon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The interface by which what it sends leaves: guarantee, ceiling and weight of `send` hold
+    /// there, in the kernel. It has a `tx` of its own in `[links]`. With a target only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<String>,
+    /// What it has of the CPUs. With a target only: a `bonsai run` is given it by `--cpu`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
     /// Whether nobody but users who own it has named it. Not written: the daemon knows who did.
     #[serde(skip)]
     pub by_owner: bool,
 }
 
+/// What a service has of the CPUs, as `bonsai cpu set` takes it; what is not said stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Cpu {
+    /// Against the weights of its siblings, 1 to 10000; 100 is what everybody has.
+    #[schema(minimum = 1, maximum = 10_000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u16>,
+    /// The most it uses: percent of one CPU, or a time per period.
+    #[schema(value_type = Option<String>, example = "150%")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<CpuQuota>,
+    /// What each of its threads always gets, by the deadline scheduler.
+    #[schema(value_type = Option<String>, example = "1.9ms/10ms")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<CpuReserve>,
+}
+
 /// What an interface may send and receive. It need not be there. Rates are counted at layer 2, with
-/// the heads of packets; what is not said is not limited.
+/// the heads of packets; what is not said is not limited. Of a unit or a control group, it is what its
+/// processes send by their uplink: those that have made the socket there. While the daemon does not
+/// run, whatever starts beside them is held by the strictest of their limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Link {
-    /// The most that it sends.
+    /// The most that it sends; for a unit or a control group, by its uplink.
     #[schema(value_type = Option<String>, format = "rate", example = "20Mbit/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tx: Option<Share>,
-    /// The most that it receives.
+    /// The most that it receives; not for units and control groups.
     #[schema(value_type = Option<String>, format = "rate", example = "50Mbit/s")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rx: Option<Share>,

@@ -28,11 +28,11 @@ mod problem;
 mod resource;
 mod view;
 
-pub use amount::{AmountError, Percent, Share, Size, Span};
+pub use amount::{AmountError, CpuQuota, CpuReserve, Percent, Share, Size, Span};
 pub use change::{AuditEntry, AuditPage, Changed, Difference, Revision, Undo};
 pub use client_qos::{Admission, AdmitRequest, Give, QosReport, QosView};
 pub use config::{
-    Api, Automatic, Capacity, Class, Config, Daemon, Group, History, Link, Mode, Overcommit,
+    Api, Automatic, Capacity, Class, Config, Cpu, Daemon, Group, History, Link, Mode, Overcommit,
     Policy, Qos, Service, Terms, Tls, Token, TokenScope,
 };
 pub use history::{Known, Point, Series};

@@ -59,7 +59,8 @@ pub struct LinkView {
     pub name: String,
     /// Its number in its namespace; 0 where there is no interface.
     pub index: u32,
-    /// What kind of virtual interface it is; `null` for a device.
+    /// What kind of virtual interface it is; `null` for a device, and `group` for a unit or a control
+    /// group, whose `tx` is what its class of the uplink has sent.
     pub kind: Option<String>,
     /// Whether it is up.
     pub up: bool,

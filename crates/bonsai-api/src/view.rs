@@ -89,9 +89,11 @@ pub struct ServiceView {
     pub id: String,
     /// Its user's number.
     pub uid: u32,
-    /// Whether it runs.
+    /// What it is, if it is no `bonsai run`: a container, a machine, an interface, a unit, ...
+    pub target: Option<String>,
+    /// Whether it runs; one with a target, whether that is there.
     pub running: bool,
-    /// The process id of its `bonsai run`.
+    /// The process id of its `bonsai run`; of one with a target, of the process that leads it.
     pub keeper: Option<u32>,
     /// When it was made, ms since 1970; 0 if it does not run.
     pub created_unix_ms: u64,
@@ -117,6 +119,8 @@ pub enum Enforced {
     Pool,
     /// By a limit that is rewritten each period.
     Limit,
+    /// In the kernel's queue of its uplink: lent within a millisecond.
+    Uplink,
     /// Not at all: nothing is said of the resource, or it could not be.
     None,
 }

@@ -3,6 +3,7 @@
 mod further;
 mod limits;
 mod pool;
+mod uplinks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::look::Watched;
 pub(crate) use further::put_further;
 pub(crate) use limits::{Limits, put};
 pub(crate) use pool::Pooled;
+pub(crate) use uplinks::Uplinks;
 
 /// What an enforcer works on.
 pub(crate) struct Wanted<'a> {

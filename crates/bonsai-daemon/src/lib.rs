@@ -27,6 +27,8 @@ mod look;
 mod past;
 mod patch;
 mod picture;
+mod placed;
+mod places;
 mod plan;
 mod probe;
 mod problems;

@@ -8,8 +8,9 @@
 //!
 //! # Invariants
 //! 1. Nobody waits for it but those who ask whether a change has taken effect.
-//! 2. It looks where something is limited, when something has changed there, and once a second
-//!    while something waits; otherwise it sleeps.
+//! 2. It looks where something is limited, when something has changed there, and while something
+//!    waits: soon after a change, and less and less often, down to once a second; otherwise it
+//!    sleeps. Rates alone move without a look, and groups of processes that come are entered at once.
 //! 3. When it ends, limits stay, and when the next one starts: it does nothing before it is told what
 //!    is wanted.
 
@@ -17,13 +18,13 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bonsai_api::LinkState;
+use bonsai_api::{Link, LinkState};
 use bonsai_link::Events;
-use bonsai_tenants::{Granted, Keeper, Round, Wish};
+use bonsai_tenants::{Granted, Keeper, Round, Tuned, Wish};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use tokio::sync::watch;
 
@@ -39,11 +40,18 @@ const REST: u32 = 4;
 /// What waits is looked for so often.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// After something has happened, what waits is looked for so soon, and then after twice as long each
+/// time: the interface of a container comes some time before the container does.
+const SOON: Duration = Duration::from_millis(20);
+
+/// Rates that moved are written into the book so often.
+const NOTED: Duration = Duration::from_secs(1);
+
 /// So long is waited for what was changed to take effect.
 const EFFECT: Duration = Duration::from_secs(1);
 
 /// What has become of interfaces.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     /// Of which state of what is configured.
     pub(crate) revision: u64,
@@ -56,12 +64,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// What is not as it is configured, in words. What waits is no problem.
-    pub(crate) fn problems(&self) -> Vec<String> {
-        let problems = self
-            .granted
-            .iter()
-            .filter(|(_, one)| one.state == LinkState::Problem);
+    /// What of these is not as it is configured, in words. What waits is no problem.
+    pub(crate) fn problems(&self, configured: &BTreeMap<String, Link>) -> Vec<String> {
+        let problems = self.granted.iter().filter(|(target, one)| {
+            one.state == LinkState::Problem && configured.contains_key(*target)
+        });
         let of_targets = problems.map(|(target, one)| {
             let why = one.why.as_deref().unwrap_or("it is not in force");
             format!("links.{target}: {why}")
@@ -76,13 +83,22 @@ struct Order {
     revision: u64,
     /// `None` until it is said: nothing is given free before.
     wishes: Option<Arc<BTreeMap<String, Wish>>>,
+    /// Counts orders, and those of them that were seen to.
+    given: u64,
+    done: u64,
     ended: bool,
+}
+
+type Shared = Arc<(Mutex<Order>, Condvar)>;
+
+fn lock(order: &Shared) -> MutexGuard<'_, Order> {
+    order.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    order: Arc<Mutex<Order>>,
+    order: Shared,
     wake: Arc<OwnedFd>,
     kept: watch::Receiver<Arc<Kept>>,
     /// Where its book is.
@@ -92,19 +108,33 @@ pub(crate) struct Orders {
 impl Orders {
     /// Says what is wanted from now on.
     pub(crate) fn want(&self, revision: u64, wishes: BTreeMap<String, Wish>) {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.order);
         order.revision = revision;
         order.wishes = Some(Arc::new(wishes));
+        order.given += 1;
         drop(order);
         self.wake();
     }
 
     /// Says that it is to end.
     pub(crate) fn end(&self) {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        order.ended = true;
-        drop(order);
+        lock(&self.order).ended = true;
         self.wake();
+    }
+
+    /// Waits until what was wanted so far was seen to, for as long as said.
+    pub(crate) fn settle(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut order = lock(&self.order);
+        let given = order.given;
+        while order.done < given {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.order.1.wait_timeout(order, left);
+            order = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     fn wake(&self) {
@@ -133,7 +163,7 @@ pub(crate) fn start(
     events: SyncSender<Event>,
 ) -> std::io::Result<(Orders, JoinHandle<()>)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let order = Arc::default();
+    let order = Shared::default();
     let (publish, kept) = watch::channel(Arc::default());
     let orders = Orders {
         order: Arc::clone(&order),
@@ -149,13 +179,15 @@ pub(crate) fn start(
         keeper: Keeper::new(folder),
         heard: BTreeMap::new(),
         repairs: 0,
+        noted: Instant::now(),
+        soon: AGAIN,
     };
     let thread = thread::Builder::new().name("links".to_owned());
     Ok((orders, thread.spawn(move || work.run())?))
 }
 
 struct Work {
-    order: Arc<Mutex<Order>>,
+    order: Shared,
     wake: Arc<OwnedFd>,
     publish: watch::Sender<Arc<Kept>>,
     events: SyncSender<Event>,
@@ -163,45 +195,120 @@ struct Work {
     /// What is listened to, by the cookie of the namespace.
     heard: BTreeMap<u64, Events>,
     repairs: u64,
+    /// When the book was written last.
+    noted: Instant,
+    /// How long after the next round what waits is looked for.
+    soon: Duration,
 }
 
 impl Work {
     fn run(mut self) {
+        // When a round is to be, and when the last one has been rested from.
+        let (mut due, mut rested) = (Some(Instant::now()), Instant::now());
+        // Something has happened: the rest of a crowd passes meanwhile.
+        let mut rests = false;
         loop {
-            let (revision, wishes) = {
-                let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            let (revision, wishes, given) = {
+                let order = lock(&self.order);
                 if order.ended {
-                    return;
+                    break;
                 }
-                (order.revision, order.wishes.clone())
+                (order.revision, order.wishes.clone(), order.given)
             };
             let Some(wishes) = wishes else {
-                self.sleep(false);
+                self.sleep(None, true);
                 continue;
             };
             let start = Instant::now();
-            let (again, places) = match self.keeper.round(&wishes, start) {
-                Ok(mut round) => {
-                    let places = std::mem::take(&mut round.places);
-                    let again = round.again;
-                    self.tell(revision, round);
-                    (again, places)
-                }
-                Err(error) => {
-                    self.fail(revision, &wishes, &error.sentence());
-                    (true, BTreeMap::new())
-                }
+            let tuned = match due.filter(|due| start >= *due) {
+                Some(_) => Tuned::Round,
+                None => self.keeper.tune(&wishes).unwrap_or(Tuned::Round),
             };
-            // What happened before it was listened to was not heard.
-            if self.listen(places) {
-                continue;
+            match tuned {
+                Tuned::Done => self.tuned(revision),
+                Tuned::Later => {
+                    self.tuned(revision);
+                    let then = start + AGAIN;
+                    due = Some(due.map_or(then, |due| due.min(then)));
+                }
+                Tuned::Round => {
+                    let (waits, listens) = self.round(revision, &wishes, start);
+                    let end = Instant::now();
+                    rested = end + ((end - start) * REST).min(AGAIN);
+                    rests = false;
+                    due = waits.then(|| rested.max(end + self.soon));
+                    self.soon = (self.soon * 2).min(AGAIN);
+                    // What happened before it was listened to was not heard.
+                    if listens {
+                        due = Some(end);
+                        continue;
+                    }
+                }
             }
-            let end = Instant::now();
-            let rest = ((end - start) * REST).min(AGAIN);
-            if self.sleep(again) {
-                self.rest(rest.saturating_sub(end.elapsed()).max(CROWD));
+            self.done(given);
+            let noted = self.note();
+            if self.sleep(due.into_iter().chain(noted).min(), rests) {
+                let then = rested.max(Instant::now() + CROWD);
+                due = Some(due.map_or(then, |due| due.min(then)));
+                rests = true;
+                self.soon = SOON;
             }
         }
+        let _ = self.keeper.note();
+    }
+
+    /// Makes all as it is wanted: whether something waits, and whether more is listened to since.
+    fn round(
+        &mut self,
+        revision: u64,
+        wishes: &BTreeMap<String, Wish>,
+        start: Instant,
+    ) -> (bool, bool) {
+        self.noted = start;
+        let (waits, places) = match self.keeper.round(wishes, start) {
+            Ok(mut round) => {
+                let places = std::mem::take(&mut round.places);
+                let waits = round.again;
+                self.tell(revision, round);
+                (waits, places)
+            }
+            Err(error) => {
+                self.fail(revision, wishes, &error.sentence());
+                (true, BTreeMap::new())
+            }
+        };
+        (waits, self.listen(places))
+    }
+
+    /// Publishes that what is configured now is in force, where only rates were different. Whoever
+    /// asks reads it in the book.
+    fn tuned(&mut self, revision: u64) {
+        let kept = Arc::clone(&self.publish.borrow());
+        if kept.revision == revision {
+            return;
+        }
+        self.noted = Instant::now();
+        let _ = self.keeper.note();
+        self.publish.send_replace(Arc::new(Kept {
+            revision,
+            ..Kept::clone(&kept)
+        }));
+    }
+
+    /// Says that an order was seen to.
+    fn done(&self, given: u64) {
+        lock(&self.order).done = given;
+        self.order.1.notify_all();
+    }
+
+    /// Writes rates that moved into the book, once a second; when that is due, if it is behind.
+    fn note(&mut self) -> Option<Instant> {
+        if self.keeper.is_behind() && self.noted.elapsed() >= NOTED {
+            self.noted = Instant::now();
+            // Whatever keeps it from that keeps a round from its work, and is said then.
+            let _ = self.keeper.note();
+        }
+        self.keeper.is_behind().then(|| self.noted + NOTED)
     }
 
     /// Publishes what a round found.
@@ -237,7 +344,7 @@ impl Work {
             let granted = Granted {
                 state: LinkState::Problem,
                 why: Some(why.to_owned()),
-                at: None,
+                ..Granted::default()
             };
             (target.clone(), granted)
         };
@@ -259,7 +366,11 @@ impl Work {
                 continue;
             }
             // Without it, what is there is looked at each second.
-            if let Ok(events) = Events::open(namespace.as_ref().map(AsFd::as_fd)) {
+            if let Ok(mut events) = Events::open(namespace.as_ref().map(AsFd::as_fd)) {
+                // Elsewhere somebody else may have that port.
+                if namespace.is_none() {
+                    events.leave_out(self.keeper.port().ok());
+                }
                 self.heard.insert(cookie, events);
                 new = true;
             }
@@ -267,40 +378,40 @@ impl Work {
         new
     }
 
-    /// Sleeps until something is wanted or has happened, or may have. Whether it has happened, and
-    /// more may come.
-    fn sleep(&mut self, again: bool) -> bool {
+    /// Sleeps until something is wanted or has happened, or until then; one that `rests` does not
+    /// listen. Whether something has happened, and more may come.
+    fn sleep(&mut self, until: Option<Instant>, rests: bool) -> bool {
         let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
-        fds.extend(
-            self.heard
-                .values()
-                .map(|one| PollFd::new(one, PollFlags::IN)),
-        );
-        let timeout = again.then(|| Timespec::try_from(AGAIN).ok()).flatten();
-        let woken = match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => fds[1..].iter().any(|fd| !fd.revents().is_empty()),
-            Err(_) => false,
-        };
-        let wanted = !fds[0].revents().is_empty();
+        let heard = self.heard.values().filter(|_| !rests);
+        fds.extend(heard.map(|one| PollFd::new(one, PollFlags::IN)));
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let events = fds.len();
+        let ears = self.keeper.ears();
+        fds.extend(ears.as_ref().map(|ears| PollFd::new(ears, PollFlags::IN)));
+        let _ = poll(&mut fds, timeout.as_ref());
+        let woken = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
+        let (newcomers, woken) = (woken(&fds[events..]), woken(&fds[1..events]));
         drop(fds);
-        self.drain();
-        woken && !wanted
-    }
-
-    /// Lets a crowd of changes pass; what is wanted meanwhile is not kept waiting.
-    fn rest(&mut self, time: Duration) {
-        let timeout = Timespec::try_from(time).ok();
-        let _ = poll(
-            &mut [PollFd::new(&*self.wake, PollFlags::IN)],
-            timeout.as_ref(),
-        );
-        self.drain();
-    }
-
-    /// Takes what was heard. One who has become deaf is replaced in the next round.
-    fn drain(&mut self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.wake, &mut count);
-        self.heard.retain(|_, events| events.heard().is_ok());
+        // They are held until they are entered: before anything else.
+        let limited = newcomers && self.keeper.newcomers();
+        (woken && self.hear()) || limited
+    }
+
+    /// Takes what was heard, if that was anything but our own doing. One who has become deaf is
+    /// replaced in the next round.
+    fn hear(&mut self) -> bool {
+        let mut some = false;
+        self.heard.retain(|_, events| {
+            let heard = events.heard();
+            some |= heard
+                .as_ref()
+                .is_ok_and(|heard| heard.links || heard.control);
+            some |= heard.is_err();
+            heard.is_ok()
+        });
+        some
     }
 }

@@ -14,6 +14,9 @@ use bonsai_services::glance::Glances;
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::Services;
 
+use crate::placed::Outsiders;
+use crate::places::Places;
+
 pub(crate) use others::Others;
 pub(crate) use watched::{Done, Watched};
 
@@ -30,9 +33,15 @@ pub(crate) struct Looker {
     glances: Glances,
     /// Those of other users, of a daemon that sees them.
     others: Option<Others>,
+    /// Those that are no `bonsai run`, of root's daemon.
+    outsiders: Option<Outsiders>,
     watched: BTreeMap<Arc<str>, Watched>,
     /// Of those seen, who could not be opened yet.
     unopened: Vec<Arc<str>>,
+    /// Those of this user whose name another service has that is no `bonsai run`.
+    hidden: Vec<Arc<str>>,
+    /// Why those that are no `bonsai run` are not seen.
+    stale: Option<String>,
     tidied_ns: u64,
 }
 
@@ -44,16 +53,29 @@ pub(crate) struct Arrivals {
 }
 
 impl Looker {
-    /// Of the services of this user, and of others if that is wanted.
-    pub(crate) fn new(services: Services, others: Option<Others>) -> anyhow::Result<Self> {
+    /// Of the services of this user, and of others if that is wanted, and those that are no `bonsai
+    /// run`.
+    pub(crate) fn new(
+        services: Services,
+        others: Option<Others>,
+        outsiders: Option<Outsiders>,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             services,
             glances: Glances::new()?,
             others,
+            outsiders,
             watched: BTreeMap::new(),
             unopened: Vec::new(),
+            hidden: Vec::new(),
+            stale: None,
             tidied_ns: 0,
         })
+    }
+
+    /// The way to those that are no `bonsai run`, if there may be some.
+    pub(crate) const fn outsiders(&self) -> Option<&Outsiders> {
+        self.outsiders.as_ref()
     }
 
     /// Those that run, by id.
@@ -125,11 +147,22 @@ impl Looker {
         if let Some(others) = &self.others {
             others.settle(patience);
         }
+        if let Some(outsiders) = &self.outsiders {
+            outsiders.settle(patience);
+        }
     }
 
     /// What cannot be seen of others, in words.
     pub(crate) fn problems(&self) -> Vec<String> {
-        self.others.as_ref().map_or_else(Vec::new, Others::problems)
+        let mut problems = self.others.as_ref().map_or_else(Vec::new, Others::problems);
+        problems.extend(self.stale.clone());
+        problems.extend(self.hidden.iter().map(|id| {
+            format!(
+                "a bonsai run is called {id}, too, as a service with a target is: it is neither shown \
+                 nor changed before one of them has another name"
+            )
+        }));
+        problems
     }
 
     /// Who is there.
@@ -144,7 +177,16 @@ impl Looker {
         // One that could not be opened is tried again: it may have been half made.
         self.unopened
             .extend(changes.came.iter().map(|name| Arc::from(&**name)));
+        let places = self.outsiders.as_ref().map(Outsiders::places);
+        let places = places.unwrap_or_default();
+        self.unopened.append(&mut self.hidden);
         for id in std::mem::take(&mut self.unopened) {
+            if places.contains_key(&id) {
+                if self.glances.get(&id).is_some() {
+                    self.hidden.push(id);
+                }
+                continue;
+            }
             let service = self.services.named(&id);
             match Watched::of_own(&id, service, now_ns) {
                 Some(new) => {
@@ -158,6 +200,51 @@ impl Looker {
         if let Some(others) = &mut self.others {
             others.look(now_ns, &mut self.watched, &mut arrivals);
         }
+        self.outside(now_ns, &places, &mut arrivals);
         Ok(arrivals)
+    }
+
+    /// Takes what was found of those that are no `bonsai run`.
+    fn outside(&mut self, now_ns: u64, places: &Places, arrivals: &mut Arrivals) {
+        let Some(outsiders) = &self.outsiders else {
+            return;
+        };
+        let (found, stale) = outsiders.found(now_ns);
+        self.stale = stale;
+        // Nothing new is known of them: they are taken to be as they were.
+        if self.stale.is_some() {
+            return;
+        }
+        let is_there = |watched: &Watched| {
+            let found = found.get(&watched.id).filter(|found| found.body.there);
+            found.is_some_and(|found| found.body.born_ns == watched.created_ns)
+        };
+        let hidden = &mut self.hidden;
+        self.watched.retain(|id, watched| {
+            let is_placed = watched.outsiders().is_some();
+            let stays = match places.contains_key(id) {
+                true => is_placed && is_there(watched),
+                false => !is_placed,
+            };
+            if !stays {
+                if is_placed {
+                    outsiders.forget(id);
+                } else {
+                    hidden.push(Arc::clone(id));
+                }
+                arrivals.went.push(Arc::clone(id));
+            }
+            stays
+        });
+        for (id, found) in found
+            .iter()
+            .filter(|(id, of)| of.body.there && places.contains_key(*id))
+        {
+            let known = self.watched.entry(Arc::clone(id)).or_insert_with(|| {
+                arrivals.came.push(Arc::clone(id));
+                Watched::of_place(id, outsiders, found, now_ns)
+            });
+            known.take_place(found);
+        }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Picture {
     pub(crate) done: Vec<PerResource<Done>>,
     pub(crate) allocation: Allocation,
     pub(crate) outcome: Arc<Outcome>,
+    /// Why those are not there that are no `bonsai run`, in words.
+    pub(crate) absent: Arc<BTreeMap<Arc<str>, String>>,
     pub(crate) health: Health,
     pub(crate) qos: Arc<Vec<api::QosView>>,
 }
@@ -119,6 +121,7 @@ impl Picture {
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,
+            target: settings.and_then(|settings| settings.target.clone()),
             running: true,
             keeper: identity.keeper,
             created_unix_ms: identity.created_unix_ms,
@@ -136,7 +139,14 @@ impl Picture {
 
     fn uses(&self, i: usize, decided: &Allocated) -> Vec<Use> {
         let how = self.outcome.how.get(i);
-        let uses = Resource::ALL.into_iter().map(|resource| {
+        let settings = self.config.services.get(&*decided.name);
+        let is_placed = settings.is_some_and(|settings| settings.target.is_some());
+        // What is no bonsai run has not all resources.
+        let has = |resource: &Resource| {
+            let ceiling = decided.grants[resource.index()].ceiling;
+            !is_placed || ceiling != Some(crate::places::NOT_THERE)
+        };
+        let uses = Resource::ALL.into_iter().filter(has).map(|resource| {
             let at = resource.index();
             let grant = &decided.grants[at];
             let usage = self
@@ -174,6 +184,7 @@ impl Picture {
         ServiceView {
             id: id.to_owned(),
             uid: 0,
+            target: settings.target.clone(),
             running: false,
             keeper: None,
             created_unix_ms: 0,
@@ -182,7 +193,7 @@ impl Picture {
             resources: Vec::new(),
             limits: settings.limits.clone(),
             proposals: Vec::new(),
-            problems: Vec::new(),
+            problems: self.absent.get(id).cloned().into_iter().collect(),
         }
     }
 

@@ -11,6 +11,8 @@ use bonsai_services::limits::{Limit, check_together};
 use bonsai_services::theirs::{UID, is_place};
 use bonsai_units::{Bytes, Resource, Setting, Unit};
 
+use crate::places::{self, Places};
+
 /// The shortest and the longest time between two decisions.
 const PERIODS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(10);
@@ -21,7 +23,7 @@ const PERIODS: std::ops::RangeInclusive<Duration> =
 /// The first thing that is wrong, where, and what would be right.
 pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
     settled(config)?;
-    bonsai_tenants::wishes(&config.links)?;
+    let mut places = places::read(config)?;
     let capacity = capacity(&config.capacity)?;
     let planned = policy::Config {
         capacity,
@@ -43,7 +45,7 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
             .then(|| api::Config::DEFAULT_CLASS.into()),
         groups: groups(config, &capacity)?,
         classes: classes(config, &capacity)?,
-        services: services(config, &capacity)?,
+        services: services(config, &capacity, &places)?,
         adaptive: adaptive(&config.policy)?,
         qos: policy::Qos::default(),
     };
@@ -51,6 +53,7 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         texts.join("; ")
     })?;
+    places::complete(&mut places, config, &planned)?;
     Ok(planned)
 }
 
@@ -62,6 +65,15 @@ pub(crate) fn check(config: &api::Config) -> Result<(), String> {
         return Err(format!(
             "links: interfaces are limited by root's daemon, and this one is of user {}: write them \
              into /etc/bonsai/bonsai.toml",
+            uid.as_raw()
+        ));
+    }
+    let placed = config.services.iter();
+    let mut placed = placed.filter(|(_, service)| service.target.is_some());
+    if let Some((id, _)) = placed.next().filter(|_| !uid.is_root()) {
+        return Err(format!(
+            "services.{id}.target: what is no bonsai run is governed by root's daemon, and this one is \
+             of user {}: write it into /etc/bonsai/bonsai.toml",
             uid.as_raw()
         ));
     }
@@ -266,19 +278,27 @@ fn classes(config: &api::Config, capacity: &Capacities) -> Result<Vec<policy::Cl
     classes.collect()
 }
 
-fn services(config: &api::Config, capacity: &Capacities) -> Result<Vec<policy::Service>, String> {
+fn services(
+    config: &api::Config,
+    capacity: &Capacities,
+    places: &Places,
+) -> Result<Vec<policy::Service>, String> {
     let services = config.services.iter().map(|(id, service)| {
         let place = format!("services.{id}");
         let (user, name) = id.split_once(':').unwrap_or(("root", id));
         bonsai_services::service::check_name(user).map_err(|error| format!("{place}: {error}"))?;
         bonsai_services::service::check_name(name).map_err(|error| format!("{place}: {error}"))?;
         further(&place, &service.limits)?;
+        let terms = terms(&place, |resource| service.terms(resource), capacity)?;
         Ok(policy::Service {
             name: id.as_str().into(),
             class: service.class.as_deref().map(Into::into),
             group: service.group.as_deref().map(Into::into),
             mode: service.mode.map(mode),
-            terms: terms(&place, |resource| service.terms(resource), capacity)?,
+            terms: match places.get(id.as_str()) {
+                Some(placed) => places::without(&placed.has, terms),
+                None => terms,
+            },
             target: service.qos.as_ref().map(target),
             unasked: service.by_owner,
         })

@@ -43,6 +43,7 @@ use crate::links::Orders;
 use crate::look::Looker;
 use crate::past::Past;
 use crate::picture::{Health, Identity, Picture};
+use crate::placed::Outsiders;
 use crate::plan::plan;
 use crate::who::Who;
 
@@ -84,6 +85,10 @@ pub(crate) struct Ring {
     enforcers: Vec<Box<dyn Enforcer>>,
     /// Whoever keeps interfaces as they are configured; root's daemon has one.
     links: Option<Orders>,
+    /// Whoever looks at services that are no `bonsai run`, of the same.
+    outsiders: Option<Outsiders>,
+    /// Whether it has not been said yet what is wanted of interfaces, since it was not known.
+    is_unordered: bool,
     /// Limits written of late, in eighths of a period.
     churn: u64,
     /// Until when demands are held at their peaks, ns.
@@ -158,6 +163,7 @@ impl Ring {
             done: Vec::new(),
             allocation: bonsai_policy::Allocation::default(),
             outcome: Arc::default(),
+            absent: Arc::default(),
             health: Health::default(),
             qos: Arc::default(),
         };
@@ -171,7 +177,8 @@ impl Ring {
         };
         let notes = (!notes.is_empty()).then(|| ("start", notes.join("; ")));
         let further = further::Further::open(&files.state);
-        let ring = Self {
+        let outsiders = looker.outsiders().cloned();
+        let mut ring = Self {
             files,
             desired,
             policy,
@@ -183,6 +190,8 @@ impl Ring {
             qos: BTreeMap::new(),
             enforcers,
             links,
+            outsiders,
+            is_unordered: true,
             churn: 0,
             holds_until_ns: 0,
             others: true,
@@ -204,6 +213,7 @@ impl Ring {
             changes: BTreeMap::new(),
             clocks: tick::clocks(),
         };
+        ring.place();
         ring.order_links();
         Ok((ring, published))
     }

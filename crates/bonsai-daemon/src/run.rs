@@ -18,7 +18,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::desired::Desired;
-use crate::enforce::{Enforcer, Limits, Pooled};
+use crate::enforce::{Enforcer, Limits, Pooled, Uplinks};
 use crate::files::{Files, SYSTEM_FOLDER, be_the_one, read_config, socket_path};
 use crate::http::{App, Doors, Tokens};
 use crate::look::{Looker, Others};
@@ -87,19 +87,24 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     if config.daemon.pool {
         enforcers.push(Box::new(Pooled::default()));
     }
+    enforcers.push(Box::new(Uplinks));
     enforcers.push(Box::new(Limits::default()));
     let tokens = Tokens::open(&files.state)?;
     let state = files.state.clone();
     let folder = services.folder().to_owned();
     let (events, queue) = sync_channel(QUEUE);
     let is_root = rustix::process::geteuid().is_root();
-    let links = is_root.then(|| crate::links::start(folder, events.clone()));
+    let links = is_root.then(|| crate::links::start(folder.clone(), events.clone()));
     let (links, keeper) = links.transpose()?.unzip();
+    let outsiders = links
+        .clone()
+        .map(|links| crate::placed::start(folder, links));
+    let (outsiders, minder) = outsiders.transpose()?.unzip();
     let past = Past::open(&state, &config.history);
     let (ring, published) = Ring::new(
         files,
         desired,
-        Looker::new(services, others)?,
+        Looker::new(services, others, outsiders.clone())?,
         enforcers,
         links.clone(),
         past,
@@ -133,6 +138,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let served = runtime.block_on(serve(&app, &socket, passed, options));
     let _ = events.send(Event::Stop);
     let ended = owner.join();
+    if let (Some(outsiders), Some(minder)) = (outsiders, minder) {
+        outsiders.end();
+        let _ = minder.join();
+    }
     if let (Some(links), Some(keeper)) = (links, keeper) {
         links.end();
         let _ = keeper.join();

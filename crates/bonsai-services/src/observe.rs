@@ -125,6 +125,9 @@ pub struct ServiceView {
     pub processes_lost: u32,
     /// Who enforces its limits from outside, and how; `null` if they are in its processes.
     pub enforced: Option<Enforced>,
+    /// What it is, if it is no `bonsai run`: a daemon says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 /// One limit in force.

@@ -3,6 +3,7 @@
 mod capacity;
 mod change;
 mod look;
+mod outside;
 mod token;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::output::print;
 pub(crate) use capacity::capacity;
 pub(crate) use change::{config, how, lines, set, show, undo};
 pub(crate) use look::{admit, log, page, past, report, shares};
+pub(crate) use outside::{Outside, samplers};
 pub(crate) use token::token;
 
 /// Runs the daemon to its end.

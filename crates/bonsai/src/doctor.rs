@@ -179,28 +179,29 @@ fn interfaces() -> CapabilityView {
         ),
         Err(error) => ("no", bonsai_host::sentence(&error)),
         Ok(all) => {
-            let whole = all.iter().any(|of| of.name == "link" && of.fault.is_none());
+            let is_there = |name: &str| all.iter().any(|of| of.name == name && of.fault.is_none());
+            let (whole, programs) = (is_there("link"), is_there("cls_bpf"));
             let works = |of: &&bonsai_link::Ability| of.fault.is_none();
             let (has, lacks): (Vec<_>, Vec<_>) = all.iter().partition(works);
-            let names = |of: Vec<&bonsai_link::Ability>| {
+            let names = |of: &[&bonsai_link::Ability]| {
                 let names: Vec<&str> = of.iter().map(|one| one.name).collect();
                 names.join(", ")
             };
-            let first = all.iter().find_map(|of| of.fault.as_ref());
-            let detail = match (whole, first) {
-                (true, None) => format!("limits, guarantees, weights; there are {}", names(has)),
-                (true, Some(_)) => format!(
-                    "limits, guarantees, weights; there are {}, not {}",
-                    names(has),
-                    names(lacks)
-                ),
-                (false, Some(error)) => format!(
-                    "there are not {}: {}",
-                    names(lacks),
-                    bonsai_host::sentence(error)
-                ),
-                (false, None) => String::new(),
-            };
+            let mut detail = match (whole, programs) {
+                (true, true) => "plan bpf: limits, guarantees, weights, units and control groups",
+                (true, false) => "plan u32: limits alone, no shares of uplinks",
+                (false, _) => "no limits",
+            }
+            .to_owned();
+            detail.push_str(&format!("; there are {}", names(&has)));
+            if !lacks.is_empty() {
+                detail.push_str(&format!(", not {}", names(&lacks)));
+            }
+            let needed = |of: &&bonsai_link::Ability| !whole || of.name == "cls_bpf";
+            let faults = lacks.into_iter().filter(needed);
+            if let Some(error) = faults.filter_map(|of| of.fault.as_ref()).next() {
+                detail.push_str(&format!(": {}", bonsai_host::sentence(error)));
+            }
             (if whole { "yes" } else { "no" }, detail)
         }
     };

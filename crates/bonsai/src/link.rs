@@ -10,7 +10,7 @@ use bonsai_host::{runtime_dir, runtime_dir_path};
 use bonsai_link::{Terms, rate_text};
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
-use bonsai_tenants::{Ask, Found, Set, Whose, clear, find, look, set};
+use bonsai_tenants::{Ask, Found, Set, Target, Whose, clear, find, look, set};
 use bonsai_units::{Rate, format_duration_ns};
 use serde_json::json;
 
@@ -53,6 +53,16 @@ fn whose(of: &LinkOf) -> Whose<'_> {
     }
 }
 
+/// Finds what is meant, which may be written as a target of the configuration.
+fn meant(of: &LinkOf, name: Option<&str>) -> anyhow::Result<Found> {
+    let whose = whose(of);
+    if let (Whose::Ours, Some(name)) = (whose, name.filter(|name| name.contains(':'))) {
+        let target: Target = name.parse().map_err(Refusal::input)?;
+        return find(target.whose(), target.interface()).map_err(said);
+    }
+    find(whose, name).map_err(said)
+}
+
 /// The interface and the changes among the words.
 fn read(words: &[String]) -> anyhow::Result<(Option<&str>, Ask)> {
     let mut name = None;
@@ -82,7 +92,7 @@ fn change(args: &LinkSet) -> anyhow::Result<u8> {
         return Ok(code);
     }
     daemon::is_not_needed(&args.how)?;
-    let found = find(whose(&args.of), name).map_err(said)?;
+    let found = meant(&args.of, name)?;
     let done = set(&runtime_dir()?, &found, &ask, args.adopt).map_err(said)?;
     if args.json {
         print_json(&document(&found, &done), false)?;
@@ -164,7 +174,7 @@ fn away(args: &LinkClear) -> anyhow::Result<u8> {
     daemon::is_not_needed(&args.how)?;
     let found = match args.all {
         true => None,
-        false => Some(find(whose(&args.of), args.interface.as_deref()).map_err(said)?),
+        false => Some(meant(&args.of, args.interface.as_deref())?),
     };
     let cleared = clear(&runtime_dir()?, found.as_ref()).map_err(said)?;
     if args.json {
@@ -263,7 +273,7 @@ fn row(link: &LinkView) -> [String; 9] {
     };
     let kind = link.kind.as_deref().unwrap_or("device");
     let kind = match (link.index, link.up) {
-        (0, _) => "-".to_owned(),
+        (0, _) => link.kind.clone().unwrap_or_else(|| "-".to_owned()),
         (_, true) => kind.to_owned(),
         (_, false) => format!("{kind}, down"),
     };

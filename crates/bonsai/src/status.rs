@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bonsai_services::observe::{
-    LimitView, Observation, ProcessView, Sampler, ServiceView, UncoveredView, WaitingView, Waits,
+    LimitView, Observation, ProcessView, ServiceView, UncoveredView, WaitingView, Waits,
 };
 use bonsai_services::service::Enforced;
 use bonsai_units::{Rate, Unit, format_duration_ns};
 
 use crate::cli::Status;
+use crate::daemon::samplers;
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 
 /// Processes, and threads that wait, beyond these are summed up in one line.
@@ -19,10 +20,12 @@ const LISTED: usize = 20;
 /// # Errors
 /// There is no such service, or nothing can be read.
 pub(crate) fn run(args: &Status) -> anyhow::Result<u8> {
-    let mut sampler = Sampler::new(args.service.as_deref())?.with_streams(args.streams);
+    let (sampler, outside) = samplers(args.service.as_deref())?;
+    let mut sampler = sampler.with_streams(args.streams);
     let paint = Paint::stdout();
     loop {
-        let observation = sampler.measure(args.interval)?;
+        let mut observation = sampler.measure(args.interval)?;
+        outside.add(&mut observation);
         if args.json {
             print_json(&observation, args.watch)?;
         } else {
@@ -63,9 +66,14 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
         .head
         .unix_ms
         .saturating_sub(service.created_unix_ms);
+    let age = format_duration_ns(age.saturating_mul(1_000_000));
+    if let Some(target) = &service.target {
+        text.push_str(&format!("  {target}, for {age}\n"));
+        text.push_str(&limits_text(&service.limits, paint));
+        return text;
+    }
     text.push_str(&format!(
-        "  running for {}, {}{}\n",
-        format_duration_ns(age.saturating_mul(1_000_000)),
+        "  running for {age}, {}{}\n",
         count(service.processes.len() as u64, "process", "processes"),
         if service.keeper.is_none() {
             ", bonsai run has ended"

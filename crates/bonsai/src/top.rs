@@ -27,6 +27,7 @@ use self::keys::Do;
 use self::made::{Answer, History};
 pub(crate) use self::select::Sort;
 use crate::cli::Top;
+use crate::daemon::{Outside, samplers};
 use crate::output::{Paint, print, print_json};
 use crate::set;
 
@@ -53,10 +54,12 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<u8> {
                     JSON, bonsai status text";
         return Err(Refusal::input(text));
     }
-    let mut sampler = Sampler::new(args.service.as_deref())?;
+    let (mut sampler, outside) = samplers(args.service.as_deref())?;
     if args.json {
         loop {
-            print_json(&sampler.look()?, true)?;
+            let mut observation = sampler.look()?;
+            outside.add(&mut observation);
+            print_json(&observation, true)?;
             std::thread::sleep(args.interval);
         }
     }
@@ -67,7 +70,13 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<u8> {
     let mut app = app(args, Paint::stdout().is_on());
     app.has_keys = true;
     let mut terminal = ratatui::try_init()?;
-    let shown = live(&mut terminal, &mut sampler, &mut app, args.interval, &ended);
+    let shown = live(
+        &mut terminal,
+        (&mut sampler, &outside),
+        &mut app,
+        args.interval,
+        &ended,
+    );
     ratatui::restore();
     shown.map(|()| 0)
 }
@@ -80,8 +89,9 @@ fn app(args: &Top, colour: bool) -> App {
 }
 
 fn once(args: &Top) -> anyhow::Result<u8> {
-    let mut sampler = Sampler::new(args.service.as_deref())?;
-    let observation = sampler.measure(args.interval)?;
+    let (mut sampler, outside) = samplers(args.service.as_deref())?;
+    let mut observation = sampler.measure(args.interval)?;
+    outside.add(&mut observation);
     if args.json {
         print_json(&observation, true)?;
         return Ok(0);
@@ -113,14 +123,16 @@ fn text_of(backend: &TestBackend) -> String {
 
 fn live(
     terminal: &mut ratatui::DefaultTerminal,
-    sampler: &mut Sampler,
+    (sampler, outside): (&mut Sampler, &Outside),
     app: &mut App,
     interval: Duration,
     ended: &AtomicBool,
 ) -> anyhow::Result<()> {
     let mut look = |app: &mut App| -> anyhow::Result<()> {
         app.has_daemon = bonsai_daemon::socket_path().is_ok_and(|socket| socket.exists());
-        app.update(sampler.look()?);
+        let mut observation = sampler.look()?;
+        outside.add(&mut observation);
+        app.update(observation);
         Ok(())
     };
     let mut asked = Asked::default();

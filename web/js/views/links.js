@@ -70,20 +70,24 @@ class Row {
   update(link) {
     this.link = link;
     setText(this.name, link.namespace ? `${link.name} of ${link.namespace}` : link.name);
-    const kind = link.index === 0 ? "" : (link.kind ?? "device") + (link.up ? "" : ", down");
+    // A group of processes has a class of its uplink instead of an interface.
+    const isGroup = link.kind === "group";
+    const isThere = link.index !== 0;
+    const kind = isThere ? (link.kind ?? "device") + (link.up ? "" : ", down") : isGroup ? "group of processes" : "";
     setAttr(this.name, "title", kind || null);
     setText(this.whose, link.whose ?? (link.swapped ? link.target : "–"));
     const editable = link.target !== null && this.view.mayWrite();
     for (const direction of ["tx", "rx"]) {
-      this.series[direction].push(link.index === 0 ? null : link[direction]);
+      const isCounted = isThere || (isGroup && direction === "tx");
+      this.series[direction].push(isCounted ? link[direction] : null);
       if (this.series[direction].length > MOMENTS) this.series[direction].shift();
-      setText(this.now[direction], link.index === 0 ? "–" : rate(link[direction], "send"));
+      setText(this.now[direction], isCounted ? rate(link[direction], "send") : "–");
       const limit = link[`${direction}_limit`];
       const configured = limitText(link, direction);
       setText(this.limit[direction], limit ? rate(limit, "send") : configured || "none");
       const word = { tx: "sends", rx: "receives" }[direction];
       setAttr(this.limit[direction], "aria-label", `Limit of what ${link.name} ${word}: ${limit ? rate(limit, "send") : configured || "none"}`);
-      this.limit[direction].disabled = !editable;
+      this.limit[direction].disabled = !editable || (isGroup && direction === "rx");
     }
     setText(this.share, shareText(link.share));
     const [kindOfState, text] = STATES[link.state] ?? ["off", link.state];

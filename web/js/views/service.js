@@ -23,6 +23,7 @@ const LINES = [
 const ENFORCED = {
   pool: "Shared in the ledger: what others leave is lent within microseconds.",
   limit: "By a limit of its own that is rewritten each period.",
+  uplink: "In the kernel's queue of its uplink: what others leave is lent within a millisecond.",
   none: "Nothing holds this resource back.",
 };
 
@@ -32,7 +33,10 @@ function startResource(app, service) {
   if (RESOURCES.includes(wanted)) return wanted;
   const use = service.resources.find((of) => of.resource === app.resource);
   if (use && (use.got > 0 || service.settings[app.resource])) return app.resource;
-  return RESOURCES.find((resource) => service.settings[resource]) ?? app.resource ?? "send";
+  const set = RESOURCES.find((resource) => service.settings[resource]);
+  if (set || !service.target) return set ?? app.resource ?? "send";
+  // What is no bonsai run has not all resources.
+  return use ? app.resource : (service.resources[0]?.resource ?? "send");
 }
 
 export function serviceView(app, id) {
@@ -300,8 +304,14 @@ class ServiceView {
       setText(this.state, "gone");
       return;
     }
-    const state = service.running ? `runs, process ${service.keeper ?? "unknown"}` : "does not run";
-    setText(this.state, `${state} · ${service.mode}`);
+    const what = service.target ? "is there" : "runs";
+    const led = service.keeper || !service.target ? `, process ${service.keeper ?? "unknown"}` : "";
+    const missing = service.target ? "is not there" : "does not run";
+    const state = service.running ? `${what}${led}` : missing;
+    setText(this.state, [service.target, state, service.mode].filter(Boolean).join(" · "));
+    if (service.target && service.running) {
+      for (const [resource, { tab }] of this.tabs.values) tab.hidden = !this.app.store.use(this.id, resource);
+    }
     for (const use of service.resources) {
       const tab = this.tabs.values.get(use.resource);
       setText(tab.value, rate(use.got, use.resource));

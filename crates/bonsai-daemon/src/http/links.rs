@@ -56,7 +56,7 @@ pub(super) async fn links(
 /// One of them.
 #[utoipa::path(
     get, path = "/v1/links/{target}", tag = "state",
-    params(("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE.")),
+    params(("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE; or unit:NAME, cgroup:/PATH.")),
     responses(
         (status = 200, description = "It.", body = LinkView),
         (status = "4XX", description = "Why not.", body = Problem, content_type = "application/problem+json"),
@@ -83,7 +83,7 @@ pub(super) async fn link(
 #[utoipa::path(
     patch, path = "/v1/links/{target}", tag = "change",
     params(
-        ("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE."), How,
+        ("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE; or unit:NAME, cgroup:/PATH."), How,
         ("If-Match" = Option<String>, Header, description = "The revision that the change is made for, as in ETag.")
     ),
     request_body(content = Link, description = "What is to be different.", content_type = "application/merge-patch+json"),
@@ -138,7 +138,7 @@ pub(super) async fn change_link(
 #[utoipa::path(
     delete, path = "/v1/links/{target}", tag = "change",
     params(
-        ("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE."), How,
+        ("target" = String, Path, description = "An interface, or netns:NAME, container:NAME, vm:NAME, with /IFACE; or unit:NAME, cgroup:/PATH."), How,
         ("If-Match" = Option<String>, Header, description = "The revision that the change is made for, as in ETag.")
     ),
     responses(
@@ -286,15 +286,16 @@ fn complete(links: &mut Links, configured: &std::collections::BTreeMap<String, L
         let Some(target) = &link.target else {
             continue;
         };
+        // Whoever keeps them knows best: the book may be a second behind what moves.
+        if let Some(granted) = kept.granted.get(target) {
+            link.state = granted.state;
+            link.problem.clone_from(&granted.why);
+        }
         let Some(settings) = configured.get(target) else {
             continue;
         };
         shown.insert(target.clone());
         link.settings = Some(settings.clone());
-        if let Some(granted) = kept.granted.get(target) {
-            link.state = granted.state;
-            link.problem = granted.why.clone().or(link.problem.take());
-        }
     }
     // Those without an interface that is limited for them.
     for (target, settings) in configured.iter().filter(|(of, _)| !shown.contains(*of)) {

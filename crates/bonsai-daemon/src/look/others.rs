@@ -105,7 +105,8 @@ impl Others {
             found.is_some_and(|(_, _, found)| found.created_ns == watched.created_ns)
         };
         watched.retain(|id, watched| {
-            let stays = watched.own().is_some() || is_there(watched);
+            let is_others = watched.own().is_none() && watched.outsiders().is_none();
+            let stays = !is_others || is_there(watched);
             if !stays {
                 arrivals.went.push(Arc::clone(id));
             }

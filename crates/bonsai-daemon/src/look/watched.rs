@@ -10,11 +10,13 @@ use bonsai_services::glance::Glance;
 use bonsai_services::limits::BY_DAEMON;
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::{Enforced, Service};
+use bonsai_tenants::Body;
 use bonsai_units::{Rate, Resource};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
 use crate::enforce::{put, put_further};
+use crate::placed::{self, Outsiders};
 
 /// So long after its making a service has all that it will have, on the slowest machine, ms.
 const YOUNG_MS: u64 = 30_000;
@@ -73,6 +75,8 @@ enum Way {
     Own(Own),
     /// Of another user, by their thread, where it has that name.
     Theirs(Arc<Theirs>, String, Arc<Found>),
+    /// No `bonsai run`, by the thread of these.
+    Placed(Outsiders, Arc<placed::Found>),
 }
 
 /// What is known of a service of the daemon's own user. What its processes share is opened when
@@ -123,6 +127,17 @@ impl Watched {
         Self::new(id, theirs.uid(), way, created_ns, now_ns)
     }
 
+    /// One that is no `bonsai run`.
+    pub(super) fn of_place(
+        id: &Arc<str>,
+        outsiders: &Outsiders,
+        found: &Arc<placed::Found>,
+        now_ns: u64,
+    ) -> Self {
+        let way = Way::Placed(outsiders.clone(), Arc::clone(found));
+        Self::new(id, found.body.uid, way, found.body.born_ns, now_ns)
+    }
+
     fn new(id: &Arc<str>, uid: u32, way: Way, created_ns: u64, now_ns: u64) -> Self {
         Self {
             id: Arc::clone(id),
@@ -141,7 +156,15 @@ impl Watched {
     pub(crate) const fn own(&self) -> Option<&Service> {
         match &self.way {
             Way::Own(own) => Some(&own.service),
-            Way::Theirs(..) => None,
+            Way::Theirs(..) | Way::Placed(..) => None,
+        }
+    }
+
+    /// The way to it, if it is no `bonsai run`.
+    pub(crate) const fn outsiders(&self) -> Option<&Outsiders> {
+        match &self.way {
+            Way::Placed(outsiders, _) => Some(outsiders),
+            Way::Own(_) | Way::Theirs(..) => None,
         }
     }
 
@@ -149,6 +172,14 @@ impl Watched {
     pub(super) fn take(&mut self, new: &Arc<Found>) {
         self.look(&new.glance);
         if let Way::Theirs(_, _, found) = &mut self.way {
+            *found = Arc::clone(new);
+        }
+    }
+
+    /// Takes what was found of one that is no `bonsai run`.
+    pub(super) fn take_place(&mut self, new: &Arc<placed::Found>) {
+        self.look_at_place(&new.body);
+        if let Way::Placed(_, found) = &mut self.way {
             *found = Arc::clone(new);
         }
     }
@@ -166,10 +197,13 @@ impl Watched {
         match &self.way {
             Way::Own(own) => own.epoch,
             Way::Theirs(_, _, found) => found.glance.epoch,
+            // Somebody else's changes are seen, and put right, by whoever made it so.
+            Way::Placed(..) => 0,
         }
     }
 
-    /// Its `bonsai run`, if that lives; one that has ended never comes back.
+    /// Its `bonsai run`, if that lives; one that has ended never comes back. Of one that is none, the
+    /// process that leads it.
     pub(crate) fn keeper(&self) -> Option<u32> {
         match &self.way {
             Way::Own(own) => {
@@ -177,22 +211,25 @@ impl Watched {
                 keeps.then_some(own.creator)
             }
             Way::Theirs(_, _, found) => found.keeper,
+            Way::Placed(_, found) => found.body.pid,
         }
     }
 
-    /// Its limits that are none of a daemon's, if it is of another user.
+    /// Its limits that are none of a daemon's, if they are not in a ledger of this user.
     pub(super) fn their_limits(&self) -> Option<Arc<BTreeMap<String, String>>> {
         match &self.way {
             Way::Own(_) => None,
             Way::Theirs(_, _, found) => Some(Arc::clone(&found.limits)),
+            Way::Placed(..) => Some(Arc::default()),
         }
     }
 
     /// What could not be done with it, in words.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         match &self.way {
-            Way::Own(_) => None,
-            Way::Theirs(_, _, found) => found.problem.clone(),
+            Way::Own(_) => Vec::new(),
+            Way::Theirs(_, _, found) => found.problem.iter().cloned().collect(),
+            Way::Placed(_, found) => found.problems.clone(),
         }
     }
 
@@ -213,6 +250,11 @@ impl Watched {
             Way::Theirs(theirs, name, found) => Put {
                 written: u64::from(theirs.want_plain(name, limits)),
                 epoch: found.glance.epoch,
+                ledger: None,
+            },
+            Way::Placed(outsiders, _) => Put {
+                written: u64::from(outsiders.want_plain(&self.id, limits)),
+                epoch: 0,
                 ledger: None,
             },
         })
@@ -240,6 +282,8 @@ impl Watched {
                 theirs.want_further(name, self.created_ns, configured, before);
                 Ok(())
             }
+            // It has none: they are refused.
+            Way::Placed(..) => Ok(()),
         }
     }
 
@@ -264,14 +308,7 @@ impl Watched {
         let mut usage: PerResource<Usage> = Default::default();
         for (at, usage) in usage.iter_mut().enumerate() {
             let units = glance.totals[at].saturating_sub(self.done[at].units);
-            let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
-            // A ledger may say anything; the policy adds these up.
-            let used = match first {
-                true => 0,
-                false => {
-                    u64::try_from(used).map_or(Rate::MAX_MILLI, |used| used.min(Rate::MAX_MILLI))
-                }
-            };
+            let used = if first { 0 } else { per_s(units, time_ns) };
             // Who waited and still wants more has used its burst since, a fifth of a period; who
             // waited, and fell silent then, has not.
             let is_silent = glance.lowest[at].is_some_and(|limit| used < limit / 16);
@@ -291,6 +328,31 @@ impl Watched {
         self.seen()
     }
 
+    /// What it has done since the last look. How long anything waited is not counted there.
+    fn look_at_place(&mut self, body: &Body) {
+        if body.at_ns <= self.last_ns {
+            return;
+        }
+        let first = self.last_ns == 0;
+        let time_ns = body.at_ns.saturating_sub(self.last_ns).max(TOO_SHORT_NS);
+        let mut usage: PerResource<Usage> = Default::default();
+        let counted = body.totals.into_iter().zip(body.waits);
+        for (resource, (total, waits)) in Body::RESOURCES.into_iter().zip(counted) {
+            let at = resource.index();
+            let done = &mut self.done[at].units;
+            let units = total.map_or(0, |total| total.saturating_sub(*done));
+            usage[at] = Usage {
+                used: if first { 0 } else { per_s(units, time_ns) },
+                wanted_more: waits,
+                borrowed: None,
+                bound: None,
+            };
+            *done = total.unwrap_or(*done);
+        }
+        self.last_ns = body.at_ns;
+        self.usage = usage;
+    }
+
     /// Waits are read once a second; what they are per second is told until then.
     fn add_up_waits(&mut self, glance: &Glance, now_ns: u64) {
         let time_ns = now_ns.saturating_sub(self.waits_ns).max(TOO_SHORT_NS);
@@ -305,6 +367,12 @@ impl Watched {
             (self.done[at].waits, self.done[at].waited_ns) = (waits, ns);
         }
     }
+}
+
+/// Thousandths of a unit per second. A counter may say anything; the policy adds these up.
+fn per_s(units: u64, time_ns: u64) -> u64 {
+    let used = u128::from(units) * 1_000_000_000_000 / u128::from(time_ns);
+    u64::try_from(used).map_or(Rate::MAX_MILLI, |used| used.min(Rate::MAX_MILLI))
 }
 
 #[cfg(test)]

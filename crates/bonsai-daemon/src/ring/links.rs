@@ -1,14 +1,53 @@
 //! Interfaces: handed to whoever keeps them, who is never waited for.
 
-use super::{Ring, audit::Deed};
+use super::{Outsiders, Ring, audit::Deed};
 
 impl Ring {
-    /// Says what is wanted of interfaces now.
-    pub(super) fn order_links(&self) {
-        if let Some(links) = &self.links {
-            // What is configured has been checked.
-            let wishes = bonsai_tenants::wishes(&self.config.links).unwrap_or_default();
-            links.want(self.desired.revision(), wishes);
+    /// Says which services are no `bonsai run`. What is configured has been checked.
+    pub(super) fn place(&self) {
+        let Some(outsiders) = &self.outsiders else {
+            return;
+        };
+        let places = crate::places::read(&self.config).and_then(|mut places| {
+            crate::places::complete(&mut places, &self.config, &self.planned)?;
+            Ok(places)
+        });
+        // Were it not fine all the same, everything would stay as it is.
+        if let Ok(places) = places {
+            outsiders.configure(places);
+        }
+    }
+
+    /// Says what is wanted of interfaces now: of those that are configured, and of services that are
+    /// no `bonsai run`. Nothing is said before it is known what those are to have.
+    pub(super) fn order_links(&mut self) {
+        let Some(links) = &self.links else {
+            return;
+        };
+        let of_services = match &self.outsiders {
+            Some(outsiders) => outsiders.wishes(),
+            None => Some(std::collections::BTreeMap::new()),
+        };
+        self.is_unordered = of_services.is_none();
+        let Some(of_services) = of_services else {
+            return;
+        };
+        let mut wishes = bonsai_tenants::wishes(&self.config.links).unwrap_or_default();
+        wishes.extend(of_services);
+        links.want(self.desired.revision(), wishes);
+    }
+
+    /// Whether any service is no `bonsai run`.
+    pub(super) fn has_places(&self) -> bool {
+        let mut services = self.config.services.values();
+        services.any(|service| service.target.is_some())
+    }
+
+    /// Says it where that has moved since.
+    pub(super) fn order_what_moved(&mut self) {
+        let outsiders = self.outsiders.as_ref();
+        if self.is_unordered || outsiders.is_some_and(Outsiders::has_moved) {
+            self.order_links();
         }
     }
 
@@ -17,7 +56,8 @@ impl Ring {
         let Some(links) = &self.links else {
             return;
         };
-        match links.kept().problems() {
+        // Those of services are shown with them.
+        match links.kept().problems(&self.config.links) {
             none if none.is_empty() => drop(self.notes.remove("links")),
             problems => drop(self.notes.insert("links", problems.join("; "))),
         }

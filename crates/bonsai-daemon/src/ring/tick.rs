@@ -82,6 +82,7 @@ impl Ring {
             });
         }
         self.decide_and_enforce(now_ns);
+        self.order_what_moved();
         if slow || !arrivals.came.is_empty() || !arrivals.went.is_empty() {
             // What is lent of a guarantee is to be lent at once.
             for decided in &self.policy.allocation().services {
@@ -291,12 +292,16 @@ impl Ring {
             Err(problem) => drop(self.notes.insert("policy", problem)),
         }
         self.keep();
-        self.order_links();
+        self.place();
         let now_ns = monotonic_ns();
         self.enforce_further(now_ns);
         self.decide_and_enforce(now_ns);
+        self.order_links();
         // A change is in force when it is answered; who keeps their thread busy has to wait.
         self.looker.settle(SETTLED);
+        if let Some(links) = self.links.as_ref().filter(|_| self.has_places()) {
+            links.settle(SETTLED);
+        }
         self.identify();
     }
 
@@ -354,7 +359,7 @@ impl Ring {
             let epoch = watched.epoch();
             Identity {
                 uid: watched.uid,
-                keeper: match known {
+                keeper: match known.filter(|_| watched.outsiders().is_none()) {
                     Some(known) if known.keeper.is_none() || i % turns != turn => known.keeper,
                     _ => watched.keeper(),
                 },
@@ -364,11 +369,11 @@ impl Ring {
                     None => self.looker.own_limits(watched),
                 },
                 epoch,
-                problems: watched
-                    .problem()
-                    .into_iter()
-                    .chain(self.unfit.get(&watched.id).cloned())
-                    .collect(),
+                problems: {
+                    let mut problems = watched.problems();
+                    problems.extend(self.unfit.get(&watched.id).cloned());
+                    problems
+                },
             }
         };
         let all = self.looker.watched().values();
@@ -454,6 +459,11 @@ impl Ring {
             seen: self.observation.services.clone(),
             allocation: self.policy.allocation().clone(),
             outcome: Arc::clone(&self.outcome),
+            absent: Arc::new(
+                self.outsiders
+                    .as_ref()
+                    .map_or_else(BTreeMap::new, |o| o.absent()),
+            ),
             health: self.health.clone(),
             qos: Arc::new(self.qos_views()),
         }

@@ -170,6 +170,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         mapped: Mapped::default(),
         processes_lost: 0,
         enforced: service.enforced(),
+        target: None,
     })
 }
 
@@ -233,6 +234,7 @@ fn view(
         unshaped: unshaped_of(ledger),
         processes_lost: header.processes_lost.load(Ordering::Relaxed),
         enforced: service.enforced(),
+        target: None,
     })
 }
 

@@ -56,7 +56,9 @@ Examples:
 Examples:
   bonsai config set policy.mode=adaptive
   bonsai config set policy.automatic=on --reason 'the proposals of last week were good'
-  bonsai config set groups.tenants.send.max=50% --for 2h")]
+  bonsai config set groups.tenants.send.max=50% --for 2h
+  bonsai config set services.web.target=container:web services.web.uplink=eth0
+  bonsai config set services.db.target=unit:db.service services.db.cpu.quota=150%")]
     Set {
         /// What is to be different.
         #[arg(required = true, value_name = "NAME=VALUE")]

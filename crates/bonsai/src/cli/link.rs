@@ -95,7 +95,8 @@ pub(crate) struct LinkSet {
     /// The interface, and KEY=VALUE of: tx, rx, guarantee, ceiling (RATE or unlimited), weight (1 to
     /// 1000), uplink (NAME), burst (1ms to 1s; 2ms if nothing is said).
     ///
-    /// The interface may be left out where there is only one.
+    /// The interface may be left out where there is only one. unit:NAME and cgroup:/PATH are what
+    /// processes of this machine send by their uplink: root's daemon limits those.
     #[arg(required = true, value_name = "INTERFACE|KEY=VALUE")]
     pub(crate) words: Vec<String>,
 
@@ -118,6 +119,7 @@ Examples:
   bonsai link set vnet3 tx=5Mbit/s --for 10min --reason backup
   bonsai link set --vm guest1 tx=20Mbit/s
   bonsai link set eth0 tx=950Mbit/s
+  bonsai link set unit:backup.service tx=50Mbit/s uplink=eth0
   bonsai link set --container web guarantee=40Mbit/s weight=2 uplink=eth0
   bonsai link set vnet3 tx=unlimited";
 

@@ -26,14 +26,38 @@ pub(crate) fn how(changing: &Changing) -> How {
 /// # Errors
 /// The daemon will not.
 pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Result<Changed> {
-    let patch = patch(args, limits)?;
+    let weighed = weighed(client, args)?;
+    let patch = patch(args, limits, &weighed)?;
     client
         .change_service(&args.service, &patch, &how(&args.how))
         .map_err(said)
 }
 
+/// The resources that a weight is of: all that the service has.
+fn weighed(client: &Client, args: &Set) -> anyhow::Result<Vec<Resource>> {
+    let all = Resource::ALL.to_vec();
+    if args.member.weight.is_none() {
+        return Ok(all);
+    }
+    match client.service(&args.service) {
+        Ok(service) if service.target.is_some() && !service.running => {
+            Err(Refusal::input(format!(
+                "{0} is not there now, so which resources it has is not known: say of which one \
+                 (bonsai config set services.{0}.send.weight=2)",
+                args.service
+            )))
+        }
+        Ok(service) if service.target.is_some() => {
+            let has = service.resources.iter();
+            Ok(has.map(|of| of.resource.into()).collect())
+        }
+        // One that nobody knows yet is told of by the change itself.
+        _ => Ok(all),
+    }
+}
+
 /// What `bonsai set` says, as a merge patch on the service.
-fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
+fn patch(args: &Set, limits: &[Limit], weighed: &[Resource]) -> anyhow::Result<Value> {
     // The daemon says best what is wrong with a name; what is wrong with a text is said here.
     args.member.wishes()?;
     let mut patch = Map::new();
@@ -93,8 +117,8 @@ fn patch(args: &Set, limits: &[Limit]) -> anyhow::Result<Value> {
         }
     }
     if let Some(weight) = args.member.weight {
-        for resource in Resource::ALL {
-            put(resource, "weight", json!(weight));
+        for resource in weighed {
+            put(*resource, "weight", json!(weight));
         }
     }
     if !further.is_empty() {

@@ -5,7 +5,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 /// The sections, in the order of the file, and how they are written.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 11] = [
     ("Daemon", "[daemon]"),
     ("Capacity", "[capacity]"),
     ("Policy", "[policy]"),
@@ -18,6 +18,7 @@ const SECTIONS: [(&str, &str); 10] = [
         "read, write, send, recv, calls of a class, group or service",
     ),
     ("Qos", "qos of a class or service"),
+    ("Cpu", "cpu of a service with a target"),
     ("History", "[history]"),
 ];
 

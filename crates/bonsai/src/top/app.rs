@@ -271,6 +271,7 @@ pub(super) mod tests {
             mapped: bonsai_services::observe::Mapped::default(),
             processes_lost: 0,
             enforced: None,
+            target: None,
         }
     }
 

@@ -261,7 +261,10 @@ fn service_row(service: &ServiceView, style: &Styles) -> TableRow<'static> {
         (None, 0) => String::new(),
         (None, n) => format!("{n} not covered"),
     };
-    let processes = count(service.processes.len() as u64, "process", "processes");
+    let processes = match &service.target {
+        Some(target) => target.clone(),
+        None => count(service.processes.len() as u64, "process", "processes"),
+    };
     let limits = match service.waiting.len() {
         _ if service.limits.is_empty() => "no limits".to_owned(),
         0 => String::new(),
