@@ -43,7 +43,7 @@ EXTENSION := $(PRELOAD) --features extension --target-dir "$(TARGET)/extension" 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: deps deps-build deps-test deps-demo deps-bench deps-transparency
+.PHONY: deps deps-build deps-test deps-demo deps-bench deps-transparency deps-guests
 deps: ## install the Debian packages that building, tests and demo need (as root; otherwise name them)
 	@scripts/deps.sh build test demo
 
@@ -62,6 +62,9 @@ deps-bench:
 
 deps-transparency:
 	@scripts/deps.sh --optional build test transparency
+
+deps-guests:
+	@scripts/deps.sh --optional build test guests
 
 .PHONY: build build-libraries build-checked
 build: deps-build build-libraries ## build the program and the library into target/bonsai/
@@ -96,6 +99,13 @@ test: deps-test build-checked ## run every test; the last line is: N passed, N f
 
 test-release: deps-test build ## the same with the program that is installed
 	@scripts/test.sh $(TEST_ARGS)
+
+# A kernel of 14 MB is fetched, and an emulator and an engine of containers are installed: not by default.
+.PHONY: test-guests
+test-guests: deps-guests build-checked ## limits of real virtual machines and containers, while they run
+	@tests/guests/kernel.sh "$(TARGET)/guests"
+	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/test.sh --package bonsai --test it guests::
+	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/browser-tests.sh guest
 
 .PHONY: transparency
 transparency: deps-transparency build ## run suites of other projects bare and under limits (over an hour)

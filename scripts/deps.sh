@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to it that the Debian packages of the given kinds are installed.
 #
-#   scripts/deps.sh [--optional] KIND...      KIND: build, test, demo, bench, transparency
+#   scripts/deps.sh [--optional] KIND...      KIND: build, test, demo, bench, transparency, guests
 #
 # The packages stand in scripts/packages-KIND.txt, one a line; `a | b` is satisfied
 # by either, `a` is installed when neither is there. Root installs what is missing;
@@ -34,7 +34,7 @@ installed() {
 missing=()
 for kind in "$@"; do
   list=$here/packages-$kind.txt
-  [ -r "$list" ] || { say "no list $list; the kinds are build, test, demo, bench and transparency"; exit 2; }
+  [ -r "$list" ] || { say "no list $list; the kinds are build, test, demo, bench, transparency and guests"; exit 2; }
   while read -r line; do
     line=${line%%#*}
     read -ra choices <<<"${line//|/ }"

@@ -1,6 +1,7 @@
 //! Interfaces, kept by root's daemon: in network namespaces that last as long as the test.
 
-mod machine;
+mod groups;
+pub(crate) mod machine;
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -344,33 +345,41 @@ fn a_users_daemon_has_no_interfaces() {
     if !rustix::process::geteuid().is_root() {
         return skip(name, "becoming somebody else needs root");
     }
-    let place = Place::bare();
-    let file = place.path().join("bonsai.toml");
-    std::fs::write(&file, "[links.v1]\ntx = \"8Mbit/s\"\n").expect("written");
-    let nobody = Some(65534);
-    std::os::unix::fs::chown(place.path(), nobody, nobody).expect("given away");
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .args([env!("CARGO_BIN_EXE_bonsai"), "daemon", "--config"])
-        .arg(&file)
-        .env("BONSAI_RUNTIME_DIR", place.path())
-        .env("BONSAI_STATE_DIR", place.path().join("state"))
-        .output();
-    let said = match output.map(Said::from) {
-        Ok(said) if !matches!(said.code, Some(126 | 127)) => said,
-        _ => {
-            return skip(
-                name,
-                "setpriv (util-linux) is not installed, or may not run the program",
-            );
-        }
-    };
-    assert_eq!(
-        (said.code, said.err.lines().count()),
-        (Some(2), 1),
-        "{said:?}"
-    );
-    assert!(said.err.contains("limited by root's daemon"), "{said:?}");
+    for (config, words) in [
+        ("[links.v1]\ntx = \"8Mbit/s\"\n", "limited by root's daemon"),
+        (
+            "[services.web]\ntarget = \"v1\"\n",
+            "governed by root's daemon",
+        ),
+    ] {
+        let place = Place::bare();
+        let file = place.path().join("bonsai.toml");
+        std::fs::write(&file, config).expect("written");
+        let nobody = Some(65534);
+        std::os::unix::fs::chown(place.path(), nobody, nobody).expect("given away");
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args([env!("CARGO_BIN_EXE_bonsai"), "daemon", "--config"])
+            .arg(&file)
+            .env("BONSAI_RUNTIME_DIR", place.path())
+            .env("BONSAI_STATE_DIR", place.path().join("state"))
+            .output();
+        let said = match output.map(Said::from) {
+            Ok(said) if !matches!(said.code, Some(126 | 127)) => said,
+            _ => {
+                return skip(
+                    name,
+                    "setpriv (util-linux) is not installed, or may not run the program",
+                );
+            }
+        };
+        assert_eq!(
+            (said.code, said.err.lines().count()),
+            (Some(2), 1),
+            "{said:?}"
+        );
+        assert!(said.err.contains(words), "{said:?}");
+    }
 }
 
 #[test]

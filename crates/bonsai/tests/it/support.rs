@@ -237,7 +237,7 @@ impl From<Output> for Said {
 }
 
 /// The preload library of this build, if there is one.
-fn library() -> Option<PathBuf> {
+pub(crate) fn library() -> Option<PathBuf> {
     const FILE: &str = "libbonsai_preload.so";
     let named = std::env::var_os("BONSAI_PRELOAD").map(PathBuf::from);
     let beside = std::env::var_os("BONSAI_BIN_DIR").map(|folder| Path::new(&folder).join(FILE));

@@ -16,18 +16,18 @@ use crate::support::{Place, Said, signal, skip};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine with a daemon: a namespace with `v1`, whose other end is `eth0` of a guest.
-pub(super) struct Machine {
-    pub(super) host: OwnedFd,
-    pub(super) guest: OwnedFd,
-    pub(super) place: Place,
+pub(crate) struct Machine {
+    pub(crate) host: OwnedFd,
+    pub(crate) guest: OwnedFd,
+    pub(crate) place: Place,
     /// Where the daemon keeps what survives it: whatever is beside services is tidied away.
-    pub(super) state: Place,
+    pub(crate) state: Place,
     daemon: Option<Child>,
 }
 
 impl Machine {
     /// `None`, and the reason in the log, where there can be none.
-    pub(super) fn new(test: &str, config: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str, config: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             skip(test, "making network namespaces needs root");
             return None;
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// Makes a pair: `name` here, the other end in the guest.
-    pub(super) fn pair(&self, name: &str, other: &str) {
+    pub(crate) fn pair(&self, name: &str, other: &str) {
         // A namespace is named to `ip` by a process in it.
         let mut inside = Command::new("sleep");
         let mut inside = spawned(&self.guest, inside.arg("20"));
@@ -66,7 +66,7 @@ impl Machine {
         inside.wait().expect("ended");
     }
 
-    pub(super) fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let mut command = self.place.bonsai(&["daemon", "--config"]);
         command
             .arg(self.place.path().join("bonsai.toml"))
@@ -81,30 +81,30 @@ impl Machine {
     }
 
     /// Ends the daemon as nothing else would.
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut daemon = self.daemon.take().expect("it runs");
         signal(daemon.id(), "KILL");
         daemon.wait().expect("ended");
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::unix(self.place.path().join("daemon.sock")).expect("a client")
     }
 
     /// `bonsai ARGS` on that machine.
-    pub(super) fn say(&self, args: &[&str]) -> Said {
+    pub(crate) fn say(&self, args: &[&str]) -> Said {
         let mut command = self.place.bonsai(args);
         let output = namespace::inside(self.host.as_fd(), || command.output());
         output.expect("entered").expect("bonsai").into()
     }
 
     /// Runs a command on that machine; it has to succeed.
-    pub(super) fn host(&self, line: &str) -> String {
+    pub(crate) fn host(&self, line: &str) -> String {
         run(&self.host, line)
     }
 
     /// The rate that the kernel has for what `v1` sends, as `tc` says it.
-    pub(super) fn has(&self, device: &str, rate: &str) -> bool {
+    pub(crate) fn has(&self, device: &str, rate: &str) -> bool {
         let shown = namespace::inside(self.host.as_fd(), || {
             let mut tc = Command::new("tc");
             tc.args(["class", "show", "dev", device]).output()
@@ -115,7 +115,7 @@ impl Machine {
     }
 
     /// What Prometheus is told.
-    pub(super) fn metrics(&self) -> String {
+    pub(crate) fn metrics(&self) -> String {
         let mut stream =
             UnixStream::connect(self.place.path().join("daemon.sock")).expect("the daemon listens");
         stream
@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// Waits until it is so.
-    pub(super) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_so() {
             assert!(
@@ -139,7 +139,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn link(&self, target: &str) -> LinkView {
+    pub(crate) fn link(&self, target: &str) -> LinkView {
         self.client().link(target).expect("it is shown")
     }
 }
@@ -154,13 +154,13 @@ impl Drop for Machine {
 }
 
 /// Starts a command in a namespace.
-pub(super) fn spawned(namespace: &OwnedFd, command: &mut Command) -> Child {
+pub(crate) fn spawned(namespace: &OwnedFd, command: &mut Command) -> Child {
     let child = namespace::inside(namespace.as_fd(), || command.spawn());
     child.expect("entered").expect("started")
 }
 
 /// Runs a command in a namespace; it has to succeed.
-pub(super) fn run(namespace: &OwnedFd, line: &str) -> String {
+pub(crate) fn run(namespace: &OwnedFd, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = namespace::inside(namespace.as_fd(), || {
         Command::new(words[0]).args(&words[1..]).output()
