@@ -82,6 +82,17 @@ fn a_change_by_rest_is_in_force_when_it_is_answered() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    let dashboard = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/grafana/bonsai.json"
+    );
+    let dashboard = std::fs::read_to_string(dashboard).expect("a dashboard");
+    let names = dashboard.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = names.filter(|name| name.starts_with("bonsai_link_"));
+    for name in names {
+        let has = |line: &str| line.split(['{', ' ']).next() == Some(name);
+        assert!(metrics.lines().any(has), "{name}: {metrics}");
+    }
     // Back by one step, and then all away.
     client.undo(None).expect("undone");
     machine.until("the rate before", || machine.has("v1", "20Mbit"));
