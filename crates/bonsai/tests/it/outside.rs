@@ -105,9 +105,11 @@ fn what_it_sends_is_counted_limited_and_kept() {
         "{came} in {time} s"
     );
     assert!(came as f64 >= time * 7.0 * MBIT, "{came} in {time} s");
-    let send = use_of(&service(&machine, "web"), Resource::Send);
-    assert_eq!(send.decision.enforced, Enforced::Limit);
-    assert!(send.waiting, "{send:?}");
+    let send = || use_of(&service(&machine, "web"), Resource::Send);
+    assert_eq!(send().decision.enforced, Enforced::Limit);
+    machine.until("it waits", || {
+        send().waiting && send().got < 1.1 * 8.0 * MBIT
+    });
     // History, trail, undo.
     let range = Range {
         service: Some("web".to_owned()),

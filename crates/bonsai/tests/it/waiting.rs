@@ -100,14 +100,14 @@ const LEAVES: &str = r#"
 #include <unistd.h>
 static sigjmp_buf out;
 static void leave(int s) { siglongjmp(out, s); }
-static void *exec(void *p) { usleep(400000); execlp("sleep", "sleep", "3", (char *)0); return p; }
+static void *exec(void *p) { usleep(900000); execlp("sleep", "sleep", "3", (char *)0); return p; }
 int main(int argc, char **argv) {
     static char buffer[1000];
     int zero = open("/dev/zero", O_RDONLY);
     pthread_t t;
     if (argc > 1) {
         signal(SIGALRM, leave);
-        ualarm(400000, 0);
+        ualarm(900000, 0);
         if (sigsetjmp(out, 1) == 0) read(zero, buffer, sizeof buffer);
         for (;;) pause();
     }
