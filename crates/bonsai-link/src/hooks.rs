@@ -18,7 +18,10 @@ pub(crate) const IFB: &str = "bonsai-ifb";
 pub(crate) enum Aim {
     /// A program, and the deepest level of groups that it looks at; `None` where it looks at none.
     Program(Option<u8>),
-    /// All is sent to a block, by its number; 0 where that is gone.
+    /// A program that says the class alone; all is sent to a block, by its number, 0 where that is
+    /// gone.
+    Through(u32),
+    /// Without a program, all is sent to a block, by its number; 0 where that is gone.
     Block(u32),
 }
 

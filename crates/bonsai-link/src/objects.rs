@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::groups::{At, Known, Rules, depth};
 use crate::hooks::{Aim, Hook, block_name, blocks};
 use crate::links::Link;
-use crate::plan::Plan;
+use crate::plan::{Means, Plan};
 use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
 use crate::tc::htb;
 use crate::wanted::{Part, Terms, Wanted, Who};
@@ -129,8 +129,9 @@ pub(crate) fn objects(
     wanted: &Wanted,
     links: &[Link],
     slots: &BTreeMap<Who, u16>,
-    plan: Plan,
+    means: Means,
 ) -> Objects {
+    let plan = means.plan;
     let mut objects = Objects {
         groups: rules(wanted, slots).all(&wanted.tree),
         ..Objects::default()
@@ -167,7 +168,8 @@ pub(crate) fn objects(
             tree.nodes.insert(*slot, node);
             let (hook, aim) = match plan {
                 // Packets that no class is known for pass: the default is none.
-                Plan::Bpf => (Hook::Incoming, Aim::Program(None)),
+                Plan::Bpf if means.redirects => (Hook::Incoming, Aim::Program(None)),
+                Plan::Bpf => (Hook::Incoming, Aim::Through(ifb)),
                 Plan::U32 => {
                     tree.default = *slot;
                     (Hook::Mirrored, Aim::Block(ifb))
@@ -284,6 +286,11 @@ mod tests {
     use crate::links::Traffic;
     use crate::wanted::Share;
 
+    const MEANS: Means = Means {
+        plan: Plan::Bpf,
+        redirects: true,
+    };
+
     fn link(index: u32) -> Link {
         Link {
             index,
@@ -357,6 +364,27 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_in_goes_through_the_block_by_what_the_kernel_can() {
+        let terms = Terms {
+            rx: Some(1_000_000),
+            ..Terms::default()
+        };
+        let all = wanted(&[(1, terms)]);
+        let block = Link {
+            name: "bonsai-ifb".into(),
+            kind: Some("ifb".into()),
+            ..link(7)
+        };
+        let given = slots(&all, &BTreeMap::new()).expect("slots");
+        for (redirects, aim) in [(true, Aim::Program(None)), (false, Aim::Through(7))] {
+            let means = Means { redirects, ..MEANS };
+            let there = objects(&all, &[link(1), block.clone()], &given, means);
+            assert_eq!(there.hooks, [((1, Hook::Incoming), aim)].into());
+            assert_eq!(there.entries, [(1, (FIRST_SLOT, 7))].into());
+        }
+    }
+
+    #[test]
     fn an_uplink_has_a_class_for_each_share_and_one_for_all_else() {
         let line = Terms {
             tx: Some(12_500_000),
@@ -369,7 +397,7 @@ mod tests {
         ]);
         let links = [link(1), link(2), link(3)];
         let slots = slots(&all, &BTreeMap::new()).expect("slots");
-        let objects = objects(&all, &links, &slots, Plan::Bpf);
+        let objects = objects(&all, &links, &slots, MEANS);
         let tree = &objects.trees[&1];
         let slot = |index: u32| slots[&Who::Link(index)];
         let minors: Vec<u16> = tree.nodes.keys().copied().collect();
@@ -418,7 +446,7 @@ mod tests {
         let links = [link(1)];
         let given = slots(&all, &BTreeMap::new()).expect("slots");
         assert_eq!(given[&Who::Group("/s/db".into())], LAST_SLOT);
-        let there = objects(&all, &links, &given, Plan::Bpf);
+        let there = objects(&all, &links, &given, MEANS);
         assert_eq!(there.trees[&1].nodes[&LAST_SLOT].terms.ceil, 1_000_000);
         assert_eq!(
             there.hooks,
@@ -430,7 +458,7 @@ mod tests {
             children: [("db".to_owned(), 6)].into(),
         };
         all.tree.insert("/s".into(), slice);
-        let there = objects(&all, &links, &given, Plan::Bpf);
+        let there = objects(&all, &links, &given, MEANS);
         let known = |own, newcomers| Known { own, newcomers };
         let expected = [((5, 1), known(0, LAST_SLOT)), ((6, 1), known(LAST_SLOT, 0))];
         assert_eq!(there.groups, expected.into());

@@ -4,6 +4,7 @@
 //! ```text
 //!            what comes in by a link                      what leaves by an uplink
 //!   bpf      program -> one block that all share          program -> class of who sends it
+//!            (before Linux 6.14: program, mirred)
 //!   u32      u32, mirred -> a block of the link's own     nothing: there is one class
 //! ```
 //!
@@ -63,6 +64,31 @@ impl Plan {
     }
 }
 
+/// The plan, and what else of the kernel decides what there has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Means {
+    pub(crate) plan: Plan,
+    /// Whether a program can send packets through a block itself: see [`can_redirect`].
+    pub(crate) redirects: bool,
+}
+
+/// Whether a program can send packets through a block itself. Before Linux 6.14 (commit ba8de796baf4,
+/// `__bpf_tx_skb`) the block drops what a program sends there, and takes what an action of its filter
+/// does (tc-mirred(8)).
+pub(crate) fn can_redirect() -> bool {
+    let release = rustix::system::uname();
+    version(&release.release().to_string_lossy()) >= (6, 14)
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    (next(), next())
+}
+
 /// Why there are no shares.
 pub const NO_SHARES: &str = "shares of uplinks (guarantee, ceiling, weight, and limits of units and \
                              control groups) need the filter cls_bpf and the call bpf(2), and this \
@@ -92,6 +118,19 @@ pub(crate) fn fault() -> Option<Error> {
         parent: Handle::INCOMING,
         priority: Hook::Incoming.priority(),
     };
-    let program = filter::program(Write::Make, place, &program, "trial");
+    let program = filter::program(Write::Make, place, &program, "trial", None);
     socket.ask(&program).err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_two_numbers() {
+        assert_eq!(version("6.18.44-fc-v595"), (6, 18));
+        assert_eq!(version("6.1.0-56-cloud-amd64"), (6, 1));
+        assert_eq!(version("7"), (7, 0));
+        assert_eq!(version("next"), (0, 0));
+    }
 }

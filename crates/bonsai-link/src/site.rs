@@ -15,7 +15,7 @@ use crate::hooks::{self, Aim, Hook};
 use crate::links::{self, Link, Traffic};
 use crate::netlink::Socket;
 use crate::objects::{self, Objects};
-use crate::plan::Plan;
+use crate::plan::{self, Means, Plan};
 use crate::saved::Saved;
 use crate::tc::seen::{self, Class, Counters, Qdisc};
 use crate::tc::{Handle, Write, htb};
@@ -88,7 +88,7 @@ impl Seen {
         let mirrored = self.objects.hooks.iter();
         let mirrored = mirrored.filter_map(|((device, _), aim)| match aim {
             Aim::Block(block) => Some((*device, *blocks.get(block)?)),
-            Aim::Program(_) => None,
+            Aim::Program(_) | Aim::Through(_) => None,
         });
         let entries = self.objects.entries.iter();
         let entries = entries.map(|(device, (slot, _))| (*device, *slot));
@@ -194,17 +194,21 @@ impl Seen {
             return Ok(Some(format!("making {name}")));
         }
         let slots = objects::slots(wanted, &self.had(wanted))?;
-        let objects = objects::objects(wanted, &self.links, &slots, self.plan_for(wanted));
+        let objects = objects::objects(wanted, &self.links, &slots, self.means_for(wanted));
         let steps = diff::steps(&self.objects, &objects);
         let words = |step: &Step| step.words(&self.name(step.device()));
         Ok(steps.iter().find(|step| counts(step)).map(words))
     }
 
     /// By what means, if any are needed: nothing is tried without need.
-    fn plan_for(&self, wanted: &Wanted) -> Plan {
-        match wanted.links.values().any(|terms| terms.rx.is_some()) {
+    fn means_for(&self, wanted: &Wanted) -> Means {
+        let plan = match wanted.links.values().any(|terms| terms.rx.is_some()) {
             true => self.plan(),
             false => Plan::Bpf,
+        };
+        Means {
+            plan,
+            redirects: plan::can_redirect(),
         }
     }
 
@@ -318,11 +322,11 @@ impl Site {
         if !same || from.tree != to.tree {
             return Ok(None);
         }
-        let plan = seen.plan_for(to);
+        let means = seen.means_for(to);
         let [from, to] = Wanted::parts_that_differ(from, to);
         seen.check(&to)?;
         let slots = objects::slots(&to, &seen.had(&to))?;
-        let objects = |of| objects::objects(of, &seen.links, &slots, plan);
+        let objects = |of| objects::objects(of, &seen.links, &slots, means);
         let steps = diff::steps(&objects(&from), &objects(&to));
         if !steps.iter().all(Step::is_of_rates) {
             return Ok(None);
@@ -404,7 +408,7 @@ impl Site {
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
         let slots = objects::slots(wanted, &seen.had(wanted))?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.plan_for(wanted));
+        let objects = objects::objects(wanted, &seen.links, &slots, seen.means_for(wanted));
         let walk = diff::steps(&seen.objects, &objects);
         steps += walk.len();
         self.walk(seen, walk, undo)?;

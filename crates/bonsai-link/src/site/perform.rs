@@ -252,7 +252,8 @@ impl Site {
         };
         let filters = filter::filters(&mut self.socket, *device, Handle::INCOMING)?;
         let is_it = |of: &&filter::Filter| {
-            of.block.is_some() && of.place.priority == Hook::Mirrored.priority()
+            let is_ours = of.kind == "u32" && of.block.is_some();
+            is_ours && of.place.priority == Hook::Mirrored.priority()
         };
         if let Some(found) = filters.iter().find(is_it) {
             programs.mirrors.insert(*device, found.handle);
@@ -393,7 +394,11 @@ fn put(
                 (Some(Aim::Block(block)), _) => filter::mirror(write, place, mirror, *block),
                 (Some(Aim::Program(deepest)), _) => {
                     let program = programs.get(*hook, *deepest, &seen.tables)?;
-                    filter::program(write, place, program, &hook.name(*deepest))
+                    filter::program(write, place, program, &hook.name(*deepest), None)
+                }
+                (Some(Aim::Through(block)), _) => {
+                    let program = programs.get(*hook, None, &seen.tables)?;
+                    filter::program(write, place, program, &hook.name(None), Some(*block))
                 }
             });
         }

@@ -50,7 +50,7 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
             };
             seen.objects.hooks.insert((*device, hook), aim);
             // What groups are known is read out of those that look at them.
-            let is_last = aim == Aim::Program(None);
+            let is_last = !matches!(aim, Aim::Program(Some(_)));
             programs.extend(filter.program.map(|program| (is_last, program)));
         }
     }
@@ -89,7 +89,10 @@ fn our_root(qdisc: &Qdisc) -> Option<Tree> {
 /// Which of ours a filter is, and what for; `None` for others'.
 fn our_filter(filter: &Filter, at: Hook) -> Option<(Hook, Aim)> {
     let (hook, aim) = match (&*filter.kind, at) {
-        ("bpf", hook) => (hook, hook.aim(filter.name.as_deref()?)?),
+        ("bpf", hook) => {
+            let aim = hook.aim(filter.name.as_deref()?)?;
+            (hook, filter.block.map_or(aim, Aim::Through))
+        }
         ("u32", Hook::Incoming) => (Hook::Mirrored, Aim::Block(filter.block?)),
         _ => return None,
     };

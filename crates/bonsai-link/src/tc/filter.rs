@@ -11,6 +11,7 @@ use super::{
     tcmsg,
 };
 
+const TCA_BPF_ACT: u16 = 1;
 const TCA_BPF_FD: u16 = 6;
 const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_FLAGS: u16 = 8;
@@ -71,19 +72,29 @@ pub(crate) struct Filter {
     pub(crate) program: Option<u32>,
     /// Its name among those that have its turn.
     pub(crate) handle: u32,
-    /// The block that it sends all to, if it is one of [`mirror`]; 0 where that is gone.
+    /// The block that it sends all to, if it is one of [`mirror`] or a program that does not decide
+    /// itself; 0 where that is gone.
     pub(crate) block: Option<u32>,
 }
 
-/// A program as a filter that decides itself. In a place that has one it is put in its stead,
-/// without a packet in between that meets neither.
-pub(crate) fn program(write: Write, place: Place, program: &impl AsFd, name: &str) -> Message {
+/// A program as a filter that decides itself, or that sends all out through a block. In a place that
+/// has one it is put in its stead, without a packet in between that meets neither.
+pub(crate) fn program(
+    write: Write,
+    place: Place,
+    program: &impl AsFd,
+    name: &str,
+    block: Option<u32>,
+) -> Message {
     let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(PROGRAM));
     message.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |options| {
         let program = program.as_fd().as_raw_fd();
         options.u32(TCA_BPF_FD, program.cast_unsigned());
         options.text(TCA_BPF_NAME, name);
-        options.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT);
+        match block {
+            None => options.u32(TCA_BPF_FLAGS, TCA_BPF_FLAG_ACT_DIRECT),
+            Some(block) => send(options, TCA_BPF_ACT, block),
+        };
     });
     message
 }
@@ -98,6 +109,15 @@ pub(crate) fn mirror(write: Write, place: Place, handle: Option<u32>, block: u32
     let handle = handle.unwrap_or(MIRROR);
     let mut sel = [0; SEL];
     sel[0] = TC_U32_TERMINAL;
+    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(handle));
+    message.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |options| {
+        send(options.put(TCA_U32_SEL, &sel), TCA_U32_ACT, block);
+    });
+    message
+}
+
+/// The action of a filter that sends all out through a block (tc-mirred(8)).
+fn send(options: &mut Message, actions: u16, block: u32) -> &mut Message {
     let mut mirred = [0; MIRRED];
     for (at, value) in [
         (MIRRED_ACTION, TC_ACT_STOLEN),
@@ -106,20 +126,16 @@ pub(crate) fn mirror(write: Write, place: Place, handle: Option<u32>, block: u32
     ] {
         mirred[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
-    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(handle));
-    message.text(TCA_KIND, "u32").nest(TCA_OPTIONS, |options| {
-        options.put(TCA_U32_SEL, &sel).nest(TCA_U32_ACT, |actions| {
-            // The first of a list.
-            actions.nest(1, |action| {
-                action
-                    .text(TCA_ACT_KIND, "mirred")
-                    .nest(TCA_ACT_OPTIONS, |options| {
-                        options.put(TCA_MIRRED_PARMS, &mirred);
-                    });
-            });
+    options.nest(actions, |actions| {
+        // The first of a list.
+        actions.nest(1, |action| {
+            action
+                .text(TCA_ACT_KIND, "mirred")
+                .nest(TCA_ACT_OPTIONS, |options| {
+                    options.put(TCA_MIRRED_PARMS, &mirred);
+                });
         });
-    });
-    message
+    })
 }
 
 /// Takes that away, and none of others that has its turn.
@@ -165,7 +181,12 @@ pub(crate) fn filter(bytes: &[u8]) -> Option<Filter> {
     let is_program = kind == "bpf";
     let of_program = |attr| attribute(options, attr).filter(|_| is_program);
     let handle = u32_at(bytes, 8)?;
-    let is_mirror = kind == "u32" && handle & 0xfff == MIRROR;
+    let actions = match &*kind {
+        "bpf" => attribute(options, TCA_BPF_ACT),
+        // Of ours, one without any leads nowhere.
+        "u32" if handle & 0xfff == MIRROR => Some(attribute(options, TCA_U32_ACT).unwrap_or(&[])),
+        _ => None,
+    };
     Some(Filter {
         place: Place {
             device: u32_at(bytes, 4)?,
@@ -176,13 +197,13 @@ pub(crate) fn filter(bytes: &[u8]) -> Option<Filter> {
         name: of_program(TCA_BPF_NAME).map(text),
         program: of_program(TCA_BPF_ID).and_then(|value| u32_at(value, 0)),
         handle,
-        block: is_mirror.then(|| mirred(options).unwrap_or_default()),
+        block: actions.map(|actions| mirred(actions).unwrap_or_default()),
     })
 }
 
-/// The device that the first action of a filter sends to.
-fn mirred(options: &[u8]) -> Option<u32> {
-    let action = attribute(attribute(options, TCA_U32_ACT)?, 1)?;
+/// The device that the first of some actions sends to.
+fn mirred(actions: &[u8]) -> Option<u32> {
+    let action = attribute(actions, 1)?;
     let parms = attribute(attribute(action, TCA_ACT_OPTIONS)?, TCA_MIRRED_PARMS)?;
     u32_at(parms, MIRRED_DEVICE)
 }
@@ -192,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_filter_is_read_as_it_was_written() {
+    fn a_filter_is_read_as_it_was_written() {
         let place = Place {
             device: 3,
             parent: Handle::INCOMING,
@@ -208,6 +229,13 @@ mod tests {
             // What is cut off leads nowhere.
             let block = filter(&payload[..length]).and_then(|of| of.block);
             assert!(matches!(block, None | Some(0)), "{length}: {block:?}");
+        }
+        // A program may say the class alone.
+        for block in [None, Some(9)] {
+            let mut bytes = Vec::new();
+            program(Write::Make, place, &std::io::stdin(), "a-name", block).finish(1, &mut bytes);
+            let read = filter(&bytes[16..]).expect("a filter");
+            assert_eq!((read.block, read.name.as_deref()), (block, Some("a-name")));
         }
         // One of somebody else has another name.
         let mut bytes = Vec::new();
