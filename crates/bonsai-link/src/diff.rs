@@ -206,8 +206,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::objects::Leaf;
     use crate::tc::htb;
+    use crate::tc::queue::Leaf;
 
     /// What the kernel would do; it refuses what is not there, and what is there already.
     fn perform(objects: &mut Objects, step: &Step) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn node() -> impl Strategy<Value = Node> {
-        (0_u16..3, 1_u64..5, any::<bool>()).prop_map(|(parent, rate, leaf)| Node {
+        (0_u16..3, 1_u64..5, 0_u8..4).prop_map(|(parent, rate, leaf)| Node {
             terms: htb::Class {
                 parent,
                 rate,
@@ -247,7 +247,10 @@ mod tests {
                 quantum: 1,
                 priority: 0,
             },
-            leaf: leaf.then_some(Leaf { limit: 7 }),
+            leaf: (leaf > 0).then_some(Leaf {
+                limit: 7,
+                target: (leaf > 1).then_some(leaf.into()),
+            }),
         })
     }
 

@@ -24,6 +24,7 @@ use crate::links::Link;
 use crate::plan::{Means, Plan};
 use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
 use crate::tc::htb;
+use crate::tc::queue::Leaf;
 use crate::wanted::{Part, Terms, Wanted, Who};
 
 /// The number of all our disciplines: whose it is, is seen by it.
@@ -37,13 +38,6 @@ pub(crate) const FIRST_SLOT: u16 = 0x10;
 
 /// The last slot: its queue would have the name of `clsact` behind this one.
 const LAST_SLOT: u16 = 0xfffe;
-
-/// The queue that a class ends in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leaf {
-    /// Bytes.
-    pub(crate) limit: u32,
-}
 
 /// A class and its queue; the one that others are in has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +130,7 @@ pub(crate) fn objects(
         groups: rules(wanted, slots).all(&wanted.tree),
         ..Objects::default()
     };
-    let shaping = Shaping::new(links);
+    let shaping = Shaping::new(links, means.short);
     for uplink in wanted.shares().into_keys() {
         let groups = wanted.groups.iter();
         let here = groups.filter(|(_, group)| group.share.uplink == uplink);
@@ -190,10 +184,11 @@ struct Shaping {
     /// A packet may come from any link before it is cut, so turns and queues go by the largest.
     gso_max: u32,
     mtus: BTreeMap<u32, u32>,
+    short: bool,
 }
 
 impl Shaping {
-    fn new(links: &[Link]) -> Self {
+    fn new(links: &[Link], short: bool) -> Self {
         let mtu = |link: &Link| (link.index, link.mtu.min(65_535));
         Self {
             gso_max: links
@@ -202,6 +197,7 @@ impl Shaping {
                 .max()
                 .unwrap_or(65_536),
             mtus: links.iter().map(mtu).collect(),
+            short,
         }
     }
 
@@ -228,9 +224,7 @@ impl Shaping {
                 quantum: rules::quantum(1, 1, self.gso_max),
                 priority: 0,
             },
-            leaf: Some(Leaf {
-                limit: rules::queue(ceil, mtu, self.gso_max),
-            }),
+            leaf: Some(rules::leaf(ceil, mtu, self.gso_max, self.short)),
         }
     }
 
@@ -289,6 +283,7 @@ mod tests {
     const MEANS: Means = Means {
         plan: Plan::Bpf,
         redirects: true,
+        short: false,
     };
 
     fn link(index: u32) -> Link {

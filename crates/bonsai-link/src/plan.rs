@@ -70,6 +70,8 @@ pub(crate) struct Means {
     pub(crate) plan: Plan,
     /// Whether a program can send packets through a block itself: see [`can_redirect`].
     pub(crate) redirects: bool,
+    /// Whether queues can keep themselves short.
+    pub(crate) short: bool,
 }
 
 /// Whether a program can send packets through a block itself. Before Linux 6.14 (commit ba8de796baf4,

@@ -3,6 +3,7 @@
 //! The rules were measured (see `docs/13-interfaces.md`): each says what goes wrong without it.
 
 use crate::tc::htb;
+use crate::tc::queue::{CODEL_TICK_NS, Leaf};
 
 /// Bytes of layer 2 around a packet: an Ethernet header.
 const HEADER: u64 = 14;
@@ -48,6 +49,29 @@ pub(crate) fn queue(ceil: u64, mtu: u32, gso_max: u32) -> u32 {
     u32::try_from(bytes_in(ceil, QUEUE_NS).max(least)).unwrap_or(u32::MAX)
 }
 
+/// For how long packets of a queue that keeps itself short may wait, at least.
+const TARGET_NS: u64 = 5_000_000;
+/// How much more memory packets take than they are long: small ones and those of virtual machines up to
+/// four times as much.
+const MEMORY: u32 = 4;
+
+/// The queue of a class. One that keeps itself short lets packets wait for 5 ms, or, where that is longer,
+/// for as long as one and a half take (RFC 8290, 5.2.2: less than one drops without need); what takes no
+/// notice of that is dropped when as much waits as elsewhere.
+pub(crate) fn leaf(ceil: u64, mtu: u32, gso_max: u32, short: bool) -> Leaf {
+    let limit = queue(ceil, mtu, gso_max);
+    let packets = u128::from(mtu) * 1_500_000_000 / u128::from(ceil.max(1));
+    let target = packets.clamp(TARGET_NS.into(), 60_000_000_000) / u128::from(CODEL_TICK_NS);
+    Leaf {
+        limit: if short {
+            limit.saturating_mul(MEMORY)
+        } else {
+            limit
+        },
+        target: short.then(|| u32::try_from(target).unwrap_or(u32::MAX)),
+    }
+}
+
 /// Bytes that a class borrows in a turn, among siblings of which the smallest weight is `smallest`.
 /// A packet that is not cut yet counts whole, so the smallest turn has to hold one; else TCP shares
 /// 46:54 where it ought to 33:67, measured.
@@ -76,6 +100,21 @@ mod tests {
     fn a_queue_holds_the_largest_packet() {
         assert_eq!(queue(1_250_000, 1500, 65_536), 67_064);
         assert_eq!(queue(125_000_000, 1500, 65_536), 2_500_000);
+    }
+
+    #[test]
+    fn a_short_queue_lets_packets_wait_for_five_milliseconds_or_one_and_a_half_of_them() {
+        let of = |ceil, short| leaf(ceil, 1500, 65_536, short);
+        assert_eq!(
+            (of(1_250_000, false).limit, of(1_250_000, false).target),
+            (67_064, None)
+        );
+        assert_eq!(
+            (of(1_250_000, true).limit, of(1_250_000, true).target),
+            (268_256, Some(4_882))
+        );
+        // 1 Mbit/s: 2,250 bytes take 18 ms.
+        assert_eq!(of(125_000, true).target, Some(17_578));
     }
 
     #[test]

@@ -44,6 +44,10 @@ pub struct Seen {
     tables: Tables,
     /// By what means it is to be, if that was said.
     plan: Option<Plan>,
+    /// Whether queues can keep themselves short.
+    short: bool,
+    /// What such queues have dropped, packets, by device and class.
+    dropped: BTreeMap<(u32, Handle), u32>,
 }
 
 impl Seen {
@@ -167,6 +171,14 @@ impl Seen {
         Ok(Some(Gate::new(table.try_clone()?, wanted, &slots)))
     }
 
+    /// What has been dropped of a class, packets. Of what a queue that keeps itself short drops, the
+    /// kernel counts hardly anything at the class.
+    #[must_use]
+    pub fn drops(&self, class: &Class) -> u32 {
+        let of_queue = self.dropped.get(&(class.device, class.handle));
+        of_queue.copied().unwrap_or(0).max(class.counters.drops)
+    }
+
     /// Whether all was as wanted; the first that was not, in words.
     ///
     /// # Errors
@@ -209,6 +221,7 @@ impl Seen {
         Means {
             plan,
             redirects: plan::can_redirect(),
+            short: self.short,
         }
     }
 

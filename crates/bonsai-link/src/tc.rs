@@ -5,6 +5,7 @@
 
 pub(crate) mod filter;
 pub(crate) mod htb;
+pub(crate) mod queue;
 pub(crate) mod seen;
 
 use std::fmt;

@@ -180,7 +180,7 @@ fn held(
             if let Some(index) = whose(class.handle) {
                 let of = held.entry(index).or_default();
                 of.0 += u64::from(class.counters.backlog);
-                of.1 += u64::from(class.counters.drops);
+                of.1 += u64::from(seen.drops(class));
             }
         }
     };
@@ -237,7 +237,7 @@ fn of_group(
         }),
         burst_ns: entry.group.burst_ns,
         backlog: counters.backlog.into(),
-        drops: counters.drops.into(),
+        drops: class.map_or(0, |class| seen.drops(class).into()),
         by: Some(LinkBy::Configuration),
         ..LinkView::default()
     }

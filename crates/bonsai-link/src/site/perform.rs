@@ -11,11 +11,12 @@ use crate::hooks::{self, Aim, Hook};
 use crate::links;
 use crate::netlink::Refused;
 use crate::netlink::message::Message;
-use crate::objects::{Leaf, MAJOR, Node, Objects, Tree};
+use crate::objects::{MAJOR, Node, Objects, Tree};
 use crate::plan::Plan;
 use crate::saved::Saved;
 use crate::tc::filter::{self, Place};
-use crate::tc::{self, Handle, TCA_OPTIONS, Write, htb};
+use crate::tc::queue::{self, Leaf};
+use crate::tc::{self, Handle, Write, htb};
 use crate::wanted::Wanted;
 
 use super::{Seen, Site};
@@ -418,11 +419,7 @@ fn tree(write: Write, device: u32, tree: &Tree, messages: &mut Vec<Message>) {
 fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
     let handle = Handle::of(MAJOR, minor);
     let class = |write, node: &Node| htb::class(write, device, handle, &node.terms);
-    let leaf = |write, of: Leaf| {
-        let mut message = tc::qdisc(write, device, Handle::of(minor, 0), handle, "bfifo");
-        message.u32(TCA_OPTIONS, of.limit);
-        message
-    };
+    let leaf = |write, of: Leaf| queue::leaf(write, device, handle, of);
     match way {
         Way::Make(new) => {
             messages.push(class(Write::Make, new));
@@ -440,7 +437,15 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
                 messages.push(class(Write::Change, new));
             }
             match (old.leaf, new.leaf) {
-                (Some(old), Some(new)) if old != new => messages.push(leaf(Write::Change, new)),
+                (Some(old), Some(new)) if old == new => {}
+                (Some(old), Some(new)) if old.is_like(new) => {
+                    messages.push(leaf(Write::Change, new));
+                }
+                // The kernel changes no kind: it was made by another version, or on another kernel.
+                (Some(_), Some(new)) => {
+                    messages.push(tc::no_qdisc(device, Handle::of(minor, 0), handle));
+                    messages.push(leaf(Write::Make, new));
+                }
                 (None, Some(new)) => messages.push(leaf(Write::Make, new)),
                 _ => {}
             }

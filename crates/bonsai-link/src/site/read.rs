@@ -7,12 +7,11 @@ use crate::error::Error;
 use crate::hooks::{Aim, Hook};
 use crate::links;
 use crate::netlink::Socket;
-use crate::netlink::message::u32_at;
-use crate::objects::{Leaf, MAJOR, Node, Objects, Tree};
+use crate::objects::{MAJOR, Node, Objects, Tree};
 use crate::plan::Plan;
 use crate::tc::filter::{self, Filter};
 use crate::tc::seen::{self, Qdisc};
-use crate::tc::{Handle, htb};
+use crate::tc::{Handle, htb, queue};
 use crate::wanted::Wanted;
 
 use super::Seen;
@@ -27,6 +26,8 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
         hookable: BTreeSet::new(),
         tables: Tables::default(),
         plan,
+        short: queue::can_be_short(socket)?,
+        dropped: BTreeMap::new(),
     };
     for qdisc in &qdiscs {
         if qdisc.parent == Handle::CLSACT {
@@ -41,6 +42,10 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
             seen.foreign.insert(qdisc.device, qdisc.clone());
         }
     }
+    let ours = |qdisc: &&Qdisc| qdisc.kind == queue::SHORT && qdisc.parent.major() == MAJOR;
+    let short = qdiscs.iter().filter(ours);
+    let dropped = short.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
+    seen.dropped = dropped.collect();
     read_trees(socket, &qdiscs, &mut seen.objects)?;
     let mut programs = BTreeSet::new();
     for (device, hook) in &seen.hookable {
@@ -111,13 +116,11 @@ fn read_trees(socket: &mut Socket, qdiscs: &[Qdisc], objects: &mut Objects) -> R
     }
     for qdisc in qdiscs {
         let minor = qdisc.parent.minor();
-        if qdisc.kind == "bfifo"
-            && qdisc.parent.major() == MAJOR
+        if qdisc.parent.major() == MAJOR
             && let Some(tree) = objects.trees.get_mut(&qdisc.device)
             && let Some(node) = tree.nodes.get_mut(&minor)
-            && let Some(limit) = u32_at(&qdisc.options, 0)
         {
-            node.leaf = Some(Leaf { limit });
+            node.leaf = queue::read(&qdisc.kind, &qdisc.options);
         }
     }
     Ok(())
