@@ -62,6 +62,11 @@ fn mended(plan: Plan) {
     let mut site = room.site_by(plan);
     let wants = wanted(room.index("v1"), both(30 * MBIT));
     site.apply(&wants, &[]).expect("applied");
+    let queue = match room.host(&format!("tc qdisc show dev {}", block(plan))) {
+        shown if shown.contains("fq_codel") => "fq_codel memory_limit 3000",
+        _ => "bfifo limit 3000",
+    };
+    let queue = format!("tc qdisc change dev BLOCK parent b05a:10 handle 10: {queue}");
     // With the last program its table goes, too.
     let of_filter = match plan {
         Plan::Bpf => "of what v1 receives",
@@ -73,10 +78,7 @@ fn mended(plan: Plan) {
             "class b05a:2 of v1",
         ),
         ("tc qdisc del dev v1 root", "HTB at the root of v1"),
-        (
-            "tc qdisc change dev BLOCK parent b05a:10 handle 10: bfifo limit 3000",
-            "class b05a:10 of BLOCK",
-        ),
+        (&queue, "class b05a:10 of BLOCK"),
         (
             match plan {
                 Plan::Bpf => "tc filter del dev v1 ingress pref 45146",

@@ -3,6 +3,8 @@
 mod apply;
 mod faults;
 mod groups;
+mod machine;
 mod pacing;
+mod queues;
 mod room;
 mod without;

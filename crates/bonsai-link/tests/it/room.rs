@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bonsai_link::{Plan, Site, namespace};
@@ -16,6 +17,15 @@ pub(crate) fn block(plan: Plan) -> &'static str {
         Plan::Bpf => "bonsai-ifb",
         Plan::U32 => "bonsai-ifb10",
     }
+}
+
+/// Held by all rooms together, or by one test alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Waits until there are no rooms, and lets none be made meanwhile: for what would take the time that
+/// rates are measured in.
+pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Prints that a test was not run, and why; the script that counts looks for it.
@@ -39,6 +49,7 @@ pub(crate) struct Room {
     pub(crate) host: OwnedFd,
     pub(crate) guests: Vec<OwnedFd>,
     pub(crate) outside: OwnedFd,
+    _here: RwLockReadGuard<'static, ()>,
 }
 
 impl Room {
@@ -57,6 +68,7 @@ impl Room {
             host: make(),
             guests: (0..guests).map(|_| make()).collect(),
             outside: make(),
+            _here: MACHINE.read().unwrap_or_else(PoisonError::into_inner),
         };
         room.host("ip link add br0 type bridge");
         room.host("ip link set br0 up");
