@@ -47,6 +47,30 @@ test("a_daemon_that_is_started_anew_is_found_again", async () => {
   await page.context().close();
 });
 
+test("a_page_of_which_a_part_did_not_come_is_loaded_again", async () => {
+  const page = await machine.open({ hash: "/" });
+  await page.locator("#tab-send").waitFor();
+  let missed = 0;
+  await page.route(/js\/views\/groups\.js$/, (route) => {
+    missed += 1;
+    return missed > 2 ? route.continue() : route.abort("internetdisconnected");
+  });
+  await page.reload();
+  await page.locator("#tab-send").waitFor();
+  assert.equal(missed, 3);
+  // What never comes is given up.
+  await page.route(/js\/views\/groups\.js$/, (route) => {
+    missed += 1;
+    return route.abort("internetdisconnected");
+  });
+  missed = 0;
+  await page.reload();
+  await until(() => missed === 6, "it is tried", 15);
+  await new Promise((done) => setTimeout(done, 1500));
+  assert.equal(missed, 6);
+  await page.context().close();
+});
+
 test("a_missing_or_wrong_token_is_asked_for", async () => {
   const page = await machine.open({ token: null });
   const dialog = page.locator("dialog");
