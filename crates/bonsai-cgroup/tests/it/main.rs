@@ -8,3 +8,4 @@ mod manager;
 mod support;
 mod systemd;
 mod tree;
+mod uml;

@@ -7,4 +7,6 @@ mod machine;
 mod pacing;
 mod queues;
 mod room;
+#[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
+mod uml;
 mod without;

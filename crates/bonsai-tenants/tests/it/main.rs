@@ -10,5 +10,7 @@ mod manager;
 mod newcomers;
 mod rates;
 mod support;
+#[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
+mod uml;
 mod units;
 mod whose;

@@ -16,21 +16,11 @@ use bonsai_tenants::{Keeper, Round, Wish, look_since, wishes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
+use crate::support::skip;
+
 const MBIT: u64 = 125_000;
 /// The class of what is in no class of its own.
 const OTHERS: Handle = Handle::of(0xb05a, 2);
-
-/// Prints that a test was not run, and why; the script that counts looks for it.
-fn skip(test: &str, reason: &str) {
-    println!("SKIP: {test}: {reason}");
-    if let Ok(log) = std::env::var("BONSAI_SKIP_LOG") {
-        use std::io::Write;
-        let log = fs::OpenOptions::new().append(true).create(true).open(log);
-        if let Ok(mut log) = log {
-            let _ = writeln!(log, "SKIP: {test}: {reason}");
-        }
-    }
-}
 
 /// A machine whose uplink `out` leads to an outside, and a part of the hierarchy of version 2. Both
 /// go with it.
