@@ -399,6 +399,19 @@ impl Site {
     /// If it cannot be, or the kernel refuses a part: then what was done before is taken back.
     pub fn apply(&mut self, wanted: &Wanted, adopt: &[u32]) -> Result<Done, Error> {
         let mut seen = self.see()?;
+        self.apply_to(&mut seen, wanted, adopt)
+    }
+
+    /// The same, where it was looked just now: `seen` is what was there, and no more.
+    ///
+    /// # Errors
+    /// See [`Site::apply`].
+    pub fn apply_to(
+        &mut self,
+        seen: &mut Seen,
+        wanted: &Wanted,
+        adopt: &[u32],
+    ) -> Result<Done, Error> {
         seen.check(wanted)?;
         seen.check_foreign(wanted, adopt)?;
         let adopted = adopt
@@ -409,8 +422,8 @@ impl Site {
             saved.push((*index, Saved::read(&mut self.socket, *index)?));
         }
         let mut undo = Vec::new();
-        let done = self.reach(wanted, &mut seen, &mut undo);
-        done.map_err(|error| self.take_back(&seen, undo, &saved, error))
+        let done = self.reach(wanted, seen, &mut undo);
+        done.map_err(|error| self.take_back(seen, undo, &saved, error))
     }
 
     fn reach(
@@ -424,15 +437,17 @@ impl Site {
         let objects = objects::objects(wanted, &seen.links, &slots, seen.means_for(wanted));
         let walk = diff::steps(&seen.objects, &objects);
         steps += walk.len();
+        // Of groups, newcomers may be entered meanwhile.
+        let matters = |step: &&Step| !matches!(step, Step::Group(..));
+        let touched: BTreeSet<u32> = walk.iter().filter(matters).map(Step::device).collect();
         self.walk(seen, walk, undo)?;
         steps += self.tidy(&objects, seen)?;
-        if steps > 0 {
-            let after = self.see()?;
-            // Of groups, newcomers may have been entered meanwhile.
-            let left = diff::steps(&after.objects, &objects);
-            let left = left.iter().find(|step| !matches!(step, Step::Group(..)));
-            if let Some(step) = left {
-                let what = step.words(&after.name(step.device()));
+        if !touched.is_empty() {
+            let after = read::objects_of(&mut self.socket, seen, &touched)?;
+            let left = diff::steps(&after, &objects);
+            let mut left = left.iter().filter(matters);
+            if let Some(step) = left.find(|step| touched.contains(&step.device())) {
+                let what = step.words(&seen.name(step.device()));
                 return Err(Error::Differs { what });
             }
         }

@@ -187,7 +187,7 @@ impl Keeper {
         now: Instant,
         round: &mut Round,
     ) -> Result<(), Error> {
-        let seen = place.site.see()?;
+        let mut seen = place.site.see()?;
         let before = book.rooms().get(&cookie).cloned().unwrap_or_default();
         let tree = self.tree.as_ref().filter(|_| place.namespace.is_none());
         let tree = tree.map(|tree| tree.above().clone()).unwrap_or_default();
@@ -209,7 +209,7 @@ impl Keeper {
                 if draft.room != before {
                     keep(book, cookie, &draft.room)?;
                 }
-                round.steps += self.make(cookie, place, book, &before, &mut draft, &seen)?;
+                round.steps += self.make(cookie, place, book, &before, &mut draft, &mut seen)?;
                 let whose = place.name.as_deref();
                 let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
                 round.repairs += u64::from(undone);
@@ -272,10 +272,10 @@ impl Keeper {
         book: &mut Book,
         before: &Room,
         draft: &mut Draft,
-        seen: &Seen,
+        seen: &mut Seen,
     ) -> Result<usize, Error> {
         let wanted = draft.wanted(seen);
-        let error = match place.site.apply(&wanted, &draft.adopt) {
+        let error = match place.site.apply_to(seen, &wanted, &draft.adopt) {
             Ok(done) => {
                 self.made.insert(cookie, wanted);
                 return Ok(done.steps);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bpf::Tables;
+use crate::bpf::{Table, Tables};
 use crate::error::Error;
 use crate::hooks::{Aim, Hook};
 use crate::links;
@@ -23,36 +23,24 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
         links,
         foreign: BTreeMap::new(),
         objects: Objects::default(),
-        hookable: BTreeSet::new(),
+        hookable: hookable(&qdiscs),
         tables: Tables::default(),
         plan,
         short: queue::can_be_short(socket)?,
         dropped: BTreeMap::new(),
     };
-    for qdisc in &qdiscs {
-        if qdisc.parent == Handle::CLSACT {
-            // `ingress`, of others, has no place for what goes out.
-            seen.hookable.insert((qdisc.device, Hook::Incoming));
-            if qdisc.kind == "clsact" {
-                seen.hookable.insert((qdisc.device, Hook::Outgoing));
-            }
-        } else if let Some(tree) = our_root(qdisc) {
-            seen.objects.trees.insert(qdisc.device, tree);
-        } else if qdisc.parent == Handle::ROOT && qdisc.made() {
-            seen.foreign.insert(qdisc.device, qdisc.clone());
-        }
-    }
+    let is_foreign =
+        |qdisc: &&Qdisc| qdisc.parent == Handle::ROOT && qdisc.made() && our_root(qdisc).is_none();
+    let foreign = qdiscs.iter().filter(is_foreign);
+    seen.foreign = foreign.map(|of| (of.device, of.clone())).collect();
     let ours = |qdisc: &&Qdisc| qdisc.kind == queue::SHORT && qdisc.parent.major() == MAJOR;
     let short = qdiscs.iter().filter(ours);
     let dropped = short.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
     seen.dropped = dropped.collect();
-    read_trees(socket, &qdiscs, &mut seen.objects)?;
+    seen.objects.trees = trees(socket, &qdiscs, |_| true)?;
     let mut programs = BTreeSet::new();
     for (device, hook) in &seen.hookable {
-        for filter in filter::filters(socket, *device, hook.parent())? {
-            let Some((hook, aim)) = our_filter(&filter, *hook) else {
-                continue;
-            };
+        for (hook, aim, filter) in hooks(socket, *device, *hook)? {
             seen.objects.hooks.insert((*device, hook), aim);
             // What groups are known is read out of those that look at them.
             let is_last = !matches!(aim, Aim::Program(Some(_)));
@@ -68,17 +56,45 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
             }
         }
     }
-    if let Some(table) = &seen.tables.links {
-        let entries = table.all()?.into_iter().map(|(device, entry)| {
-            let slot = Handle(entry.class).minor();
-            (device, (slot, entry.ifb))
-        });
-        seen.objects.entries = entries.collect();
-    }
+    seen.objects.entries = entries(&seen.tables)?;
     if let Some(table) = &seen.tables.groups {
         seen.objects.groups = table.all()?.into_iter().collect();
     }
     Ok(seen)
+}
+
+/// What there is now of some devices, but for groups; `seen` says where the tables are.
+pub(super) fn objects_of(
+    socket: &mut Socket,
+    seen: &Seen,
+    devices: &BTreeSet<u32>,
+) -> Result<Objects, Error> {
+    let qdiscs = seen::qdiscs(socket, None)?;
+    let mut objects = Objects {
+        trees: trees(socket, &qdiscs, |device| devices.contains(&device))?,
+        entries: entries(&seen.tables)?,
+        ..Objects::default()
+    };
+    let places = hookable(&qdiscs).into_iter();
+    for (device, hook) in places.filter(|(device, _)| devices.contains(device)) {
+        for (hook, aim, _) in hooks(socket, device, hook)? {
+            objects.hooks.insert((device, hook), aim);
+        }
+    }
+    Ok(objects)
+}
+
+/// Where filters can hang.
+fn hookable(qdiscs: &[Qdisc]) -> BTreeSet<(u32, Hook)> {
+    let mut places = BTreeSet::new();
+    for qdisc in qdiscs.iter().filter(|of| of.parent == Handle::CLSACT) {
+        // `ingress`, of others, has no place for what goes out.
+        places.insert((qdisc.device, Hook::Incoming));
+        if qdisc.kind == "clsact" {
+            places.insert((qdisc.device, Hook::Outgoing));
+        }
+    }
+    places
 }
 
 fn our_root(qdisc: &Qdisc) -> Option<Tree> {
@@ -104,8 +120,38 @@ fn our_filter(filter: &Filter, at: Hook) -> Option<(Hook, Aim)> {
     (filter.place.priority == hook.priority()).then_some((hook, aim))
 }
 
-fn read_trees(socket: &mut Socket, qdiscs: &[Qdisc], objects: &mut Objects) -> Result<(), Error> {
-    for (device, tree) in &mut objects.trees {
+/// Our filters in a place.
+fn hooks(
+    socket: &mut Socket,
+    device: u32,
+    at: Hook,
+) -> Result<impl Iterator<Item = (Hook, Aim, Filter)>, Error> {
+    let filters = filter::filters(socket, device, at.parent())?.into_iter();
+    Ok(filters.filter_map(move |filter| {
+        let (hook, aim) = our_filter(&filter, at)?;
+        Some((hook, aim, filter))
+    }))
+}
+
+/// What the programs know of links.
+fn entries(tables: &Tables) -> Result<BTreeMap<u32, (u16, u32)>, Error> {
+    let all = tables.links.as_ref().map(Table::all).transpose()?;
+    let all = all.into_iter().flatten();
+    Ok(all
+        .map(|(device, entry)| (device, (Handle(entry.class).minor(), entry.ifb)))
+        .collect())
+}
+
+/// Our trees of those devices.
+fn trees(
+    socket: &mut Socket,
+    qdiscs: &[Qdisc],
+    of: impl Fn(u32) -> bool,
+) -> Result<BTreeMap<u32, Tree>, Error> {
+    let qdiscs = || qdiscs.iter().filter(|qdisc| of(qdisc.device));
+    let ours = qdiscs().filter_map(|qdisc| Some((qdisc.device, our_root(qdisc)?)));
+    let mut trees: BTreeMap<u32, Tree> = ours.collect();
+    for (device, tree) in &mut trees {
         for (handle, class) in seen::classes_of(socket, *device)? {
             let node = Node {
                 terms: class.terms,
@@ -114,16 +160,14 @@ fn read_trees(socket: &mut Socket, qdiscs: &[Qdisc], objects: &mut Objects) -> R
             tree.nodes.insert(handle.minor(), node);
         }
     }
-    for qdisc in qdiscs {
-        let minor = qdisc.parent.minor();
-        if qdisc.parent.major() == MAJOR
-            && let Some(tree) = objects.trees.get_mut(&qdisc.device)
-            && let Some(node) = tree.nodes.get_mut(&minor)
+    for qdisc in qdiscs().filter(|qdisc| qdisc.parent.major() == MAJOR) {
+        if let Some(tree) = trees.get_mut(&qdisc.device)
+            && let Some(node) = tree.nodes.get_mut(&qdisc.parent.minor())
         {
             node.leaf = queue::read(&qdisc.kind, &qdisc.options);
         }
     }
-    Ok(())
+    Ok(trees)
 }
 
 impl Seen {
