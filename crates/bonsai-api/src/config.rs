@@ -431,7 +431,8 @@ pub struct Link {
     /// or the default route leads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uplink: Option<String>,
-    /// For how long a limit may be exceeded, from `1ms` to `1s`; `2ms` where nothing is said.
+    /// For how long a limit may be exceeded, from `1ms` to `1s`; where nothing is said `10ms`, and `2ms`
+    /// of one that borrows: whose ceiling is above its guarantee.
     #[schema(value_type = Option<String>, format = "span", example = "2ms")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<Span>,

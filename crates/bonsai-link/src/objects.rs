@@ -22,7 +22,7 @@ use crate::groups::{At, Known, Rules, depth};
 use crate::hooks::{Aim, Hook, block_name, blocks};
 use crate::links::Link;
 use crate::plan::{Means, Plan};
-use crate::rules::{self, BURST_NS, NOTHING, WEIGHT};
+use crate::rules::{self, BURST_NS, NOTHING, SHARE_BURST_NS, WEIGHT};
 use crate::tc::htb;
 use crate::tc::queue::Leaf;
 use crate::wanted::{Part, Terms, Wanted, Who};
@@ -239,16 +239,18 @@ impl Shaping {
         shares: &[Part<'_>],
         slots: &BTreeMap<Who, u16>,
     ) -> Tree {
-        let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
+        // Who borrows is ahead for less: others wait for it.
+        let ahead = |borrows: bool| if borrows { SHARE_BURST_NS } else { BURST_NS };
+        let burst_ns = |borrows| terms.burst_ns.unwrap_or(ahead(borrows));
         let own = self.mtu(index);
         let trunk = Node {
             leaf: None,
-            ..self.node(0, tx, tx, own, burst_ns)
+            ..self.node(0, tx, tx, own, burst_ns(false))
         };
         // Those without a share have no guarantee, and the weight of those that say none.
         let weights = shares.iter().map(|part| part.share.weight);
         let smallest = weights.min().unwrap_or(WEIGHT).min(WEIGHT);
-        let others = self.node(TRUNK, NOTHING, tx, own, burst_ns);
+        let others = self.node(TRUNK, NOTHING, tx, own, burst_ns(!shares.is_empty()));
         let mut nodes = BTreeMap::from([(TRUNK, trunk), (OTHERS, others)]);
         for part in shares {
             let Some(slot) = slots.get(&part.who) else {
@@ -261,7 +263,8 @@ impl Shaping {
                 Who::Link(of) => own.max(self.mtu(of)),
                 Who::Group(_) => own,
             };
-            let burst_ns = part.burst_ns.unwrap_or(burst_ns);
+            let own_ns = part.burst_ns;
+            let burst_ns = own_ns.unwrap_or(burst_ns(guarantee < ceiling));
             let mut node = self.node(TRUNK, guarantee, ceiling, mtu, burst_ns);
             node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
             nodes.insert(*slot, node);

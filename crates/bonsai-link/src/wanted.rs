@@ -27,7 +27,8 @@ pub struct Terms {
     /// What it has of an uplink of what it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
-    /// For how long a limit may be exceeded, ns; [`crate::rules::BURST_NS`] if nothing is said.
+    /// For how long a limit may be exceeded, ns; if nothing is said [`crate::rules::BURST_NS`], and
+    /// [`crate::rules::SHARE_BURST_NS`] of one that borrows of an uplink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_ns: Option<u64>,
 }

@@ -93,7 +93,7 @@ pub(crate) struct LinkSet {
     pub(crate) of: LinkOf,
 
     /// The interface, and KEY=VALUE of: tx, rx, guarantee, ceiling (RATE or unlimited), weight (1 to
-    /// 1000), uplink (NAME), burst (1ms to 1s; 2ms if nothing is said).
+    /// 1000), uplink (NAME), burst (1ms to 1s; if nothing is said 10ms, and 2ms of one that borrows).
     ///
     /// The interface may be left out where there is only one. unit:NAME and cgroup:/PATH are what
     /// processes of this machine send by their uplink: root's daemon limits those.
