@@ -49,10 +49,26 @@ pub struct Refused {
     pub words: Option<String>,
 }
 
+/// With these words the kernel says that a part of it is not there.
+///
+/// Source: `net/sched/sch_api.c`, `cls_api.c`, `act_api.c` and `net/core/rtnetlink.c`.
+const LACKS: [&str; 4] = [
+    "Specified qdisc kind is unknown",
+    "TC classifier not found",
+    "Failed to load TC action module",
+    "Unknown device type",
+];
+
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let error = io::Error::from_raw_os_error(self.errno);
         match &self.words {
+            Some(words) if LACKS.iter().any(|of| words.starts_with(of)) => write!(
+                f,
+                "{}: this kernel has none, and no module of it is installed (some distributions \
+                 have those in a package of their own); bonsai doctor says what there is",
+                words.trim_end_matches('.')
+            ),
             Some(words) => write!(f, "{} ({error})", words.trim_end_matches('.')),
             None => write!(f, "{error}"),
         }

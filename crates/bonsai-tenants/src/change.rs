@@ -62,7 +62,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     let mut book = Book::lock(folder)?;
     let mut site = found.site()?;
     let cookie = site.cookie()?;
-    let seen = site.see()?;
+    let mut seen = site.see()?;
     prune(book.room(cookie), &seen.links);
     let before = book.room(cookie).clone();
     let mut notes = Vec::new();
@@ -108,7 +108,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     }
     let wanted = whole(room)?;
     book.save()?;
-    let done = match site.apply(&wanted, &adopted) {
+    let done = match site.apply_to(&mut seen, &wanted, &adopted) {
         Ok(done) => done,
         Err(error) => {
             // A part that could not be taken back is made whole by whoever comes next.
@@ -164,8 +164,12 @@ fn way_out(
 
 /// A limit above what the line carries would never act.
 pub(crate) fn check_speed(link: &Link, terms: &Terms) -> Result<(), Error> {
+    check_line(Path::new("/sys/class/net"), link, terms)
+}
+
+fn check_line(net: &Path, link: &Link, terms: &Terms) -> Result<(), Error> {
     // What has no device below it has no line either, whatever it says.
-    let folder = Path::new("/sys/class/net").join(&link.name);
+    let folder = net.join(&link.name);
     if link.kind.is_some() || !folder.join("device").exists() {
         return Ok(());
     }
@@ -220,7 +224,7 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
         None => sites(&mut book)?,
     };
     for (cookie, mut site) in sites {
-        let seen = site.see()?;
+        let mut seen = site.see()?;
         prune(book.room(cookie), &seen.links);
         let room = book.room(cookie);
         let before = room.clone();
@@ -256,7 +260,7 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
             }
         };
         let wanted = whole(room)?;
-        if let Err(error) = site.apply(&wanted, &[]) {
+        if let Err(error) = site.apply_to(&mut seen, &wanted, &[]) {
             *book.room(cookie) = before;
             return Err(error.into());
         }
@@ -357,4 +361,40 @@ pub(crate) fn need_root() -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::NotRoot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_above_the_line_is_refused() {
+        let net = tempfile::tempdir().expect("a folder");
+        let place = net.path().join("eth0");
+        std::fs::create_dir_all(place.join("device")).expect("made");
+        std::fs::write(place.join("speed"), "1000\n").expect("written");
+        let mut link = Link {
+            index: 2,
+            name: "eth0".to_owned(),
+            kind: None,
+            up: true,
+            mtu: 1500,
+            gso_max: 65_536,
+            master: None,
+            other: None,
+            other_namespace: None,
+            traffic: bonsai_link::Traffic::default(),
+        };
+        let terms = |mbit: u64| Terms {
+            rx: Some(mbit * 125_000),
+            ..Terms::default()
+        };
+        check_line(net.path(), &link, &terms(1000)).expect("all of it");
+        let error = check_line(net.path(), &link, &terms(1001)).expect_err("more");
+        let text = "rx=1001Mbit/s is more than the line of eth0 carries: 1000Mbit/s";
+        assert_eq!(error.sentence(), text);
+        // A pair says a speed as well.
+        link.kind = Some("veth".to_owned());
+        check_line(net.path(), &link, &terms(2000)).expect("it has no line");
+    }
 }

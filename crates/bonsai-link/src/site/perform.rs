@@ -8,7 +8,7 @@ use crate::bpf::{Entry, GroupTable, Table, Tables};
 use crate::diff::{Step, Way};
 use crate::error::Error;
 use crate::hooks::{self, Aim, Hook};
-use crate::links;
+use crate::links::{self, Link};
 use crate::netlink::Refused;
 use crate::netlink::message::Message;
 use crate::objects::{MAJOR, Node, Objects, Tree};
@@ -99,6 +99,15 @@ impl Site {
         undo: &mut Vec<Act>,
     ) -> Result<(), Error> {
         let missing = seen.missing_blocks(wanted)?;
+        let is_missing = |link: &&Link| missing.contains(link.name.as_str());
+        if let Some(link) = seen.links.iter().find(is_missing) {
+            return Err(Error::Wrong(format!(
+                "what is received goes through an ifb with the name {name}, and there is {kind} \
+                 with that name: ip link set {name} name OTHER gives it another one",
+                name = link.name,
+                kind = link.kind.as_deref().unwrap_or("a device"),
+            )));
+        }
         if !missing.is_empty() {
             let messages: Vec<Message> = missing.iter().map(|name| links::ifb(name)).collect();
             let answers = self.socket.ask_all(&messages)?;

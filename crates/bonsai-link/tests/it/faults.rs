@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bonsai_link::{Plan, Terms, Wanted};
 
-use crate::room::{PLANS, Room, block, greet, udp};
+use crate::machine;
+use crate::room::{PLANS, Room, block, greet, run, udp};
 
 const MBIT: u64 = 125_000;
 
@@ -137,6 +138,76 @@ fn vanishes(plan: Plan) {
     // What it left behind goes.
     site.apply(&Wanted::default(), &[]).expect("cleared");
     assert!(!room.host("ip -o link show").contains("bonsai-ifb"));
+}
+
+#[test]
+fn an_interface_that_moves_away_takes_no_limit_along() {
+    let Some(room) = Room::new("an_interface_that_moves_away", 1) else {
+        return;
+    };
+    let mut site = room.site();
+    let index = room.index("v1");
+    let wants = wanted(index, both(30 * MBIT));
+    site.apply(&wants, &[]).expect("applied");
+    room.move_out("v1");
+    let error = site.apply(&wants, &[]).expect_err("it is elsewhere");
+    assert_eq!(error.to_string(), format!("interface {index} is gone"));
+    let there = run(&room.outside, "tc qdisc show dev v1");
+    assert!(!there.contains("b05a"), "{there}");
+    site.apply(&Wanted::default(), &[]).expect("cleared");
+    assert!(!room.host("ip -o link show").contains("bonsai-ifb"));
+}
+
+#[test]
+fn a_block_whose_name_is_taken_is_said() {
+    PLANS.into_iter().for_each(taken);
+}
+
+fn taken(plan: Plan) {
+    let Some(room) = Room::new("a_block_whose_name_is_taken", 1) else {
+        return;
+    };
+    room.host(&format!("ip link add {} type bridge", block(plan)));
+    let before = traces(&room);
+    let mut site = room.site_by(plan);
+    let error = site
+        .apply(&wanted(room.index("v1"), both(30 * MBIT)), &[])
+        .expect_err("somebody has it");
+    let words = format!("an ifb with the name {0}, and there is bridge", block(plan));
+    assert!(error.to_string().contains(&words), "{error}");
+    assert_eq!(traces(&room), before);
+}
+
+/// On a kernel of one's own: there, nobody else needs its modules.
+#[test]
+fn a_module_that_is_missing_is_said() {
+    if std::env::var_os(machine::INSIDE).is_none() {
+        return;
+    }
+    for (module, words) in [
+        ("net/sched/sch_htb", "Specified qdisc kind is unknown"),
+        ("drivers/net/ifb", "Unknown device type"),
+    ] {
+        let Some(room) = Room::new("a_module_that_is_missing", 1) else {
+            return;
+        };
+        let before = traces(&room);
+        let name = module.rsplit_once('/').expect("a path").1;
+        // What earlier tests have made goes away a moment after them.
+        let without =
+            format!("for n in $(seq 100); do busybox rmmod {name} && exit; sleep 0.1; done");
+        room.sh(&format!("{without}; false"));
+        let wants = wanted(room.index("v1"), both(30 * MBIT));
+        let error = room.site().apply(&wants, &[]).expect_err("it is missing");
+        let why = std::error::Error::source(&error).expect("the kernel said why");
+        let text = format!("{error}: {why}");
+        room.sh(&format!("busybox insmod {}/{module}.ko", machine::MODULES));
+        assert!(text.contains("nothing was changed"), "{text}");
+        assert!(text.contains(words), "{text}");
+        assert!(text.contains("no module of it is installed"), "{text}");
+        assert_eq!(traces(&room), before);
+        room.site().apply(&wants, &[]).expect("it is there again");
+    }
 }
 
 #[test]

@@ -7,10 +7,10 @@ use crate::room::{alone, skip};
 use crate::uml::Kernel;
 
 /// Set within it.
-const INSIDE: &str = "BONSAI_LINK_MACHINE";
+pub(crate) const INSIDE: &str = "BONSAI_LINK_MACHINE";
 
 /// Where Debian's package has the modules of its kernel, and those that are needed, in order.
-const MODULES: &str = "/usr/lib/uml/modules/*/kernel";
+pub(crate) const MODULES: &str = "/usr/lib/uml/modules/*/kernel";
 const NEEDED: [&str; 14] = [
     "lib/crc-ccitt",
     "net/ipv6/ipv6",

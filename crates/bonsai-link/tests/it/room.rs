@@ -86,10 +86,20 @@ impl Room {
         Some(room)
     }
 
+    /// Moves an interface of the host to the outside.
+    pub(crate) fn move_out(&self, name: &str) {
+        let pid = resident(&self.outside);
+        self.host(&format!("ip link set {name} netns {pid}"));
+        run(&self.outside, &format!("kill {pid}"));
+    }
+
+    /// Runs lines of a shell in the host.
+    pub(crate) fn sh(&self, lines: &str) -> String {
+        run_in(&self.host, "sh", &["-c", lines])
+    }
+
     fn pair(&self, of: &OwnedFd, name: &str, address: usize) {
-        // A namespace is named to `ip` by a process in it.
-        let pid = run_in(of, "sh", &["-c", "sleep 5 >/dev/null 2>&1 & echo $!"]);
-        let pid = pid.trim();
+        let pid = resident(of);
         self.host(&format!(
             "ip link add {name} type veth peer name eth0 netns {pid}"
         ));
@@ -119,6 +129,12 @@ impl Room {
         let links = self.site().links().expect("links");
         bonsai_link::named(&links, name).expect("it is there").index
     }
+}
+
+/// A process in a namespace, by which that is named to `ip`.
+fn resident(of: &OwnedFd) -> String {
+    let pid = run_in(of, "sh", &["-c", "sleep 5 >/dev/null 2>&1 & echo $!"]);
+    pid.trim().to_owned()
 }
 
 /// Runs a command in a namespace; it has to succeed.
