@@ -16,6 +16,7 @@ use crate::record::{Holder, Record, Records, Target};
 use crate::systemd::is_unit_name;
 
 use change::Changing;
+pub use deadline::go_first;
 use deadline::{Reserved, Thread};
 use share::{Kept, Place, Weight};
 
