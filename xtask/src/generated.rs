@@ -33,14 +33,17 @@ enum Difference {
     LeftOver(PathBuf),
 }
 
-/// Builds `bonsai`, lets it write its files, and puts them into the tree at `root` or
-/// compares them. `Ok(false)` when the comparison found a difference.
+/// Builds `bonsai` unless it is there as `built`, lets it write its files, and puts them into the tree
+/// at `root` or compares them. `Ok(false)` when the comparison found a difference.
 ///
 /// # Errors
 ///
 /// When `bonsai` cannot be built or run, or a file cannot be read or written.
-pub(crate) fn run(root: &Path, mode: Mode) -> anyhow::Result<bool> {
-    let program = build(root)?;
+pub(crate) fn run(root: &Path, mode: Mode, built: Option<&Path>) -> anyhow::Result<bool> {
+    let program = match built {
+        Some(built) => built.to_path_buf(),
+        None => build(root)?,
+    };
     let folder = Scratch::new()?;
     write_generated(&program, &folder.path)?;
     let wanted = read_all(&folder.path)?;

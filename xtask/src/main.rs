@@ -19,15 +19,20 @@ usage: cargo xtask COMMAND
 
   tidy           check layers, sources, links and SPECIFICATION.md; one line per finding
   gen            write man/, completions/ and the generated pages of docs/reference/
-  gen --check    compare them with what is committed, write nothing";
+  gen --check    compare them with what is committed, write nothing; followed by the path of a
+                 program that was built just now, with that instead of building it again";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args.as_slice() {
         ["tidy"] => tidy::run(&root()),
-        ["gen"] => generated::run(&root(), generated::Mode::Write),
-        ["gen", "--check"] => generated::run(&root(), generated::Mode::Check),
+        ["gen"] => generated::run(&root(), generated::Mode::Write, None),
+        ["gen", "--check"] => generated::run(&root(), generated::Mode::Check, None),
+        ["gen", "--check", program] => {
+            let program = Some(Path::new(program));
+            generated::run(&root(), generated::Mode::Check, program)
+        }
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
