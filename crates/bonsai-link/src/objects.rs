@@ -156,8 +156,7 @@ pub(crate) fn objects(
             blocks.get(&*name).copied()
         });
         if let (Some(rx), Some(ifb)) = (terms.rx, block) {
-            let burst_ns = terms.burst_ns.unwrap_or(BURST_NS);
-            let node = shaping.node(0, rx, rx, shaping.mtu(*index), burst_ns);
+            let node = shaping.node(0, rx, rx, shaping.mtu(*index), terms.burst_ns);
             let tree = objects.trees.entry(ifb).or_default();
             tree.nodes.insert(*slot, node);
             let (hook, aim) = match plan {
@@ -206,10 +205,11 @@ impl Shaping {
     }
 
     /// A class and its queue. Nobody has more than the ceiling.
-    fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: u64) -> Node {
-        // Who borrows waits for turns of others, and is ahead of its guarantee for a quarter of the burst
-        // only: what it is ahead of all together, others wait for when it has gone.
+    fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: Option<u64>) -> Node {
+        // Who borrows waits for turns of others, and is ahead for less, of its guarantee for a quarter of
+        // that: what it is ahead of all together, others wait for when it has gone.
         let borrows = rate < ceil;
+        let burst_ns = burst_ns.unwrap_or(if borrows { SHARE_BURST_NS } else { BURST_NS });
         let (turn, ahead_ns) = match borrows {
             true => (self.gso_max, burst_ns / 4),
             false => (0, burst_ns),
@@ -239,18 +239,17 @@ impl Shaping {
         shares: &[Part<'_>],
         slots: &BTreeMap<Who, u16>,
     ) -> Tree {
-        // Who borrows is ahead for less: others wait for it.
-        let ahead = |borrows: bool| if borrows { SHARE_BURST_NS } else { BURST_NS };
-        let burst_ns = |borrows| terms.burst_ns.unwrap_or(ahead(borrows));
         let own = self.mtu(index);
         let trunk = Node {
             leaf: None,
-            ..self.node(0, tx, tx, own, burst_ns(false))
+            ..self.node(0, tx, tx, own, terms.burst_ns)
         };
         // Those without a share have no guarantee, and the weight of those that say none.
         let weights = shares.iter().map(|part| part.share.weight);
         let smallest = weights.min().unwrap_or(WEIGHT).min(WEIGHT);
-        let others = self.node(TRUNK, NOTHING, tx, own, burst_ns(!shares.is_empty()));
+        // Where there is nobody else, nobody waits for what it is ahead.
+        let alone = shares.is_empty().then_some(BURST_NS);
+        let others = self.node(TRUNK, NOTHING, tx, own, terms.burst_ns.or(alone));
         let mut nodes = BTreeMap::from([(TRUNK, trunk), (OTHERS, others)]);
         for part in shares {
             let Some(slot) = slots.get(&part.who) else {
@@ -263,8 +262,7 @@ impl Shaping {
                 Who::Link(of) => own.max(self.mtu(of)),
                 Who::Group(_) => own,
             };
-            let own_ns = part.burst_ns;
-            let burst_ns = own_ns.unwrap_or(burst_ns(guarantee < ceiling));
+            let burst_ns = part.burst_ns.or(terms.burst_ns);
             let mut node = self.node(TRUNK, guarantee, ceiling, mtu, burst_ns);
             node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
             nodes.insert(*slot, node);
