@@ -28,16 +28,17 @@ const STEP_NS: u64 = 100_000_000;
 fn over_time(bins: &[u64], bin_ns: u64, from_s: f64) -> Vec<(f64, f64)> {
     let together = usize::try_from((STEP_NS / bin_ns.max(1)).max(1)).unwrap_or(1);
     let seconds = bin_ns as f64 * together as f64 / 1e9;
-    // The last step is not full.
-    let full = bins
+    // The last bin is not full.
+    let full = bins.get(..bins.len().saturating_sub(1)).unwrap_or_default();
+    let points = full
         .chunks_exact(together)
-        .map(|bins| bins.iter().sum::<u64>());
-    let steps = bins.len().saturating_sub(1) / together;
-    let points = full.take(steps).enumerate().flat_map(|(i, bytes)| {
-        let rate = bytes as f64 * 8.0 / 1e6 / seconds;
-        let at = from_s + i as f64 * seconds;
-        [(at, rate), (at + seconds, rate)]
-    });
+        .enumerate()
+        .flat_map(|(i, bins)| {
+            let bytes: u64 = bins.iter().sum();
+            let rate = bytes as f64 * 8.0 / 1e6 / seconds;
+            let at = from_s + i as f64 * seconds;
+            [(at, rate), (at + seconds, rate)]
+        });
     points.collect()
 }
 
