@@ -9,3 +9,4 @@ mod support;
 mod systemd;
 mod tree;
 mod uml;
+mod version_two;

@@ -13,4 +13,6 @@ mod support;
 #[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
 mod uml;
 mod units;
+#[path = "../../../bonsai-cgroup/tests/it/version_two.rs"]
+mod version_two;
 mod whose;
