@@ -22,7 +22,7 @@ use crate::groups::{At, Known, Rules, depth};
 use crate::hooks::{Aim, Hook, block_name, blocks};
 use crate::links::Link;
 use crate::plan::{Means, Plan};
-use crate::rules::{self, BURST_NS, NOTHING, SHARE_BURST_NS, WEIGHT};
+use crate::rules::{self, BURST_NS, NOTHING, QUEUE_NS, SHARE_BURST_NS, SHARE_QUEUE_NS, WEIGHT};
 use crate::tc::htb;
 use crate::tc::queue::Leaf;
 use crate::wanted::{Part, Terms, Wanted, Who};
@@ -206,12 +206,12 @@ impl Shaping {
 
     /// A class and its queue. Nobody has more than the ceiling.
     fn node(&self, parent: u16, rate: u64, ceil: u64, mtu: u32, burst_ns: Option<u64>) -> Node {
-        // Who borrows waits for turns of others, and is ahead for less, of its guarantee for a quarter of
+        // Who borrows waits for turns of others, and is ahead for less, of its guarantee for an eighth of
         // that: what it is ahead of all together, others wait for when it has gone.
         let borrows = rate < ceil;
         let burst_ns = burst_ns.unwrap_or(if borrows { SHARE_BURST_NS } else { BURST_NS });
         let (turn, ahead_ns) = match borrows {
-            true => (self.gso_max, burst_ns / 4),
+            true => (self.gso_max, burst_ns / 8),
             false => (0, burst_ns),
         };
         Node {
@@ -224,8 +224,12 @@ impl Shaping {
                 quantum: rules::quantum(1, 1, self.gso_max),
                 priority: 0,
             },
-            leaf: Some(rules::leaf(ceil, mtu, self.gso_max, self.short)),
+            leaf: Some(self.leaf(ceil, QUEUE_NS, mtu)),
         }
+    }
+
+    fn leaf(&self, ceil: u64, queue_ns: u64, mtu: u32) -> Leaf {
+        rules::leaf(ceil, queue_ns, mtu, self.gso_max, self.short)
     }
 
     /// What is at the root of a link with a limit of what it sends: a trunk, a class of its own in
@@ -265,6 +269,7 @@ impl Shaping {
             let burst_ns = part.burst_ns.or(terms.burst_ns);
             let mut node = self.node(TRUNK, guarantee, ceiling, mtu, burst_ns);
             node.terms.quantum = rules::quantum(share.weight, smallest, self.gso_max);
+            node.leaf = Some(self.leaf(ceiling, SHARE_QUEUE_NS, mtu));
             nodes.insert(*slot, node);
         }
         Tree {
