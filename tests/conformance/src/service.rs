@@ -191,8 +191,7 @@ impl Bonsai {
         let (_, mut command) = self.run(&all, program, args);
         let finished = finish(command.env("TMPDIR", scratch), limit)
             .map_err(|e: ProcessError| e.to_string())?;
-        let line = finished.stderr.lines().last().unwrap_or_default();
-        let counters = Counters::parse(line)
+        let counters = Counters::said(&finished.stderr)
             .map_err(|error| format!("no counters ({error}) in {:?}", finished.stderr))?;
         Ok((finished, counters))
     }
@@ -244,6 +243,16 @@ struct Unshaped {
 }
 
 impl Counters {
+    /// Reads the document that a run with `--json` ends with; whoever left processes behind hears of that
+    /// after it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn said(stderr: &str) -> Result<Self, serde_json::Error> {
+        let line = stderr.lines().rfind(|line| line.starts_with('{'));
+        Self::parse(line.unwrap_or_default())
+    }
+
     /// Reads the document.
     ///
     /// # Errors

@@ -398,9 +398,9 @@ fn the_deepest_limit_counts_and_levels_change_at_once() {
     let before = sent(&wanted, &outer);
     std::thread::sleep(Duration::from_millis(300));
     assert!(sent(&wanted, &deep) > 10_000);
-    // What waited in its queue still goes.
+    // What waited in its queue still goes: 50 ms of 20 Mbit/s, where 300 ms would be 750 kB.
     let after = sent(&wanted, &outer);
-    assert!(after - before <= 70_000, "{} B more", after - before);
+    assert!(after - before <= 130_000, "{} B more", after - before);
 
     wanted.groups.remove(&deep);
     slice.look(&mut wanted);

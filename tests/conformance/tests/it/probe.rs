@@ -144,8 +144,7 @@ impl Probe {
         let (_, command) = bonsai.run(&all, &self.program, &args);
         let finished = finish(&mut self.prepared(command), PATIENCE)
             .unwrap_or_else(|error| panic!("{label}: {}: {error}", self.program.display()));
-        let line = finished.stderr.lines().last().unwrap_or_default();
-        let counters = Counters::parse(line).unwrap_or_else(|error| {
+        let counters = Counters::said(&finished.stderr).unwrap_or_else(|error| {
             panic!("{label}: no counters ({error}) in {:?}", finished.stderr)
         });
         Seen::new(label, finished, counters)
