@@ -1,0 +1,16 @@
+//! Media as it is delivered, without sockets and clocks: times and bytes are arguments.
+//!
+//! - [`meter`]: what a viewer gets of a stream, packet by packet.
+//! - [`rtsp`], [`description`]: how a stream is asked for, and what there is in it.
+//! - [`packets`]: pictures and sound as payloads of packets.
+//! - [`search`]: how many viewers there can be.
+//! - [`rtp`], [`rtcp`]: packets of media, and the reports of those who send and receive them.
+#![forbid(unsafe_code)]
+
+pub mod description;
+pub mod meter;
+pub mod packets;
+pub mod rtcp;
+pub mod rtp;
+pub mod rtsp;
+pub mod search;

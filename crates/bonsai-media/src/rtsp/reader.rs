@@ -1,0 +1,94 @@
+//! Messages out of a stream of bytes.
+
+use rtsp_types::{Message, ParseError};
+
+/// More than that is no message: descriptions have some kilobytes, interleaved packets at most 65,539.
+const MOST: usize = 256 * 1024;
+
+/// Bytes that came, up to the next message.
+#[derive(Debug, Default)]
+pub struct Reader {
+    bytes: Vec<u8>,
+    read: usize,
+}
+
+impl Reader {
+    /// More has come.
+    pub fn add(&mut self, bytes: &[u8]) {
+        if self.read == self.bytes.len() {
+            self.bytes.clear();
+            self.read = 0;
+        } else if self.read > MOST {
+            self.bytes.drain(..self.read);
+            self.read = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next message, if it is there. Its body stays where it is.
+    ///
+    /// # Errors
+    /// What has come is no message: nothing behind it can be read.
+    pub fn message(&mut self) -> Result<Option<Message<&[u8]>>, String> {
+        // Empty lines between messages are passed over (RFC 2326, 4.1).
+        while let [b'\r' | b'\n', ..] = &self.bytes[self.read..] {
+            self.read += 1;
+        }
+        let rest = &self.bytes[self.read..];
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        match Message::parse(rest) {
+            Ok((message, length)) => {
+                self.read += length;
+                Ok(Some(message))
+            }
+            Err(ParseError::Incomplete(_)) if rest.len() < MOST => Ok(None),
+            Err(ParseError::Incomplete(_)) => Err("it sends a message without an end".to_owned()),
+            Err(ParseError::Error) => Err("it sends what is no RTSP".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_in_any_pieces() {
+        let mut all = b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 3\r\n\r\nabc\r\n".to_vec();
+        all.extend_from_slice(b"$\x02\x00\x04wxyz");
+        all.extend_from_slice(b"RTSP/1.0 404 Not Found\r\nCSeq: 2\r\n\r\n");
+        for size in [1, 2, 3, 7, all.len()] {
+            let mut reader = Reader::default();
+            let mut seen = Vec::new();
+            for piece in all.chunks(size) {
+                reader.add(piece);
+                while let Some(message) = reader.message().expect("good") {
+                    seen.push(match message {
+                        Message::Response(of) => {
+                            format!("{} {:?}", u16::from(of.status()), of.body())
+                        }
+                        Message::Data(of) => format!("${} {:?}", of.channel_id(), of.as_slice()),
+                        Message::Request(of) => format!("{:?}", of.method()),
+                    });
+                }
+            }
+            assert_eq!(
+                seen,
+                ["200 [97, 98, 99]", "$2 [119, 120, 121, 122]", "404 []"]
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_said() {
+        let mut reader = Reader::default();
+        reader.add(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        reader.message().expect_err("no RTSP");
+        let mut endless = Reader::default();
+        endless.add(b"RTSP/1.0 200 OK\r\nContent-Length: 999999999\r\n\r\n");
+        endless.add(&vec![b'x'; MOST]);
+        endless.message().expect_err("no end");
+    }
+}
