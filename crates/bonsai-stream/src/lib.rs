@@ -1,0 +1,10 @@
+//! Sockets and timers around `bonsai-media`.
+//!
+//! - [`capture`]: streams in a capture file.
+//! - [`watch`]: viewers of a stream, by the thousand, each with a meter.
+#![forbid(unsafe_code)]
+
+pub mod capture;
+mod clock;
+mod datagrams;
+pub mod watch;
