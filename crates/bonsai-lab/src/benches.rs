@@ -12,6 +12,7 @@ mod history;
 mod injected;
 mod links;
 mod live_change;
+mod meter;
 mod network;
 mod notes;
 mod peers;
@@ -84,4 +85,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::protected::Delay,
     &links::cost::Cost,
     &links::scale::Scale,
+    &meter::MeterCost,
 ];
