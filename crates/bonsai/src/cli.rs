@@ -11,6 +11,7 @@ mod link;
 mod look;
 mod run;
 mod top;
+mod watch;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet}
 pub(crate) use look::{Audit, Doctor, Stats, Status, Why};
 pub(crate) use run::{Confine, Enter, Loops, Run, Unpatched, WhenDead};
 pub(crate) use top::Top;
+pub(crate) use watch::{By, Watch};
 
 /// Shapes the input and output of unmodified programs, live and without root.
 ///
@@ -73,6 +75,7 @@ pub(crate) enum Command {
     Disk(DiskCommand),
     #[command(subcommand)]
     Cpu(CpuCommand),
+    Watch(Watch),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),

@@ -35,6 +35,7 @@ mod set;
 mod stats;
 mod status;
 mod top;
+mod watch;
 mod why;
 
 use std::process::ExitCode;
@@ -73,6 +74,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Link(command) => link::run(&command),
         Command::Disk(command) => disk::run(&command),
         Command::Cpu(command) => cpu::run(&command),
+        Command::Watch(args) => watch::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

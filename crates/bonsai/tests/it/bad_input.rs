@@ -278,3 +278,78 @@ fn a_full_shared_memory_is_said_and_nothing_is_left() {
     assert!(text.contains("no room for the"), "{text}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "left behind");
 }
+
+#[test]
+fn what_cannot_be_watched_has_its_sentence() {
+    let place = Place::bare();
+    let folder = place.path().to_str().expect("a name").to_owned();
+    for (args, words) in [
+        (&["watch", "clip.mp4"][..], "\"clip.mp4\": no address"),
+        (&["watch"], "<URL>"),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--capture", "x"],
+            "--capture",
+        ),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--clock", "96=90000"],
+            "--clock",
+        ),
+        (
+            &["watch", "--capture", "x", "--clock", "128=1"],
+            "as 97=48000",
+        ),
+        (
+            &["watch", "--capture", "/no/such.pcap"],
+            "/no/such.pcap: No such file",
+        ),
+        (&["watch", "--capture", &folder], "it cannot be read"),
+        (
+            &["watch", "--capture", "/etc/passwd"],
+            "/etc/passwd: it is no capture: pcap and pcapng are known",
+        ),
+        (
+            &["watch", "http://127.0.0.1/clip"],
+            "write rtsp://HOST[:PORT]/PATH",
+        ),
+        (
+            &["watch", "rtsp://me:secret@127.0.0.1/clip"],
+            "names and passwords are not sent",
+        ),
+        (
+            &["watch", "rtsp://no-such-host.invalid/clip"],
+            "no-such-host.invalid",
+        ),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--arrivals", "20"],
+            "--arrivals \"20\": write all, a rate such as 20/s, or random:20/s",
+        ),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--clients", "0"],
+            "--clients",
+        ),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--for", "0s"],
+            "out of range: 100ms to 24h",
+        ),
+        (
+            &["watch", "rtsp://127.0.0.1/clip", "--csv", &folder],
+            "Is a directory",
+        ),
+        (
+            &[
+                "watch",
+                "rtsp://127.0.0.1/clip",
+                "--clients",
+                "100000",
+                "--for",
+                "1s",
+                "--csv",
+                "/no/such/place",
+            ],
+            "/no/such/place",
+        ),
+    ] {
+        let said = refused(&place, args, 2);
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}

@@ -15,4 +15,5 @@ mod run;
 mod support;
 mod uncovered;
 mod waiting;
+mod watch;
 mod why;

@@ -1,0 +1,117 @@
+//! Options of `bonsai watch`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bonsai_units::parse_duration;
+use clap::{Args, ValueEnum};
+
+/// Watch a stream as many viewers do, and measure what they see.
+///
+/// Each viewer asks for the clip by RTSP, as a player does, and has a meter for its pictures and one
+/// for its sound: packets lost, doubled and out of order, gaps between packets, jitter (RFC 3550), and
+/// how far it is behind the media's own clock, without which a server that plays in slow motion passes.
+/// Nothing is decoded. Ends with 1 if nobody saw anything, or packets were dropped in this machine, so
+/// that the rest says nothing of the server.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Watch {
+    /// The clip, rtsp://HOST[:PORT]/PATH.
+    #[arg(required_unless_present = "capture")]
+    pub(crate) url: Option<String>,
+
+    /// Search the largest number of viewers that all have top quality, by all criteria, from --clients on: doubled
+    /// until it is too many, then halved, then tried again. Ends with 1 if there is none.
+    #[arg(long, conflicts_with_all = ["streams", "csv"])]
+    pub(crate) find_max: bool,
+
+    /// Of that search, how often all have to have top quality for the answer to count.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "find_max", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) runs: u32,
+
+    /// Of that search, the most viewers that are tried.
+    #[arg(long, value_name = "N", default_value_t = 4000, requires = "find_max", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) most: u32,
+
+    /// Measure the streams of a capture file (pcap, pcapng) instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "clients", "length", "by", "arrivals", "patience", "threads", "seed", "find_max", "streams", "csv"])]
+    pub(crate) capture: Option<PathBuf>,
+
+    /// Of a capture, ticks a second of the streams of a payload type, as 97=48000; else they are guessed.
+    #[arg(long, value_name = "TYPE=RATE", conflicts_with = "url", value_parser = clock)]
+    pub(crate) clock: Vec<(u8, u32)>,
+
+    /// How many viewers there are.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) clients: u32,
+
+    /// How long each watches, from its first packet on; it ends with the clip.
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = length)]
+    pub(crate) length: Duration,
+
+    /// How packets come.
+    #[arg(long, value_enum, default_value_t = By::Udp)]
+    pub(crate) by: By,
+
+    /// How viewers come: all (at once), RATE (as 20/s, one after the other), or random:RATE (by chance, so
+    /// many a second on average).
+    #[arg(long, value_name = "HOW", default_value = "20/s")]
+    pub(crate) arrivals: String,
+
+    /// How long each step of a viewer may take, from connecting to its first packet.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = length)]
+    pub(crate) patience: Duration,
+
+    /// Threads that watch, each with a part of the viewers.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) threads: u32,
+
+    /// What random arrivals follow from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Show each stream, too.
+    #[arg(long)]
+    pub(crate) streams: bool,
+
+    /// As JSON, with each stream.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Write a line for each stream to a file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+/// How packets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// As datagrams.
+    Udp,
+    /// In the connection.
+    Tcp,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bonsai watch rtsp://127.0.0.1:8554/clip.mp4
+  bonsai watch rtsp://server/clip.mp4 --clients 200 --for 60s
+  bonsai watch rtsp://server/clip.mp4 --clients 50 --arrivals all --by tcp
+  bonsai watch rtsp://server/clip.mp4 --clients 500 --arrivals random:30/s --csv streams.csv
+  bonsai watch rtsp://server/clip.mp4 --find-max --for 20s
+  bonsai watch --capture evening.pcap --clock 96=90000 --clock 97=48000";
+
+fn clock(text: &str) -> Result<(u8, u32), String> {
+    let parts = text.split_once('=');
+    let read = parts.and_then(|(kind, rate)| Some((kind.parse().ok()?, rate.parse().ok()?)));
+    read.filter(|(kind, rate)| *kind < 128 && *rate > 0)
+        .ok_or_else(|| "write a payload type below 128 and ticks a second, as 97=48000".to_owned())
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    if length < Duration::from_millis(100) || length > Duration::from_secs(86_400) {
+        return Err("out of range: 100ms to 24h".to_owned());
+    }
+    Ok(length)
+}

@@ -1,0 +1,191 @@
+//! `bonsai watch`: what viewers of a stream see.
+
+mod capture;
+mod most;
+mod rows;
+mod summary;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::ToSocketAddrs as _;
+use std::sync::Mutex;
+
+use anyhow::Context as _;
+use bonsai_media::meter::Thresholds;
+use bonsai_media::rtsp::{Lower, Url};
+use bonsai_services::observe::SCHEMA;
+use bonsai_services::refusal::Refusal;
+use bonsai_stream::watch::{Arrivals, Error, Plan, Progress, watch};
+use serde_json::json;
+
+use self::summary::{Summary, streams};
+use crate::cli::{By, Watch};
+use crate::output::{print, print_json};
+
+/// Where RTSP servers listen (RFC 2326, 3.2).
+const PORT: u16 = 554;
+
+/// Whoever comes more often than that comes at once.
+const MOST_A_SECOND: f64 = 1e6;
+
+/// `bonsai watch`.
+///
+/// # Errors
+/// What was asked for makes no sense, or there cannot be as many viewers here.
+pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
+    if let Some(file) = &args.capture {
+        return capture::run(file, args);
+    }
+    let address = args.url.as_deref().unwrap_or_default();
+    let plan = plan(args, address)?;
+    if args.find_max {
+        return most::run(args, address, plan);
+    }
+    let shows = std::io::stderr().is_terminal() && !args.json;
+    let told: Mutex<Vec<Progress>> = Mutex::default();
+    let progress = |thread: usize, progress: Progress| {
+        let mut all = told
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if all.len() <= thread {
+            all.resize(thread + 1, Progress::default());
+        }
+        all[thread] = progress;
+        if shows {
+            show(&all);
+        }
+    };
+    // Whoever cannot write hears of it before, and not after all of it.
+    let csv = args.csv.as_deref().map(rows::create).transpose()?;
+    let outcome = watch(&plan, &progress).map_err(refused)?;
+    if shows {
+        eprint!("\r\u{1b}[K");
+    }
+    if let Some(csv) = csv {
+        rows::write(csv, &outcome).context("--csv")?;
+    }
+    let summary = Summary::of(&outcome);
+    if args.json {
+        let document = json!({
+            "schema": SCHEMA,
+            "url": address,
+            "clients": args.clients,
+            "by": match plan.lower { Lower::Udp => "udp", Lower::Tcp => "tcp" },
+            "seed": args.seed,
+            "thresholds": plan.thresholds,
+            "void": summary.is_void(),
+            "quality": summary.quality,
+            "outcome": outcome,
+        });
+        print_json(&document, false)?;
+    } else {
+        let mut text = summary.text(address, &plan.thresholds);
+        if args.streams {
+            text.push_str(&streams(&outcome));
+        }
+        print(&text)?;
+    }
+    Ok(u8::from(summary.is_void() || summary.watched == 0))
+}
+
+/// Too many viewers for this machine's limits are bad input.
+fn refused(error: Error) -> anyhow::Error {
+    match error {
+        Error::Files { .. } => Refusal::input(error.to_string()),
+        error => error.into(),
+    }
+}
+
+fn plan(args: &Watch, address: &str) -> anyhow::Result<Plan> {
+    let wrong = |why: String| Refusal::input(format!("{address:?}: {why}"));
+    let url = Url::parse(address).map_err(|error| wrong(format!("no address: {error}")))?;
+    if url.scheme() != "rtsp" {
+        return Err(wrong("write rtsp://HOST[:PORT]/PATH".to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("names and passwords are not sent".to_owned()));
+    }
+    let host = url.host_str().filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| wrong("it names no host".to_owned()))?;
+    let found = (host.trim_matches(['[', ']']), url.port().unwrap_or(PORT)).to_socket_addrs();
+    let server = found
+        .map_err(|error| wrong(error.to_string()))?
+        .next()
+        .ok_or_else(|| wrong("the host has no address".to_owned()))?;
+    Ok(Plan {
+        url,
+        server,
+        lower: match args.by {
+            By::Udp => Lower::Udp,
+            By::Tcp => Lower::Tcp,
+        },
+        viewers: args.clients,
+        arrivals: arrivals(&args.arrivals).map_err(Refusal::input)?,
+        length: args.length,
+        step: args.patience,
+        threads: args.threads,
+        seed: args.seed,
+        thresholds: Thresholds::default(),
+    })
+}
+
+/// `all`, `20/s`, or `random:20/s`.
+fn arrivals(text: &str) -> Result<Arrivals, String> {
+    if text == "all" {
+        return Ok(Arrivals::Crowd);
+    }
+    let (is_random, rate) = match text.strip_prefix("random:") {
+        Some(rate) => (true, rate),
+        None => (false, text),
+    };
+    let number = rate
+        .strip_suffix("/s")
+        .and_then(|number| number.parse::<f64>().ok());
+    let number = number.filter(|number| *number > 0.0 && *number <= MOST_A_SECOND);
+    match (number, is_random) {
+        (Some(number), false) => Ok(Arrivals::Even(number)),
+        (Some(number), true) => Ok(Arrivals::Poisson(number)),
+        (None, _) => Err(format!(
+            "--arrivals {text:?}: write all, a rate such as 20/s, or random:20/s"
+        )),
+    }
+}
+
+/// How far it is, on one line, in the words of StreamingLoadTool.
+fn show(all: &[Progress]) {
+    let sum = |of: fn(&Progress) -> u32| all.iter().map(of).sum::<u32>();
+    let bytes: u64 = all.iter().map(|one| one.bytes).sum();
+    let (came, playing, done) = (
+        sum(|one| one.came),
+        sum(|one| one.playing),
+        sum(|one| one.done),
+    );
+    let failed = sum(|one| one.failed);
+    let active = came - done - failed;
+    let line = format!(
+        "\rActive {active}  Playing {playing}  Attempts {came}  Success {done}  Failed {failed}  \
+         {} MB\u{1b}[K",
+        bytes / 1_000_000
+    );
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_read() {
+        for (text, expected) in [
+            ("all", Some(Arrivals::Crowd)),
+            ("20/s", Some(Arrivals::Even(20.0))),
+            ("random:0.5/s", Some(Arrivals::Poisson(0.5))),
+            ("20", None),
+            ("0/s", None),
+            ("-1/s", None),
+            ("inf/s", None),
+            ("NaN/s", None),
+        ] {
+            assert_eq!(arrivals(text).ok(), expected, "{text}");
+        }
+    }
+}
