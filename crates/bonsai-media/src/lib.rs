@@ -1,5 +1,6 @@
 //! Media as it is delivered, without sockets and clocks: times and bytes are arguments.
 //!
+//! - [`adapt`]: which quality of which segment is fetched next, and what the viewer sees of it.
 //! - [`meter`]: what a viewer gets of a stream, packet by packet.
 //! - [`rtsp`], [`description`]: how a stream is asked for, and what there is in it.
 //! - [`packets`]: pictures and sound as payloads of packets.
@@ -7,6 +8,7 @@
 //! - [`rtp`], [`rtcp`]: packets of media, and the reports of those who send and receive them.
 #![forbid(unsafe_code)]
 
+pub mod adapt;
 pub mod description;
 pub mod meter;
 pub mod packets;
