@@ -199,6 +199,12 @@ impl Client {
         self.session.pause(paused);
     }
 
+    /// A real player that shows this stands still, or goes on: until then it is a stall.
+    pub fn stand(&mut self, now_ns: u64, stands: bool) {
+        self.pass(now_ns);
+        self.session.stand(stands);
+    }
+
     /// No segment follows, as at the end of a live stream.
     pub fn no_more(&mut self, now_ns: u64) {
         self.pass(now_ns);

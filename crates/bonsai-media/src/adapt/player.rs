@@ -69,6 +69,8 @@ pub struct Player {
     played_of_first_ms: f64,
     phase: Phase,
     paused: bool,
+    /// A real player stands still.
+    stands: bool,
     complete: bool,
     sought: bool,
     clock_ms: f64,
@@ -88,6 +90,7 @@ impl Player {
             played_of_first_ms: 0.0,
             phase: Phase::Starting,
             paused: false,
+            stands: false,
             complete: false,
             sought: false,
             clock_ms: 0.0,
@@ -141,8 +144,9 @@ impl Player {
         self.clock_ms
     }
 
-    const fn plays(&self) -> bool {
-        matches!(self.phase, Phase::Playing) && !self.paused
+    /// Whether the buffer gets emptier as time passes.
+    pub(super) const fn plays(&self) -> bool {
+        matches!(self.phase, Phase::Playing) && !self.paused && !self.stands
     }
 
     /// A segment of that quality is there, one of those that it was made for.
@@ -162,11 +166,20 @@ impl Player {
         self.paused = paused;
     }
 
+    /// A real player that shows this stands still, though there is something in the buffer, or goes on.
+    pub(super) fn stand(&mut self, stands: bool) {
+        if stands && self.plays() {
+            self.summary.stalls += 1;
+        }
+        self.stands = stands;
+    }
+
     /// The viewer goes elsewhere: the buffer is empty, and the time until it plays again is no stall.
     pub(super) fn seek(&mut self) {
         self.segments.clear();
         self.played_of_first_ms = 0.0;
         self.phase = Phase::Starting;
+        self.stands = false;
         self.sought = self.summary.startup_ms.is_some();
         self.complete = false;
         self.last_switch = None;
@@ -210,12 +223,12 @@ impl Player {
                 }
                 Dry::default()
             }
-            Phase::Stalled => {
+            Phase::Playing if !self.stands => self.play(ms, observer),
+            Phase::Playing | Phase::Stalled => {
                 self.clock_ms += ms;
                 self.summary.stall_ms += ms;
                 Dry { ms, began: false }
             }
-            Phase::Playing => self.play(ms, observer),
             Phase::Ended => Dry::default(),
         }
     }

@@ -211,7 +211,7 @@ impl Session {
             return dry;
         }
         match &mut self.step {
-            Step::Full if !self.player.is_paused() => self.rule.waited(ms),
+            Step::Full if self.player.plays() => self.rule.waited(ms),
             Step::Chosen(choice) => choice.wait_ms -= ms,
             Step::Fetching { passed_ms, .. } => *passed_ms += ms,
             Step::Idle | Step::Full => {}
@@ -343,6 +343,12 @@ impl Session {
     /// The viewer pauses, or goes on.
     pub fn pause(&mut self, paused: bool) {
         self.player.pause(paused);
+    }
+
+    /// A real player that shows this stands still, or goes on: until then it is a stall. The buffer that is
+    /// reckoned with here needs not to be told that it is empty.
+    pub fn stand(&mut self, stands: bool) {
+        self.player.stand(stands);
     }
 
     /// Whether all was played.

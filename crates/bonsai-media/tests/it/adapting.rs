@@ -279,6 +279,7 @@ enum Act {
     Skip,
     Seek(usize),
     Pause(bool),
+    Stand(bool),
     NoMore,
 }
 
@@ -292,6 +293,7 @@ fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
         1 => Just(Act::Skip),
         1 => (0..40usize).prop_map(Act::Seek),
         1 => any::<bool>().prop_map(Act::Pause),
+        1 => any::<bool>().prop_map(Act::Stand),
         1 => Just(Act::NoMore),
     ];
     proptest::collection::vec((0..8 * SECOND, act), 0..80)
@@ -342,6 +344,7 @@ proptest! {
                 Act::Skip => client.skip(now),
                 Act::Seek(segment) => client.seek(now, segment),
                 Act::Pause(paused) => client.pause(now, paused),
+                Act::Stand(stands) => client.stand(now, stands),
                 Act::NoMore => client.no_more(now),
             }
             let level_ms = client.player().level_ms();
