@@ -3,13 +3,42 @@
 //! ```text
 //!                 next ──> Wait | Fetch(segment, quality) | End
 //!   Client ──> Session ──> Rule: throughput, bola, bolae, dynamic, davvi
-//!   (now)      (passed)     ^        ^
-//!                 │     Estimator   level
-//!                 └──> Player: buffer, start, stalls, switches ──> Summary ──> Score
+//!   (now)      (passed)     ^          ^
+//!                 │      estimate    level
+//!                 │         │          │
+//!                 └──> Estimator    Player: buffer, start, stalls, switches ──> Summary ──> Score
 //! ```
 //! A [`Client`] is what fetches over a real network holds on to: it is told what happens and when. Below it a
 //! [`Session`] knows how much time has passed, and no more. [`simulate`] moves the same session through a
 //! trace of a network, with time that is made up.
+//!
+//! ```
+//! use bonsai_media::adapt::{Client, ClientNext, Ladder, Rule, Settings};
+//!
+//! let ladder = Ladder::new(2_000.0, vec![500.0, 1_000.0, 2_000.0], Some(30))?;
+//! let settings = Settings { rule: Rule::Bola, ..Settings::default() };
+//! let mut now = 0; // nanoseconds of the caller's clock
+//! let mut client = Client::new(ladder.into(), settings, now)?;
+//! loop {
+//!     match client.next_step(now) {
+//!         ClientNext::Wait(ns) | ClientNext::Drain(ns) => now += ns,
+//!         ClientNext::Fetch { quality, .. } => {
+//!             let bytes = [125_000, 250_000, 500_000][quality];
+//!             now += 20_000_000;
+//!             client.first_byte(now, Some(bytes));
+//!             now += 400_000_000;
+//!             if client.received(now, bytes / 2).is_some() {
+//!                 continue; // the request is cancelled
+//!             }
+//!             now += 400_000_000;
+//!             client.fetched(now, bytes);
+//!         }
+//!         ClientNext::End => break,
+//!     }
+//! }
+//! assert_eq!(client.summary(now).stalls, 0);
+//! # Ok::<(), bonsai_media::adapt::Error>(())
+//! ```
 //!
 //! # Sources
 //! - BOLA: Spiteri, Urgaonkar, Sitaraman, "BOLA: Near-Optimal Bitrate Adaptation for Online Videos",
@@ -24,7 +53,7 @@
 //! # Invariants
 //! 1. A quality is one of the ladder. Before anything was measured it is the lowest.
 //! 2. The buffer is never below nothing, and never above its largest size.
-//! 3. Time is started, played, stalled, paused, or after the end, and nothing else.
+//! 3. Time is one of: start, play, stall, seek, pause, after the end.
 //! 4. A wait that was told ends: whoever waits that long and asks again comes a step further, unless paused.
 
 mod client;

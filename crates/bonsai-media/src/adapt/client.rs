@@ -8,6 +8,8 @@ use super::{Error, Ladder, Next, Player, Progress, Session, Settings, Summary};
 const STEP_BITS: f64 = 12_000.0;
 /// and milliseconds. Both as Sabre has them.
 const STEP_MS: f64 = 50.0;
+/// After so many milliseconds that nearly nothing has come says enough.
+const SILENCE_MS: f64 = 500.0;
 
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +94,15 @@ impl Client {
         self.session.pass(ms(passed_ns), &mut ());
     }
 
-    /// What to do next. A request that it names is under way from now on.
+    fn cancel(&mut self, now_ns: u64) {
+        self.pass(now_ns);
+        if let Some(download) = self.download.take() {
+            self.session.cancelled(download.came_bits);
+        }
+    }
+
+    /// What to do next. A request that it names is under way from now on; so of a live stream this is
+    /// asked when the next segment is there.
     pub fn next_step(&mut self, now_ns: u64) -> ClientNext {
         self.pass(now_ns);
         match self.session.next_step() {
@@ -126,15 +136,21 @@ impl Client {
     }
 
     /// So many bytes of it have come in all. Whoever is told a quality cancels the request and asks for
-    /// what is next: it is given up.
+    /// what is next: it is given up. To be told each time some have come, and about twice a second when none
+    /// do, so that a download that has come to a stop is given up too. Before the first byte nothing is
+    /// given up: that is what a deadline is for.
     pub fn received(&mut self, now_ns: u64, bytes: u64) -> Option<usize> {
         self.pass(now_ns);
         let now_ns = self.now_ns;
         let download = self.download.as_mut()?;
+        if bytes == 0 {
+            return None;
+        }
         let first_byte_ns = *download.first_byte_ns.get_or_insert(now_ns);
         download.came_bits = bits(bytes);
-        let checked_bits = download.came_bits - download.checked_bits;
-        if checked_bits < STEP_BITS || ms(now_ns - download.checked_ns) < STEP_MS {
+        let more_bits = download.came_bits - download.checked_bits;
+        let since_ms = ms(now_ns - download.checked_ns);
+        if since_ms < STEP_MS || (more_bits < STEP_BITS && since_ms < SILENCE_MS) {
             return None;
         }
         download.checked_ns = now_ns;
@@ -187,8 +203,7 @@ impl Client {
 
     /// The viewer goes on at that segment. A request that is under way is to be cancelled.
     pub fn seek(&mut self, now_ns: u64, segment: usize) {
-        self.pass(now_ns);
-        self.download = None;
+        self.cancel(now_ns);
         self.session.seek(segment);
     }
 
@@ -207,8 +222,7 @@ impl Client {
 
     /// No segment follows, as at the end of a live stream.
     pub fn no_more(&mut self, now_ns: u64) {
-        self.pass(now_ns);
-        self.download = None;
+        self.cancel(now_ns);
         self.session.no_more();
     }
 

@@ -50,7 +50,7 @@ pub struct Summary {
     pub skipped: u64,
     /// All bits that came,
     pub bits: f64,
-    /// and those of them that were not played: of downloads that were given up or failed.
+    /// and those of them that were not played: of downloads that were given up, cancelled, or failed.
     pub wasted_bits: f64,
     /// How right the estimates of throughput were.
     pub accuracy: Accuracy,

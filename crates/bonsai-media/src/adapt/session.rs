@@ -297,8 +297,15 @@ impl Session {
     /// The download has failed when so much had come: the segment is next again.
     pub fn failed(&mut self, bits: f64) {
         if matches!(self.step, Step::Fetching { .. }) {
-            self.step = Step::Idle;
             self.counts.failed += 1;
+            self.cancelled(bits);
+        }
+    }
+
+    /// The download was cancelled when so much had come, as before a seek.
+    pub fn cancelled(&mut self, bits: f64) {
+        if matches!(self.step, Step::Fetching { .. }) {
+            self.step = Step::Idle;
             self.counts.bits += bits;
             self.counts.wasted_bits += bits;
         }

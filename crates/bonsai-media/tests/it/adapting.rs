@@ -216,8 +216,34 @@ fn a_client_that_is_told_to_give_up_fetches_what_it_was_told() {
         None,
         "of one byte nothing is said"
     );
+    client.seek(now + SECOND + 1, 9);
     let summary = client.summary(now + SECOND);
-    assert_eq!((summary.abandoned, summary.wasted_bits), (1, 1e6));
+    assert_eq!((summary.abandoned, summary.wasted_bits), (1, 1e6 + 8.0));
+}
+
+#[test]
+fn a_download_that_comes_to_a_stop_is_given_up() {
+    for rule in Rule::ALL {
+        let ladder = Ladder::new(2_000.0, BITRATES.to_vec(), None).expect("a ladder");
+        let mut client = Client::new(Arc::new(ladder), by(rule), 0).expect("a client");
+        let mut now = 0;
+        let quality = loop {
+            match client.next_step(now) {
+                ClientNext::Wait(ns) => now += ns,
+                ClientNext::Fetch { quality: 3, .. } => break 3,
+                ClientNext::Fetch { .. } => {
+                    client.first_byte(now + SECOND / 100, Some(100_000));
+                    now += SECOND / 10;
+                    client.fetched(now, 100_000);
+                }
+                other => panic!("{rule}: {other:?}"),
+            }
+        };
+        client.first_byte(now + SECOND / 100, Some(1_000_000));
+        let mut ticks = (1..60).map(|tick| now + tick * SECOND / 2);
+        let lower = ticks.find_map(|now| client.received(now, 2_000));
+        assert!(lower.is_some_and(|lower| lower < quality), "{rule}");
+    }
 }
 
 fn rules() -> impl Strategy<Value = Settings> {
