@@ -107,7 +107,11 @@ impl Player {
     /// What is in the buffer, milliseconds of media.
     #[must_use]
     pub fn level_ms(&self) -> f64 {
-        let all: f64 = self.segments.iter().map(|segment| segment.ms).sum();
+        // A sum of nothing is -0.
+        let all = self
+            .segments
+            .iter()
+            .fold(0.0, |all, segment| all + segment.ms);
         all - self.played_of_first_ms
     }
 

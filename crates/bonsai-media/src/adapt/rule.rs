@@ -18,7 +18,8 @@ pub enum Rule {
     Bola,
     /// BOLA-E: a buffer that is reckoned larger than it is, so that its start is quick and it stays up.
     Bolae,
-    /// Throughput while the buffer is low, BOLA above 10 s: what dash.js starts with.
+    /// Throughput while the buffer is low, BOLA above 10 s: what dash.js starts with. In a buffer that holds
+    /// no more than that and a segment it is throughput alone.
     #[default]
     Dynamic,
     /// The proxy of DAVVI: by the level of the buffer and the speed of downloads, a step at a time.

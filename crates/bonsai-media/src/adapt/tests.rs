@@ -225,6 +225,7 @@ fn a_player_starts_stalls_and_switches() {
     assert_eq!(player.phase(), Phase::Playing);
     let dry = player.pass(5_000.0, &mut ());
     assert_eq!((dry.ms, dry.began), (1_000.0, true));
+    assert!(player.level_ms().is_sign_positive());
     push(&mut player, qualities[1]);
     assert_eq!(player.phase(), Phase::Stalled);
     player.pass(500.0, &mut ());
