@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Watch {
-    /// The clip, rtsp://HOST[:PORT]/PATH.
+    /// The clip, as rtsp://HOST:8554/PATH; port 554 where none is said.
     #[arg(required_unless_present = "capture")]
     pub(crate) url: Option<String>,
 
