@@ -4,7 +4,10 @@
 //! large sample but the last have one length, so that a socket can be given many at once.
 
 pub mod aac;
+mod cut;
 pub mod h264;
+
+pub use self::cut::{Cut, How, Piece};
 
 /// A payload: its own bytes, and a part of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Reports of senders and receivers (RTCP, RFC 3550, section 6).
 
 use rtcp_types::{
-    Compound, Packet, ReceiverReport, ReportBlock, RtcpPacketWriterExt as _, RtcpWriteError, Sdes,
-    SdesChunk, SdesItem,
+    Bye, Compound, Packet, ReceiverReport, ReportBlock, RtcpPacketWriterExt as _, RtcpWriteError,
+    Sdes, SdesChunk, SdesItem, SenderReport,
 };
 
 use crate::meter::StreamReport;
@@ -103,4 +103,169 @@ pub fn write(
         .add_packet(report)
         .add_packet(Sdes::builder().add_chunk(chunk));
     compound.write_into(buffer)
+}
+
+/// What a sender has sent, for its report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Who.
+    pub ssrc: u32,
+    /// Its clock, NTP: seconds since 1900 in the upper half.
+    pub ntp: u64,
+    /// The media time of that, ticks.
+    pub timestamp: u32,
+    /// Packets so far; it wraps.
+    pub packets: u32,
+    /// Bytes of payload so far; it wraps.
+    pub bytes: u32,
+}
+
+impl Sent {
+    /// A clock that counts nanoseconds since 1970, as NTP says it.
+    #[must_use]
+    pub fn ntp(unix_ns: u64) -> u64 {
+        // From 1900 to 1970 (RFC 868).
+        let seconds = unix_ns / 1_000_000_000 + 2_208_988_800;
+        let fraction = (unix_ns % 1_000_000_000) << 32;
+        (seconds << 32) | (fraction / 1_000_000_000)
+    }
+}
+
+/// A sender's report with its name, and with its farewell where it ends.
+///
+/// # Errors
+/// The buffer is too small.
+pub fn write_sent(
+    buffer: &mut [u8],
+    name: &str,
+    sent: &Sent,
+    ends: bool,
+) -> Result<usize, RtcpWriteError> {
+    let report = SenderReport::builder(sent.ssrc)
+        .ntp_timestamp(sent.ntp)
+        .rtp_timestamp(sent.timestamp)
+        .packet_count(sent.packets)
+        .octet_count(sent.bytes);
+    let chunk = SdesChunk::builder(sent.ssrc).add_item(SdesItem::builder(SdesItem::CNAME, name));
+    let compound = Compound::builder()
+        .add_packet(report)
+        .add_packet(Sdes::builder().add_chunk(chunk));
+    match ends {
+        false => compound.write_into(buffer),
+        true => compound
+            .add_packet(Bye::builder().add_source(sent.ssrc))
+            .write_into(buffer),
+    }
+}
+
+/// What a receiver says of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The sender.
+    pub ssrc: u32,
+    /// The part that was lost since the last report, of 256.
+    pub lost_of_256: u8,
+    /// Packets that were lost in all, as far as that is positive.
+    pub lost: u32,
+    /// Jitter, ticks of the stream's clock.
+    pub jitter: u32,
+}
+
+/// What receivers say of senders in a packet; what else is in it, or cannot be read, is passed over.
+pub fn read_received(bytes: &[u8], mut each: impl FnMut(Received)) {
+    let mut block = |of: ReportBlock<'_>| {
+        // 24 bits with a sign (RFC 3550, 6.4.1): whoever got more than there was lost nothing.
+        let lost = of.cumulative_lost() & 0xff_ffff;
+        each(Received {
+            ssrc: of.ssrc(),
+            lost_of_256: of.fraction_lost(),
+            lost: if lost > 0x7f_ffff { 0 } else { lost },
+            jitter: of.interarrival_jitter(),
+        });
+    };
+    let Ok(compound) = Compound::parse(bytes) else {
+        return;
+    };
+    for packet in compound.flatten() {
+        match packet {
+            Packet::Rr(report) => report.report_blocks().for_each(&mut block),
+            Packet::Sr(report) => report.report_blocks().for_each(&mut block),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SENT: Sent = Sent {
+        ssrc: 7,
+        ntp: (5 << 32) | (1 << 31),
+        timestamp: 90_000,
+        packets: 3,
+        bytes: 4_000,
+    };
+
+    #[test]
+    fn a_report_that_is_written_is_read() {
+        for ends in [false, true] {
+            let mut buffer = [0; 128];
+            let length = write_sent(&mut buffer, "bonsai", &SENT, ends).expect("room");
+            let mut said = Vec::new();
+            read(&buffer[..length], |one| said.push(one));
+            let report = Said::Report {
+                ssrc: 7,
+                ntp: SENT.ntp,
+                timestamp: 90_000,
+            };
+            let expected: &[_] = if ends {
+                &[report, Said::Bye(7)]
+            } else {
+                &[report]
+            };
+            assert_eq!(said, expected);
+        }
+        write_sent(&mut [0; 40], "bonsai", &SENT, true).expect_err("no room");
+    }
+
+    #[test]
+    fn the_clock_is_that_of_ntp() {
+        // 1970-01-01 00:00:00.5.
+        assert_eq!(Sent::ntp(500_000_000), (2_208_988_800 << 32) | (1 << 31));
+        assert_eq!(
+            Said::ntp_ns(Sent::ntp(1_500_000_000)),
+            2_208_988_801_500_000_000
+        );
+    }
+
+    #[test]
+    fn what_a_receiver_says_is_read() {
+        let mut buffer = [0; 128];
+        let block = ReportBlock::builder(7)
+            .fraction_lost(3)
+            .cumulative_lost(12)
+            .interarrival_jitter(99);
+        let report = ReceiverReport::builder(1).add_report_block(block);
+        let length = report.write_into(&mut buffer).expect("room");
+        let mut said = Vec::new();
+        read_received(&buffer[..length], |one| said.push(one));
+        let expected = Received {
+            ssrc: 7,
+            lost_of_256: 3,
+            lost: 12,
+            jitter: 99,
+        };
+        assert_eq!(said, [expected]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            read(&bytes, |_| ());
+            read_received(&bytes, |_| ());
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 mod reader;
+pub mod server;
 
 pub use client::{Client, Failure, Heard, Lower, Phase, SetUp};
 pub use reader::Reader;

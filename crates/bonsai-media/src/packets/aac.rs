@@ -1,12 +1,7 @@
 //! Sound of AAC (RFC 3640, mode AAC-hbr): a frame in each packet, or in parts where it is too large.
 
 use super::Payload;
-
-/// Bits of a length in a header (RFC 3640, 3.3.6).
-const LENGTH_BITS: u32 = 13;
-
-/// Bytes before a frame: the length of the headers, 16 bits, and one header.
-const HEAD: usize = 4;
+use super::cut::{AAC_HEAD, Cut, How};
 
 /// Gives the payloads of a frame, of at most so many bytes, to `each`; of one that is longer than its
 /// header can say, nothing.
@@ -14,19 +9,15 @@ const HEAD: usize = 4;
 /// # Panics
 /// If a payload has no room for a byte of sound.
 pub fn payloads<'a>(frame: &'a [u8], most: usize, mut each: impl FnMut(Payload<'a>)) {
-    assert!(most > HEAD, "a part has a byte of the frame");
-    let Ok(length) = u16::try_from(frame.len()) else {
+    assert!(most > AAC_HEAD, "a part has a byte of the frame");
+    let Ok(size) = u32::try_from(frame.len()) else {
         return;
     };
-    if length == 0 || u32::from(length) >= 1 << LENGTH_BITS {
-        return;
-    }
-    // Each part says how long the whole is (3.2.3.1), and has the index 0.
-    let [high, low] = (length << 3).to_be_bytes();
-    let parts = frame.chunks(most - HEAD);
-    let count = parts.len();
-    for (place, part) in parts.enumerate() {
-        each(Payload::new(&[0, 16, high, low], part, place + 1 == count));
+    let mut cut = Cut::new(How::Aac, size);
+    for part in frame.chunks(most - AAC_HEAD) {
+        if let Ok(Some(piece)) = cut.next(part, most) {
+            each(piece.of(part));
+        }
     }
 }
 

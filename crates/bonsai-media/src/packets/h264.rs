@@ -1,13 +1,11 @@
 //! Pictures of H.264 (RFC 6184, packetization mode 1): NAL units that fit go alone, others in parts
-//! (FU-A).
+//! (FU-A), and parameter sets together (STAP-A).
 
 use super::Payload;
+use super::cut::{Cut, How, TYPE};
 
-/// The type of a unit, in its first byte (RFC 6184, 1.3).
-const TYPE: u8 = 0x1f;
-const FU_A: u8 = 28;
-const START: u8 = 0x80;
-const END: u8 = 0x40;
+/// Units together in a packet (RFC 6184, 5.7.1).
+const STAP_A: u8 = 24;
 
 /// Why a sample is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,70 +30,69 @@ pub enum Broken {
 /// The sample is broken; what came before is given.
 ///
 /// # Panics
-/// If less than three bytes are to be in a payload.
+/// If less than five bytes are to be in a payload.
 pub fn payloads<'a>(
     sample: &'a [u8],
     length_size: u8,
     most: usize,
     mut each: impl FnMut(Payload<'a>),
 ) -> Result<(), Broken> {
-    assert!(most > 2, "a part has a byte of the unit");
-    let mut rest = sample;
-    while !rest.is_empty() {
-        let (unit, after) = unit(rest, length_size)?;
-        rest = after;
-        let is_last = rest.is_empty();
-        if unit.len() <= most {
-            // An empty one is nothing that could be sent.
-            if !unit.is_empty() {
-                each(Payload::new(&[], unit, is_last));
-            }
-            continue;
-        }
-        let (first, body) = (unit[0], &unit[1..]);
-        let indicator = (first & !TYPE) | FU_A;
-        let parts = body.chunks(most - 2);
-        let count = parts.len();
-        for (place, part) in parts.enumerate() {
-            let mut header = first & TYPE;
-            if place == 0 {
-                header |= START;
-            }
-            if place + 1 == count {
-                header |= END;
-            }
-            let ends = is_last && place + 1 == count;
-            each(Payload::new(&[indicator, header], part, ends));
+    let size = u32::try_from(sample.len()).unwrap_or(u32::MAX);
+    let mut cut = Cut::new(How::H264 { length_size }, size);
+    while !cut.is_done() {
+        let (at, len) = cut.wants(most);
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let bytes = sample.get(at..at + len).unwrap_or_default();
+        if let Some(piece) = cut.next(bytes, most)? {
+            each(piece.of(bytes));
         }
     }
     Ok(())
 }
 
-/// The next unit, and what follows it.
-fn unit(bytes: &[u8], length_size: u8) -> Result<(&[u8], &[u8]), Broken> {
-    let size = usize::from(length_size);
-    if !matches!(size, 1 | 2 | 4) {
-        return Err(Broken::Lengths(length_size));
-    }
-    let Some((length, rest)) = bytes.split_at_checked(size) else {
-        return Err(Broken::Unit {
-            unit: size,
-            left: bytes.len(),
-        });
-    };
-    let length = length
+/// Parameter sets as one payload (STAP-A), for whoever comes in the middle; `None` where there are none,
+/// or they do not fit.
+#[must_use]
+pub fn together(sets: &[&[u8]], most: usize) -> Option<Vec<u8>> {
+    // As important as the most important of them (5.7).
+    let importance = sets
         .iter()
-        .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-    rest.split_at_checked(length).ok_or(Broken::Unit {
-        unit: length,
-        left: rest.len(),
-    })
+        .filter_map(|set| set.first())
+        .map(|first| first & 0x60)
+        .max()?;
+    let mut payload = vec![importance | STAP_A];
+    for set in sets {
+        payload.extend_from_slice(&u16::try_from(set.len()).ok()?.to_be_bytes());
+        payload.extend_from_slice(set);
+    }
+    (payload.len() <= most).then_some(payload)
+}
+
+/// Whether nothing is predicted from a sample that begins with these bytes (`nal_ref_idc` is 0, RFC
+/// 6184, 1.3), so that it may be left out; `None` where that cannot be seen in so few.
+#[must_use]
+pub fn is_disposable(beginning: &[u8], length_size: u8) -> Option<bool> {
+    let size = usize::from(length_size);
+    let mut rest = beginning;
+    loop {
+        let length = rest.get(..size)?;
+        let length = length
+            .iter()
+            .fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
+        let first = *rest.get(size)?;
+        // 1 to 5 are slices of a picture; the others say things about it.
+        if length > 0 && matches!(first & TYPE, 1..=5) {
+            return Some(first & 0x60 == 0);
+        }
+        rest = rest.get(size.checked_add(length)?..)?;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::cut::{FU_A, START};
     use super::*;
 
     fn sample(units: &[Vec<u8>]) -> Vec<u8> {
@@ -126,7 +123,7 @@ mod tests {
         #[test]
         fn what_is_taken_apart_comes_together(
             units_in in prop::collection::vec((1_u8..24, prop::collection::vec(any::<u8>(), 0..4_000)), 1..8),
-            most in 3_usize..1_500,
+            most in 5_usize..1_500,
         ) {
             let units_in: Vec<Vec<u8>> = units_in
                 .into_iter()
@@ -162,5 +159,25 @@ mod tests {
         );
         assert_eq!(told(&[0, 0], 4), Broken::Unit { unit: 4, left: 2 });
         assert_eq!(told(&[0, 0], 3), Broken::Lengths(3));
+    }
+
+    #[test]
+    fn parameter_sets_go_together() {
+        let (sps, pps) = ([0x67, 1, 2], [0x68, 3]);
+        let payload = together(&[&sps, &pps], 1400).expect("they fit");
+        assert_eq!(payload, [0x60 | STAP_A, 0, 3, 0x67, 1, 2, 0, 2, 0x68, 3]);
+        assert_eq!(together(&[&sps, &pps], 9), None);
+        assert_eq!(together(&[], 1400), None);
+    }
+
+    #[test]
+    fn what_nothing_is_predicted_from_is_known_by_its_slices() {
+        // Words about the picture, then a slice of each kind.
+        let picture = |slice: u8| [&[0, 0, 0, 2, 6, 9][..], &[0, 0, 0, 3, slice, 1, 2]].concat();
+        assert_eq!(is_disposable(&picture(0x01), 4), Some(true));
+        assert_eq!(is_disposable(&picture(0x41), 4), Some(false));
+        assert_eq!(is_disposable(&picture(0x65), 4), Some(false));
+        assert_eq!(is_disposable(&picture(0x01)[..8], 4), None);
+        assert_eq!(is_disposable(&[255; 9], 4), None);
     }
 }

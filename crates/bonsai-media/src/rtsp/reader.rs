@@ -6,19 +6,42 @@ use rtsp_types::{Message, ParseError};
 const MOST: usize = 256 * 1024;
 
 /// Bytes that came, up to the next message.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reader {
     bytes: Vec<u8>,
     read: usize,
+    most: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::with_most(MOST)
+    }
 }
 
 impl Reader {
+    /// One that takes no message of that many bytes or more.
+    #[must_use]
+    pub const fn with_most(most: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            read: 0,
+            most,
+        }
+    }
+
+    /// Whether a message has begun that is not there as a whole.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.read < self.bytes.len()
+    }
+
     /// More has come.
     pub fn add(&mut self, bytes: &[u8]) {
         if self.read == self.bytes.len() {
             self.bytes.clear();
             self.read = 0;
-        } else if self.read > MOST {
+        } else if self.read > self.most {
             self.bytes.drain(..self.read);
             self.read = 0;
         }
@@ -43,7 +66,7 @@ impl Reader {
                 self.read += length;
                 Ok(Some(message))
             }
-            Err(ParseError::Incomplete(_)) if rest.len() < MOST => Ok(None),
+            Err(ParseError::Incomplete(_)) if rest.len() < self.most => Ok(None),
             Err(ParseError::Incomplete(_)) => Err("it sends a message without an end".to_owned()),
             Err(ParseError::Error) => Err("it sends what is no RTSP".to_owned()),
         }

@@ -1,0 +1,641 @@
+//! A server's side of the protocol: from requests to streams that play.
+//!
+//! ```text
+//!   OPTIONS, DESCRIBE        SETUP, a track at a time       PLAY           TEARDOWN
+//!   no session ─────────────────> ready <──── PAUSE ──── playing ──────────> over
+//!                                   └──────────────────────┴─── nothing heard ─^
+//! ```
+//! Sessions are in no way tied to connections (RFC 2326, 1.1), but that one whose packets come among
+//! the messages ends with its connection. What has to be done for a request, a [`Host`] does.
+//!
+//! # Invariants
+//! 1. Each request gets one answer; one that cannot be read gets one, too, and is the last.
+//! 2. A session that is not heard of in time is ended: by requests, or by reports of its viewer.
+//! 3. Packets go to where the requests came from and nowhere else, whatever `destination` says: a server
+//!    is no means to flood a third.
+//! 4. What is in a request decides about one session: the one that it names.
+
+mod path;
+mod range;
+mod transport;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use rtsp_types::headers::{
+    ACCEPT, ALLOW, CONTENT_BASE, CONTENT_LENGTH, CONTENT_TYPE, CSEQ, PUBLIC, RANGE, REQUIRE,
+    RTP_INFO, SERVER, SESSION, TRANSPORT, UNSUPPORTED,
+};
+use rtsp_types::{HeaderName, Method, Request, Response, ResponseBuilder, StatusCode, Version};
+
+use crate::clip::Clip;
+use crate::timeline::Started;
+
+pub use self::path::Path;
+pub use self::transport::{Offer, Way};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Bytes of a request, with its body: descriptions of clips are not sent here.
+pub const MOST_REQUEST: usize = 16 * 1024;
+
+/// A session whose connection is gone is heard of in so long, or ends: a player that was killed says
+/// nothing, and one that goes on sends reports.
+const ORPHAN: u64 = 12 * SECOND;
+
+/// What a server can.
+const METHODS: &str =
+    "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
+
+/// How it is called.
+const NAME: &str = "bonsai";
+
+/// A request that is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the viewer is told.
+    pub status: StatusCode,
+    /// Why, for whoever runs the server.
+    pub why: String,
+}
+
+impl Refusal {
+    /// One with a reason.
+    #[must_use]
+    pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self {
+            status,
+            why: why.into(),
+        }
+    }
+}
+
+/// A clip that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The clip.
+    pub clip: Arc<Clip>,
+    /// Its description.
+    pub description: Arc<[u8]>,
+}
+
+/// What is done for requests. Sessions have numbers, which are used again when they are over.
+pub trait Host {
+    /// A clip.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be sent.
+    fn find(&mut self, path: &Path) -> Result<Found, Refusal>;
+
+    /// Lets a session in that somebody asks for by a connection; its name, which nobody can guess.
+    ///
+    /// # Errors
+    /// There are enough.
+    fn admit(
+        &mut self,
+        session: usize,
+        connection: usize,
+        path: &Path,
+        found: &Found,
+    ) -> Result<String, Refusal>;
+
+    /// Sends a track to the session's viewer from now on, when it plays; how.
+    ///
+    /// # Errors
+    /// That cannot be.
+    fn set_up(&mut self, session: usize, track: usize, offer: &Offer) -> Result<Way, Refusal>;
+
+    /// Plays, from a time or from where it was, to a time or to the end.
+    ///
+    /// # Errors
+    /// That cannot be.
+    fn play(
+        &mut self,
+        session: usize,
+        from_ns: Option<u64>,
+        until_ns: Option<u64>,
+    ) -> Result<Started, Refusal>;
+
+    /// Stops for now.
+    fn pause(&mut self, session: usize);
+
+    /// It is over.
+    fn end(&mut self, session: usize, why: Ended);
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its viewer said so.
+    Told,
+    /// Nothing was heard of its viewer.
+    Silent,
+    /// Its connection is gone.
+    Closed,
+}
+
+/// An answer, and what is said of it here where it is a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What is sent.
+    pub bytes: Vec<u8>,
+    /// Why, where something is refused.
+    pub refused: Option<Refusal>,
+}
+
+/// All sessions of a server.
+#[derive(Debug)]
+pub struct Server {
+    timeout_ns: u64,
+    names: HashMap<String, usize>,
+    sessions: Vec<Option<Session>>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    connection: Option<usize>,
+    path: Path,
+    found: Found,
+    /// Each track that is set up, in this order: which, and the address it was asked for by.
+    tracks: Vec<(usize, String)>,
+    is_interleaved: bool,
+    is_playing: bool,
+    until: u64,
+}
+
+/// A request, as far as answering it needs it.
+struct Asked<'a> {
+    request: &'a Request<&'a [u8]>,
+    connection: usize,
+    now: u64,
+}
+
+impl Asked<'_> {
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.request.header(name).map(|value| value.as_str().trim())
+    }
+
+    fn url(&self) -> &str {
+        self.request.request_uri().map_or("*", |url| url.as_str())
+    }
+
+    fn path(&self) -> Result<Path, Refusal> {
+        let url = self.request.request_uri();
+        let url = url.ok_or_else(|| Refusal::new(StatusCode::BadRequest, "it names no clip"))?;
+        Path::read(url.path())
+            .map_err(|why| Refusal::new(StatusCode::BadRequest, format!("{:?}: {why}", url.path())))
+    }
+}
+
+/// What is answered besides the number of the request.
+type Reply = (Vec<(HeaderName, String)>, Vec<u8>);
+
+impl Server {
+    /// One whose sessions are ended if nothing is heard of them for so long, at least a second.
+    #[must_use]
+    pub fn new(timeout_ns: u64) -> Self {
+        Self {
+            timeout_ns: timeout_ns.max(SECOND),
+            names: HashMap::new(),
+            sessions: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Answers a request that came by a connection.
+    pub fn answer(
+        &mut self,
+        request: &Request<&[u8]>,
+        connection: usize,
+        host: &mut dyn Host,
+        now: u64,
+    ) -> Answer {
+        let asked = Asked {
+            request,
+            connection,
+            now,
+        };
+        let number = asked
+            .header(&CSEQ)
+            .and_then(|text| text.parse::<u32>().ok());
+        let reply = match number {
+            _ if request.version() != Version::V1_0 => {
+                let why = "it speaks another version of the protocol";
+                Err(Refusal::new(StatusCode::RTSPVersionNotSupported, why))
+            }
+            None => Err(Refusal::new(StatusCode::BadRequest, "it has no CSeq")),
+            Some(_) => self.reply(&asked, host),
+        };
+        let (status, headers, body, refused) = match reply {
+            Ok((headers, body)) => (StatusCode::Ok, headers, body, None),
+            Err(refusal) => (
+                refusal.status,
+                more(&asked, &refusal),
+                Vec::new(),
+                Some(refusal),
+            ),
+        };
+        let mut builder = Response::builder(Version::V1_0, status).header(SERVER, NAME);
+        if let Some(number) = number {
+            builder = builder.header(CSEQ, number.to_string());
+        }
+        for (name, value) in headers {
+            builder = builder.header(name, value);
+        }
+        Answer {
+            bytes: written(builder, body),
+            refused,
+        }
+    }
+
+    /// The answer to what cannot be read; nothing behind it can be, either.
+    #[must_use]
+    pub fn unreadable() -> Vec<u8> {
+        let builder = Response::builder(Version::V1_0, StatusCode::BadRequest).header(SERVER, NAME);
+        written(builder, Vec::new())
+    }
+
+    /// A connection is gone.
+    pub fn closed(&mut self, connection: usize, host: &mut dyn Host, now: u64) {
+        for index in 0..self.sessions.len() {
+            let Some(session) = &mut self.sessions[index] else {
+                continue;
+            };
+            if session.connection != Some(connection) {
+                continue;
+            }
+            session.connection = None;
+            session.until = session.until.min(now + ORPHAN);
+            if session.is_interleaved {
+                self.end(index, host, Ended::Closed);
+            }
+        }
+    }
+
+    /// A viewer's report has come.
+    pub fn alive(&mut self, session: usize, now: u64) {
+        let timeout = self.timeout_ns;
+        if let Some(Some(session)) = self.sessions.get_mut(session) {
+            session.until = match session.connection {
+                Some(_) => now + timeout,
+                None => now + timeout.min(ORPHAN),
+            };
+        }
+    }
+
+    /// A session's clip has come to its end: it is ready to be played again.
+    pub fn stopped(&mut self, session: usize) {
+        if let Some(Some(session)) = self.sessions.get_mut(session) {
+            session.is_playing = false;
+        }
+    }
+
+    /// The host has ended a session itself.
+    pub fn forget(&mut self, session: usize) {
+        if let Some(over) = self.sessions.get_mut(session).and_then(Option::take) {
+            self.names.remove(&over.name);
+            self.free.push(session);
+        }
+    }
+
+    /// Ends sessions that nothing was heard of.
+    pub fn tick(&mut self, host: &mut dyn Host, now: u64) {
+        for index in 0..self.sessions.len() {
+            if self.sessions[index]
+                .as_ref()
+                .is_some_and(|session| now >= session.until)
+            {
+                self.end(index, host, Ended::Silent);
+            }
+        }
+    }
+
+    fn end(&mut self, session: usize, host: &mut dyn Host, why: Ended) {
+        self.forget(session);
+        host.end(session, why);
+    }
+
+    fn reply(&mut self, asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
+        if let Some(wanted) = asked
+            .header(&REQUIRE)
+            .filter(|wanted| *wanted != "play.basic")
+        {
+            let why = format!("it wants {wanted:?}, which there is not");
+            return Err(Refusal::new(StatusCode::OptionNotSupported, why));
+        }
+        let session = match asked.header(&SESSION) {
+            Some(text) => Some(self.session(text, asked)?),
+            None => None,
+        };
+        let named = session.ok_or_else(|| {
+            let why = format!("{} without a session", <&str>::from(asked.request.method()));
+            Refusal::new(StatusCode::SessionNotFound, why)
+        });
+        match asked.request.method() {
+            Method::Options => Ok((vec![(PUBLIC, METHODS.to_owned())], Vec::new())),
+            Method::Describe => describe(asked, host),
+            Method::Setup => self.set_up(asked, session, host),
+            Method::Play => self.play(asked, named?, host),
+            Method::Pause => self.pause(asked, named?, host),
+            Method::Teardown => self.tear_down(asked, named?, host),
+            Method::GetParameter | Method::SetParameter => {
+                parameters(asked, session.map(|at| self.name(at)))
+            }
+            Method::Announce | Method::Record | Method::Redirect | Method::PlayNotify => {
+                let why = format!("{} is not for this", <&str>::from(asked.request.method()));
+                Err(Refusal::new(StatusCode::MethodNotAllowed, why))
+            }
+            Method::Extension(name) => {
+                let why = format!("{name:?} is no method");
+                Err(Refusal::new(StatusCode::NotImplemented, why))
+            }
+        }
+    }
+
+    /// The session that a request names, which is heard of by that.
+    fn session(&mut self, text: &str, asked: &Asked<'_>) -> Result<usize, Refusal> {
+        let name = text.split(';').next().unwrap_or_default().trim();
+        let index = self.names.get(name).copied();
+        let index =
+            index.ok_or_else(|| Refusal::new(StatusCode::SessionNotFound, "no such session"))?;
+        let until = asked.now + self.timeout_ns;
+        if let Some(session) = &mut self.sessions[index] {
+            session.until = until;
+            // Who speaks of a session by another connection has come back by that.
+            if !session.is_interleaved {
+                session.connection = Some(asked.connection);
+            }
+        }
+        Ok(index)
+    }
+
+    fn name(&self, session: usize) -> String {
+        let session = self.sessions.get(session).and_then(Option::as_ref);
+        session
+            .map(|session| session.name.clone())
+            .unwrap_or_default()
+    }
+
+    fn set_up(
+        &mut self,
+        asked: &Asked<'_>,
+        session: Option<usize>,
+        host: &mut dyn Host,
+    ) -> Result<Reply, Refusal> {
+        let path = asked.path()?;
+        let offer = asked.header(&TRANSPORT).and_then(Offer::read);
+        let offer = offer.ok_or_else(|| {
+            let why = format!(
+                "transport {:?}",
+                asked.header(&TRANSPORT).unwrap_or_default()
+            );
+            Refusal::new(StatusCode::UnsupportedTransport, why)
+        })?;
+        let found = match session.and_then(|index| self.sessions[index].as_ref()) {
+            Some(of) if of.is_playing => return Err(not_now("it plays")),
+            Some(of) if of.path.clip() != path.clip() => {
+                let why = "a session has the tracks of one clip";
+                return Err(Refusal::new(StatusCode::AggregateOperationNotAllowed, why));
+            }
+            Some(of) => of.found.clone(),
+            None => host.find(&path)?,
+        };
+        let track = match (path.track(), found.clip.tracks.len()) {
+            (Some(track), tracks) if track < tracks => track,
+            (None, 1) => 0,
+            (None, _) => {
+                let why = "tracks are set up one at a time";
+                return Err(Refusal::new(StatusCode::AggregateOperationNotAllowed, why));
+            }
+            (Some(_), _) => {
+                return Err(Refusal::new(StatusCode::NotFound, "there is no such track"));
+            }
+        };
+        let known = session.and_then(|index| self.sessions[index].as_ref());
+        if known.is_some_and(|of| of.tracks.iter().any(|(known, _)| *known == track)) {
+            return Err(not_now("that track is set up"));
+        }
+        let (index, is_new) = match session {
+            Some(index) => (index, false),
+            None => (self.free.pop().unwrap_or(self.sessions.len()), true),
+        };
+        if is_new {
+            let name = match host.admit(index, asked.connection, &path, &found) {
+                Ok(name) => name,
+                Err(refusal) => {
+                    if index < self.sessions.len() {
+                        self.free.push(index);
+                    }
+                    return Err(refusal);
+                }
+            };
+            self.keep(index, name, asked, path, found);
+        }
+        let way = match host.set_up(index, track, &offer) {
+            Ok(way) => way,
+            Err(refusal) => {
+                if is_new {
+                    self.end(index, host, Ended::Told);
+                }
+                return Err(refusal);
+            }
+        };
+        let seconds = self.timeout_ns / SECOND;
+        let name = self.name(index);
+        if let Some(session) = &mut self.sessions[index] {
+            session.tracks.push((track, asked.url().to_owned()));
+            session.is_interleaved |= matches!(way, Way::Interleaved { .. });
+        }
+        let headers = vec![
+            (TRANSPORT, way.to_string()),
+            (SESSION, format!("{name};timeout={seconds}")),
+        ];
+        Ok((headers, Vec::new()))
+    }
+
+    fn keep(&mut self, index: usize, name: String, asked: &Asked<'_>, path: Path, found: Found) {
+        if index == self.sessions.len() {
+            self.sessions.push(None);
+        }
+        self.names.insert(name.clone(), index);
+        self.sessions[index] = Some(Session {
+            name,
+            connection: Some(asked.connection),
+            path,
+            found,
+            tracks: Vec::new(),
+            is_interleaved: false,
+            is_playing: false,
+            until: asked.now + self.timeout_ns,
+        });
+    }
+
+    /// A session, which a request is to be about as a whole.
+    fn whole(&mut self, asked: &Asked<'_>, session: usize) -> Result<&mut Session, Refusal> {
+        let path = asked.path()?;
+        let gone = || Refusal::new(StatusCode::SessionNotFound, "no such session");
+        let session = self
+            .sessions
+            .get_mut(session)
+            .and_then(Option::as_mut)
+            .ok_or_else(gone)?;
+        if session.path.clip() != path.clip() {
+            return Err(Refusal::new(
+                StatusCode::NotFound,
+                "that is not the session's clip",
+            ));
+        }
+        match path.track() {
+            Some(_) if session.tracks.len() > 1 => {
+                let why = "all tracks of a session are played together";
+                Err(Refusal::new(StatusCode::OnlyAggregateOperationAllowed, why))
+            }
+            _ => Ok(session),
+        }
+    }
+
+    fn play(
+        &mut self,
+        asked: &Asked<'_>,
+        index: usize,
+        host: &mut dyn Host,
+    ) -> Result<Reply, Refusal> {
+        let session = self.whole(asked, index)?;
+        let range = match asked.header(&RANGE) {
+            Some(text) => Some(range::read(text)?),
+            None => None,
+        };
+        let own = (SESSION, session.name.clone());
+        if session.is_playing && range.is_none() {
+            return Ok((vec![own], Vec::new()));
+        }
+        let (from, until) = range.unwrap_or_default();
+        let length = session.found.clip.length_ns;
+        if from.is_some_and(|from| from > length)
+            || until.is_some_and(|until| until <= from.unwrap_or(0))
+        {
+            let why = format!("from {from:?} to {until:?} ns of {length}");
+            return Err(Refusal::new(StatusCode::InvalidRange, why));
+        }
+        let started = host.play(index, from, until)?;
+        session.is_playing = true;
+        let mut info = String::new();
+        for ((_, url), (_, sequence, timestamp)) in session.tracks.iter().zip(&started.lines) {
+            let comma = if info.is_empty() { "" } else { "," };
+            let _ = write!(info, "{comma}url={url};seq={sequence};rtptime={timestamp}");
+        }
+        let headers = vec![
+            own,
+            (RANGE, range::write(started.from_ns, started.until_ns)),
+            (RTP_INFO, info),
+        ];
+        Ok((headers, Vec::new()))
+    }
+
+    fn pause(
+        &mut self,
+        asked: &Asked<'_>,
+        index: usize,
+        host: &mut dyn Host,
+    ) -> Result<Reply, Refusal> {
+        let session = self.whole(asked, index)?;
+        if !session.is_playing {
+            return Err(not_now("it does not play"));
+        }
+        session.is_playing = false;
+        host.pause(index);
+        Ok((vec![(SESSION, session.name.clone())], Vec::new()))
+    }
+
+    fn tear_down(
+        &mut self,
+        asked: &Asked<'_>,
+        index: usize,
+        host: &mut dyn Host,
+    ) -> Result<Reply, Refusal> {
+        let own = (SESSION, self.whole(asked, index)?.name.clone());
+        self.end(index, host, Ended::Told);
+        Ok((vec![own], Vec::new()))
+    }
+}
+
+fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
+    const SDP: &str = "application/sdp";
+    let accepted = asked.header(&ACCEPT).unwrap_or(SDP);
+    let mut kinds = accepted
+        .split(',')
+        .map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    if !kinds.any(|kind| [SDP, "application/*", "*/*"].contains(&kind)) {
+        let why = format!("it accepts {accepted:?} and not {SDP}");
+        return Err(Refusal::new(StatusCode::NotAcceptable, why));
+    }
+    let path = asked.path()?;
+    let found = host.find(&path)?;
+    let url = asked
+        .url()
+        .split(['?', '#'])
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('/');
+    let headers = vec![
+        (CONTENT_TYPE, SDP.to_owned()),
+        (CONTENT_BASE, format!("{url}/")),
+    ];
+    Ok((headers, found.description.to_vec()))
+}
+
+/// Nothing is asked or set by parameters; without any, both say that somebody is there.
+fn parameters(asked: &Asked<'_>, session: Option<String>) -> Result<Reply, Refusal> {
+    if !asked.request.body().trim_ascii().is_empty() {
+        let why = "there are no parameters";
+        return Err(Refusal::new(StatusCode::ParameterNotUnderstood, why));
+    }
+    Ok((
+        session.map(|name| (SESSION, name)).into_iter().collect(),
+        Vec::new(),
+    ))
+}
+
+fn not_now(why: &str) -> Refusal {
+    Refusal::new(StatusCode::MethodNotValidInThisState, why)
+}
+
+/// What else is said with a refusal.
+fn more(asked: &Asked<'_>, refusal: &Refusal) -> Vec<(HeaderName, String)> {
+    match refusal.status {
+        StatusCode::MethodNotAllowed | StatusCode::MethodNotValidInThisState => {
+            vec![(ALLOW, METHODS.to_owned())]
+        }
+        StatusCode::OptionNotSupported => {
+            let wanted = asked.header(&REQUIRE).unwrap_or_default();
+            vec![(UNSUPPORTED, wanted.to_owned())]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn written(builder: ResponseBuilder, body: Vec<u8>) -> Vec<u8> {
+    let builder = builder.header(CONTENT_LENGTH, body.len().to_string());
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail.
+    let _ = builder.build(body).write(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! A clip as it is sent to one viewer: which sample is due when, and the numbers of its packets.
+//!
+//! ```text
+//!   add, a track at a time ──> play ──> next: a sample, a report, the end ──> advance ──┐
+//!                                ^  └── pause                ^────────────────────────┘
+//! ```
+//! # Definitions
+//! A *line* is a track that is sent. The *origin* is the time of decoding, of all lines, that is due when
+//! playing begins; a sample is due as long after that as it is decoded after the origin.
+//!
+//! # Invariants
+//! 1. Samples of a line are due in the order that they are decoded, and each once.
+//! 2. Whoever is late catches up at twice the pace at most: two samples of a line are never sent at once.
+//! 3. Numbers of packets go on over pauses and seeking, and so do their timestamps, as if what was left
+//!    out had not been there (RFC 2326, appendix B).
+
+use std::sync::Arc;
+
+use crate::clip::{Clip, Sample, Track};
+use crate::rtcp::Sent;
+use crate::rtp::Header;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Between two reports of a sender (RFC 3550, 6.2: five seconds).
+pub const REPORTS: u64 = 5 * SECOND;
+
+/// From the end of the last sample to the farewell. It comes by another socket than the sample does, and
+/// whoever reads it first ends without the rest.
+const FAREWELL: u64 = SECOND / 5;
+
+/// What is next, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A line's next sample.
+    Sample(usize),
+    /// A report of each line.
+    Report,
+    /// All has been sent: a last report of each line, with a farewell.
+    End,
+}
+
+/// Where playing begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// In the clip, nanoseconds.
+    pub from_ns: u64,
+    /// Where it ends.
+    pub until_ns: u64,
+    /// Of each line, in order: track, number of its next packet, and the timestamp of that time.
+    pub lines: Vec<(usize, u16, u32)>,
+}
+
+/// A clip that is sent.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    clip: Arc<Clip>,
+    lines: Vec<Line>,
+    run: Option<Run>,
+    /// Where the next run begins that is not told where.
+    position_ns: u64,
+    /// Media time that has been sent so far, nanoseconds, over all runs.
+    sent_ns: i64,
+    report_at: u64,
+    end_at: u64,
+}
+
+/// A track that is sent.
+#[derive(Clone, Debug)]
+struct Line {
+    track: usize,
+    ssrc: u32,
+    sequence: u16,
+    /// The timestamp of the time that the run began from, and of the very first.
+    base: u32,
+    first: u32,
+    next: usize,
+    end: usize,
+    /// When the next sample is due by the media's clock, and when it is sent at the earliest.
+    media_due: u64,
+    due: u64,
+    packets: u32,
+    bytes: u32,
+}
+
+/// Playing without a break.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    began: u64,
+    origin_ns: i64,
+    from_ns: i64,
+    /// The end of what is shown of all that was sent, in the clip.
+    shown_ns: i64,
+}
+
+impl Timeline {
+    /// Nothing of a clip so far.
+    #[must_use]
+    pub const fn new(clip: Arc<Clip>) -> Self {
+        Self {
+            clip,
+            lines: Vec::new(),
+            run: None,
+            position_ns: 0,
+            sent_ns: 0,
+            report_at: u64::MAX,
+            end_at: u64::MAX,
+        }
+    }
+
+    /// The clip.
+    #[must_use]
+    pub const fn clip(&self) -> &Arc<Clip> {
+        &self.clip
+    }
+
+    /// How many lines there are.
+    #[must_use]
+    pub const fn lines(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether it plays.
+    #[must_use]
+    pub const fn is_playing(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// Sends a track, too, with these random beginnings (RFC 3550, 5.1). Its line.
+    pub fn add(&mut self, track: usize, ssrc: u32, sequence: u16, timestamp: u32) -> usize {
+        self.lines.push(Line {
+            track,
+            ssrc,
+            sequence,
+            base: timestamp,
+            first: timestamp,
+            next: 0,
+            end: 0,
+            media_due: u64::MAX,
+            due: u64::MAX,
+            packets: 0,
+            bytes: 0,
+        });
+        self.lines.len() - 1
+    }
+
+    /// Its track of the clip.
+    ///
+    /// # Panics
+    /// There is no such line, as for all that ask for one.
+    #[must_use]
+    pub fn track(&self, line: usize) -> &Track {
+        &self.clip.tracks[self.lines[line].track]
+    }
+
+    /// Its sender.
+    #[must_use]
+    pub fn ssrc(&self, line: usize) -> u32 {
+        self.lines[line].ssrc
+    }
+
+    /// Begins to play, at a time of the clip or where it was, up to a time or the end.
+    pub fn play(&mut self, from_ns: Option<u64>, until_ns: Option<u64>, now: u64) -> Started {
+        self.pause(now);
+        let tracks: Vec<usize> = self.lines.iter().map(|line| line.track).collect();
+        let until_ns = until_ns.unwrap_or(u64::MAX).min(self.clip.length_ns);
+        // Whoever has seen the end sees the beginning again.
+        let goes_on = self.lines.iter().any(|line| line.next < line.end);
+        let from_ns = match from_ns {
+            None if goes_on => self.position_ns,
+            asked => {
+                let (from, firsts) = self.clip.seek(&tracks, asked.unwrap_or(0));
+                for (line, first) in self.lines.iter_mut().zip(firsts) {
+                    line.next = first;
+                }
+                from
+            }
+        };
+        let until = i64::try_from(until_ns).unwrap_or(i64::MAX);
+        let whole = until_ns >= self.clip.length_ns;
+        let from = i64::try_from(from_ns).unwrap_or(i64::MAX);
+        let mut origin = i64::MAX;
+        for line in &mut self.lines {
+            let track = &self.clip.tracks[line.track];
+            let samples = track.samples();
+            line.end = match whole {
+                true => samples.len(),
+                false => samples.partition_point(|of| track.decoded_ns(of) < until),
+            };
+            let sent = ticks(self.sent_ns, track.clock_rate);
+            line.base = line.first.wrapping_add(wrapped(sent));
+            if let Some(sample) = samples[..line.end].get(line.next) {
+                origin = origin.min(track.decoded_ns(sample));
+            }
+        }
+        self.run = Some(Run {
+            began: now,
+            origin_ns: if origin == i64::MAX { from } else { origin },
+            from_ns: from,
+            shown_ns: from,
+        });
+        for line in 0..self.lines.len() {
+            let due = self.media_due(line);
+            (self.lines[line].media_due, self.lines[line].due) = (due, due);
+        }
+        self.report_at = now;
+        self.end_at = now + FAREWELL;
+        Started {
+            from_ns,
+            until_ns,
+            lines: self
+                .lines
+                .iter()
+                .map(|of| (of.track, of.sequence, of.base))
+                .collect(),
+        }
+    }
+
+    /// Stops, and knows where it was.
+    pub fn pause(&mut self, now: u64) {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        let elapsed = i64::try_from(now.saturating_sub(run.began)).unwrap_or(i64::MAX);
+        let at = run
+            .origin_ns
+            .saturating_add(elapsed)
+            .clamp(run.from_ns, run.shown_ns.max(run.from_ns));
+        self.position_ns = u64::try_from(at).unwrap_or(0).min(self.clip.length_ns);
+        self.sent_ns += run.shown_ns - run.from_ns;
+        (self.report_at, self.end_at) = (u64::MAX, u64::MAX);
+        for line in &mut self.lines {
+            (line.media_due, line.due) = (u64::MAX, u64::MAX);
+        }
+    }
+
+    /// What is next, and when; `None` while it does not play.
+    #[must_use]
+    pub fn next(&self) -> Option<(u64, Next)> {
+        self.run?;
+        let lines = self.lines.iter().enumerate();
+        let sample = lines.map(|(index, line)| (line.due, index)).min();
+        let (due, next) = match sample {
+            Some((due, line)) if due < u64::MAX => (due, Next::Sample(line)),
+            _ => (self.end_at, Next::End),
+        };
+        // What is shown goes before what is said of it.
+        Some(match self.report_at < due {
+            true => (self.report_at, Next::Report),
+            false => (due, next),
+        })
+    }
+
+    /// A line's next sample.
+    #[must_use]
+    pub fn sample(&self, line: usize) -> Option<&Sample> {
+        let line = &self.lines[line];
+        self.clip.tracks[line.track].samples()[..line.end].get(line.next)
+    }
+
+    /// How late that is, nanoseconds.
+    #[must_use]
+    pub fn late(&self, line: usize, now: u64) -> u64 {
+        now.saturating_sub(self.lines[line].media_due)
+    }
+
+    /// The header of one of that sample's packets, the first after those that are sent, or one that comes
+    /// so many behind it.
+    #[must_use]
+    pub fn header(&self, line: usize, behind: u16, marker: bool) -> Header {
+        let (this, from) = (&self.lines[line], self.run.map_or(0, |run| run.from_ns));
+        let track = &self.clip.tracks[this.track];
+        let shown = self
+            .sample(line)
+            .map_or(0, |sample| track.shown_ticks(sample));
+        let since = shown - ticks(from, track.clock_rate);
+        Header {
+            marker,
+            payload_type: Clip::payload_type(this.track),
+            sequence: this.sequence.wrapping_add(behind),
+            timestamp: this.base.wrapping_add(wrapped(since)),
+            ssrc: this.ssrc,
+        }
+    }
+
+    /// Packets with so many bytes of payload have been sent.
+    pub fn sent(&mut self, line: usize, packets: u16, bytes: usize) {
+        let line = &mut self.lines[line];
+        line.sequence = line.sequence.wrapping_add(packets);
+        line.packets = line.packets.wrapping_add(packets.into());
+        line.bytes = line
+            .bytes
+            .wrapping_add(wrapped(i64::try_from(bytes).unwrap_or(0)));
+    }
+
+    /// A line's sample has been sent, or left out: the one after it is next.
+    pub fn advance(&mut self, line: usize, now: u64) {
+        let gone = self.sample(line).copied();
+        let this = &mut self.lines[line];
+        let before = this.media_due;
+        this.next += 1;
+        let due = self.media_due(line);
+        let track = &self.clip.tracks[self.lines[line].track];
+        // The last is as long as the one before it.
+        let gap = match due {
+            u64::MAX => track.samples().len().checked_sub(2).map_or(0, |at| {
+                let (one, other) = (&track.samples()[at], &track.samples()[at + 1]);
+                u64::try_from(track.decoded_ns(other) - track.decoded_ns(one)).unwrap_or(0)
+            }),
+            due => due.saturating_sub(before),
+        };
+        if let (Some(run), Some(gone)) = (&mut self.run, gone) {
+            let length = i64::try_from(gap).unwrap_or(0);
+            run.shown_ns = run.shown_ns.max(track.shown_ns(&gone) + length);
+        }
+        self.end_at = self.end_at.max(now.saturating_add(gap + FAREWELL));
+        let this = &mut self.lines[line];
+        this.media_due = due;
+        this.due = due.max(now.saturating_add(gap / 2));
+        if due == u64::MAX {
+            this.due = u64::MAX;
+        }
+    }
+
+    /// When a line's next sample is due by the media's clock.
+    fn media_due(&self, line: usize) -> u64 {
+        let (Some(run), Some(sample)) = (self.run, self.sample(line)) else {
+            return u64::MAX;
+        };
+        let after = self.track(line).decoded_ns(sample) - run.origin_ns;
+        run.began.saturating_add(u64::try_from(after).unwrap_or(0))
+    }
+
+    /// A line's report, at a time that is also told since 1970; the next one is due in a while.
+    pub fn report(&mut self, line: usize, now: u64, unix_ns: u64) -> Sent {
+        self.report_at = now + REPORTS;
+        let this = &self.lines[line];
+        let rate = self.clip.tracks[this.track].clock_rate;
+        // What is shown now, if a sample is shown as long after another as in the clip.
+        let since = self.run.map_or(0, |run| {
+            let elapsed = i64::try_from(now.saturating_sub(run.began)).unwrap_or(i64::MAX);
+            run.origin_ns
+                .saturating_add(elapsed)
+                .saturating_sub(run.from_ns)
+        });
+        Sent {
+            ssrc: this.ssrc,
+            ntp: Sent::ntp(unix_ns),
+            timestamp: this.base.wrapping_add(wrapped(ticks(since, rate))),
+            packets: this.packets,
+            bytes: this.bytes,
+        }
+    }
+}
+
+/// Nanoseconds as ticks of a clock.
+fn ticks(ns: i64, rate: u32) -> i64 {
+    let ticks = (i128::from(ns) * i128::from(rate)).div_euclid(i128::from(SECOND));
+    i64::try_from(ticks).unwrap_or(i64::MAX)
+}
+
+/// The lowest 32 bits.
+fn wrapped(of: i64) -> u32 {
+    u32::try_from(of.rem_euclid(1 << 32)).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "timeline_tests.rs"]
+mod tests;
