@@ -117,7 +117,11 @@ fn numbers_and_timestamps_go_on_over_a_pause_and_another_place() {
         started.from_ns
     );
     let sent = send(&mut timeline, 9200 * MS);
-    let before = sent.iter().rfind(|(_, line, _)| *line == 0).expect("a picture").2;
+    let before = sent
+        .iter()
+        .rfind(|(_, line, _)| *line == 0)
+        .expect("a picture")
+        .2;
     // At another place, from a picture that can be decoded.
     let started = timeline.play(Some(1_300 * MS), None, 9200 * MS);
     assert_eq!(started.from_ns, 1_200 * MS);

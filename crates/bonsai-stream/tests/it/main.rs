@@ -2,6 +2,9 @@
 
 mod capture;
 mod film;
+mod programs;
+mod serve;
+mod support;
 
 /// Says that a test cannot run here, and why.
 fn skip(test: &str, why: &str) {

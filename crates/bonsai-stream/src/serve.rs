@@ -1,0 +1,215 @@
+//! A server of clips: RTSP, and RTP over datagrams or in the connection.
+//!
+//! ```text
+//!   listener ──> connection ──requests──> protocol (bonsai-media) ──> house: clips, limits
+//!                    ^                                                  │
+//!                    │ packets among messages                           v
+//!   timer ──────> stream: sample that is due ──> handlers ──> cut ──> sink ──> datagrams
+//! ```
+//! One thread waits for all of it (epoll).
+//!
+//! # Invariants
+//! 1. A sample is sent when its decoder needs it, by the media's own clock; in one go no more than one
+//!    sample of a stream is sent.
+//! 2. What goes wrong with a file, a connection or a viewer ends that stream, with a farewell where there
+//!    is somebody to say it to, and no other.
+//! 3. All that a stranger can make the server keep is bounded: connections and sessions in all and for
+//!    each address, bytes of a request, the time that it takes, bytes that wait to be taken.
+//! 4. Nothing outside the root is sent, whatever a link in it says.
+
+mod connection;
+mod engine;
+mod handler;
+mod house;
+mod ports;
+mod root;
+mod send;
+mod stream;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use bonsai_media::load::WhenBehind;
+pub use handler::{Fate, Handler, HandlerSet, Maker, PacketView, SampleView, StreamView};
+
+/// How packets are read and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// One `pread` and one `send` or `sendto` for each packet, through the C library, as whoever shapes
+    /// programs by their calls expects it.
+    Classic,
+    /// A sample at a time: one `pread`, and one `sendmsg` for all packets of it that are of one size (UDP
+    /// GSO).
+    Fast,
+}
+
+/// What a server takes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions at a time.
+    pub sessions: u32,
+    /// Sessions at a time of one address.
+    pub per_address: u32,
+    /// Connections at a time, with a session or without.
+    pub connections: u32,
+    /// A request that has begun is there in so long.
+    pub request: Duration,
+    /// A connection without a session asks for something in so long.
+    pub idle: Duration,
+    /// A session that nothing is heard of ends after so long.
+    pub session: Duration,
+    /// A viewer who takes nothing in the connection for so long is gone.
+    pub stall: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 4000,
+            per_address: 4000,
+            connections: 5000,
+            request: Duration::from_secs(10),
+            idle: Duration::from_secs(30),
+            session: Duration::from_secs(60),
+            stall: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What is served, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The folder with the clips.
+    pub root: PathBuf,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The ports that datagrams are sent from: two for each of the machine's addresses that is asked.
+    pub ports: (u16, u16),
+    /// How packets are read and sent.
+    pub engine: Engine,
+    /// What is done when it falls behind.
+    pub when_behind: WhenBehind,
+    /// It has fallen behind if a sample is sent so much later than it is due.
+    pub late: Duration,
+    /// What it takes on.
+    pub limits: Limits,
+    /// What each stream goes through on its way.
+    pub handlers: HandlerSet,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such folder.
+    #[error("{path}: {source}")]
+    Root {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else listens there, or it is no address of this machine.
+    #[error("cannot listen on {at}: {source}")]
+    Listen {
+        /// Where.
+        at: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refuses what a server waits by.
+    #[error("connections cannot be waited for")]
+    System(#[source] io::Error),
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// It listens.
+    Listening(SocketAddr),
+    /// A viewer is let in.
+    Began {
+        /// Who.
+        peer: SocketAddr,
+        /// To see what.
+        clip: &'a str,
+    },
+    /// A stream is over.
+    Ended {
+        /// Whose.
+        peer: SocketAddr,
+        /// Of what.
+        clip: &'a str,
+        /// Why.
+        why: &'a str,
+        /// Packets that were sent.
+        packets: u64,
+    },
+    /// Something is not granted.
+    Refused {
+        /// To whom.
+        peer: SocketAddr,
+        /// Why, and the number of the answer where there was one.
+        why: &'a str,
+    },
+    /// All streams are sent with fewer pictures, or with more again: 0 is all of them.
+    Level(u8),
+}
+
+/// What was served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Sessions that were let in.
+    pub sessions: u64,
+    /// The most at one time.
+    pub most_sessions: u64,
+    /// What was not granted.
+    pub refused: u64,
+    /// Packets that were sent, without reports.
+    pub packets: u64,
+    /// Bytes of them, with their headers of RTP.
+    pub bytes: u64,
+    /// Samples that were sent.
+    pub samples: u64,
+    /// Samples that were left out, as the server or a viewer was behind, or a handler said so.
+    pub dropped: u64,
+    /// Packets that no way led to their viewer for.
+    pub unsent: u64,
+    /// How late samples were sent, nanoseconds: the median,
+    pub late_p50_ns: u64,
+    /// what 99 of 100 are below,
+    pub late_p99_ns: u64,
+    /// and the most.
+    pub late_max_ns: u64,
+    /// Processor time, seconds.
+    pub cpu_s: f64,
+    /// How long it served, seconds.
+    pub elapsed_s: f64,
+}
+
+/// Serves until `stop` is set, which is looked at ten times a second, and at each signal.
+///
+/// # Errors
+/// It cannot begin.
+pub fn serve(
+    plan: &Plan,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(&Event<'_>),
+) -> Result<Summary, Error> {
+    engine::Engine::open(plan, on_event)?.run(stop)
+}
+
+/// An address as it is written without IPv6 around IPv4.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Whether everybody may be let in: nobody else is on that address.
+#[must_use]
+pub fn is_local(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}

@@ -1,0 +1,584 @@
+//! The thread that waits for all of it.
+
+use std::cmp::Reverse;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bonsai_media::rtcp;
+use bonsai_media::rtsp::server::Server;
+use bonsai_media::timeline::Next;
+use rtsp_types::Message;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, Event as Ready, EventData, EventFlags};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::connection::{Came, Connection};
+use super::house::{House, Peer};
+use super::root::{Root, Stamp};
+use super::send::{Around, Sender, Step};
+use super::stream::Stream;
+use super::{Error, Event, Plan, Summary, plain};
+use crate::clock::{now, ns};
+
+/// Events that are taken at once, and streams that are looked after before there is another look at them.
+const EVENTS: usize = 256;
+const STREAMS: usize = 128;
+
+/// How often it is looked whether it is to stop, and at deadlines.
+const LOOKS: u64 = 100_000_000;
+
+/// How long a socket is left alone that takes no more.
+const BLOCKED: u64 = 500_000;
+
+/// How long nobody is let in where there are no more descriptors.
+const EXHAUSTED: u64 = 100_000_000;
+
+/// Connections that wait to be let in.
+const QUEUE: i32 = 1024;
+
+pub(super) struct Engine<'a> {
+    listener: TcpListener,
+    epoll: OwnedFd,
+    server: Server,
+    house: House<'a>,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Pairs of sockets that are waited for.
+    waited: usize,
+    sender: Sender,
+    buffer: Vec<u8>,
+    refused: u64,
+    blocked_until: u64,
+    accepts_at: u64,
+}
+
+/// Which socket it is.
+enum Of {
+    Listener,
+    Connection(usize),
+    Pair(usize, bool),
+}
+
+impl Of {
+    fn data(&self) -> EventData {
+        let (kind, index) = match *self {
+            Self::Listener => (0, 0),
+            Self::Connection(index) => (1, index),
+            Self::Pair(index, is_reports) => (2 + u64::from(is_reports), index),
+        };
+        EventData::new_u64(kind << 48 | index as u64)
+    }
+
+    fn read(data: u64) -> Self {
+        let index = usize::try_from(data & 0xffff_ffff_ffff).unwrap_or(usize::MAX);
+        match data >> 48 {
+            0 => Self::Listener,
+            1 => Self::Connection(index),
+            kind => Self::Pair(index, kind == 3),
+        }
+    }
+}
+
+impl<'a> Engine<'a> {
+    /// Listens.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(super) fn open(
+        plan: &'a Plan,
+        on_event: &'a mut dyn FnMut(&Event<'_>),
+    ) -> Result<Self, Error> {
+        let root = Root::open(&plan.root).map_err(|source| Error::Root {
+            path: plan.root.clone(),
+            source,
+        })?;
+        let refused = |source| Error::Listen {
+            at: plan.listen,
+            source,
+        };
+        let listener = TcpListener::bind(plan.listen).map_err(refused)?;
+        // As many as come at once when a match begins.
+        rustix::net::listen(&listener, QUEUE).map_err(|errno| refused(errno.into()))?;
+        listener.set_nonblocking(true).map_err(Error::System)?;
+        let at = listener.local_addr().map_err(Error::System)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::System(errno.into()))?;
+        epoll::add(&epoll, &listener, Of::Listener.data(), EventFlags::IN)
+            .map_err(|errno| Error::System(errno.into()))?;
+        let timeout = u64::try_from(plan.limits.session.as_nanos()).unwrap_or(u64::MAX);
+        let mut house = House::new(plan, root, on_event);
+        house.tell(&Event::Listening(at));
+        Ok(Self {
+            listener,
+            epoll,
+            server: Server::new(timeout),
+            house,
+            connections: Vec::new(),
+            free: Vec::new(),
+            waited: 0,
+            sender: Sender::new(plan.engine),
+            buffer: vec![0; 64 << 10],
+            refused: 0,
+            blocked_until: 0,
+            accepts_at: 0,
+        })
+    }
+
+    /// Serves until it is to stop.
+    ///
+    /// # Errors
+    /// There is no waiting.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<Summary, Error> {
+        // What wakes a thread may come 50 us later than it is asked for, if nothing is said.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let cpu = || ns(clock_gettime(ClockId::ThreadCPUTime));
+        let (began, cpu_began) = (now(), cpu());
+        let mut looks = began;
+        let mut events = Vec::with_capacity(EVENTS);
+        while !stop.load(Ordering::Relaxed) {
+            let at = now();
+            let is_more = self.streams(at);
+            if at >= looks {
+                looks = at + LOOKS;
+                self.look(at);
+            }
+            let due = self
+                .house
+                .due
+                .peek()
+                .map_or(u64::MAX, |Reverse((at, _))| *at);
+            let due = due.max(self.blocked_until);
+            let left = if is_more {
+                0
+            } else {
+                due.min(looks).saturating_sub(now())
+            };
+            let timeout = Timespec::try_from(Duration::from_nanos(left)).ok();
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::System(errno.into())),
+            }
+            for event in &events {
+                self.ready(*event);
+            }
+        }
+        for session in 0..self.house.streams.len() {
+            self.over(session, "the server ends", true);
+        }
+        let late = &self.sender.late_us;
+        Ok(Summary {
+            sessions: self.house.came,
+            most_sessions: self.house.most,
+            refused: self.refused,
+            late_p50_ns: late.value_at_quantile(0.5) * 1000,
+            late_p99_ns: late.value_at_quantile(0.99) * 1000,
+            cpu_s: (cpu() - cpu_began) as f64 / 1e9,
+            elapsed_s: (now() - began) as f64 / 1e9,
+            ..self.sender.tally
+        })
+    }
+
+    /// Looks after streams that are due; whether there are more.
+    fn streams(&mut self, at: u64) -> bool {
+        if at < self.blocked_until {
+            return false;
+        }
+        for _ in 0..STREAMS {
+            let Some(Reverse((due, session))) = self.house.due.peek().copied() else {
+                return false;
+            };
+            if due > now() {
+                return false;
+            }
+            self.house.due.pop();
+            let stream = self.house.streams.get_mut(session).and_then(Option::as_mut);
+            let Some(stream) = stream.filter(|stream| stream.armed == due) else {
+                continue;
+            };
+            stream.armed = u64::MAX;
+            self.step(session);
+            if self.blocked_until > at {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Does what is next for a stream.
+    fn step(&mut self, session: usize) {
+        let house = &mut self.house;
+        let Some(Some(stream)) = house.streams.get_mut(session) else {
+            return;
+        };
+        let mut around = Around {
+            pairs: &house.pairs,
+            connections: &mut self.connections,
+            load: &mut house.load,
+        };
+        let connection = stream.connection;
+        let mut again = None;
+        let mut failed = None;
+        match stream.timeline.next() {
+            Some((_, Next::Sample(line))) => match self.sender.sample(stream, line, &mut around) {
+                Step::Done => {}
+                Step::Blocked => {
+                    self.blocked_until = now() + BLOCKED;
+                    again = Some(self.blocked_until);
+                }
+                Step::Failed(why) => failed = Some(why),
+            },
+            Some((_, Next::Report)) => {
+                self.sender.report(stream, false, unix(), &mut around);
+                match Stamp::of(&stream.file) {
+                    Ok(stamp) if stamp == stream.stamp => {}
+                    Ok(_) => failed = Some("its file has changed".to_owned()),
+                    Err(error) => failed = Some(format!("its file: {error}")),
+                }
+            }
+            Some((_, Next::End)) => {
+                self.sender.report(stream, true, unix(), &mut around);
+                stream.timeline.pause(now());
+                self.server.stopped(session);
+            }
+            None => {}
+        }
+        match failed {
+            Some(why) => {
+                self.server.forget(session);
+                self.over(session, &why, true);
+            }
+            None => self.house.arm(session, again),
+        }
+        self.waits(connection);
+    }
+
+    /// A stream is over.
+    fn over(&mut self, session: usize, why: &str, is_told: bool) {
+        if let Some(stream) = self.house.take(session) {
+            self.gone(stream, why, is_told);
+        }
+    }
+
+    fn gone(&mut self, mut stream: Stream, why: &str, is_told: bool) {
+        if is_told && stream.timeline.is_playing() {
+            let mut around = Around {
+                pairs: &self.house.pairs,
+                connections: &mut self.connections,
+                load: &mut self.house.load,
+            };
+            self.sender.report(&mut stream, true, unix(), &mut around);
+            self.waits(stream.connection);
+        }
+        self.house.tell(&Event::Ended {
+            peer: stream.peer,
+            clip: &stream.clip,
+            why,
+            packets: stream.packets,
+        });
+    }
+
+    /// Streams that requests have ended.
+    fn all_gone(&mut self) {
+        for over in std::mem::take(&mut self.house.over) {
+            self.gone(over.stream, over.why, over.is_told);
+        }
+    }
+
+    fn ready(&mut self, event: Ready) {
+        match Of::read(event.data.u64()) {
+            Of::Listener => self.accept(),
+            Of::Connection(index) => self.talk(index),
+            Of::Pair(index, is_reports) => self.hear(index, is_reports),
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..EVENTS {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.come(stream, plain(peer)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_exhausted(&error) => {
+                    // Whoever waits is let in when somebody has gone.
+                    let _ = epoll::delete(&self.epoll, &self.listener);
+                    self.accepts_at = now() + EXHAUSTED;
+                    return;
+                }
+                // Who came has gone again.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn come(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let here = self.connections.iter().flatten().count();
+        if here >= usize::try_from(self.house.plan.limits.connections).unwrap_or(usize::MAX) {
+            let why = format!("there are {here} connections, as many as may be");
+            return self.refuse(peer, &why);
+        }
+        let index = self.free.pop().unwrap_or(self.connections.len());
+        let connection = Connection::new(stream, peer, now()).and_then(|connection| {
+            epoll::add(
+                &self.epoll,
+                &connection,
+                Of::Connection(index).data(),
+                EventFlags::IN,
+            )?;
+            Ok(connection)
+        });
+        if index == self.connections.len() {
+            self.connections.push(None);
+            self.house.peers.push(None);
+        }
+        match connection {
+            Ok(connection) => {
+                self.house.peers[index] = Some(Peer {
+                    peer,
+                    local: connection.local,
+                    sessions: 0,
+                });
+                self.connections[index] = Some(connection);
+            }
+            Err(_) => self.free.push(index),
+        }
+    }
+
+    fn refuse(&mut self, peer: SocketAddr, why: &str) {
+        self.refused += 1;
+        self.house.tell(&Event::Refused { peer, why });
+    }
+
+    /// A connection can be read or takes more.
+    fn talk(&mut self, index: usize) {
+        let at = now();
+        let Some(Some(connection)) = self.connections.get_mut(index) else {
+            return;
+        };
+        if connection.flush(at).is_err() {
+            return self.close(index);
+        }
+        loop {
+            let Some(Some(connection)) = self.connections.get_mut(index) else {
+                return;
+            };
+            match connection.read(&mut self.buffer[..4096]) {
+                Came::Nothing => break,
+                Came::End => return self.close(index),
+                Came::Bytes(read) => {
+                    connection.reader.add(&self.buffer[..read]);
+                    if !self.answer(index, at) {
+                        break;
+                    }
+                }
+            }
+        }
+        self.waits(index);
+    }
+
+    /// Answers all requests that are there; whether others may follow.
+    fn answer(&mut self, index: usize, at: u64) -> bool {
+        loop {
+            let Some(Some(connection)) = self.connections.get_mut(index) else {
+                return false;
+            };
+            let (peer, mut why) = (connection.peer, None);
+            let bytes = match connection.reader.next() {
+                Ok(None) => break,
+                Ok(Some(Message::Request(request))) => {
+                    self.house.asking = index;
+                    let answer = self.server.answer(&request, index, &mut self.house, at);
+                    if let Some(refusal) = answer.refused {
+                        why = Some(format!("{}: {}", u16::from(refusal.status), refusal.why));
+                    }
+                    connection.asked = at;
+                    answer.bytes
+                }
+                Ok(Some(Message::Data(data))) => {
+                    let session = received(data.as_slice(), &self.house);
+                    if let Some(session) = session {
+                        self.server.alive(session, at);
+                    }
+                    continue;
+                }
+                // Nothing was asked of a viewer.
+                Ok(Some(Message::Response(_))) => continue,
+                Err(wrong) => {
+                    connection.ends = true;
+                    why = Some(format!("400: {wrong}"));
+                    Server::unreadable()
+                }
+            };
+            let is_sent = connection.send(&bytes, at).is_ok();
+            let ends = connection.ends;
+            if let Some(why) = why {
+                self.refuse(peer, &why);
+            }
+            self.pairs();
+            self.all_gone();
+            if !is_sent || ends {
+                self.close(index);
+                return false;
+            }
+        }
+        if let Some(Some(connection)) = self.connections.get_mut(index) {
+            connection.begun = match connection.reader.has_begun() {
+                true => connection.begun.or(Some(at)),
+                false => None,
+            };
+        }
+        true
+    }
+
+    /// Waits for sockets that a request has opened.
+    fn pairs(&mut self) {
+        while let Some(pair) = self.house.pairs.get(self.waited) {
+            for is_reports in [false, true] {
+                let of = Of::Pair(self.waited, is_reports).data();
+                // Without it nothing is heard of viewers but by requests.
+                let _ = epoll::add(&self.epoll, pair.socket(is_reports), of, EventFlags::IN);
+            }
+            self.waited += 1;
+        }
+    }
+
+    /// Waits for a connection to take more, as long as something waits for it.
+    fn waits(&mut self, index: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(index) else {
+            return;
+        };
+        let waits = connection.waiting() > 0;
+        if waits != connection.waits {
+            connection.waits = waits;
+            let mut flags = EventFlags::IN;
+            flags.set(EventFlags::OUT, waits);
+            let _ = epoll::modify(
+                &self.epoll,
+                connection.as_fd(),
+                Of::Connection(index).data(),
+                flags,
+            );
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        // Its socket is forgotten when it is closed.
+        if self
+            .connections
+            .get_mut(index)
+            .and_then(Option::take)
+            .is_none()
+        {
+            return;
+        }
+        self.server.closed(index, &mut self.house, now());
+        self.house.peers[index] = None;
+        self.free.push(index);
+        self.all_gone();
+    }
+
+    /// Something has come to a pair of sockets.
+    fn hear(&mut self, index: usize, is_reports: bool) {
+        for _ in 0..EVENTS {
+            let Some(pair) = self.house.pairs.get(index) else {
+                return;
+            };
+            let socket = if is_reports {
+                &pair.reports
+            } else {
+                &pair.packets
+            };
+            let (length, from) = match socket.recv_from(&mut self.buffer) {
+                Ok(came) => came,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // What was sent to where nobody is.
+                Err(_) => continue,
+            };
+            // To the port of packets, viewers behind a translator send to keep their way open.
+            let from = plain(from);
+            let known = self.house.by_reports.get(&from).copied();
+            let session = known.or_else(|| {
+                let session = received(&self.buffer[..length], &self.house)?;
+                let stream = self.house.streams.get(session)?.as_ref()?;
+                (stream.peer.ip() == from.ip()).then_some(session)
+            });
+            if let Some(session) = session {
+                self.server.alive(session, now());
+            }
+        }
+    }
+
+    /// Deadlines, and how it fares.
+    fn look(&mut self, at: u64) {
+        self.server.tick(&mut self.house, at);
+        self.all_gone();
+        if let Some(level) = self.house.load.judge(at) {
+            self.house.tell(&Event::Level(level));
+        }
+        if self.accepts_at != 0 && at >= self.accepts_at {
+            self.accepts_at = 0;
+            let _ = epoll::add(
+                &self.epoll,
+                &self.listener,
+                Of::Listener.data(),
+                EventFlags::IN,
+            );
+        }
+        let limits = &self.house.plan.limits;
+        let limit = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
+        let (request, idle, stall) = (
+            limit(limits.request),
+            limit(limits.idle),
+            limit(limits.stall),
+        );
+        for index in 0..self.connections.len() {
+            let Some(connection) = &self.connections[index] else {
+                continue;
+            };
+            let over = |since: u64, most: u64| at.saturating_sub(since) >= most;
+            let has_sessions = self.house.peers[index].is_some_and(|peer| peer.sessions > 0);
+            let why = match connection {
+                _ if connection.begun.is_some_and(|begun| over(begun, request)) => {
+                    "its request takes too long"
+                }
+                _ if connection
+                    .stalled
+                    .is_some_and(|stalled| over(stalled, stall)) =>
+                {
+                    "it takes nothing of what is sent"
+                }
+                _ if !has_sessions && over(connection.asked, idle) => "it asks for nothing",
+                _ => continue,
+            };
+            let peer = connection.peer;
+            self.refuse(peer, why);
+            self.close(index);
+        }
+    }
+}
+
+/// Of whose stream a viewer's report is.
+fn received(bytes: &[u8], house: &House<'_>) -> Option<usize> {
+    let mut session = None;
+    rtcp::read_received(bytes, |one| {
+        session = session.or(house.by_ssrc.get(&one.ssrc).copied())
+    });
+    session
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    matches!(
+        error.raw_os_error(),
+        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
+    )
+}
+
+/// The time since 1970, nanoseconds.
+fn unix() -> u64 {
+    ns(clock_gettime(ClockId::Realtime))
+}

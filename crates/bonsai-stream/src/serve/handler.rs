@@ -1,0 +1,287 @@
+//! What a stream goes through on its way.
+//!
+//! ```text
+//!   source ──> selectors ──> packetiser ──> pacer ──> observers ──> sink
+//!   (file)     [`Handler::sample`]                    [`Handler::packet`]
+//! ```
+//! Both ends, the packetiser and the pacer are the server's own, by engine, codec and way of sending; what
+//! is between them are handlers, in the order that they are named in. A handler that a program brings
+//! itself is one more maker with a name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The stream that a handler is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamView<'a> {
+    /// Whose it is.
+    pub peer: SocketAddr,
+    /// What is seen, below the root.
+    pub clip: &'a str,
+}
+
+/// A sample that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleView {
+    /// Whether it is a picture, and no sound.
+    pub is_picture: bool,
+    /// Whether decoding can begin with it.
+    pub is_sync: bool,
+    /// Its bytes.
+    pub bytes: u32,
+    /// How late it is, nanoseconds.
+    pub late_ns: u64,
+    /// The server's level (`bonsai_media::load`), 0 to 2.
+    pub level: u8,
+}
+
+/// A packet that is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketView<'a> {
+    /// When, nanoseconds of CLOCK_MONOTONIC.
+    pub now_ns: u64,
+    /// Its header of RTP, and what its payload begins with.
+    pub head: &'a [u8],
+    /// The rest of it.
+    pub body: &'a [u8],
+}
+
+/// What becomes of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is sent.
+    Send,
+    /// It is left out.
+    Drop,
+}
+
+/// A part of the way of one stream.
+pub trait Handler: fmt::Debug {
+    /// A sample is about to be sent; the first handler that drops it has decided.
+    fn sample(&mut self, sample: &SampleView) -> Fate {
+        let _ = sample;
+        Fate::Send
+    }
+
+    /// A packet has been sent.
+    fn packet(&mut self, packet: &PacketView<'_>) {
+        let _ = packet;
+    }
+
+    /// The stream is over.
+    fn end(&mut self) {}
+}
+
+/// Makes a handler for a stream. What it cannot make is a reason not to send the stream.
+pub type Maker = Arc<dyn Fn(&StreamView<'_>) -> Result<Box<dyn Handler>, String> + Send + Sync>;
+
+/// Handlers by their names, and those that each stream goes through.
+#[derive(Clone, Default)]
+pub struct HandlerSet {
+    known: BTreeMap<String, Make>,
+    chain: Vec<Maker>,
+}
+
+/// From what stands behind a name to what makes the handler.
+type Make = Arc<dyn Fn(&str) -> Result<Maker, String> + Send + Sync>;
+
+impl fmt::Debug for HandlerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.known.keys().collect();
+        write!(f, "HandlerSet({names:?}, {} in use)", self.chain.len())
+    }
+}
+
+impl HandlerSet {
+    /// Those that there are: `tee=FOLDER` writes each stream's packets to a file of its own, and `keys`
+    /// sends no pictures but those that decoding can begin with.
+    #[must_use]
+    pub fn builtin() -> Self {
+        let mut set = Self::default();
+        set.register("tee", |value| {
+            let folder = std::path::PathBuf::from(value);
+            if !folder.is_dir() {
+                return Err(format!("tee={value}: there is no such folder"));
+            }
+            let number = Arc::new(AtomicU64::new(0));
+            Ok(Arc::new(move |stream| {
+                let number = number.fetch_add(1, Ordering::Relaxed);
+                let path = folder.join(format!("stream-{number}.rtpdump"));
+                let tee = Tee::create(&path, stream);
+                tee.map(|tee| Box::new(tee) as Box<dyn Handler>)
+                    .map_err(|error| format!("{}: {error}", path.display()))
+            }))
+        });
+        set.register("keys", |value| match value {
+            "" => Ok(Arc::new(|_| Ok(Box::new(Keys)))),
+            other => Err(format!("keys={other}: it takes nothing")),
+        });
+        set
+    }
+
+    /// One more, that is named in a configuration by `name`, or `name=value`.
+    pub fn register(
+        &mut self,
+        name: &str,
+        make: impl Fn(&str) -> Result<Maker, String> + Send + Sync + 'static,
+    ) {
+        self.known.insert(name.to_owned(), Arc::new(make));
+    }
+
+    /// Lets each stream go through one more handler, as `name` or `name=value`.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not take that value.
+    pub fn append(&mut self, text: &str) -> Result<(), String> {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let Some(make) = self.known.get(name) else {
+            let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
+            return Err(format!(
+                "{name:?} is no handler; there are {}",
+                names.join(", ")
+            ));
+        };
+        self.chain.push(make(value)?);
+        Ok(())
+    }
+
+    /// The handlers of a stream.
+    ///
+    /// # Errors
+    /// One of them cannot be made.
+    pub(super) fn make(&self, stream: &StreamView<'_>) -> Result<Vec<Box<dyn Handler>>, String> {
+        self.chain.iter().map(|maker| maker(stream)).collect()
+    }
+}
+
+/// Pictures that decoding can begin with, and sound.
+#[derive(Debug)]
+struct Keys;
+
+impl Handler for Keys {
+    fn sample(&mut self, sample: &SampleView) -> Fate {
+        match sample.is_picture && !sample.is_sync {
+            true => Fate::Drop,
+            false => Fate::Send,
+        }
+    }
+}
+
+/// Writes packets to a file, as rtpdump does, which Wireshark reads.
+#[derive(Debug)]
+struct Tee {
+    file: BufWriter<File>,
+    began: Option<u64>,
+}
+
+impl Tee {
+    fn create(path: &std::path::Path, stream: &StreamView<'_>) -> std::io::Result<Self> {
+        let mut file = BufWriter::new(File::create_new(path)?);
+        // rtptools: a line, and a header of the time, address and port that it came from.
+        writeln!(
+            file,
+            "#!rtpplay1.0 {}/{}",
+            stream.peer.ip(),
+            stream.peer.port()
+        )?;
+        file.write_all(&[0; 16])?;
+        Ok(Self { file, began: None })
+    }
+}
+
+impl Handler for Tee {
+    fn packet(&mut self, packet: &PacketView<'_>) {
+        let began = *self.began.get_or_insert(packet.now_ns);
+        let length = u16::try_from(packet.head.len() + packet.body.len()).unwrap_or(0);
+        let ms = u32::try_from((packet.now_ns - began) / 1_000_000).unwrap_or(u32::MAX);
+        let whole = length.saturating_add(8).to_be_bytes();
+        let parts = [
+            &whole[..],
+            &length.to_be_bytes(),
+            &ms.to_be_bytes(),
+            packet.head,
+            packet.body,
+        ];
+        for part in parts {
+            // A full disk is no reason to send less.
+            let _ = self.file.write_all(part);
+        }
+    }
+
+    fn end(&mut self) {
+        let _ = self.file.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> StreamView<'static> {
+        StreamView {
+            peer: SocketAddr::from(([127, 0, 0, 1], 5000)),
+            clip: "clip.mp4",
+        }
+    }
+
+    #[test]
+    fn handlers_are_named_and_one_can_be_added() {
+        #[derive(Debug)]
+        struct None;
+        impl Handler for None {
+            fn sample(&mut self, _: &SampleView) -> Fate {
+                Fate::Drop
+            }
+        }
+        let mut set = HandlerSet::builtin();
+        set.register("none", |_| Ok(Arc::new(|_| Ok(Box::new(None)))));
+        set.append("keys").expect("known");
+        set.append("none").expect("added");
+        let error = set.append("jump").expect_err("unknown");
+        assert_eq!(error, "\"jump\" is no handler; there are keys, none, tee");
+        set.append("keys=2").expect_err("nothing is taken");
+        set.append("tee=/nowhere").expect_err("no folder");
+        let mut chain = set.make(&view()).expect("made");
+        let sample = |is_picture, is_sync| SampleView {
+            is_picture,
+            is_sync,
+            bytes: 100,
+            late_ns: 0,
+            level: 0,
+        };
+        assert_eq!(chain[0].sample(&sample(true, false)), Fate::Drop);
+        assert_eq!(chain[0].sample(&sample(true, true)), Fate::Send);
+        assert_eq!(chain[0].sample(&sample(false, false)), Fate::Send);
+        assert_eq!(chain[1].sample(&sample(false, true)), Fate::Drop);
+    }
+
+    #[test]
+    fn packets_are_written_down_as_they_are_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut set = HandlerSet::builtin();
+        set.append(&format!("tee={}", folder.path().display()))
+            .expect("known");
+        let mut chain = set.make(&view()).expect("made");
+        for now_ns in [5_000_000, 12_000_000] {
+            chain[0].packet(&PacketView {
+                now_ns,
+                head: b"head",
+                body: b"body!",
+            });
+        }
+        chain[0].end();
+        let bytes = std::fs::read(folder.path().join("stream-0.rtpdump")).expect("a file");
+        let line = b"#!rtpplay1.0 127.0.0.1/5000\n";
+        assert_eq!(&bytes[..line.len()], line);
+        let packets = &bytes[line.len() + 16..];
+        assert_eq!(
+            packets,
+            b"\0\x11\0\x09\0\0\0\0headbody!\0\x11\0\x09\0\0\0\x07headbody!"
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! What is done for requests: clips are found, viewers are let in, streams begin and end.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use bonsai_media::load::Load;
+use bonsai_media::rtsp::server::{Ended, Found, Host, Offer, Path, Refusal, Way};
+use bonsai_media::timeline::{Started, Timeline};
+use rtsp_types::StatusCode;
+
+use super::handler::StreamView;
+use super::ports::Pair;
+use super::root::{Opened, Root};
+use super::stream::{Sink, Stream};
+use super::{Event, Plan};
+use crate::clock::now;
+
+/// Who is at the other end of a connection, and by which address of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) peer: SocketAddr,
+    pub(super) local: IpAddr,
+    /// Sessions that it has begun and that are not over.
+    pub(super) sessions: u32,
+}
+
+/// A stream that is over, whose viewer is still to be told, or not.
+pub(super) struct Over {
+    pub(super) stream: Stream,
+    pub(super) why: &'static str,
+    pub(super) is_told: bool,
+}
+
+pub(super) struct House<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) root: Root,
+    pub(super) streams: Vec<Option<Stream>>,
+    pub(super) pairs: Vec<Pair>,
+    /// Pairs that are waited for.
+    pub(super) peers: Vec<Option<Peer>>,
+    /// By which connection a request came that is being answered.
+    pub(super) asking: usize,
+    opened: Option<Opened>,
+    per_address: HashMap<IpAddr, u32>,
+    pub(super) due: BinaryHeap<Reverse<(u64, usize)>>,
+    pub(super) load: Load,
+    pub(super) over: Vec<Over>,
+    /// Whose reports come from where, and of which sender.
+    pub(super) by_reports: HashMap<SocketAddr, usize>,
+    pub(super) by_ssrc: HashMap<u32, usize>,
+    pub(super) most: u64,
+    pub(super) came: u64,
+    on_event: &'a mut dyn FnMut(&Event<'_>),
+}
+
+impl<'a> House<'a> {
+    pub(super) fn new(plan: &'a Plan, root: Root, on_event: &'a mut dyn FnMut(&Event<'_>)) -> Self {
+        let late = u64::try_from(plan.late.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            plan,
+            root,
+            streams: Vec::new(),
+            pairs: Vec::new(),
+            peers: Vec::new(),
+            asking: 0,
+            opened: None,
+            per_address: HashMap::new(),
+            due: BinaryHeap::new(),
+            load: Load::new(plan.when_behind, late),
+            over: Vec::new(),
+            by_reports: HashMap::new(),
+            by_ssrc: HashMap::new(),
+            most: 0,
+            came: 0,
+            on_event,
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: &Event<'_>) {
+        (self.on_event)(event);
+    }
+
+    /// Looks after a stream when it is due.
+    pub(super) fn arm(&mut self, session: usize, at: Option<u64>) {
+        let Some(Some(stream)) = self.streams.get_mut(session) else {
+            return;
+        };
+        let next = stream.timeline.next().map(|(due, _)| due);
+        let due = at.or(next).unwrap_or(u64::MAX);
+        if due != stream.armed {
+            stream.armed = due;
+            if due < u64::MAX {
+                self.due.push(Reverse((due, session)));
+            }
+        }
+    }
+
+    /// A stream is over: it is taken out of all that knows it.
+    pub(super) fn take(&mut self, session: usize) -> Option<Stream> {
+        let mut stream = self.streams.get_mut(session)?.take()?;
+        stream.end();
+        for line in 0..stream.lanes.len() {
+            self.by_ssrc.remove(&stream.timeline.ssrc(line));
+            if let Sink::Datagrams { reports, .. } = stream.lanes[line].sink {
+                self.by_reports.remove(&reports);
+            }
+        }
+        if let Some(Some(peer)) = self.peers.get_mut(stream.connection)
+            && peer.peer == stream.peer
+        {
+            peer.sessions = peer.sessions.saturating_sub(1);
+        }
+        let address = stream.peer.ip();
+        if let Some(count) = self.per_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_address.remove(&address);
+            }
+        }
+        Some(stream)
+    }
+
+    fn peer(&self, connection: usize) -> Result<Peer, Refusal> {
+        let peer = self.peers.get(connection).copied().flatten();
+        peer.ok_or_else(|| Refusal::new(StatusCode::InternalServerError, "its connection is gone"))
+    }
+
+    /// The sockets of an address.
+    fn pair(&mut self, local: IpAddr) -> Result<usize, Refusal> {
+        if let Some(index) = self.pairs.iter().position(|pair| pair.local == local) {
+            return Ok(index);
+        }
+        let pair = Pair::open(local, self.plan.ports).map_err(|error| {
+            let (first, last) = self.plan.ports;
+            let why = format!("no ports of {first} to {last} on {local}: {error}");
+            Refusal::new(StatusCode::ServiceUnavailable, why)
+        })?;
+        self.pairs.push(pair);
+        Ok(self.pairs.len() - 1)
+    }
+}
+
+impl Host for House<'_> {
+    fn find(&mut self, path: &Path) -> Result<Found, Refusal> {
+        let local = self.peer(self.asking)?.local;
+        let (found, opened) = self.root.find(path, local)?;
+        self.opened = Some(opened);
+        Ok(found)
+    }
+
+    fn admit(
+        &mut self,
+        session: usize,
+        connection: usize,
+        path: &Path,
+        found: &Found,
+    ) -> Result<String, Refusal> {
+        let peer = self.peer(connection)?;
+        let full = |why: String| Refusal::new(StatusCode::NotEnoughBandwidth, why);
+        let limits = &self.plan.limits;
+        let sessions = self.streams.iter().flatten().count();
+        if sessions >= usize::try_from(limits.sessions).unwrap_or(usize::MAX) {
+            return Err(full(format!(
+                "there are {sessions} sessions, as many as may be"
+            )));
+        }
+        let address = peer.peer.ip();
+        let count = self.per_address.get(&address).copied().unwrap_or(0);
+        if count >= limits.per_address {
+            return Err(full(format!(
+                "{address} has {count} sessions, as many as it may have"
+            )));
+        }
+        if !self.load.admits() {
+            return Err(full("the server is behind".to_owned()));
+        }
+        let opened = self.opened.take();
+        let opened = opened.ok_or_else(|| full("its file is gone".to_owned()))?;
+        let clip = path.to_string();
+        let view = StreamView {
+            peer: peer.peer,
+            clip: &clip,
+        };
+        let handlers = self.plan.handlers.make(&view);
+        let handlers =
+            handlers.map_err(|why| Refusal::new(StatusCode::InternalServerError, why))?;
+        let name = random::<16>()?
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let timeline = Timeline::new(found.clip.clone());
+        self.tell(&Event::Began {
+            peer: peer.peer,
+            clip: &clip,
+        });
+        let whose = (peer.peer, connection);
+        if self.streams.len() <= session {
+            self.streams.resize_with(session + 1, || None);
+        }
+        self.streams[session] = Some(Stream::new(timeline, opened, clip, whose, handlers));
+        *self.per_address.entry(address).or_default() += 1;
+        if let Some(Some(peer)) = self.peers.get_mut(connection) {
+            peer.sessions += 1;
+        }
+        self.came += 1;
+        self.most = self.most.max(u64::try_from(sessions).unwrap_or(0) + 1);
+        Ok(name)
+    }
+
+    fn set_up(&mut self, session: usize, track: usize, offer: &Offer) -> Result<Way, Refusal> {
+        let bytes = random::<10>()?;
+        let [a, b, c, d, e, f, g, h, i, j] = bytes;
+        let ssrc = u32::from_be_bytes([a, b, c, d]);
+        let random = (
+            ssrc,
+            u16::from_be_bytes([e, f]),
+            u32::from_be_bytes([g, h, i, j]),
+        );
+        let gone = || Refusal::new(StatusCode::SessionNotFound, "no such session");
+        let known = self
+            .streams
+            .get(session)
+            .and_then(Option::as_ref)
+            .ok_or_else(gone)?;
+        let (peer, lines) = (known.peer, known.lanes.len());
+        let (way, sink) = match *offer {
+            Offer::Datagrams(packets, reports) => {
+                let pair = self.pair(self.peer(self.asking)?.local)?;
+                let port = self.pairs[pair].port;
+                let way = Way::Datagrams {
+                    client: (packets, reports),
+                    server: (port, port + 1),
+                    ssrc,
+                };
+                let sink = Sink::Datagrams {
+                    pair,
+                    packets: SocketAddr::new(peer.ip(), packets),
+                    reports: SocketAddr::new(peer.ip(), reports),
+                };
+                (way, sink)
+            }
+            Offer::Interleaved(channels) => {
+                let next = u8::try_from(lines * 2).unwrap_or(254);
+                let (packets, reports) = channels.unwrap_or((next, next + 1));
+                let channels = (packets, reports);
+                let way = Way::Interleaved { channels, ssrc };
+                (way, Sink::Interleaved { packets, reports })
+            }
+        };
+        let stream = self
+            .streams
+            .get_mut(session)
+            .and_then(Option::as_mut)
+            .ok_or_else(gone)?;
+        stream.add(track, sink, random);
+        self.by_ssrc.insert(ssrc, session);
+        if let Sink::Datagrams { reports, .. } = sink {
+            self.by_reports.insert(reports, session);
+        }
+        Ok(way)
+    }
+
+    fn play(
+        &mut self,
+        session: usize,
+        from_ns: Option<u64>,
+        until_ns: Option<u64>,
+    ) -> Result<Started, Refusal> {
+        let gone = || Refusal::new(StatusCode::SessionNotFound, "no such session");
+        let stream = self
+            .streams
+            .get_mut(session)
+            .and_then(Option::as_mut)
+            .ok_or_else(gone)?;
+        stream.begin_anew();
+        let started = stream.timeline.play(from_ns, until_ns, now());
+        self.arm(session, None);
+        Ok(started)
+    }
+
+    fn pause(&mut self, session: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(session) {
+            stream.timeline.pause(now());
+        }
+        self.arm(session, None);
+    }
+
+    fn end(&mut self, session: usize, why: Ended) {
+        let (why, is_told) = match why {
+            Ended::Told => ("its viewer said so", false),
+            Ended::Silent => ("nothing was heard of its viewer", true),
+            Ended::Closed => ("its connection is gone", false),
+        };
+        if let Some(stream) = self.take(session) {
+            self.over.push(Over {
+                stream,
+                why,
+                is_told,
+            });
+        }
+    }
+}
+
+/// Bytes that nobody can guess.
+fn random<const N: usize>() -> Result<[u8; N], Refusal> {
+    let mut bytes = [0; N];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => Ok(bytes),
+        Err(error) => Err(Refusal::new(
+            StatusCode::InternalServerError,
+            error.to_string(),
+        )),
+    }
+}

@@ -1,0 +1,181 @@
+//! The folder with the clips: nothing outside it is opened, and what its files say is kept.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::sync::Arc;
+
+use bonsai_media::clip::{Announced, Clip, Finder, Unreadable};
+use bonsai_media::rtsp::server::{Found, Path, Refusal};
+use rtsp_types::StatusCode;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+/// What is kept of files. The tables of an hour take 8 MB.
+const KEPT: usize = 64;
+
+/// Which file it is, and whether it is still the same in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    file: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Of a file that is open.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let known = file.metadata()?;
+        Ok(Self {
+            file: (known.dev(), known.ino()),
+            bytes: known.size(),
+            changed: (known.mtime(), known.mtime_nsec()),
+        })
+    }
+}
+
+/// A file that is open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) stamp: Stamp,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stamp: Stamp,
+    found: Found,
+    used: u64,
+}
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Root {
+    folder: OwnedFd,
+    kept: HashMap<(u64, u64), Kept>,
+    uses: u64,
+}
+
+impl Root {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(path: &std::path::Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            folder: rustix::fs::open(path, flags, Mode::empty())?,
+            kept: HashMap::new(),
+            uses: 0,
+        })
+    }
+
+    /// A clip, and its file.
+    ///
+    /// # Errors
+    /// There is none, it leads out of the root, or it cannot be sent.
+    pub(super) fn find(&mut self, path: &Path, local: IpAddr) -> Result<(Found, Opened), Refusal> {
+        let opened = self.file(path)?;
+        self.uses += 1;
+        let kept = self.kept.get_mut(&opened.stamp.file);
+        if let Some(kept) = kept.filter(|kept| kept.stamp == opened.stamp) {
+            kept.used = self.uses;
+            return Ok((kept.found.clone(), opened));
+        }
+        let clip = read(&opened).map_err(|error| match error {
+            Bad::Clip(why) => {
+                Refusal::new(StatusCode::UnsupportedMediaType, format!("{path}: {why}"))
+            }
+            Bad::Disk(error) => {
+                Refusal::new(StatusCode::InternalServerError, format!("{path}: {error}"))
+            }
+        })?;
+        let description = clip.describe(&Announced {
+            name: path.clip().last().map_or("clip", String::as_str),
+            version: u64::try_from(opened.stamp.changed.0).unwrap_or(0),
+            address: local,
+        });
+        let found = Found {
+            clip: Arc::new(clip),
+            description: description.into(),
+        };
+        if self.kept.len() >= KEPT {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used);
+            if let Some(oldest) = oldest.map(|(file, _)| *file) {
+                self.kept.remove(&oldest);
+            }
+        }
+        let kept = Kept {
+            stamp: opened.stamp,
+            found: found.clone(),
+            used: self.uses,
+        };
+        self.kept.insert(opened.stamp.file, kept);
+        Ok((found, opened))
+    }
+
+    fn file(&self, path: &Path) -> Result<Opened, Refusal> {
+        let refused = |status, why: &str| Refusal::new(status, format!("{path}: {why}"));
+        // A queue would be waited for by whoever opens it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let opened = openat2(
+            &self.folder,
+            path.to_string(),
+            flags,
+            Mode::empty(),
+            resolve,
+        );
+        let file = File::from(opened.map_err(|errno| match errno {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => {
+                refused(StatusCode::NotFound, "there is no such file")
+            }
+            Errno::XDEV | Errno::LOOP => refused(
+                StatusCode::Forbidden,
+                "a link leads out of the folder that is served",
+            ),
+            Errno::ACCESS | Errno::PERM => refused(StatusCode::Forbidden, "it may not be read"),
+            errno => refused(
+                StatusCode::InternalServerError,
+                &io::Error::from(errno).to_string(),
+            ),
+        })?);
+        let disk = |error: io::Error| refused(StatusCode::InternalServerError, &error.to_string());
+        if !file.metadata().map_err(disk)?.is_file() {
+            return Err(refused(StatusCode::Forbidden, "it is no file"));
+        }
+        let stamp = Stamp::of(&file).map_err(disk)?;
+        Ok(Opened { file, stamp })
+    }
+}
+
+enum Bad {
+    Clip(Unreadable),
+    Disk(io::Error),
+}
+
+fn read(opened: &Opened) -> Result<Clip, Bad> {
+    let mut finder = Finder::new(opened.stamp.bytes);
+    let mut header = [0; 16];
+    loop {
+        let (at, len) = finder.wants();
+        opened
+            .file
+            .read_exact_at(&mut header[..len], at)
+            .map_err(Bad::Disk)?;
+        if let Some((at, len)) = finder.found(&header[..len]).map_err(Bad::Clip)? {
+            let mut movie = vec![0; len];
+            opened
+                .file
+                .read_exact_at(&mut movie, at)
+                .map_err(Bad::Disk)?;
+            return Clip::read(&movie, opened.stamp.bytes).map_err(Bad::Clip);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Players that others have written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bonsai_media::meter::Thresholds;
+use bonsai_media::rtsp::Lower;
+use bonsai_stream::Url;
+use bonsai_stream::serve::Engine;
+use bonsai_stream::watch::{Arrivals, Plan, watch};
+
+use crate::support::{Served, clip, has, plan, skip};
+
+const ENGINES: [Engine; 2] = [Engine::Classic, Engine::Fast];
+
+/// Packets of each stream of a file: times of showing in milliseconds, and sizes.
+fn packets(path: &Path) -> BTreeMap<String, Vec<(i64, u64)>> {
+    let args = [
+        "-v",
+        "error",
+        "-show_entries",
+        "packet=codec_type,pts_time,size",
+        "-of",
+        "csv=p=0",
+    ];
+    let output = Command::new("ffprobe")
+        .args(args)
+        .arg(path)
+        .output()
+        .expect("ffprobe");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let mut streams: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
+    for line in text.lines() {
+        // What else is said of a packet stands behind, and on lines of its own.
+        let fields: Vec<&str> = line.split(',').collect();
+        if fields.len() < 3 {
+            continue;
+        }
+        let ms = fields[1].parse::<f64>().expect("a time") * 1000.0;
+        let packet = (ms.round() as i64, fields[2].parse().expect("a size"));
+        streams
+            .entry(fields[0].to_owned())
+            .or_default()
+            .push(packet);
+    }
+    streams
+}
+
+#[test]
+fn ffmpeg_gets_all_of_a_clip_at_its_times() {
+    const TEST: &str = "ffmpeg_gets_all_of_a_clip_at_its_times";
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(path) = clip(TEST, folder.path()) else {
+        return;
+    };
+    let sent = packets(&path);
+    for engine in ENGINES {
+        let served = Served::new(plan(folder.path(), engine));
+        let players: Vec<_> = ["udp", "tcp"]
+            .map(|transport| {
+                let out = folder.path().join(format!("{engine:?}-{transport}.mp4"));
+                let mut player = Command::new("timeout");
+                player.args([
+                    "60",
+                    "ffmpeg",
+                    "-v",
+                    "error",
+                    "-rtsp_transport",
+                    transport,
+                    "-i",
+                ]);
+                player
+                    .arg(served.url("clip.mp4"))
+                    .args(["-c", "copy", "-y"])
+                    .arg(&out);
+                (player.stdin(Stdio::null()).spawn().expect("ffmpeg"), out)
+            })
+            .into();
+        for (mut player, out) in players {
+            assert!(player.wait().expect("it ends").success());
+            let got = packets(&out);
+            for kind in ["video", "audio"] {
+                let (sent, got) = (&sent[kind], &got[kind]);
+                assert_eq!(got.len(), sent.len(), "{kind} of {}", out.display());
+                // ffmpeg knows no time of a first picture in several packets, whoever sends it.
+                let since = |of: &(i64, u64), all: &[(i64, u64)]| of.0 - all[1].0;
+                for (index, (one, other)) in sent.iter().zip(got).enumerate().skip(1) {
+                    let off = (since(one, sent) - since(other, got)).abs();
+                    assert!(
+                        off <= 2,
+                        "{kind} {index} of {}: {one:?} {other:?}",
+                        out.display()
+                    );
+                }
+                for (sent, got) in sent.iter().zip(got) {
+                    // Parameter sets come with pictures that decoding can begin with.
+                    assert!(got.1 == sent.1 || got.1 > sent.1 && got.1 < sent.1 + 100);
+                }
+            }
+        }
+        let summary = served.end();
+        assert_eq!(
+            (summary.sessions, summary.dropped, summary.unsent),
+            (2, 0, 0)
+        );
+        println!("{engine:?}: {summary:?}");
+    }
+}
+
+#[test]
+fn our_own_viewers_lose_nothing_and_see_it_at_its_pace() {
+    const TEST: &str = "our_own_viewers_lose_nothing_and_see_it_at_its_pace";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    for engine in ENGINES {
+        let served = Served::new(plan(folder.path(), engine));
+        for lower in [Lower::Udp, Lower::Tcp] {
+            let outcome = watch(
+                &Plan {
+                    url: Url::parse(&served.url("clip.mp4")).expect("an address"),
+                    server: served.at,
+                    lower,
+                    viewers: 4,
+                    arrivals: Arrivals::Crowd,
+                    length: Duration::from_secs(30),
+                    step: Duration::from_secs(10),
+                    threads: 1,
+                    seed: 1,
+                    thresholds: Thresholds::default(),
+                },
+                &|_, _| (),
+            )
+            .expect("they watch");
+            assert_eq!(outcome.viewers.len(), 4);
+            for viewer in &outcome.viewers {
+                assert_eq!(viewer.failure, None);
+                assert_eq!(viewer.tracks.len(), 2);
+                for track in &viewer.tracks {
+                    let stream = &track.stream;
+                    println!(
+                        "{engine:?} {lower:?} {}: {} packets, gap {} us, pace {}, lag {} ms",
+                        track.kind,
+                        stream.received,
+                        stream.gap_max_ns / 1000,
+                        stream.pace,
+                        stream.lag_max_ns / 1e6
+                    );
+                    let counts = (
+                        stream.lost,
+                        stream.duplicates,
+                        stream.reordered,
+                        stream.restarts,
+                    );
+                    assert_eq!(counts, (0, 0, 0, 0), "{stream:?}");
+                    // Never faster than the media.
+                    assert!(stream.pace < 1.05, "{stream:?}");
+                }
+                let of = |kind: &str| viewer.tracks.iter().find(|track| track.kind == kind);
+                // A frame of sound is a packet: 4 s of 48,000 in frames of 1024, and the first.
+                let sound = of("audio").expect("sound").stream.received;
+                assert!((188..=190).contains(&sound), "{sound}");
+            }
+        }
+        let summary = served.end();
+        assert_eq!((summary.sessions, summary.most_sessions), (8, 4));
+    }
+}
+
+const PLAYER: &str = r#"
+import sys, gi
+gi.require_version("Gst", "1.0")
+from gi.repository import Gst, GLib
+Gst.init(None)
+counts = {}
+pipe = Gst.Pipeline()
+src = Gst.ElementFactory.make("rtspsrc")
+src.set_property("location", sys.argv[1])
+src.set_property("protocols", int(sys.argv[2]))
+src.set_property("latency", 500)
+pipe.add(src)
+def added(_, pad):
+    caps = pad.get_current_caps()
+    name = caps.get_structure(0).get_string("media")
+    depay = Gst.ElementFactory.make("rtph264depay" if name == "video" else "rtpmp4gdepay")
+    sink = Gst.ElementFactory.make("fakesink")
+    sink.set_property("sync", False)
+    sink.set_property("signal-handoffs", True)
+    counts[name] = 0
+    def got(*_):
+        counts[name] += 1
+        return Gst.PadProbeReturn.OK
+    # Its depacketiser of AAC keeps the last frames at the end, whoever sends them.
+    if name == "video":
+        sink.connect("handoff", got)
+    else:
+        pad.add_probe(Gst.PadProbeType.BUFFER, got)
+    for element in (depay, sink):
+        pipe.add(element)
+    if name == "video":
+        caps = Gst.Caps.from_string("video/x-h264,stream-format=avc,alignment=au")
+        depay.link_filtered(sink, caps)
+    else:
+        depay.link(sink)
+    pad.link(depay.get_static_pad("sink"))
+    for element in (depay, sink):
+        element.sync_state_with_parent()
+src.connect("pad-added", added)
+pipe.set_state(Gst.State.PLAYING)
+message = pipe.get_bus().timed_pop_filtered(60 * Gst.SECOND, Gst.MessageType.EOS | Gst.MessageType.ERROR)
+pipe.set_state(Gst.State.NULL)
+if message is None or message.type == Gst.MessageType.ERROR:
+    print(message and message.parse_error())
+    sys.exit(1)
+print(counts.get("video"), counts.get("audio"))
+"#;
+
+#[test]
+fn gstreamer_gets_all_of_a_clip() {
+    const TEST: &str = "gstreamer_gets_all_of_a_clip";
+    let folder = tempfile::tempdir().expect("a folder");
+    let probe = folder.path().join("probe.py");
+    let text = "import gi\ngi.require_version('Gst', '1.0')\nfrom gi.repository import Gst\nGst.init(None)\n\
+                assert Gst.ElementFactory.find('rtspsrc')\n";
+    std::fs::write(&probe, text).expect("written");
+    // The bindings belong to the system's own python.
+    let python = ["/usr/bin/python3", "python3"];
+    let python = python
+        .into_iter()
+        .find(|python| has(python, &probe.to_string_lossy()));
+    let Some(python) = python else {
+        return skip(TEST, "there is no GStreamer with python3-gi and rtspsrc");
+    };
+    let Some(path) = clip(TEST, folder.path()) else {
+        return;
+    };
+    let sent = packets(&path);
+    let expected = format!("{} {}", sent["video"].len(), sent["audio"].len());
+    for engine in ENGINES {
+        let served = Served::new(plan(folder.path(), engine));
+        // GST_RTSP_LOWER_TRANS_UDP and _TCP.
+        for transport in ["1", "4"] {
+            let url = served.url("clip.mp4");
+            let output = Command::new(python)
+                .args(["-c", PLAYER, &url, transport])
+                .output();
+            let output = output.expect("python");
+            let (out, error) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+            let out = String::from_utf8_lossy(out);
+            assert_eq!(out.trim(), expected, "{engine:?} {transport}: {error}");
+        }
+        served.end();
+    }
+}

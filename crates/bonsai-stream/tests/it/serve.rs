@@ -1,0 +1,293 @@
+//! What strangers, files and viewers do to a server.
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::time::Duration;
+
+use bonsai_stream::serve::{Engine, Plan};
+
+use crate::support::{Served, Viewer, clip, plan, session};
+
+const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+
+fn status(answer: &str) -> u16 {
+    let words = answer.split(' ').nth(1);
+    words.and_then(|word| word.parse().ok()).expect("a status")
+}
+
+/// Sets a clip's pictures up in the connection; its session.
+fn set_up(viewer: &mut Viewer, url: &str) -> String {
+    let answer = viewer.ask(&format!("SETUP {url}/track1"), TCP);
+    assert_eq!(status(&answer), 200, "{answer}");
+    session(&answer)
+}
+
+#[test]
+fn nothing_outside_the_folder_is_sent() {
+    let outer = tempfile::tempdir().expect("a folder");
+    let root = outer.path().join("root");
+    std::fs::create_dir_all(root.join("inner")).expect("made");
+    std::fs::write(outer.path().join("secret.mp4"), "secret").expect("written");
+    std::fs::write(root.join("text.mp4"), "no film at all, but some text").expect("written");
+    std::os::unix::fs::symlink("../secret.mp4", root.join("link.mp4")).expect("linked");
+    std::os::unix::fs::symlink("/etc", root.join("etc")).expect("linked");
+    std::os::unix::fs::symlink("text.mp4", root.join("near.mp4")).expect("linked");
+    nix::unistd::mkfifo(&root.join("queue.mp4"), nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let served = Served::new(plan(&root, Engine::Classic));
+    let mut viewer = Viewer::new(served.at);
+    for (path, expected, why) in [
+        ("none.mp4", 404, "no such file"),
+        ("inner/none.mp4", 404, "no such file"),
+        ("text.mp4/more.mp4", 404, "no such file"),
+        ("%2e%2e/secret.mp4", 404, "no such file"),
+        ("a%2f..%2f..%2fsecret.mp4", 400, "leads elsewhere"),
+        ("link.mp4", 403, "leads out"),
+        ("etc/passwd", 403, "leads out"),
+        ("inner", 403, "no file"),
+        ("queue.mp4", 403, "no file"),
+        ("text.mp4", 415, "no MP4"),
+        ("near.mp4", 415, "no MP4"),
+    ] {
+        let answer = viewer.ask(&format!("DESCRIBE {}", served.url(path)), "");
+        assert_eq!(status(&answer), expected, "{path}: {answer}");
+        served.wait_for(why);
+    }
+    assert_eq!(served.end().refused, 11);
+}
+
+#[test]
+fn a_stream_is_played_paused_moved_and_ended_in_a_connection() {
+    const TEST: &str = "a_stream_is_played_paused_moved_and_ended_in_a_connection";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    for engine in [Engine::Classic, Engine::Fast] {
+        let served = Served::new(plan(folder.path(), engine));
+        let url = served.url("clip.mp4");
+        let mut viewer = Viewer::new(served.at);
+        let name = set_up(&mut viewer, &url);
+        let answer = viewer.ask(
+            &format!("PLAY {url}"),
+            &format!("{name}Range: npt=2.5-\r\n"),
+        );
+        // A picture that decoding can begin with is there each second.
+        assert!(answer.contains("Range: npt=2.000-"), "{answer}");
+        while viewer.packets.len() < 20 {
+            assert_eq!(viewer.next(), None);
+        }
+        let (_, first) = viewer
+            .packets
+            .iter()
+            .find(|(channel, _)| *channel == 0)
+            .expect("a packet");
+        let number = u16::from_be_bytes([first[2], first[3]]);
+        let timestamp = u32::from_be_bytes([first[4], first[5], first[6], first[7]]);
+        assert!(
+            answer.contains(&format!(";seq={number};rtptime={timestamp}\r\n")),
+            "{answer}"
+        );
+        // Parameter sets go before it.
+        assert_eq!(first[12] & 0x1f, 24);
+        assert!(
+            viewer
+                .packets
+                .iter()
+                .any(|(channel, bytes)| *channel == 1 && bytes[1] == 200)
+        );
+        assert_eq!(status(&viewer.ask(&format!("PAUSE {url}"), &name)), 200);
+        let before = viewer.packets.len();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(
+            status(&viewer.ask(&format!("GET_PARAMETER {url}"), &name)),
+            200
+        );
+        assert_eq!(
+            viewer.packets.len(),
+            before,
+            "nothing comes of what is paused"
+        );
+        assert_eq!(
+            status(&viewer.ask(
+                &format!("PLAY {url}"),
+                &format!("{name}Range: npt=3.5-\r\n")
+            )),
+            200
+        );
+        // To the farewell.
+        let has_ended = |viewer: &Viewer| {
+            let reports = viewer.packets.iter().filter(|(channel, _)| *channel == 1);
+            reports
+                .into_iter()
+                .any(|(_, bytes)| bytes.windows(2).any(|two| two == [0x81, 203]))
+        };
+        while !has_ended(&viewer) {
+            assert_eq!(viewer.next(), None);
+        }
+        let numbers: Vec<u16> = viewer
+            .packets
+            .iter()
+            .filter(|(channel, _)| *channel == 0)
+            .map(|(_, bytes)| u16::from_be_bytes([bytes[2], bytes[3]]))
+            .collect();
+        let follows = numbers
+            .windows(2)
+            .all(|two| two[1] == two[0].wrapping_add(1));
+        assert!(follows, "numbers go on over it all");
+        assert_eq!(status(&viewer.ask(&format!("TEARDOWN {url}"), &name)), 200);
+        served.wait_for("its viewer said so");
+        assert_eq!(served.end().sessions, 1);
+    }
+}
+
+#[test]
+fn a_file_that_changes_ends_its_streams_and_no_other() {
+    const TEST: &str = "a_file_that_changes_ends_its_streams_and_no_other";
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(path) = clip(TEST, folder.path()) else {
+        return;
+    };
+    let other = folder.path().join("other.mp4");
+    std::fs::copy(&path, &other).expect("copied");
+    let served = Served::new(plan(folder.path(), Engine::Classic));
+    let [mut one, mut two] = ["clip.mp4", "other.mp4"].map(|name| {
+        let mut viewer = Viewer::new(served.at);
+        let url = served.url(name);
+        let session = set_up(&mut viewer, &url);
+        assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &session)), 200);
+        viewer
+    });
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|file| file.set_len(4096))
+        .expect("cut off");
+    let ended = served.wait_for("Ended");
+    assert!(
+        ended.contains("clip.mp4") && ended.contains("become shorter"),
+        "{ended}"
+    );
+    let is_bye =
+        |packet: &(u8, Vec<u8>)| packet.0 == 1 && packet.1.windows(2).any(|two| two == [0x81, 203]);
+    while !one.packets.iter().any(is_bye) {
+        assert_eq!(one.next(), None);
+    }
+    while !two.packets.iter().any(is_bye) {
+        assert_eq!(two.next(), None);
+    }
+    assert!(two.packets.len() > one.packets.len());
+}
+
+fn limited(root: &Path, change: impl Fn(&mut Plan)) -> Served {
+    let mut plan = plan(root, Engine::Classic);
+    change(&mut plan);
+    Served::new(plan)
+}
+
+#[test]
+fn sessions_are_limited_in_all_and_for_an_address() {
+    const TEST: &str = "sessions_are_limited_in_all_and_for_an_address";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    let in_all: fn(&mut Plan) = |plan| plan.limits.sessions = 2;
+    let each: fn(&mut Plan) = |plan| plan.limits.per_address = 2;
+    for (change, why) in [
+        (in_all, "as many as may be"),
+        (each, "as many as it may have"),
+    ] {
+        let served = limited(folder.path(), change);
+        let line = format!("SETUP {}/track1", served.url("clip.mp4"));
+        let mut viewers: Vec<Viewer> = (0..3).map(|_| Viewer::new(served.at)).collect();
+        let answers: Vec<String> = viewers
+            .iter_mut()
+            .map(|viewer| viewer.ask(&line, TCP))
+            .collect();
+        let statuses: Vec<u16> = answers.iter().map(|answer| status(answer)).collect();
+        assert_eq!(statuses, [200, 200, 453]);
+        served.wait_for(why);
+        // Whoever goes makes room.
+        drop(viewers.remove(0));
+        served.wait_for("its connection is gone");
+        assert_eq!(status(&viewers[1].ask(&line, TCP)), 200);
+    }
+}
+
+#[test]
+fn half_open_and_slow_connections_are_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let served = limited(folder.path(), |plan| {
+        plan.limits.idle = Duration::from_millis(1500);
+        plan.limits.request = Duration::from_millis(300);
+        plan.limits.connections = 3;
+    });
+    let mut silent = Viewer::new(served.at);
+    let mut slow = Viewer::new(served.at);
+    slow.stream
+        .write_all(b"OPTIONS * RTSP/1.0\r\nCS")
+        .expect("sent");
+    let mut large = Viewer::new(served.at);
+    large
+        .stream
+        .write_all(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: ")
+        .expect("sent");
+    let _ = large.stream.write_all(&vec![b'x'; 64 << 10]);
+    served.wait_for("400: it sends a message without an end");
+    assert!(large.is_closed());
+    served.wait_for("its request takes too long");
+    assert!(slow.is_closed());
+    served.wait_for("it asks for nothing");
+    assert!(silent.is_closed());
+    let mut foreign = Viewer::new(served.at);
+    foreign
+        .stream
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .expect("sent");
+    assert!(
+        foreign
+            .next()
+            .expect("an answer")
+            .starts_with("RTSP/1.0 400 ")
+    );
+    assert!(foreign.is_closed());
+    let _three: Vec<Viewer> = (0..3).map(|_| Viewer::new(served.at)).collect();
+    assert!(Viewer::new(served.at).is_closed());
+    served.wait_for("connections, as many as may be");
+}
+
+#[test]
+fn a_viewer_that_vanishes_is_sent_nothing_for_long() {
+    const TEST: &str = "a_viewer_that_vanishes_is_sent_nothing_for_long";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    let served = limited(folder.path(), |plan| {
+        plan.limits.session = Duration::from_secs(1)
+    });
+    let url = served.url("clip.mp4");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .expect("set");
+    let port = socket.local_addr().expect("its address").port();
+    let transport = format!(
+        "Transport: RTP/AVP;unicast;client_port={port}-{}\r\n",
+        port ^ 1
+    );
+    let mut viewer = Viewer::new(served.at);
+    let answer = viewer.ask(&format!("SETUP {url}/track1"), &transport);
+    assert!(answer.contains(";timeout=1\r\n"), "{answer}");
+    assert_eq!(
+        status(&viewer.ask(&format!("PLAY {url}"), &session(&answer))),
+        200
+    );
+    let mut buffer = [0; 2000];
+    let length = socket.recv(&mut buffer).expect("a packet");
+    assert_eq!((buffer[0], length > 12), (0x80, true));
+    served.wait_for("nothing was heard of its viewer");
+    let answer = viewer.ask(&format!("PLAY {url}"), &session(&answer));
+    assert_eq!(status(&answer), 454);
+}
