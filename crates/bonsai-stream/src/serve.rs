@@ -203,12 +203,28 @@ pub fn serve(
     engine::Engine::open(plan, on_event)?.run(stop)
 }
 
+/// Raises the limit of open files as far as it goes. Where that is not far enough, nobody is let in until
+/// somebody has gone.
+fn may_open(plan: &Plan) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let limits = &plan.limits;
+    let needed = u64::from(limits.connections) + u64::from(limits.sessions) + 64;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return;
+    };
+    if soft < needed {
+        // Root may raise the hard limit, too.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed))
+            .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard));
+    }
+}
+
 /// An address as it is written without IPv6 around IPv4.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Whether everybody may be let in: nobody else is on that address.
+/// Whether nobody but this machine can ask there.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()

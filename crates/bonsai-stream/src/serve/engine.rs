@@ -1,27 +1,26 @@
 //! The thread that waits for all of it.
 
+mod talk;
+
 use std::cmp::Reverse;
-use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bonsai_media::rtcp;
 use bonsai_media::rtsp::server::Server;
 use bonsai_media::timeline::Next;
-use rtsp_types::Message;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event as Ready, EventData, EventFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::connection::{Came, Connection};
-use super::house::{House, Peer};
+use super::connection::Connection;
+use super::house::House;
 use super::root::{Root, Stamp};
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
-use super::{Error, Event, Plan, Summary, plain};
+use super::{Error, Event, Plan, Summary};
 use crate::clock::{now, ns};
 
 /// Events that are taken at once, and streams that are looked after before there is another look at them.
@@ -109,6 +108,7 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, &listener, Of::Listener.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        super::may_open(plan);
         let timeout = u64::try_from(plan.limits.session.as_nanos()).unwrap_or(u64::MAX);
         let mut house = House::new(plan, root, on_event);
         house.tell(&Event::Listening(at));
@@ -297,221 +297,6 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn accept(&mut self) {
-        for _ in 0..EVENTS {
-            match self.listener.accept() {
-                Ok((stream, peer)) => self.come(stream, plain(peer)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_exhausted(&error) => {
-                    // Whoever waits is let in when somebody has gone.
-                    let _ = epoll::delete(&self.epoll, &self.listener);
-                    self.accepts_at = now() + EXHAUSTED;
-                    return;
-                }
-                // Who came has gone again.
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn come(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let here = self.connections.iter().flatten().count();
-        if here >= usize::try_from(self.house.plan.limits.connections).unwrap_or(usize::MAX) {
-            let why = format!("there are {here} connections, as many as may be");
-            return self.refuse(peer, &why);
-        }
-        let index = self.free.pop().unwrap_or(self.connections.len());
-        let connection = Connection::new(stream, peer, now()).and_then(|connection| {
-            epoll::add(
-                &self.epoll,
-                &connection,
-                Of::Connection(index).data(),
-                EventFlags::IN,
-            )?;
-            Ok(connection)
-        });
-        if index == self.connections.len() {
-            self.connections.push(None);
-            self.house.peers.push(None);
-        }
-        match connection {
-            Ok(connection) => {
-                self.house.peers[index] = Some(Peer {
-                    peer,
-                    local: connection.local,
-                    sessions: 0,
-                });
-                self.connections[index] = Some(connection);
-            }
-            Err(_) => self.free.push(index),
-        }
-    }
-
-    fn refuse(&mut self, peer: SocketAddr, why: &str) {
-        self.refused += 1;
-        self.house.tell(&Event::Refused { peer, why });
-    }
-
-    /// A connection can be read or takes more.
-    fn talk(&mut self, index: usize) {
-        let at = now();
-        let Some(Some(connection)) = self.connections.get_mut(index) else {
-            return;
-        };
-        if connection.flush(at).is_err() {
-            return self.close(index);
-        }
-        loop {
-            let Some(Some(connection)) = self.connections.get_mut(index) else {
-                return;
-            };
-            match connection.read(&mut self.buffer[..4096]) {
-                Came::Nothing => break,
-                Came::End => return self.close(index),
-                Came::Bytes(read) => {
-                    connection.reader.add(&self.buffer[..read]);
-                    if !self.answer(index, at) {
-                        break;
-                    }
-                }
-            }
-        }
-        self.waits(index);
-    }
-
-    /// Answers all requests that are there; whether others may follow.
-    fn answer(&mut self, index: usize, at: u64) -> bool {
-        loop {
-            let Some(Some(connection)) = self.connections.get_mut(index) else {
-                return false;
-            };
-            let (peer, mut why) = (connection.peer, None);
-            let bytes = match connection.reader.next() {
-                Ok(None) => break,
-                Ok(Some(Message::Request(request))) => {
-                    self.house.asking = index;
-                    let answer = self.server.answer(&request, index, &mut self.house, at);
-                    if let Some(refusal) = answer.refused {
-                        why = Some(format!("{}: {}", u16::from(refusal.status), refusal.why));
-                    }
-                    connection.asked = at;
-                    answer.bytes
-                }
-                Ok(Some(Message::Data(data))) => {
-                    let session = received(data.as_slice(), &self.house);
-                    if let Some(session) = session {
-                        self.server.alive(session, at);
-                    }
-                    continue;
-                }
-                // Nothing was asked of a viewer.
-                Ok(Some(Message::Response(_))) => continue,
-                Err(wrong) => {
-                    connection.ends = true;
-                    why = Some(format!("400: {wrong}"));
-                    Server::unreadable()
-                }
-            };
-            let is_sent = connection.send(&bytes, at).is_ok();
-            let ends = connection.ends;
-            if let Some(why) = why {
-                self.refuse(peer, &why);
-            }
-            self.pairs();
-            self.all_gone();
-            if !is_sent || ends {
-                self.close(index);
-                return false;
-            }
-        }
-        if let Some(Some(connection)) = self.connections.get_mut(index) {
-            connection.begun = match connection.reader.has_begun() {
-                true => connection.begun.or(Some(at)),
-                false => None,
-            };
-        }
-        true
-    }
-
-    /// Waits for sockets that a request has opened.
-    fn pairs(&mut self) {
-        while let Some(pair) = self.house.pairs.get(self.waited) {
-            for is_reports in [false, true] {
-                let of = Of::Pair(self.waited, is_reports).data();
-                // Without it nothing is heard of viewers but by requests.
-                let _ = epoll::add(&self.epoll, pair.socket(is_reports), of, EventFlags::IN);
-            }
-            self.waited += 1;
-        }
-    }
-
-    /// Waits for a connection to take more, as long as something waits for it.
-    fn waits(&mut self, index: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(index) else {
-            return;
-        };
-        let waits = connection.waiting() > 0;
-        if waits != connection.waits {
-            connection.waits = waits;
-            let mut flags = EventFlags::IN;
-            flags.set(EventFlags::OUT, waits);
-            let _ = epoll::modify(
-                &self.epoll,
-                connection.as_fd(),
-                Of::Connection(index).data(),
-                flags,
-            );
-        }
-    }
-
-    fn close(&mut self, index: usize) {
-        // Its socket is forgotten when it is closed.
-        if self
-            .connections
-            .get_mut(index)
-            .and_then(Option::take)
-            .is_none()
-        {
-            return;
-        }
-        self.server.closed(index, &mut self.house, now());
-        self.house.peers[index] = None;
-        self.free.push(index);
-        self.all_gone();
-    }
-
-    /// Something has come to a pair of sockets.
-    fn hear(&mut self, index: usize, is_reports: bool) {
-        for _ in 0..EVENTS {
-            let Some(pair) = self.house.pairs.get(index) else {
-                return;
-            };
-            let socket = if is_reports {
-                &pair.reports
-            } else {
-                &pair.packets
-            };
-            let (length, from) = match socket.recv_from(&mut self.buffer) {
-                Ok(came) => came,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // What was sent to where nobody is.
-                Err(_) => continue,
-            };
-            // To the port of packets, viewers behind a translator send to keep their way open.
-            let from = plain(from);
-            let known = self.house.by_reports.get(&from).copied();
-            let session = known.or_else(|| {
-                let session = received(&self.buffer[..length], &self.house)?;
-                let stream = self.house.streams.get(session)?.as_ref()?;
-                (stream.peer.ip() == from.ip()).then_some(session)
-            });
-            if let Some(session) = session {
-                self.server.alive(session, now());
-            }
-        }
-    }
-
     /// Deadlines, and how it fares.
     fn look(&mut self, at: u64) {
         self.server.tick(&mut self.house, at);
@@ -559,23 +344,6 @@ impl<'a> Engine<'a> {
             self.close(index);
         }
     }
-}
-
-/// Of whose stream a viewer's report is.
-fn received(bytes: &[u8], house: &House<'_>) -> Option<usize> {
-    let mut session = None;
-    rtcp::read_received(bytes, |one| {
-        session = session.or(house.by_ssrc.get(&one.ssrc).copied())
-    });
-    session
-}
-
-fn is_exhausted(error: &io::Error) -> bool {
-    use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
-    matches!(
-        error.raw_os_error(),
-        Some(EMFILE | ENFILE | ENOBUFS | ENOMEM)
-    )
 }
 
 /// The time since 1970, nanoseconds.

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::Duration;
 
-use bonsai_stream::serve::{Engine, Plan};
+use bonsai_stream::serve::{Engine, Plan, WhenBehind};
 
 use crate::support::{Served, Viewer, clip, plan, session};
 
@@ -14,6 +14,11 @@ const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
 fn status(answer: &str) -> u16 {
     let words = answer.split(' ').nth(1);
     words.and_then(|word| word.parse().ok()).expect("a status")
+}
+
+/// Whether a packet is a farewell.
+fn is_bye((channel, bytes): &(u8, Vec<u8>)) -> bool {
+    *channel == 1 && bytes.windows(2).any(|two| two == [0x81, 203])
 }
 
 /// Sets a clip's pictures up in the connection; its session.
@@ -168,8 +173,6 @@ fn a_file_that_changes_ends_its_streams_and_no_other() {
         ended.contains("clip.mp4") && ended.contains("become shorter"),
         "{ended}"
     );
-    let is_bye =
-        |packet: &(u8, Vec<u8>)| packet.0 == 1 && packet.1.windows(2).any(|two| two == [0x81, 203]);
     while !one.packets.iter().any(is_bye) {
         assert_eq!(one.next(), None);
     }
@@ -290,4 +293,92 @@ fn a_viewer_that_vanishes_is_sent_nothing_for_long() {
     served.wait_for("nothing was heard of its viewer");
     let answer = viewer.ask(&format!("PLAY {url}"), &session(&answer));
     assert_eq!(status(&answer), 454);
+}
+
+#[test]
+fn a_stream_goes_through_the_handlers_that_are_named() {
+    const TEST: &str = "a_stream_goes_through_the_handlers_that_are_named";
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(_) = clip(TEST, folder.path()) else {
+        return;
+    };
+    for engine in [Engine::Classic, Engine::Fast] {
+        let tee = tempfile::tempdir().expect("a folder");
+        let mut plan = plan(folder.path(), engine);
+        for handler in ["keys".to_owned(), format!("tee={}", tee.path().display())] {
+            plan.handlers.append(&handler).expect("known");
+        }
+        let served = Served::new(plan);
+        let url = served.url("clip.mp4");
+        let mut viewer = Viewer::new(served.at);
+        let name = set_up(&mut viewer, &url);
+        assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &name)), 200);
+        while !viewer.packets.iter().any(is_bye) {
+            assert_eq!(viewer.next(), None);
+        }
+        let packets: Vec<&Vec<u8>> = viewer
+            .packets
+            .iter()
+            .filter(|(channel, _)| *channel == 0)
+            .map(|(_, bytes)| bytes)
+            .collect();
+        let times: std::collections::BTreeSet<&[u8]> = packets.iter().map(|of| &of[4..8]).collect();
+        assert_eq!(
+            times.len(),
+            4,
+            "a picture that decoding can begin with is there each second"
+        );
+        let summary = served.end();
+        assert_eq!((summary.samples, summary.dropped), (4, 96));
+        // What was written down is what came.
+        let written = std::fs::read(tee.path().join("stream-0.rtpdump")).expect("a file");
+        let bytes: usize = packets.iter().map(|of| of.len() + 8).sum();
+        let line = written
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .expect("a line")
+            + 1;
+        assert_eq!(written.len(), line + 16 + bytes);
+        assert_eq!(&written[line + 24..][..packets[0].len()], &packets[0][..]);
+    }
+}
+
+#[test]
+fn a_server_that_is_behind_leaves_pictures_out_or_lets_nobody_in() {
+    const TEST: &str = "a_server_that_is_behind_leaves_pictures_out_or_lets_nobody_in";
+    let folder = tempfile::tempdir().expect("a folder");
+    if clip(TEST, folder.path()).is_none() {
+        return;
+    }
+    for when_behind in [WhenBehind::DropPictures, WhenBehind::Refuse] {
+        let served = limited(folder.path(), |plan| {
+            // Nobody sends earlier than that.
+            plan.late = Duration::ZERO;
+            plan.when_behind = when_behind;
+        });
+        let url = served.url("clip.mp4");
+        let mut viewer = Viewer::new(served.at);
+        let name = set_up(&mut viewer, &url);
+        assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &name)), 200);
+        if when_behind == WhenBehind::DropPictures {
+            served.wait_for("Level(1)");
+            served.wait_for("Level(2)");
+        }
+        while viewer.packets.len() < 30 {
+            assert_eq!(viewer.next(), None);
+        }
+        std::thread::sleep(Duration::from_millis(700));
+        let answer = Viewer::new(served.at).ask(&format!("SETUP {url}/track1"), TCP);
+        assert_eq!(status(&answer), 453, "{answer}");
+        served.wait_for("the server is behind");
+        while !viewer.packets.iter().any(is_bye) {
+            assert_eq!(viewer.next(), None);
+        }
+        let dropped = served.end().dropped;
+        assert_eq!(
+            dropped > 0,
+            when_behind == WhenBehind::DropPictures,
+            "{dropped}"
+        );
+    }
 }

@@ -1,12 +1,13 @@
 use core::net::IpAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use rtsp_types::Message;
 
 use super::*;
-use crate::clip::Announced;
 use crate::clip::sketch::Sketch;
-use crate::timeline::Timeline;
+use crate::clip::{Announced, Clip};
+use crate::timeline::{Started, Timeline};
 
 /// A host that sends nothing, and writes down what it is to do.
 struct Told {
