@@ -10,6 +10,7 @@ mod group;
 mod link;
 mod look;
 mod run;
+mod serve;
 mod top;
 mod watch;
 
@@ -30,6 +31,7 @@ pub(crate) use group::{
 pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
 pub(crate) use look::{Audit, Doctor, Stats, Status, Why};
 pub(crate) use run::{Confine, Enter, Loops, Run, Unpatched, WhenDead};
+pub(crate) use serve::{Behind, Sends, Serve};
 pub(crate) use top::Top;
 pub(crate) use watch::{By, Watch};
 
@@ -75,6 +77,7 @@ pub(crate) enum Command {
     Disk(DiskCommand),
     #[command(subcommand)]
     Cpu(CpuCommand),
+    Serve(Serve),
     Watch(Watch),
     Stats(Stats),
     Audit(Audit),

@@ -31,6 +31,7 @@ mod library;
 mod link;
 mod output;
 mod run;
+mod serve;
 mod set;
 mod stats;
 mod status;
@@ -74,6 +75,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Link(command) => link::run(&command),
         Command::Disk(command) => disk::run(&command),
         Command::Cpu(command) => cpu::run(&command),
+        Command::Serve(args) => serve::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),

@@ -1,0 +1,118 @@
+//! Options of `bonsai serve`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bonsai_units::parse_duration;
+use clap::{Args, ValueEnum};
+
+/// Serve the clips of a folder to players (RTSP).
+///
+/// MP4 files with H.264 and AAC are sent as they are, by datagrams or in the connection, at the pace that
+/// they are played with. VLC, ffmpeg, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. Nothing
+/// outside the folder is sent. It is a program like any other: `bonsai run --limit send=80Mbit/s -- bonsai
+/// serve ...` puts it under limits. Ends on SIGINT and SIGTERM, with what it has served.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Serve {
+    /// The folder with the clips.
+    pub(crate) folder: PathBuf,
+
+    /// Where to listen, ADDRESS:PORT; without an address, for this machine alone.
+    #[arg(long, value_name = "AT", default_value = ":8554")]
+    pub(crate) rtsp: String,
+
+    /// How packets are read and sent: classic, one call that reads and one that sends for each; or fast,
+    /// one for each picture.
+    #[arg(long, value_enum, default_value_t = Sends::Classic)]
+    pub(crate) engine: Sends,
+
+    /// What to do when it falls behind: drop pictures of all viewers, those that others do not need
+    /// first, or refuse further viewers.
+    #[arg(long, value_enum, default_value_t = Behind::Drop)]
+    pub(crate) behind: Behind,
+
+    /// How late a picture is sent by a server that has fallen behind.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = short)]
+    pub(crate) late: Duration,
+
+    /// Sessions at a time.
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) sessions: u32,
+
+    /// Sessions at a time of one address; 64, and for this machine alone as many as there may be.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) per_address: Option<u32>,
+
+    /// A session that nothing is heard of ends after so long.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = long)]
+    pub(crate) timeout: Duration,
+
+    /// The ports that datagrams are sent from, two for each address of the machine.
+    #[arg(long, value_name = "FIRST-LAST", default_value = "6970-7169")]
+    pub(crate) ports: String,
+
+    /// Let each stream go through a handler, in this order: tee=FOLDER writes its packets to a file
+    /// there, keys leaves all pictures out but those that decoding can begin with.
+    #[arg(long = "handler", value_name = "NAME[=VALUE]")]
+    pub(crate) handlers: Vec<String>,
+
+    /// Say who comes and goes, too, and not only who is refused.
+    #[arg(long)]
+    pub(crate) verbose: bool,
+
+    /// What was served as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How packets are read and sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sends {
+    /// A call that reads and one that sends for each packet.
+    Classic,
+    /// A call of each kind for each picture.
+    Fast,
+}
+
+/// What to do when it falls behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Behind {
+    /// Leave pictures out, of all viewers.
+    Drop,
+    /// Let nobody in.
+    Refuse,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bonsai serve /srv/video
+  bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
+  bonsai serve /srv/video --engine fast --behind refuse
+  bonsai run --name vod --limit send=80Mbit/s -- bonsai serve /srv/video";
+
+fn short(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::from_millis(1),
+        Duration::from_secs(60),
+        "1ms to 60s",
+    )
+}
+
+fn long(text: &str) -> Result<Duration, String> {
+    within(
+        text,
+        Duration::from_secs(1),
+        Duration::from_secs(86_400),
+        "1s to 24h",
+    )
+}
+
+fn within(text: &str, least: Duration, most: Duration, words: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    match length < least || length > most {
+        true => Err(format!("out of range: {words}")),
+        false => Ok(length),
+    }
+}

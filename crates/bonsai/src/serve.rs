@@ -1,0 +1,219 @@
+//! `bonsai serve`: clips of a folder, for players.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use bonsai_services::observe::SCHEMA;
+use bonsai_services::refusal::Refusal;
+use bonsai_stream::serve::{
+    Engine, Error, Event, HandlerSet, Limits, Plan, Summary, WhenBehind, is_local, serve,
+};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::cli::{Behind, Sends, Serve};
+use crate::output::{print, print_json};
+
+/// Sessions of one address where others can ask, if nothing is said.
+const PER_ADDRESS: u32 = 64;
+
+/// Connections beside those with a session.
+const FURTHER: u32 = 1000;
+
+/// Lines a second that are said of what strangers do.
+const LINES: u32 = 20;
+
+/// `bonsai serve`.
+///
+/// # Errors
+/// What was asked for makes no sense, or there is no listening.
+pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
+    let plan = plan(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let mut log = Log::new(args.verbose);
+    let summary =
+        serve(&plan, &stop, &mut |event| log.tell(event)).map_err(|error| match error {
+            Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
+            error => error.into(),
+        })?;
+    match args.json {
+        true => print_json(&json!({ "schema": SCHEMA, "served": summary }), false)?,
+        false => print(&text(&summary))?,
+    }
+    Ok(0)
+}
+
+fn plan(args: &Serve) -> anyhow::Result<Plan> {
+    let listen = address(&args.rtsp).map_err(Refusal::input)?;
+    let own = match is_local(listen.ip()) {
+        true => args.sessions,
+        false => PER_ADDRESS,
+    };
+    let mut handlers = HandlerSet::builtin();
+    for handler in &args.handlers {
+        let added = handlers.append(handler);
+        added.map_err(|why| Refusal::input(format!("--handler {why}")))?;
+    }
+    Ok(Plan {
+        root: args.folder.clone(),
+        listen,
+        ports: ports(&args.ports).map_err(Refusal::input)?,
+        engine: match args.engine {
+            Sends::Classic => Engine::Classic,
+            Sends::Fast => Engine::Fast,
+        },
+        when_behind: match args.behind {
+            Behind::Drop => WhenBehind::DropPictures,
+            Behind::Refuse => WhenBehind::Refuse,
+        },
+        late: args.late,
+        limits: Limits {
+            sessions: args.sessions,
+            per_address: args.per_address.unwrap_or(own),
+            connections: args.sessions.saturating_add(FURTHER),
+            session: args.timeout,
+            ..Limits::default()
+        },
+        handlers,
+    })
+}
+
+/// `:8554`, which is this machine alone, `0.0.0.0:8554`, or `[::]:8554`.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| {
+        format!(
+            "--rtsp {text:?}: write :PORT for this machine alone, or ADDRESS:PORT, as 0.0.0.0:8554"
+        )
+    })
+}
+
+/// `6970-7169`.
+fn ports(text: &str) -> Result<(u16, u16), String> {
+    let pair = text.split_once('-');
+    let pair = pair.and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    pair.filter(|(first, last): &(u16, u16)| *first >= 1024 && *last > *first)
+        .ok_or_else(|| format!("--ports {text:?}: write FIRST-LAST, as 6970-7169, from 1024 on"))
+}
+
+/// What happens, on standard error, and no more of it than can be read.
+struct Log {
+    is_verbose: bool,
+    since: Instant,
+    lines: u32,
+}
+
+impl Log {
+    fn new(is_verbose: bool) -> Self {
+        Self {
+            is_verbose,
+            since: Instant::now(),
+            lines: 0,
+        }
+    }
+
+    fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Listening(at) => eprintln!("rtsp://{at}/"),
+            Event::Level(0) => eprintln!("all pictures are sent again"),
+            Event::Level(1) => {
+                eprintln!("behind: pictures that others do not need are left out, for all viewers");
+            }
+            Event::Level(_) => {
+                eprintln!(
+                    "behind: only pictures that decoding can begin with are sent, to all viewers"
+                );
+            }
+            Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
+            Event::Began { peer, clip } if self.is_verbose => {
+                self.line(&format!("{peer}: sees {clip}"));
+            }
+            Event::Ended {
+                peer,
+                clip,
+                why,
+                packets,
+            } if self.is_verbose => {
+                self.line(&format!(
+                    "{peer}: has seen {clip} ({packets} packets): {why}"
+                ));
+            }
+            Event::Began { .. } | Event::Ended { .. } => {}
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        if self.since.elapsed() >= Duration::from_secs(1) {
+            if self.lines > LINES {
+                eprintln!("and {} more like these", self.lines - LINES);
+            }
+            (self.since, self.lines) = (Instant::now(), 0);
+        }
+        self.lines += 1;
+        if self.lines <= LINES {
+            eprintln!("{text}");
+        }
+    }
+}
+
+fn text(of: &Summary) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let rate = of.bytes as f64 * 8.0 / of.elapsed_s.max(1e-9) / 1e6;
+    format!(
+        "{} sessions, {} at a time at most, {} refused\n\
+         {} packets, {:.1} MB, {rate:.1} Mbit/s over {:.1} s\n\
+         {} pictures and frames of sound sent, {} left out, {} packets without a way\n\
+         late: median {:.3} ms, 99 % within {:.3} ms, at most {:.3} ms\n\
+         processor: {:.2} s, {:.1} % of a core\n",
+        of.sessions,
+        of.most_sessions,
+        of.refused,
+        of.packets,
+        of.bytes as f64 / 1e6,
+        of.elapsed_s,
+        of.samples,
+        of.dropped,
+        of.unsent,
+        ms(of.late_p50_ns),
+        ms(of.late_p99_ns),
+        ms(of.late_max_ns),
+        of.cpu_s,
+        of.cpu_s * 100.0 / of.elapsed_s.max(1e-9),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_listens_for_this_machine_alone_unless_it_is_told() {
+        for (text, expected) in [
+            (":8554", Some("127.0.0.1:8554")),
+            ("0.0.0.0:8554", Some("0.0.0.0:8554")),
+            ("[::1]:0", Some("[::1]:0")),
+            ("8554", None),
+            ("host:8554", None),
+            (":99999", None),
+            ("", None),
+        ] {
+            let read = address(text).ok().map(|at| at.to_string());
+            assert_eq!(read.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_are_two_at_least() {
+        assert_eq!(ports("6970-7169"), Ok((6970, 7169)));
+        for text in ["6970", "6971-6970", "80-90", "1-x", "6970-99999"] {
+            ports(text).expect_err(text);
+        }
+    }
+}
