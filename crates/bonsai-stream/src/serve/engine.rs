@@ -13,7 +13,10 @@ use bonsai_media::rtsp::server::Server;
 use bonsai_media::timeline::Next;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event as Ready, EventData, EventFlags};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
 
 use super::connection::Connection;
 use super::house::House;
@@ -42,6 +45,9 @@ const QUEUE: i32 = 1024;
 pub(super) struct Engine<'a> {
     listener: TcpListener,
     epoll: OwnedFd,
+    /// Wakes it to the nanosecond, where waiting with a timeout is rounded up to milliseconds.
+    timer: OwnedFd,
+    timer_at: u64,
     server: Server,
     house: House<'a>,
     connections: Vec<Option<Connection>>,
@@ -60,6 +66,7 @@ enum Of {
     Listener,
     Connection(usize),
     Pair(usize, bool),
+    Timer,
 }
 
 impl Of {
@@ -68,6 +75,7 @@ impl Of {
             Self::Listener => (0, 0),
             Self::Connection(index) => (1, index),
             Self::Pair(index, is_reports) => (2 + u64::from(is_reports), index),
+            Self::Timer => (4, 0),
         };
         EventData::new_u64(kind << 48 | index as u64)
     }
@@ -77,6 +85,7 @@ impl Of {
         match data >> 48 {
             0 => Self::Listener,
             1 => Self::Connection(index),
+            4 => Self::Timer,
             kind => Self::Pair(index, kind == 3),
         }
     }
@@ -108,6 +117,10 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, &listener, Of::Listener.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)
+            .map_err(|errno| Error::System(errno.into()))?;
+        epoll::add(&epoll, &timer, Of::Timer.data(), EventFlags::IN)
+            .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);
         let timeout = u64::try_from(plan.limits.session.as_nanos()).unwrap_or(u64::MAX);
         let mut house = House::new(plan, root, on_event);
@@ -115,6 +128,8 @@ impl<'a> Engine<'a> {
         Ok(Self {
             listener,
             epoll,
+            timer,
+            timer_at: 0,
             server: Server::new(timeout),
             house,
             connections: Vec::new(),
@@ -152,12 +167,9 @@ impl<'a> Engine<'a> {
                 .peek()
                 .map_or(u64::MAX, |Reverse((at, _))| *at);
             let due = due.max(self.blocked_until);
-            let left = if is_more {
-                0
-            } else {
-                due.min(looks).saturating_sub(now())
-            };
-            let timeout = Timespec::try_from(Duration::from_nanos(left)).ok();
+            let target = due.min(looks);
+            let waits = !is_more && target > now() && self.wake_at(target);
+            let timeout = (!waits).then(Timespec::default);
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -181,6 +193,22 @@ impl<'a> Engine<'a> {
             elapsed_s: (now() - began) as f64 / 1e9,
             ..self.sender.tally
         })
+    }
+
+    /// Wakes the thread at that time; whether it will be.
+    fn wake_at(&mut self, at: u64) -> bool {
+        if at == self.timer_at {
+            return true;
+        }
+        self.timer_at = at;
+        let Ok(it_value) = Timespec::try_from(Duration::from_nanos(at)) else {
+            return false;
+        };
+        let value = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value).is_ok()
     }
 
     /// Looks after streams that are due; whether there are more.
@@ -294,6 +322,8 @@ impl<'a> Engine<'a> {
             Of::Listener => self.accept(),
             Of::Connection(index) => self.talk(index),
             Of::Pair(index, is_reports) => self.hear(index, is_reports),
+            // What is due is looked after next, and the timer is set anew by that.
+            Of::Timer => {}
         }
     }
 

@@ -37,7 +37,6 @@ pub(super) struct House<'a> {
     pub(super) root: Root,
     pub(super) streams: Vec<Option<Stream>>,
     pub(super) pairs: Vec<Pair>,
-    /// Pairs that are waited for.
     pub(super) peers: Vec<Option<Peer>>,
     /// By which connection a request came that is being answered.
     pub(super) asking: usize,
