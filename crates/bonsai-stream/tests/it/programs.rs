@@ -38,8 +38,9 @@ fn packets(path: &Path) -> BTreeMap<String, Vec<(i64, u64)>> {
         if fields.len() < 3 {
             continue;
         }
-        let ms = fields[1].parse::<f64>().expect("a time") * 1000.0;
-        let packet = (ms.round() as i64, fields[2].parse().expect("a size"));
+        // Seconds with six digits behind the point.
+        let us: i64 = fields[1].replace('.', "").parse().expect("a time");
+        let packet = (us / 1000, fields[2].parse().expect("a size"));
         streams
             .entry(fields[0].to_owned())
             .or_default()

@@ -268,7 +268,7 @@ fn a_viewer_that_vanishes_is_sent_nothing_for_long() {
         return;
     }
     let served = limited(folder.path(), |plan| {
-        plan.limits.session = Duration::from_secs(1)
+        plan.limits.session = Duration::from_secs(1);
     });
     let url = served.url("clip.mp4");
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
