@@ -6,7 +6,7 @@ use bonsai_media::meter::Thresholds;
 use bonsai_stream::capture::{Capture, ClockBy, Clocks, Error, read};
 
 use crate::film::{FROM, Format, SSRC, TO, datagram, file, film, packet};
-use crate::skip;
+use crate::support::skip;
 
 const FORMATS: [Format; 3] = [Format::Pcap(false), Format::Pcap(true), Format::PcapNg];
 

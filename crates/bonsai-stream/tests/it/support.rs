@@ -12,18 +12,16 @@ use std::time::Duration;
 
 use bonsai_stream::serve::{Engine, Event, HandlerSet, Limits, Plan, Summary, WhenBehind, serve};
 
-/// Says that a test cannot run here.
-pub(crate) fn skip(test: &str, reason: &str) {
-    println!("SKIP: {test}: {reason}");
-    let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") else {
-        return;
-    };
-    let log = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(log);
-    log.and_then(|mut log| writeln!(log, "{test}: {reason}"))
-        .expect("the log of skipped tests");
+/// Says that a test cannot run here, and why.
+pub(crate) fn skip(test: &str, why: &str) {
+    println!("SKIP {test}: {why}");
+    if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(log);
+        writeln!(log.expect("a log"), "{test}: {why}").expect("written");
+    }
 }
 
 /// Whether a program is there and answers.
