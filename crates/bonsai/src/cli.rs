@@ -5,6 +5,7 @@ mod attach;
 mod capacity;
 mod cpu;
 mod daemon;
+mod davvi;
 mod disk;
 mod group;
 mod link;
@@ -23,6 +24,9 @@ pub(crate) use capacity::{CapacityCommand, Probe};
 pub(crate) use cpu::{CpuCommand, CpuLook, CpuSet, CpuTarget};
 pub(crate) use daemon::{
     Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
+};
+pub(crate) use davvi::{
+    DavviCommand, DavviImport, DavviLs, DavviNginx, DavviRecommend, DavviSearch, DavviWatched, In,
 };
 pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
 pub(crate) use group::{
@@ -79,6 +83,8 @@ pub(crate) enum Command {
     Cpu(CpuCommand),
     Serve(Serve),
     Watch(Watch),
+    #[command(subcommand)]
+    Davvi(DavviCommand),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),

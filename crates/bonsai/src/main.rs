@@ -5,7 +5,7 @@
 //! - [`cli`]: every option; what services and their limits are, and one look at them as a
 //!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
-//!   [`link`], [`disk`], [`cpu`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   [`link`], [`disk`], [`cpu`], [`davvi`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -21,6 +21,7 @@ mod cli;
 mod confine;
 mod cpu;
 mod daemon;
+mod davvi;
 mod detach;
 mod disk;
 mod doctor;
@@ -77,6 +78,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Cpu(command) => cpu::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Davvi(command) => davvi::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -2,8 +2,8 @@
 
 use crate::support::Place;
 
-const COMMANDS: [&str; 9] = [
-    "run", "status", "top", "set", "disk", "cpu", "stats", "audit", "doctor",
+const COMMANDS: [&str; 10] = [
+    "run", "status", "top", "set", "disk", "cpu", "davvi", "stats", "audit", "doctor",
 ];
 
 #[test]

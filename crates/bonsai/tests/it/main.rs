@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod cgroups;
+mod davvi;
 mod generated;
 mod groups;
 mod guests;
