@@ -5,8 +5,8 @@
 //! anew; where it cannot be kept, as in the library of somebody else, it is made in memory.
 //!
 //! SQLite is in Bonsai for its history already, and brings transactions, so that a search sees a video
-//! whole or not at all. The runner-up, tantivy, ranks by BM25 likewise and stems more languages than
-//! English, for a tree of 140 crates and an index of its own to keep in step.
+//! whole or not at all. The runner-up, tantivy, ranks by BM25 likewise, and is faster from some millions
+//! of events on: a match has a few hundred.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;

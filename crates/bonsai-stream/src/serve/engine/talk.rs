@@ -106,7 +106,7 @@ impl Engine<'_> {
                 return false;
             };
             let (peer, mut why) = (connection.peer, None);
-            let bytes = match connection.reader.next() {
+            let bytes = match connection.reader.message() {
                 Ok(None) => break,
                 Ok(Some(Message::Request(request))) => {
                     self.house.asking = index;
