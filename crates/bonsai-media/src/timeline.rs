@@ -258,6 +258,18 @@ impl Timeline {
         self.clip.tracks[line.track].samples()[..line.end].get(line.next)
     }
 
+    /// The samples from a line's next on that are decoded within so many nanoseconds of it.
+    pub fn within(&self, line: usize, ns: i64) -> impl Iterator<Item = &Sample> {
+        let (this, track) = (&self.lines[line], self.track(line));
+        let samples = track.samples()[..this.end]
+            .get(this.next..)
+            .unwrap_or_default();
+        let first = samples.first().map_or(0, |first| track.decoded_ns(first));
+        samples
+            .iter()
+            .take_while(move |sample| track.decoded_ns(sample) - first < ns)
+    }
+
     /// How late that is, nanoseconds.
     #[must_use]
     pub fn late(&self, line: usize, now: u64) -> u64 {

@@ -1,7 +1,53 @@
-//! Sound of AAC (RFC 3640, mode AAC-hbr): a frame in each packet, or in parts where it is too large.
+//! Sound of AAC (RFC 3640, mode AAC-hbr): several frames in a packet, one, or parts of one that is too
+//! large.
 
 use super::Payload;
-use super::cut::{AAC_HEAD, Cut, How};
+use super::cut::{AAC_HEAD, AAC_LENGTH_BITS, Cut, How};
+
+/// Frames that go together at most: 85 ms of sound at 48 kHz, which a player has to wait for at the most
+/// where its sender does not have them before.
+pub const TOGETHER: usize = 4;
+
+/// What goes before frames that are sent together: the length of the headers, 16 bits, and a header each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    bytes: [u8; Heads::MOST],
+    len: usize,
+}
+
+impl Heads {
+    /// The most bytes.
+    pub const MOST: usize = 2 + 2 * TOGETHER;
+
+    /// Of frames with so many bytes each; `None` where they are none, too many, or one is longer than its
+    /// header can say.
+    #[must_use]
+    pub fn of(sizes: &[u32]) -> Option<Self> {
+        if sizes.is_empty() || sizes.len() > TOGETHER {
+            return None;
+        }
+        let mut bytes = [0; Self::MOST];
+        let bits = u16::try_from(16 * sizes.len()).ok()?;
+        bytes[..2].copy_from_slice(&bits.to_be_bytes());
+        for (at, size) in bytes[2..].chunks_exact_mut(2).zip(sizes) {
+            let size = u16::try_from(*size)
+                .ok()
+                .filter(|size| *size < 1 << AAC_LENGTH_BITS)?;
+            // Each follows the one before it: the index, or how many are left out, is 0.
+            at.copy_from_slice(&(size << 3).to_be_bytes());
+        }
+        Some(Self {
+            bytes,
+            len: 2 + 2 * sizes.len(),
+        })
+    }
+
+    /// As they are sent.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
 
 /// Gives the payloads of a frame, of at most so many bytes, to `each`; of one that is longer than its
 /// header can say, nothing.
@@ -41,6 +87,19 @@ mod tests {
             assert_eq!(seen.iter().map(|(length, _)| length).sum::<usize>(), 700);
             assert!(seen.iter().rev().skip(1).all(|(_, is_last)| !is_last));
             assert!(seen.last().expect("one").1);
+        }
+    }
+
+    #[test]
+    fn frames_that_go_together_have_a_header_each() {
+        let heads = Heads::of(&[200, 8191, 1]).expect("three");
+        let expected = [0, 48, 200 >> 5, (200 << 3) & 0xff, 0xff, 0xf8, 0, 8];
+        assert_eq!(heads.bytes().len(), expected.len());
+        for (byte, expected) in heads.bytes().iter().zip(expected) {
+            assert_eq!(i32::from(*byte), expected);
+        }
+        for none in [&[][..], &[1, 1, 1, 1, 1], &[8192], &[u32::MAX]] {
+            assert_eq!(Heads::of(none), None);
         }
     }
 

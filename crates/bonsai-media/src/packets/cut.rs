@@ -16,7 +16,7 @@ pub(super) const START: u8 = 0x80;
 pub(super) const END: u8 = 0x40;
 
 /// Bits of a length in a header of AAC (RFC 3640, 3.3.6).
-const AAC_LENGTH_BITS: u32 = 13;
+pub(super) const AAC_LENGTH_BITS: u32 = 13;
 
 /// Bytes before a frame of AAC: the length of the headers, 16 bits, and one header.
 pub(super) const AAC_HEAD: usize = 4;
