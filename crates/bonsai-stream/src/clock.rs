@@ -1,5 +1,7 @@
 //! Two clocks: ours, and that of the kernel's receive times.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// How often the two are compared, nanoseconds: a wall clock is set now and then.
@@ -8,6 +10,11 @@ const AGAIN: u64 = 100_000_000;
 /// CLOCK_MONOTONIC, nanoseconds.
 pub(crate) fn now() -> u64 {
     ns(clock_gettime(ClockId::Monotonic))
+}
+
+/// A length of time, nanoseconds.
+pub(crate) fn nanos(of: Duration) -> u64 {
+    u64::try_from(of.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// From times of CLOCK_REALTIME to those of CLOCK_MONOTONIC.

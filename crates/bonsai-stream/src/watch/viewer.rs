@@ -16,7 +16,7 @@ use bonsai_media::rtsp::{Client, Failure, Lower, Phase};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use super::{Plan, TrackReport, ViewerReport};
-use crate::clock::Clocks;
+use crate::clock::{Clocks, nanos};
 use crate::datagrams::{Datagrams, MOST};
 
 const SECOND: u64 = 1_000_000_000;
@@ -105,7 +105,7 @@ impl Viewer {
         }
         let stream = TcpStream::from(socket);
         let _ = stream.set_nodelay(true);
-        let step = u64::try_from(plan.step.as_nanos()).unwrap_or(u64::MAX);
+        let step = nanos(plan.step);
         Ok(Self {
             came,
             since: now,
@@ -367,8 +367,8 @@ impl Viewer {
 
     /// Whether the first packet has come, in time, and whether the clip has ended.
     fn look(&mut self, plan: &Plan, now: u64) {
-        let step = u64::try_from(plan.step.as_nanos()).unwrap_or(u64::MAX);
-        let length = u64::try_from(plan.length.as_nanos()).unwrap_or(u64::MAX);
+        let step = nanos(plan.step);
+        let length = nanos(plan.length);
         if self.until.is_none() {
             let firsts = self.tracks.iter();
             let firsts = firsts.filter_map(|track| track.meter.as_ref()?.first_ns());
@@ -461,12 +461,9 @@ impl Viewer {
 
     /// Sends a receiver's report.
     fn say(&mut self, index: usize, plan: &Plan, now: u64) {
-        let server = self.client.set_up().get(index).and_then(|of| of.server);
-        let channel = self
-            .client
-            .set_up()
-            .get(index)
-            .and_then(|of| of.control_channel());
+        let set_up = self.client.set_up().get(index);
+        let server = set_up.and_then(|of| of.server);
+        let channel = set_up.and_then(|of| of.control_channel());
         let track = &mut self.tracks[index];
         track.reports_at = now + REPORTS;
         let (Some(meter), Some(ssrc)) = (&track.meter, track.sender) else {
