@@ -12,7 +12,26 @@ pub(super) use self::davvi::Davvi;
 pub(super) use self::dynamic::Dynamic;
 pub(super) use self::throughput::Throughput;
 
-use super::View;
+use super::{Progress, View};
+
+/// Sooner nothing is given up, milliseconds.
+const GRACE_MS: f64 = 500.0;
+
+/// How fast a download comes, bits a millisecond, and how many bits of it are left; nothing while it is too
+/// young to say.
+fn pace(progress: &Progress) -> Option<(f64, f64)> {
+    let transfer_ms = progress.time_ms - progress.first_byte_ms;
+    let is_young = progress.time_ms < GRACE_MS || transfer_ms <= 0.0;
+    let left_bits = progress.size_bits - progress.came_bits;
+    (!is_young).then(|| (progress.came_bits / transfer_ms, left_bits))
+}
+
+/// The quality that such a network carries, if it is a lower one and all of it is less than what is left.
+fn lighter(progress: &Progress, left_bits: f64, kbps: f64, view: &View<'_>) -> Option<usize> {
+    let quality = view.affordable(kbps);
+    let bits = progress.size_bits * view.ladder.kbps(quality) / view.ladder.kbps(progress.quality);
+    (quality < progress.quality && bits < left_bits).then_some(quality)
+}
 
 /// The insufficient buffer rule: a segment is fetched in no higher quality than one that comes before the
 /// buffer is empty, with a margin that is larger from segment to segment.

@@ -7,6 +7,8 @@
 
 use serde::Serialize;
 
+use super::ratio;
+
 /// Packets that end a burst (RFC 3611's recommended value).
 const GMIN: u64 = 16;
 
@@ -98,20 +100,12 @@ impl Bursts {
         let gap_packets = self.settled - self.burst_packets;
         BurstReport {
             bursts: self.bursts,
-            burst_packets: part(self.burst_packets, self.bursts),
-            burst_density: part(self.burst_lost, self.burst_packets),
+            burst_packets: ratio(self.burst_packets, self.bursts),
+            burst_density: ratio(self.burst_lost, self.burst_packets),
             // There is one before the first burst, and one after each.
-            gap_packets: part(gap_packets, self.bursts + 1),
-            gap_density: part(self.lost - self.burst_lost, gap_packets),
+            gap_packets: ratio(gap_packets, self.bursts + 1),
+            gap_density: ratio(self.lost - self.burst_lost, gap_packets),
         }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "packets of a stream")]
-fn part(of: u64, all: u64) -> f64 {
-    match all {
-        0 => 0.0,
-        all => of as f64 / all as f64,
     }
 }
 

@@ -1,7 +1,7 @@
 //! By the level of the buffer and the speed of downloads, as the proxy of DAVVI.
 
 use super::super::{Adapt, Choice, Fetched, Progress, Settings, View};
-use super::throughput::GRACE_MS;
+use super::{lighter, pace};
 
 /// Below this part of the buffer it is low,
 const LOW: f64 = 0.25;
@@ -60,19 +60,11 @@ impl Adapt for Davvi {
     }
 
     fn abandon(&mut self, progress: &Progress, view: &View<'_>) -> Option<usize> {
-        let transfer_ms = progress.time_ms - progress.first_byte_ms;
-        if progress.time_ms < GRACE_MS || transfer_ms <= 0.0 {
-            return None;
-        }
-        let kbps = progress.came_bits / transfer_ms;
-        let left_bits = progress.size_bits - progress.came_bits;
+        let (kbps, left_bits) = pace(progress)?;
         if left_bits / kbps <= view.level_ms {
             return None;
         }
-        let quality = view.affordable(kbps * self.safety);
-        let bits =
-            progress.size_bits * view.ladder.kbps(quality) / view.ladder.kbps(progress.quality);
-        (quality < progress.quality && bits < left_bits).then_some(quality)
+        lighter(progress, left_bits, kbps * self.safety, view)
     }
 
     fn sought(&mut self, _segment: usize) {

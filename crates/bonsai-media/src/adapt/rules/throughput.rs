@@ -1,10 +1,8 @@
 //! By what the network carries.
 
 use super::super::{Adapt, Choice, Progress, Settings, View};
-use super::InsufficientBuffer;
+use super::{InsufficientBuffer, lighter, pace};
 
-/// Sooner nothing is given up, milliseconds.
-pub(super) const GRACE_MS: f64 = 500.0;
 /// A download may take so many times what its segment lasts.
 const PATIENCE: f64 = 1.8;
 
@@ -34,19 +32,11 @@ impl Adapt for Throughput {
     }
 
     fn abandon(&mut self, progress: &Progress, view: &View<'_>) -> Option<usize> {
-        let transfer_ms = progress.time_ms - progress.first_byte_ms;
-        if progress.time_ms < GRACE_MS || transfer_ms <= 0.0 {
-            return None;
-        }
-        let kbps = progress.came_bits / transfer_ms;
-        let left_bits = progress.size_bits - progress.came_bits;
+        let (kbps, left_bits) = pace(progress)?;
         let whole_ms = progress.time_ms + left_bits / kbps;
         if whole_ms <= PATIENCE * view.ladder.segment_ms() {
             return None;
         }
-        let quality = view.affordable(kbps * self.safety);
-        let bits =
-            progress.size_bits * view.ladder.kbps(quality) / view.ladder.kbps(progress.quality);
-        (quality < progress.quality && bits < left_bits).then_some(quality)
+        lighter(progress, left_bits, kbps * self.safety, view)
     }
 }
