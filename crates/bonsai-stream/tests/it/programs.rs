@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bonsai_media::meter::Thresholds;
-use bonsai_media::rtsp::Lower;
-use bonsai_media::rtsp::Url;
+use bonsai_media::rtsp::{Lower, Url};
 use bonsai_stream::serve::Engine;
 use bonsai_stream::watch::{Arrivals, Plan, watch};
 
