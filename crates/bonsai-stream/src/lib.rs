@@ -1,6 +1,7 @@
 //! Sockets and timers around `bonsai-media`.
 //!
 //! - [`capture`]: streams in a capture file.
+//! - [`play`]: players of a film over HTTP, by the thousand, which adapt.
 //! - [`serve`]: clips sent to viewers, by the thousand.
 //! - [`watch`]: viewers of a stream, by the thousand, each with a meter.
 #![forbid(unsafe_code)]
@@ -8,5 +9,6 @@
 pub mod capture;
 mod clock;
 mod datagrams;
+pub mod play;
 pub mod serve;
 pub mod watch;

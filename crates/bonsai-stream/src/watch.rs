@@ -137,7 +137,7 @@ pub struct Progress {
     pub done: u32,
     /// Those that have failed.
     pub failed: u32,
-    /// Packets and bytes of payload so far.
+    /// Packets so far; of players over HTTP, segments.
     pub packets: u64,
     /// Bytes of payload so far.
     pub bytes: u64,
@@ -148,7 +148,7 @@ pub struct Progress {
 /// # Errors
 /// There cannot be as many.
 pub fn watch(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result<Outcome, Error> {
-    may_open(plan)?;
+    may_open(plan.viewers, SOCKETS)?;
     let threads = plan.threads.clamp(1, plan.viewers.max(1));
     let begin = crate::clock::now();
     let times = plan.arrivals.times(plan.viewers, plan.seed);
@@ -195,10 +195,10 @@ pub fn watch(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result
 /// Sockets of a viewer with pictures and sound: one for messages, and two for each track.
 const SOCKETS: u64 = 5;
 
-/// Raises the limit of open files as far as it goes.
-fn may_open(plan: &Plan) -> Result<(), Error> {
+/// Raises the limit of open files as far as it goes, for viewers of so many sockets each.
+pub(crate) fn may_open(viewers: u32, sockets: u64) -> Result<(), Error> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let needed = u64::from(plan.viewers) * SOCKETS + 64;
+    let needed = u64::from(viewers) * sockets + 64;
     let system = |error: nix::Error| Error::System(error.into());
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system)?;
     if soft >= needed {
@@ -213,7 +213,7 @@ fn may_open(plan: &Plan) -> Result<(), Error> {
     match allowed >= needed {
         true => Ok(()),
         false => Err(Error::Files {
-            viewers: plan.viewers,
+            viewers,
             needed,
             allowed,
         }),

@@ -1,7 +1,10 @@
 //! The crate as its users see it, on files and sockets.
 
 mod capture;
+mod documents;
 mod film;
+mod play;
 mod programs;
 mod serve;
 mod support;
+mod web;
