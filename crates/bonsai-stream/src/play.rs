@@ -95,7 +95,7 @@ pub struct PlayerReport {
 }
 
 impl PlayerReport {
-    fn failed(came_ns: u64, step: &'static str, why: String) -> Self {
+    fn failed(came_ns: u64, step: &'static str, why: &str) -> Self {
         Self {
             came_ns,
             failure: Some(format!("{step}: {why}")),

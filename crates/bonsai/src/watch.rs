@@ -1,12 +1,13 @@
 //! `bonsai watch`: what viewers of a stream see.
 
 mod capture;
+mod http;
 mod most;
 mod rows;
 mod summary;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::net::ToSocketAddrs as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 
 use anyhow::Context as _;
@@ -36,30 +37,41 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
         return capture::run(file, args);
     }
     let address = args.url.as_deref().unwrap_or_default();
-    let plan = plan(args, address)?;
-    if args.find_max {
-        return most::run(args, address, plan);
+    if http::is_it(address) {
+        return http::run(args, address);
     }
-    let shows = std::io::stderr().is_terminal() && !args.json;
-    let told: Mutex<Vec<Progress>> = Mutex::default();
-    let progress = |thread: usize, progress: Progress| {
-        let mut all = told
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if all.len() <= thread {
-            all.resize(thread + 1, Progress::default());
+    for (option, is_given) in [
+        ("--abr", args.abr.is_some()),
+        ("--buffer", args.buffer.is_some()),
+        ("--p1203", args.p1203.is_some()),
+    ] {
+        if is_given {
+            return Err(Refusal::input(format!(
+                "{option} is for addresses of http, and {address:?} is none"
+            )));
         }
-        all[thread] = progress;
-        if shows {
-            show(&all);
-        }
-    };
+    }
+    let mut plan = plan(args, address)?;
+    if args.find_max {
+        let how = json!({ "thresholds": plan.thresholds });
+        return most::run(args, address, &how, &mut |viewers| {
+            plan.viewers = viewers;
+            let outcome = watch(&plan, &|_, _| {}).map_err(refused)?;
+            let summary = Summary::of(&outcome);
+            Ok(most::Try {
+                viewers,
+                honest: summary.quality.honest,
+                paper: Some(summary.quality.paper),
+                short_of: summary.short_of(),
+                busiest: outcome.busiest,
+                is_void: summary.is_void(),
+                why_void: "packets were dropped here",
+            })
+        });
+    }
     // Whoever cannot write hears of it before, and not after all of it.
     let csv = args.csv.as_deref().map(rows::create).transpose()?;
-    let outcome = watch(&plan, &progress).map_err(refused)?;
-    if shows {
-        eprint!("\r\u{1b}[K");
-    }
+    let outcome = told(args, |progress| watch(&plan, progress)).map_err(refused)?;
     if let Some(csv) = csv {
         rows::write(csv, &outcome).context("--csv")?;
     }
@@ -87,6 +99,32 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
     Ok(u8::from(summary.is_void() || summary.watched == 0))
 }
 
+/// Lets viewers watch, and shows how far they are.
+fn told<T>(
+    args: &Watch,
+    watch: impl FnOnce(&(dyn Fn(usize, Progress) + Sync)) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let shows = std::io::stderr().is_terminal() && !args.json;
+    let told: Mutex<Vec<Progress>> = Mutex::default();
+    let progress = |thread: usize, progress: Progress| {
+        let mut all = told
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if all.len() <= thread {
+            all.resize(thread + 1, Progress::default());
+        }
+        all[thread] = progress;
+        if shows {
+            show(&all);
+        }
+    };
+    let outcome = watch(&progress);
+    if shows {
+        eprint!("\r\u{1b}[K");
+    }
+    outcome
+}
+
 /// Too many viewers for this machine's limits are bad input.
 fn refused(error: Error) -> anyhow::Error {
     match error {
@@ -96,27 +134,17 @@ fn refused(error: Error) -> anyhow::Error {
 }
 
 fn plan(args: &Watch, address: &str) -> anyhow::Result<Plan> {
-    let wrong = |why: String| Refusal::input(format!("{address:?}: {why}"));
-    let url = Url::parse(address).map_err(|error| wrong(format!("no address: {error}")))?;
-    if url.scheme() != "rtsp" {
-        return Err(wrong("write rtsp://HOST[:PORT]/PATH".to_owned()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("names and passwords are not sent".to_owned()));
-    }
-    let host = url.host_str().filter(|host| !host.is_empty());
-    let host = host.ok_or_else(|| wrong("it names no host".to_owned()))?;
-    let found = (host.trim_matches(['[', ']']), url.port().unwrap_or(PORT)).to_socket_addrs();
-    let server = found
-        .map_err(|error| wrong(error.to_string()))?
-        .next()
-        .ok_or_else(|| wrong("the host has no address".to_owned()))?;
+    let scheme = (
+        "rtsp",
+        "write rtsp://HOST[:PORT]/PATH, or http://HOST[:PORT]/PATH",
+    );
+    let (url, server) = found(address, scheme, PORT)?;
     Ok(Plan {
         url,
         server,
         lower: match args.by {
-            By::Udp => Lower::Udp,
-            By::Tcp => Lower::Tcp,
+            Some(By::Udp) | None => Lower::Udp,
+            Some(By::Tcp) => Lower::Tcp,
         },
         viewers: args.clients,
         arrivals: arrivals(&args.arrivals).map_err(Refusal::input)?,
@@ -126,6 +154,30 @@ fn plan(args: &Watch, address: &str) -> anyhow::Result<Plan> {
         seed: args.seed,
         thresholds: Thresholds::default(),
     })
+}
+
+/// An address of that scheme, or what is said otherwise; and where its server is.
+fn found(
+    address: &str,
+    (scheme, otherwise): (&str, &str),
+    port: u16,
+) -> anyhow::Result<(Url, SocketAddr)> {
+    let wrong = |why: String| Refusal::input(format!("{address:?}: {why}"));
+    let url = Url::parse(address).map_err(|error| wrong(format!("no address: {error}")))?;
+    if url.scheme() != scheme {
+        return Err(wrong(otherwise.to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("names and passwords are not sent".to_owned()));
+    }
+    let host = url.host_str().filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| wrong("it names no host".to_owned()))?;
+    let found = (host.trim_matches(['[', ']']), url.port().unwrap_or(port)).to_socket_addrs();
+    let server = found
+        .map_err(|error| wrong(error.to_string()))?
+        .next()
+        .ok_or_else(|| wrong("the host has no address".to_owned()))?;
+    Ok((url, server))
 }
 
 /// `all`, `20/s`, or `random:20/s`.

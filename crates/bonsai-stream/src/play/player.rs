@@ -110,7 +110,7 @@ pub(super) async fn play(shared: Rc<Shared>, came_ns: u64) -> PlayerReport {
             let ended = player.watch().await;
             player.report(came_ns, ended.err())
         }
-        Err(failure) => PlayerReport::failed(came_ns, failure.step, failure.why),
+        Err(failure) => PlayerReport::failed(came_ns, failure.step, &failure.why),
     };
     shared.count(|counts| {
         counts.done += u32::from(report.failure.is_none());

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use bonsai_media::search::{Search, at_least};
 use bonsai_services::observe::SCHEMA;
-use bonsai_stream::watch::{Plan, watch};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::refused;
-use super::summary::{BUSY, Summary};
+use super::summary::BUSY;
 use crate::cli::Watch;
 use crate::output::{count, finish, print, print_json, table};
 
@@ -21,23 +19,31 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// One number of viewers, tried once.
 #[derive(Debug, Serialize)]
-struct Try {
-    viewers: u32,
-    /// Those with top quality, by all criteria, and by the paper's four.
-    honest: usize,
-    paper: usize,
+pub(super) struct Try {
+    pub(super) viewers: u32,
+    /// Those with top quality, by all criteria, and, of RTSP, by the paper's four.
+    pub(super) honest: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) paper: Option<usize>,
     /// Of those that had less: what they fell short of, and how many.
-    short_of: BTreeMap<String, usize>,
+    pub(super) short_of: BTreeMap<String, usize>,
     /// Of the busiest half second of this client.
-    busiest: f64,
-    is_void: bool,
+    pub(super) busiest: f64,
+    pub(super) is_void: bool,
+    #[serde(skip)]
+    pub(super) why_void: &'static str,
 }
 
-/// `bonsai watch --find-max`.
+/// `bonsai watch --find-max`: what viewers go by, and how so many of them are tried.
 ///
 /// # Errors
 /// There cannot be as many viewers here.
-pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result<u8> {
+pub(super) fn run(
+    args: &Watch,
+    address: &str,
+    how: &Value,
+    watch: &mut dyn FnMut(u32) -> anyhow::Result<Try>,
+) -> anyhow::Result<u8> {
     let shows = std::io::stderr().is_terminal() && !args.json;
     let mut search = Search::new(args.clients, args.most.max(args.clients), args.runs);
     let mut tries: Vec<Try> = Vec::new();
@@ -45,7 +51,6 @@ pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result
         if !tries.is_empty() {
             thread::sleep(PAUSE);
         }
-        plan.viewers = viewers;
         if shows {
             let _ = write!(
                 std::io::stderr(),
@@ -53,16 +58,7 @@ pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result
                 count(viewers.into(), "viewer", "viewers")
             );
         }
-        let outcome = watch(&plan, &|_, _| {}).map_err(refused)?;
-        let summary = Summary::of(&outcome);
-        let one = Try {
-            viewers,
-            honest: summary.quality.honest,
-            paper: summary.quality.paper,
-            short_of: summary.short_of(),
-            busiest: outcome.busiest,
-            is_void: summary.is_void(),
-        };
+        let one = watch(viewers)?;
         let all = usize::try_from(viewers).unwrap_or(usize::MAX);
         let is_good = one.honest == all;
         let is_void = one.is_void;
@@ -78,10 +74,9 @@ pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result
     }
     let (found, too_many) = search.found();
     if args.json {
-        let document = json!({
+        let mut document = json!({
             "schema": SCHEMA,
             "url": address,
-            "thresholds": plan.thresholds,
             "found": found.map(|(viewers, passed)| json!({
                 "viewers": viewers, "passed": passed, "at_least": at_least(passed),
             })),
@@ -89,6 +84,9 @@ pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result
             "is_over": search.next().is_none(),
             "tries": tries,
         });
+        for (name, value) in how.as_object().into_iter().flatten() {
+            document[name] = value.clone();
+        }
         print_json(&document, false)?;
     } else {
         print(&text(address, &search, &tries))?;
@@ -97,27 +95,27 @@ pub(super) fn run(args: &Watch, address: &str, mut plan: Plan) -> anyhow::Result
 }
 
 fn text(address: &str, search: &Search, tries: &[Try]) -> String {
-    let mut table = table(
-        &["viewers", "top quality", "by four", "short of"],
-        &[0, 1, 2],
-    );
+    let has_paper = tries.iter().any(|one| one.paper.is_some());
+    let mut header = vec!["viewers", "top quality", "by four", "short of"];
+    if !has_paper {
+        header.remove(2);
+    }
+    let mut table = table(&header, if has_paper { &[0, 1, 2] } else { &[0, 1] });
     for one in tries {
         let short = one.short_of.iter();
         let mut short: Vec<String> = short.map(|(why, times)| format!("{why} {times}")).collect();
         if one.is_void {
-            short.push("VOID: packets were dropped here".to_owned());
+            short.push(format!("VOID: {}", one.why_void));
         } else if one.busiest > BUSY {
             short.push(format!(
                 "(this client was busy for {:.0} %)",
                 one.busiest * 100.0
             ));
         }
-        table.add_row(vec![
-            one.viewers.to_string(),
-            one.honest.to_string(),
-            one.paper.to_string(),
-            short.join(", "),
-        ]);
+        let mut row = vec![one.viewers.to_string(), one.honest.to_string()];
+        row.extend(one.paper.map(|paper| paper.to_string()));
+        row.push(short.join(", "));
+        table.add_row(row);
     }
     let mut text = finish(&table);
     let (found, too_many) = search.found();

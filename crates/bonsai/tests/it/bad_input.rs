@@ -308,7 +308,7 @@ fn what_cannot_be_watched_has_its_sentence() {
             "/etc/passwd: it is no capture: pcap and pcapng are known",
         ),
         (
-            &["watch", "http://127.0.0.1/clip"],
+            &["watch", "ftp://127.0.0.1/clip"],
             "write rtsp://HOST[:PORT]/PATH",
         ),
         (

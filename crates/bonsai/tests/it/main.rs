@@ -17,4 +17,5 @@ mod support;
 mod uncovered;
 mod waiting;
 mod watch;
+mod watch_http;
 mod why;
