@@ -11,7 +11,7 @@
 //! # Invariants
 //! 1. Arrivals are an open loop: nobody waits for another's answer.
 //! 2. Each step of a player has a deadline: to connect, to the head of an answer, all of a playlist, some of a
-//!    segment. Whoever misses one a few times in a row has failed, and says why.
+//!    segment. Whoever misses one, or of a segment a few in a row, has failed, and says why.
 //! 3. What a server can make a player keep is bounded: a head, a playlist, all playlists that come at a time.
 //!    Of a segment nothing is kept.
 //! 4. All players of a thread have a playlist in common, as long as they are sent the same.

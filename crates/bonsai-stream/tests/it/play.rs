@@ -399,6 +399,20 @@ fn a_server_that_dies_in_mid_segment_and_comes_back_is_gone_on_with() {
 }
 
 #[test]
+fn a_connection_that_ended_between_two_answers_is_no_failure() {
+    let web = Web::new(|path, _| match film(path, 4) {
+        Answer::File(bytes) => Answer::Last(bytes),
+        other => other,
+    });
+    let outcome = played(&plan(&web.url("/master.m3u8"), 1, LONG));
+    assert_eq!(outcome.players[0].failure, None);
+    let seen = outcome.players[0].seen.as_ref().expect("seen");
+    assert_eq!((seen.summary.fetched, seen.summary.failed), (4, 0));
+    // Four lists and four segments.
+    assert_eq!((seen.connections, web.asked().len()), (8, 8));
+}
+
+#[test]
 fn a_crowd_on_two_threads_is_told_of() {
     let web = Web::new(|path, _| film(path, 4));
     let plan = Plan {

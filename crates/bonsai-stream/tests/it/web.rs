@@ -14,6 +14,8 @@ pub(crate) enum Answer {
     Slow(Vec<u8>, usize),
     /// All of these bytes, whatever is asked for.
     Whole(Vec<u8>),
+    /// These bytes, and then the connection ends, without having said so.
+    Last(Vec<u8>),
     /// As many of these bytes, and then the connection ends.
     Cut(Vec<u8>, usize),
     /// This status line, with a short text.
@@ -137,6 +139,7 @@ fn serve(mut stream: TcpStream, answer: &Maker, log: &Mutex<Vec<Asked>>) -> std:
                     thread::sleep(Duration::from_millis(10));
                 }
             }
+            Answer::Last(bytes) => return whole(&mut stream, "200 OK", "", &bytes),
             Answer::Cut(bytes, some) => {
                 head(&mut stream, "200 OK", bytes.len())?;
                 return stream.write_all(&bytes[..some]);
