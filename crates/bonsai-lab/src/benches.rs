@@ -16,6 +16,7 @@ mod meter;
 mod network;
 mod notes;
 mod peers;
+mod players;
 mod programs;
 mod reaction;
 mod rtsp;
@@ -86,4 +87,5 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::cost::Cost,
     &links::scale::Scale,
     &meter::MeterCost,
+    &players::Players,
 ];
