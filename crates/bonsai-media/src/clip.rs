@@ -233,6 +233,13 @@ impl Track {
         }
     }
 
+    /// How long it is, nanoseconds.
+    #[must_use]
+    pub fn length_ns(&self) -> u64 {
+        let ns = u128::from(self.end) * 1_000_000_000 / u128::from(self.timescale.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
     /// When a sample is decoded, nanoseconds from the beginning of the clip; negative before that.
     #[must_use]
     pub fn decoded_ns(&self, sample: &Sample) -> i64 {

@@ -7,7 +7,8 @@
 //! - [`packets`]: pictures and sound as payloads of packets.
 //! - [`search`]: how many viewers there can be.
 //! - [`rtp`], [`rtcp`]: packets of media, and the reports of those who send and receive them.
-//! - [`load`]: what a server does that falls behind.
+//! - [`load`]: what a server does that falls behind, or is not allotted what its streams need.
+//! - [`seen`]: what viewers see, for whoever decides what a server gets.
 #![forbid(unsafe_code)]
 
 pub mod adapt;
@@ -20,4 +21,5 @@ pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
 pub mod search;
+pub mod seen;
 pub mod timeline;

@@ -1,12 +1,20 @@
-//! What a server does when it falls behind: fewer pictures for all, or no more viewers.
+//! What a server does when what it may send does not suffice: fewer pictures for all, or no more viewers.
 //!
 //! ```text
 //!   level 0: all        level 1: no pictures that nothing is predicted from
-//!                       level 2: only pictures that decoding can begin with; sound always
-//!   late in a window ──> one level up          in time for a while ──> one level down
+//!                       level 2: of the others, those behind a picture that decoding can begin with,
+//!                                as many as there is a rate for; sound always
+//!   a rate that is told ──> the lowest level that all streams fit in, at once; a lower one when that
+//!                           has fitted for a while
+//!   late in a window ─────> one level up          in time for a while ──> one level down
 //! ```
-//! How late it is tells all that it lacks: processor, disk, a socket that takes no more, or a rate that
-//! it is held to. All streams are on one level.
+//! The rate that a server is allotted, where somebody tells it, is looked at first: it is known before
+//! anything is late. How late it is tells all else that it lacks, processor, disk, a socket that takes no
+//! more, and the rate where nobody tells it. The higher of both levels is in force, for all streams.
+
+mod need;
+
+pub use self::need::{LEVELS, Need};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -15,6 +23,13 @@ const WINDOW: u64 = SECOND / 2;
 
 /// How long all was in time before a level is left.
 const CALM: u64 = 5 * SECOND;
+
+/// How long streams have fitted in a lower level before it is gone to, and what is free then, of 20.
+const SETTLED: u64 = SECOND;
+const FREE: u64 = 1;
+
+/// What is left of a rate for answers, reports, and pictures that are larger than others, of 20.
+const ROOM: u64 = 1;
 
 /// The highest level.
 const HIGHEST: u8 = 2;
@@ -29,16 +44,55 @@ pub enum WhenBehind {
     Refuse,
 }
 
+/// Why nobody is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// It is late.
+    #[error("the server is behind")]
+    Behind,
+    /// It would be.
+    #[error(
+        "with one more, {needed} bytes/s would be sent, of {allotted} that the server is allotted"
+    )]
+    Rate {
+        /// What all would need, at the least that is sent.
+        needed: u64,
+        /// What there is, without what is kept free of it.
+        allotted: u64,
+    },
+}
+
 /// How a server fares.
 #[derive(Clone, Debug)]
 pub struct Load {
     when_behind: WhenBehind,
-    late_ns: u64,
+    late: Late,
+    rated: Rated,
+    /// The level that was told last.
+    told: u8,
+}
+
+/// By how late it is.
+#[derive(Clone, Debug)]
+struct Late {
+    most_ns: u64,
     level: u8,
     is_behind: bool,
     worst: u64,
     window: u64,
     calm: u64,
+}
+
+/// By the rate that it is allotted.
+#[derive(Clone, Debug, Default)]
+struct Rated {
+    /// Bytes a second, without what is kept free of it; `None` where nobody says.
+    room: Option<u64>,
+    playing: Need,
+    promised: Need,
+    level: u8,
+    /// Since when a lower level would do.
+    roomy: Option<u64>,
 }
 
 impl Load {
@@ -47,33 +101,123 @@ impl Load {
     pub const fn new(when_behind: WhenBehind, late_ns: u64) -> Self {
         Self {
             when_behind,
-            late_ns,
-            level: 0,
-            is_behind: false,
-            worst: 0,
-            window: 0,
-            calm: 0,
+            late: Late {
+                most_ns: late_ns,
+                level: 0,
+                is_behind: false,
+                worst: 0,
+                window: 0,
+                calm: 0,
+            },
+            rated: Rated {
+                room: None,
+                playing: Need([0; LEVELS]),
+                promised: Need([0; LEVELS]),
+                level: 0,
+                roomy: None,
+            },
+            told: 0,
         }
     }
 
     /// A sample is sent that much later than it is due.
     pub const fn note(&mut self, late_ns: u64) {
-        if late_ns > self.worst {
-            self.worst = late_ns;
+        if late_ns > self.late.worst {
+            self.late.worst = late_ns;
         }
     }
 
-    /// Judges, now and then; the level, where it has changed.
+    /// So many bytes a second may be sent; `None` where nobody says.
+    pub fn allot(&mut self, bytes_per_s: Option<u64>, now: u64) {
+        self.rated.room = bytes_per_s.map(|rate| rate - part(rate, ROOM));
+        self.weigh(now);
+    }
+
+    /// A stream plays that needs so much, instead of what it needed before.
+    pub fn plays(&mut self, need: Need, before: Need, now: u64) {
+        self.rated.playing = self.rated.playing - before + need;
+        self.weigh(now);
+    }
+
+    /// A stream is let in that needs so much when it plays.
+    pub fn promise(&mut self, need: Need) {
+        self.rated.promised = self.rated.promised + need;
+    }
+
+    /// It is over.
+    pub fn release(&mut self, need: Need) {
+        self.rated.promised = self.rated.promised - need;
+    }
+
+    /// Judges, now and then; the level, where it has changed since it was told.
     pub fn judge(&mut self, now: u64) -> Option<u8> {
-        if now < self.window {
-            return None;
+        self.weigh(now);
+        if now >= self.late.window {
+            self.late.judge(now, self.when_behind);
         }
-        let before = self.level;
+        let level = self.level();
+        let changed = level != self.told;
+        self.told = level;
+        changed.then_some(level)
+    }
+
+    fn weigh(&mut self, now: u64) {
+        self.rated.level = match (self.rated.room, self.when_behind) {
+            (Some(room), WhenBehind::DropPictures) => self.rated.weigh(room, now),
+            _ => 0,
+        };
+    }
+
+    /// The level, 0 to 2.
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        self.late.level.max(self.rated.level)
+    }
+
+    /// Whether a picture that decoding cannot begin with is left out as nothing is predicted from it, as
+    /// far as that is known.
+    #[must_use]
+    pub fn drops(&self, is_disposable: impl FnOnce() -> Option<bool>) -> bool {
+        self.level() > 0 && is_disposable() == Some(true)
+    }
+
+    /// What is sent of so many bytes of pictures from one that decoding can begin with to the next.
+    #[must_use]
+    pub fn within(&self, bytes: u64) -> u64 {
+        match self.level() {
+            0 | 1 => bytes,
+            _ if self.late.level == HIGHEST => 0,
+            _ => self.rated.within(bytes),
+        }
+    }
+
+    /// Lets another stream in that needs so much, or says why not.
+    ///
+    /// # Errors
+    /// It is late already, or its rate does not suffice.
+    pub fn admit(&self, need: Need) -> Result<(), Full> {
+        let (is_late, level) = match self.when_behind {
+            WhenBehind::DropPictures => (self.late.level == HIGHEST, HIGHEST),
+            WhenBehind::Refuse => (self.late.is_behind, 0),
+        };
+        if is_late {
+            return Err(Full::Behind);
+        }
+        let needed = (self.rated.promised + need).at(level);
+        match self.rated.room {
+            Some(allotted) if needed > allotted => Err(Full::Rate { needed, allotted }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Late {
+    fn judge(&mut self, now: u64, when_behind: WhenBehind) {
         self.window = now + WINDOW;
-        self.is_behind = self.worst > self.late_ns;
+        self.is_behind = self.worst > self.most_ns;
         if self.is_behind {
             self.calm = now + CALM;
-            if self.when_behind == WhenBehind::DropPictures {
+            if when_behind == WhenBehind::DropPictures {
                 self.level = HIGHEST.min(self.level + 1);
             }
         } else if now >= self.calm {
@@ -81,70 +225,45 @@ impl Load {
             self.level = self.level.saturating_sub(1);
         }
         self.worst = 0;
-        (self.level != before).then_some(self.level)
     }
+}
 
-    /// The level, 0 to 2.
-    #[must_use]
-    pub const fn level(&self) -> u8 {
-        self.level
-    }
-
-    /// Whether a picture is left out, by whether decoding can begin with it, and whether nothing is
-    /// predicted from it, as far as that is known.
-    #[must_use]
-    pub fn drops(&self, is_sync: bool, is_disposable: impl FnOnce() -> Option<bool>) -> bool {
-        match self.level {
-            0 => false,
-            1 => !is_sync && is_disposable() == Some(true),
-            _ => !is_sync,
+impl Rated {
+    /// The level for that much.
+    fn weigh(&mut self, room: u64, now: u64) -> u8 {
+        let fits = |room: u64| {
+            let fits = |level: &u8| self.playing.at(*level) <= room;
+            (0..HIGHEST).find(fits).unwrap_or(HIGHEST)
+        };
+        let (needed, roomy) = (fits(room), fits(room - part(room, FREE)));
+        if needed >= self.level || roomy >= self.level {
+            self.roomy = None;
+            return needed.max(self.level.min(roomy));
+        }
+        let since = *self.roomy.get_or_insert(now);
+        match now >= since + SETTLED {
+            true => {
+                self.roomy = None;
+                roomy
+            }
+            false => self.level,
         }
     }
 
-    /// Whether another viewer is let in.
-    #[must_use]
-    pub const fn admits(&self) -> bool {
-        match self.when_behind {
-            WhenBehind::DropPictures => self.level < HIGHEST,
-            WhenBehind::Refuse => !self.is_behind,
-        }
+    /// What of so many bytes there is a rate for, beside what has to be sent.
+    fn within(&self, bytes: u64) -> u64 {
+        let least = self.playing.at(HIGHEST);
+        let all = u128::from(self.playing.at(0).saturating_sub(least));
+        let free = self.room.map_or(0, |room| room.saturating_sub(least));
+        let within = (u128::from(bytes) * u128::from(free)).checked_div(all);
+        u64::try_from(within.unwrap_or(0)).map_or(bytes, |within| within.min(bytes))
     }
+}
+
+/// So many twentieths of a rate.
+const fn part(of: u64, twentieths: u64) -> u64 {
+    of / 20 * twentieths
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pictures_are_left_out_step_by_step_and_come_back() {
-        let mut load = Load::new(WhenBehind::DropPictures, 50);
-        let mut now = 0;
-        let mut judge = |load: &mut Load, late: u64| {
-            load.note(late);
-            now += WINDOW;
-            load.judge(now)
-        };
-        assert_eq!(judge(&mut load, 50), None);
-        assert!(!load.drops(false, || Some(true)));
-        assert_eq!(judge(&mut load, 51), Some(1));
-        assert!(load.drops(false, || Some(true)) && load.admits());
-        assert!(!load.drops(false, || Some(false)) && !load.drops(false, || None));
-        assert_eq!(judge(&mut load, 51), Some(2));
-        assert!(load.drops(false, || None) && !load.drops(true, || None));
-        assert!(!load.admits());
-        assert_eq!(judge(&mut load, 51), None);
-        let steps: Vec<u8> = (0..40).filter_map(|_| judge(&mut load, 0)).collect();
-        assert_eq!(steps, [1, 0]);
-        assert!(load.admits());
-    }
-
-    #[test]
-    fn whoever_refuses_drops_nothing() {
-        let mut load = Load::new(WhenBehind::Refuse, 50);
-        load.note(1000);
-        assert_eq!(load.judge(WINDOW), None);
-        assert!(!load.admits() && !load.drops(false, || Some(true)));
-        load.judge(2 * WINDOW);
-        assert!(load.admits());
-    }
-}
+mod tests;

@@ -28,6 +28,7 @@ use serde::Serialize;
 use self::jitter::Jitter;
 use self::pace::Pace;
 use self::sequence::{Place, Sequence};
+use crate::seen::Counted;
 
 pub use self::bursts::BurstReport;
 pub use self::jitter::JitterReport;
@@ -249,6 +250,27 @@ impl Meter {
     #[must_use]
     pub fn last_ns(&self) -> Option<u64> {
         self.first_ns.map(|_| self.last_ns)
+    }
+
+    /// Packets that should have come so far, and those that did not, both modulo 2^32.
+    #[must_use]
+    pub fn counted(&self) -> Counted {
+        let expected = self.sequence.expected();
+        let low = |count: u64| u32::try_from(count & 0xffff_ffff).unwrap_or(0);
+        Counted {
+            expected: low(expected),
+            lost: low(expected - self.sequence.unique),
+        }
+    }
+
+    /// Jitter of packets at this moment, and how far the stream is behind the media's clock, nanoseconds.
+    #[must_use]
+    pub fn glimpse(&self, now_ns: u64) -> (f64, f64) {
+        let pace = self.pace.report(now_ns, self.ns_per_tick);
+        (
+            self.all.report().last_ns,
+            pace.map_or(0.0, |pace| pace.lag_ns),
+        )
     }
 
     /// What it comes to at a time: now, while more is to come, or when the stream ended.

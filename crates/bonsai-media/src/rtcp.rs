@@ -167,8 +167,28 @@ pub struct Received {
     pub lost_of_256: u8,
     /// Packets that were lost in all, as far as that is positive.
     pub lost: u32,
+    /// The largest number that came, with its cycles.
+    pub largest: u32,
     /// Jitter, ticks of the stream's clock.
     pub jitter: u32,
+    /// The middle of the clock in the sender's last report that came, and how long ago that was, both in
+    /// 1/65,536 s; 0 where none came.
+    pub told: (u32, u32),
+}
+
+impl Received {
+    /// The longest way there and back that is believed, 1/65,536 s.
+    const LONGEST: u32 = 60 << 16;
+
+    /// The way there and back (RFC 3550, 6.4.1), nanoseconds, when that comes to a sender at a time of its
+    /// clock; `None` where the receiver had no report, or the clock was set.
+    #[must_use]
+    pub fn round_trip_ns(&self, ntp: u64) -> Option<u64> {
+        let (last, since) = self.told;
+        let now = u32::try_from((ntp >> 16) & 0xffff_ffff).unwrap_or(0);
+        let trip = now.wrapping_sub(last).wrapping_sub(since);
+        (last != 0 && trip <= Self::LONGEST).then(|| u64::from(trip) * 1_000_000_000 >> 16)
+    }
 }
 
 /// What receivers say of senders in a packet; what else is in it, or cannot be read, is passed over.
@@ -180,7 +200,12 @@ pub fn read_received(bytes: &[u8], mut each: impl FnMut(Received)) {
             ssrc: of.ssrc(),
             lost_of_256: of.fraction_lost(),
             lost: if lost > 0x7f_ffff { 0 } else { lost },
+            largest: of.extended_sequence_number(),
             jitter: of.interarrival_jitter(),
+            told: (
+                of.last_sender_report_timestamp(),
+                of.delay_since_last_sender_report_timestamp(),
+            ),
         });
     };
     let Ok(compound) = Compound::parse(bytes) else {
@@ -247,7 +272,10 @@ mod tests {
         let block = ReportBlock::builder(7)
             .fraction_lost(3)
             .cumulative_lost(12)
-            .interarrival_jitter(99);
+            .extended_sequence_number(0x1_0005)
+            .interarrival_jitter(99)
+            .last_sender_report_timestamp(0x0005_8000)
+            .delay_since_last_sender_report_timestamp(0x8000);
         let report = ReceiverReport::builder(1).add_report_block(block);
         let length = report.write_into(&mut buffer).expect("room");
         let mut said = Vec::new();
@@ -256,9 +284,24 @@ mod tests {
             ssrc: 7,
             lost_of_256: 3,
             lost: 12,
+            largest: 0x1_0005,
             jitter: 99,
+            told: (0x0005_8000, 0x8000),
         };
         assert_eq!(said, [expected]);
+        // It came 5.5 s by the sender's clock after 1900, was answered half a second later, and that came
+        // at 6.25 s.
+        let trip = |ntp: u64| expected.round_trip_ns(ntp);
+        assert_eq!(trip((6 << 32) | (1 << 30)), Some(250_000_000));
+        assert_eq!(trip(6 << 32), Some(0));
+        // A clock that was set back, or far ahead.
+        assert_eq!(trip(5 << 32), None);
+        assert_eq!(trip(600 << 32), None);
+        let never = Received {
+            told: (0, 0),
+            ..expected
+        };
+        assert_eq!(never.round_trip_ns(6 << 32), None);
     }
 
     proptest! {

@@ -29,6 +29,9 @@ pub const REPORTS: u64 = 5 * SECOND;
 /// whoever reads it first ends without the rest.
 const FAREWELL: u64 = SECOND / 5;
 
+/// Pictures that are predicted from one that decoding can begin with: a minute of them.
+const LONGEST_GROUP: usize = 3_600;
+
 /// What is next, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -153,6 +156,12 @@ impl Timeline {
         &self.clip.tracks[self.lines[line].track]
     }
 
+    /// The number of that in the clip.
+    #[must_use]
+    pub fn number(&self, line: usize) -> usize {
+        self.lines[line].track
+    }
+
     /// Its sender.
     #[must_use]
     pub fn ssrc(&self, line: usize) -> u32 {
@@ -268,6 +277,19 @@ impl Timeline {
         samples
             .iter()
             .take_while(move |sample| track.decoded_ns(sample) - first < ns)
+    }
+
+    /// Bytes of pictures that come behind a line's next sample, up to the one that decoding can begin with
+    /// again.
+    #[must_use]
+    pub fn behind(&self, line: usize) -> u64 {
+        let line = &self.lines[line];
+        let samples = &self.clip.tracks[line.track].samples()[..line.end];
+        let behind = samples.iter().skip(line.next + 1).take(LONGEST_GROUP);
+        behind
+            .take_while(|sample| !sample.is_sync())
+            .map(|sample| u64::from(sample.size()))
+            .sum()
     }
 
     /// How late that is, nanoseconds.

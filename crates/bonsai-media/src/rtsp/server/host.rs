@@ -6,6 +6,7 @@ use rtsp_types::StatusCode;
 
 use super::{Offer, Path, Way};
 use crate::clip::Clip;
+use crate::load::Need;
 use crate::timeline::Started;
 
 /// A request that is not granted.
@@ -35,6 +36,8 @@ pub struct Found {
     pub clip: Arc<Clip>,
     /// Its description.
     pub description: Arc<[u8]>,
+    /// What each of its tracks needs.
+    pub needs: Arc<[Need]>,
 }
 
 /// What is done for requests. Sessions have numbers, which are used again when they are over.

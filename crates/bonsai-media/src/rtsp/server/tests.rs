@@ -32,6 +32,7 @@ impl Told {
             found: Found {
                 clip: Arc::new(clip),
                 description: description.into(),
+                needs: Vec::new().into(),
             },
             timelines: HashMap::new(),
             did: Vec::new(),
