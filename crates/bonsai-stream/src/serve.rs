@@ -21,6 +21,7 @@ mod connection;
 mod engine;
 mod handler;
 mod house;
+mod pipeline;
 mod ports;
 mod root;
 mod send;
@@ -29,13 +30,16 @@ mod stream;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
 pub use bonsai_media::load::WhenBehind;
+pub use bonsai_media::seen::Seen;
 pub use handler::{Fate, Handler, HandlerSet, Maker, PacketView, SampleView, StreamView};
+pub use pipeline::{Mistake, Pipelines};
 
 /// How packets are read and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,35 @@ impl Default for Limits {
     }
 }
 
+/// The rate that a server may send at, bytes a second: told by whoever knows it, at any time, and looked
+/// at ten times a second. Packets count with their headers of RTP.
+#[derive(Debug)]
+pub struct Allotted(AtomicU64);
+
+impl Default for Allotted {
+    fn default() -> Self {
+        Self(AtomicU64::new(Self::UNKNOWN))
+    }
+}
+
+impl Allotted {
+    /// Nobody says.
+    const UNKNOWN: u64 = u64::MAX;
+
+    /// So much; `None` where nobody says, or there is no limit.
+    pub fn set(&self, bytes_per_s: Option<u64>) {
+        let rate = bytes_per_s.unwrap_or(Self::UNKNOWN);
+        self.0.store(rate, Ordering::Relaxed);
+    }
+
+    /// What was told last.
+    #[must_use]
+    pub fn get(&self) -> Option<u64> {
+        let rate = self.0.load(Ordering::Relaxed);
+        (rate != Self::UNKNOWN).then_some(rate)
+    }
+}
+
 /// What is served, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -96,10 +129,14 @@ pub struct Plan {
     pub when_behind: WhenBehind,
     /// It has fallen behind if a sample is sent so much later than it is due.
     pub late: Duration,
+    /// The rate that it may send at, by which that is decided before it falls behind.
+    pub allotted: Arc<Allotted>,
     /// What it takes on.
     pub limits: Limits,
     /// What each stream goes through on its way.
     pub handlers: HandlerSet,
+    /// Other ways, of clips that are named there.
+    pub pipelines: Pipelines,
 }
 
 /// Why nothing is served.
@@ -127,7 +164,7 @@ pub enum Error {
 }
 
 /// What happens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
     /// It listens.
     Listening(SocketAddr),
@@ -158,6 +195,8 @@ pub enum Event<'a> {
     },
     /// All streams are sent with fewer pictures, or with more again: 0 is all of them.
     Level(u8),
+    /// What viewers saw in the last second, as far as anything is known of it.
+    Seen(Seen),
 }
 
 /// What was served.

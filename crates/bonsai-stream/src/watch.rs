@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bonsai_media::meter::{StreamReport, Thresholds, Verdict};
 use bonsai_media::rtsp::{Lower, Url};
+use bonsai_media::seen::Seen;
 use serde::Serialize;
 
 pub use arrivals::Arrivals;
@@ -127,7 +128,7 @@ pub struct Outcome {
 }
 
 /// How far it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Viewers that have come so far.
     pub came: u32,
@@ -141,6 +142,8 @@ pub struct Progress {
     pub packets: u64,
     /// Bytes of payload so far.
     pub bytes: u64,
+    /// What they saw in the last second or so; nothing where it is not a second since it was told.
+    pub seen: Seen,
 }
 
 /// Lets all of them watch. `progress` is told of each thread now and then, with its number.

@@ -6,10 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use bonsai_media::rtsp::Reader;
 use bonsai_media::rtsp::server::MOST_REQUEST;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SndBuf;
 
 /// Bytes that wait to be taken before samples are left out for a viewer who is slow: two pictures of a
 /// stream of 2 Mbit/s that decoding can begin with.
 pub(super) const BACKLOG: usize = 64 << 10;
+
+/// Bytes that wait to be taken in the kernel, which would let them be megabytes.
+const IN_KERNEL: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -45,6 +50,8 @@ impl Connection {
         stream.set_nonblocking(true)?;
         // Packets do not wait for each other.
         stream.set_nodelay(true)?;
+        // As much as a picture and its second take; what a viewer is behind by waits nowhere.
+        let _ = setsockopt(&stream, SndBuf, &IN_KERNEL);
         let local = stream.local_addr()?.ip().to_canonical();
         Ok(Self {
             stream,

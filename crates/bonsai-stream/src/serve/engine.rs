@@ -13,10 +13,7 @@ use bonsai_media::rtsp::server::Server;
 use bonsai_media::timeline::Next;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event as Ready, EventData, EventFlags};
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::connection::Connection;
 use super::house::House;
@@ -24,7 +21,7 @@ use super::root::{Root, Stamp};
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
 use super::{Error, Event, Plan, Summary};
-use crate::clock::{now, ns};
+use crate::clock::{Timer, now, ns};
 
 /// Events that are taken at once, and streams that are looked after before there is another look at them.
 const EVENTS: usize = 256;
@@ -38,6 +35,9 @@ const LOOKS: u64 = 100_000_000;
 /// many times; streams that are few are not held up.
 const APART: u64 = 250_000;
 
+/// How often it is told what viewers see.
+const SEEN: u64 = 1_000_000_000;
+
 /// How long a socket is left alone that takes no more.
 const BLOCKED: u64 = 500_000;
 
@@ -50,9 +50,7 @@ const QUEUE: i32 = 1024;
 pub(super) struct Engine<'a> {
     listener: TcpListener,
     epoll: OwnedFd,
-    /// Wakes it to the nanosecond, where waiting with a timeout is rounded up to milliseconds.
-    timer: OwnedFd,
-    timer_at: u64,
+    timer: Timer,
     server: Server,
     house: House<'a>,
     connections: Vec<Option<Connection>>,
@@ -64,6 +62,7 @@ pub(super) struct Engine<'a> {
     refused: u64,
     blocked_until: u64,
     accepts_at: u64,
+    seen_at: u64,
 }
 
 /// Which socket it is.
@@ -122,8 +121,7 @@ impl<'a> Engine<'a> {
             .map_err(|errno| Error::System(errno.into()))?;
         epoll::add(&epoll, &listener, Of::Listener.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)
-            .map_err(|errno| Error::System(errno.into()))?;
+        let timer = Timer::new().map_err(Error::System)?;
         epoll::add(&epoll, &timer, Of::Timer.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);
@@ -134,17 +132,17 @@ impl<'a> Engine<'a> {
             listener,
             epoll,
             timer,
-            timer_at: 0,
             server: Server::new(timeout),
             house,
             connections: Vec::new(),
             free: Vec::new(),
             waited: 0,
-            sender: Sender::new(plan.engine),
+            sender: Sender::new(),
             buffer: vec![0; 64 << 10],
             refused: 0,
             blocked_until: 0,
             accepts_at: 0,
+            seen_at: now() + SEEN,
         })
     }
 
@@ -174,7 +172,7 @@ impl<'a> Engine<'a> {
                 .map_or(u64::MAX, |Reverse((at, _))| *at);
             let due = due.max(self.blocked_until).max(woken + APART);
             let target = due.min(looks);
-            let waits = !is_more && target > now() && self.wake_at(target);
+            let waits = !is_more && target > now() && self.timer.wake_at(target);
             let timeout = (!waits).then(Timespec::default);
             events.clear();
             match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
@@ -202,22 +200,6 @@ impl<'a> Engine<'a> {
             elapsed_s: (now() - began) as f64 / 1e9,
             ..self.sender.tally
         })
-    }
-
-    /// Wakes the thread at that time; whether it will be.
-    fn wake_at(&mut self, at: u64) -> bool {
-        if at == self.timer_at {
-            return true;
-        }
-        self.timer_at = at;
-        let Ok(it_value) = Timespec::try_from(Duration::from_nanos(at)) else {
-            return false;
-        };
-        let value = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value,
-        };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value).is_ok()
     }
 
     /// Looks after streams that are due; whether there are more.
@@ -256,6 +238,7 @@ impl<'a> Engine<'a> {
             pairs: &house.pairs,
             connections: &mut self.connections,
             load: &mut house.load,
+            gathering: &mut house.gathering,
         };
         let connection = stream.connection;
         let mut again = None;
@@ -284,6 +267,9 @@ impl<'a> Engine<'a> {
             }
             None => {}
         }
+        if !stream.timeline.is_playing() {
+            house.weigh(session);
+        }
         match failed {
             Some(why) => {
                 self.server.forget(session);
@@ -307,6 +293,7 @@ impl<'a> Engine<'a> {
                 pairs: &self.house.pairs,
                 connections: &mut self.connections,
                 load: &mut self.house.load,
+                gathering: &mut self.house.gathering,
             };
             self.sender.report(&mut stream, true, unix(), &mut around);
             self.waits(stream.connection);
@@ -340,8 +327,16 @@ impl<'a> Engine<'a> {
     fn look(&mut self, at: u64) {
         self.server.tick(&mut self.house, at);
         self.all_gone();
+        self.house.load.allot(self.house.plan.allotted.get(), at);
         if let Some(level) = self.house.load.judge(at) {
             self.house.tell(&Event::Level(level));
+        }
+        if at >= self.seen_at {
+            self.seen_at = at + SEEN;
+            let seen = self.house.gathering.take();
+            if !seen.is_empty() {
+                self.house.tell(&Event::Seen(seen));
+            }
         }
         if self.accepts_at != 0 && at >= self.accepts_at {
             self.accepts_at = 0;

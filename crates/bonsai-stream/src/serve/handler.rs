@@ -61,6 +61,38 @@ pub enum Fate {
 }
 
 /// A part of the way of one stream.
+///
+/// A program has its own by a name, which `--handler` and a pipeline's file then know, too:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bonsai_stream::serve::{Fate, Handler, HandlerSet, SampleView};
+///
+/// /// Sends each picture that is smaller than that, and all of the sound.
+/// #[derive(Debug)]
+/// struct Smaller(u32);
+///
+/// impl Handler for Smaller {
+///     fn sample(&mut self, sample: &SampleView) -> Fate {
+///         match sample.is_picture && sample.bytes >= self.0 {
+///             true => Fate::Drop,
+///             false => Fate::Send,
+///         }
+///     }
+/// }
+///
+/// let mut handlers = HandlerSet::builtin();
+/// handlers.register("smaller", |value| {
+///     let bytes: u32 = value
+///         .parse()
+///         .map_err(|_| format!("smaller={value}: write bytes, as smaller=20000"))?;
+///     Ok(Arc::new(move |_stream| Ok(Box::new(Smaller(bytes)))))
+/// });
+/// handlers.append("smaller=20000")?;
+/// assert!(handlers.append("smaller=few").is_err());
+/// # Ok::<(), String>(())
+/// ```
 pub trait Handler: fmt::Debug {
     /// A sample is about to be sent; the first handler that drops it has decided.
     fn sample(&mut self, sample: &SampleView) -> Fate {
@@ -98,8 +130,9 @@ impl fmt::Debug for HandlerSet {
 }
 
 impl HandlerSet {
-    /// Those that there are: `tee=FOLDER` writes each stream's packets to a file of its own, and `keys`
-    /// sends no pictures but those that decoding can begin with.
+    /// Those that there are: `tee=FOLDER` writes each stream's packets to a file of its own, `keys` sends
+    /// no pictures but those that decoding can begin with, and `statistics=FILE` writes a line of JSON of
+    /// each stream that is over.
     #[must_use]
     pub fn builtin() -> Self {
         let mut set = Self::default();
@@ -115,6 +148,15 @@ impl HandlerSet {
                 let tee = Tee::create(&path, stream);
                 tee.map(|tee| Box::new(tee) as Box<dyn Handler>)
                     .map_err(|error| format!("{}: {error}", path.display()))
+            }))
+        });
+        set.register("statistics", |value| {
+            // Whoever cannot write hears of it before.
+            let file = File::options().append(true).create(true).open(value);
+            let file = file.map_err(|error| format!("statistics={value}: {error}"))?;
+            let file = Arc::new(file);
+            Ok(Arc::new(move |stream| {
+                Ok(Box::new(Statistics::new(Arc::clone(&file), stream)))
             }))
         });
         set.register("keys", |value| match value {
@@ -138,6 +180,20 @@ impl HandlerSet {
     /// # Errors
     /// There is none of that name, or it does not take that value.
     pub fn append(&mut self, text: &str) -> Result<(), String> {
+        self.chain.push(self.maker(text)?);
+        Ok(())
+    }
+
+    /// What each stream goes through.
+    pub(super) fn chain(&self) -> Vec<Maker> {
+        self.chain.clone()
+    }
+
+    /// What makes the handler of that name, and value.
+    ///
+    /// # Errors
+    /// There is none of that name, or it does not take that value.
+    pub(super) fn maker(&self, text: &str) -> Result<Maker, String> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let Some(make) = self.known.get(name) else {
             let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
@@ -146,17 +202,19 @@ impl HandlerSet {
                 names.join(", ")
             ));
         };
-        self.chain.push(make(value)?);
-        Ok(())
+        make(value)
     }
+}
 
-    /// The handlers of a stream.
-    ///
-    /// # Errors
-    /// One of them cannot be made.
-    pub(super) fn make(&self, stream: &StreamView<'_>) -> Result<Vec<Box<dyn Handler>>, String> {
-        self.chain.iter().map(|maker| maker(stream)).collect()
-    }
+/// The handlers of a stream.
+///
+/// # Errors
+/// One of them cannot be made.
+pub(super) fn make(
+    chain: &[Maker],
+    stream: &StreamView<'_>,
+) -> Result<Vec<Box<dyn Handler>>, String> {
+    chain.iter().map(|maker| maker(stream)).collect()
 }
 
 /// Pictures that decoding can begin with, and sound.
@@ -169,6 +227,64 @@ impl Handler for Keys {
             true => Fate::Drop,
             false => Fate::Send,
         }
+    }
+}
+
+/// Counts, and writes a line at the end.
+#[derive(Debug)]
+struct Statistics {
+    file: Arc<File>,
+    peer: SocketAddr,
+    clip: String,
+    samples: u64,
+    packets: u64,
+    bytes: u64,
+    late_max_ns: u64,
+    /// When the first packet was sent, and the last.
+    sent_ns: Option<(u64, u64)>,
+}
+
+impl Statistics {
+    fn new(file: Arc<File>, stream: &StreamView<'_>) -> Self {
+        Self {
+            file,
+            peer: stream.peer,
+            clip: stream.clip.to_owned(),
+            samples: 0,
+            packets: 0,
+            bytes: 0,
+            late_max_ns: 0,
+            sent_ns: None,
+        }
+    }
+}
+
+impl Handler for Statistics {
+    fn sample(&mut self, sample: &SampleView) -> Fate {
+        self.samples += 1;
+        self.late_max_ns = self.late_max_ns.max(sample.late_ns);
+        Fate::Send
+    }
+
+    fn packet(&mut self, packet: &PacketView<'_>) {
+        self.packets += 1;
+        self.bytes += u64::try_from(packet.head.len() + packet.body.len()).unwrap_or(0);
+        let (first, _) = self.sent_ns.unwrap_or((packet.now_ns, 0));
+        self.sent_ns = Some((first, packet.now_ns));
+    }
+
+    fn end(&mut self) {
+        let line = serde_json::json!({
+            "peer": self.peer,
+            "clip": self.clip,
+            "samples": self.samples,
+            "packets": self.packets,
+            "bytes": self.bytes,
+            "elapsed_ns": self.sent_ns.map_or(0, |(first, last)| last - first),
+            "late_max_ns": self.late_max_ns,
+        });
+        // One call, so that lines of several servers do not mix; a full disk is no reason to send less.
+        let _ = (&*self.file).write_all(format!("{line}\n").as_bytes());
     }
 }
 
@@ -243,10 +359,12 @@ mod tests {
         set.append("keys").expect("known");
         set.append("none").expect("added");
         let error = set.append("jump").expect_err("unknown");
-        assert_eq!(error, "\"jump\" is no handler; there are keys, none, tee");
+        let known = "\"jump\" is no handler; there are keys, none, statistics, tee";
+        assert_eq!(error, known);
         set.append("keys=2").expect_err("nothing is taken");
         set.append("tee=/nowhere").expect_err("no folder");
-        let mut chain = set.make(&view()).expect("made");
+        set.append("statistics=/nowhere/x").expect_err("no file");
+        let mut chain = make(&set.chain(), &view()).expect("made");
         let sample = |is_picture, is_sync| SampleView {
             is_picture,
             is_sync,
@@ -266,7 +384,7 @@ mod tests {
         let mut set = HandlerSet::builtin();
         set.append(&format!("tee={}", folder.path().display()))
             .expect("known");
-        let mut chain = set.make(&view()).expect("made");
+        let mut chain = make(&set.chain(), &view()).expect("made");
         for now_ns in [5_000_000, 12_000_000] {
             chain[0].packet(&PacketView {
                 now_ns,
@@ -283,5 +401,38 @@ mod tests {
             packets,
             b"\0\x11\0\x09\0\0\0\0headbody!\0\x11\0\x09\0\0\0\x07headbody!"
         );
+    }
+
+    #[test]
+    fn a_stream_that_is_over_leaves_a_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("streams.jsonl");
+        let mut set = HandlerSet::builtin();
+        set.append(&format!("statistics={}", file.display()))
+            .expect("known");
+        for _ in 0..2 {
+            let mut chain = make(&set.chain(), &view()).expect("made");
+            for now_ns in [5, 12] {
+                chain[0].packet(&PacketView {
+                    now_ns,
+                    head: b"head",
+                    body: b"body!",
+                });
+            }
+            chain[0].end();
+        }
+        let text = std::fs::read_to_string(file).expect("a file");
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"))
+            .collect();
+        assert_eq!(lines.len(), 2);
+        for line in lines {
+            assert_eq!((&line["packets"], &line["bytes"]), (&2.into(), &18.into()));
+            assert_eq!(
+                (&line["clip"], &line["elapsed_ns"]),
+                (&"clip.mp4".into(), &7.into())
+            );
+        }
     }
 }

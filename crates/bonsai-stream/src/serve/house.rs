@@ -3,13 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use bonsai_media::load::Load;
+use bonsai_media::load::{Load, Need};
+use bonsai_media::rtcp::{Received, Sent};
 use bonsai_media::rtsp::server::{Ended, Found, Host, Offer, Path, Refusal, Way};
+use bonsai_media::seen::{Counted, Gathering};
 use bonsai_media::timeline::{Started, Timeline};
 use rtsp_types::StatusCode;
 
-use super::handler::StreamView;
+use super::handler::{self, StreamView};
+use super::pipeline::Pipeline;
 use super::ports::Pair;
 use super::root::{Opened, Root};
 use super::stream::{Sink, Stream};
@@ -35,6 +39,8 @@ pub(super) struct Over {
 pub(super) struct House<'a> {
     pub(super) plan: &'a Plan,
     pub(super) root: Root,
+    /// The way of clips that the plan has no other for.
+    pipeline: Arc<Pipeline>,
     pub(super) streams: Vec<Option<Stream>>,
     pub(super) pairs: Vec<Pair>,
     pub(super) peers: Vec<Option<Peer>>,
@@ -44,9 +50,10 @@ pub(super) struct House<'a> {
     per_address: HashMap<IpAddr, u32>,
     pub(super) due: BinaryHeap<Reverse<(u64, usize)>>,
     pub(super) load: Load,
+    pub(super) gathering: Gathering,
     pub(super) over: Vec<Over>,
-    /// Whose reports come from where, and of which sender.
-    pub(super) by_reports: HashMap<SocketAddr, usize>,
+    /// Whose reports, and what keeps a way open, come from where; and of which sender reports are.
+    pub(super) by_address: HashMap<SocketAddr, usize>,
     pub(super) by_ssrc: HashMap<u32, usize>,
     pub(super) most: u64,
     pub(super) came: u64,
@@ -59,6 +66,7 @@ impl<'a> House<'a> {
         Self {
             plan,
             root,
+            pipeline: Arc::new(Pipeline::plain(plan.engine, plan.handlers.chain())),
             streams: Vec::new(),
             pairs: Vec::new(),
             peers: Vec::new(),
@@ -67,8 +75,9 @@ impl<'a> House<'a> {
             per_address: HashMap::new(),
             due: BinaryHeap::new(),
             load: Load::new(plan.when_behind, late),
+            gathering: Gathering::default(),
             over: Vec::new(),
-            by_reports: HashMap::new(),
+            by_address: HashMap::new(),
             by_ssrc: HashMap::new(),
             most: 0,
             came: 0,
@@ -78,6 +87,15 @@ impl<'a> House<'a> {
 
     pub(super) fn tell(&mut self, event: &Event<'_>) {
         (self.on_event)(event);
+    }
+
+    /// What a stream needs may have changed: it plays, or does no more.
+    pub(super) fn weigh(&mut self, session: usize) {
+        if let Some(Some(stream)) = self.streams.get_mut(session) {
+            let need = stream.needed();
+            let before = std::mem::replace(&mut stream.need, need);
+            self.load.plays(need, before, now());
+        }
     }
 
     /// Looks after a stream when it is due.
@@ -99,10 +117,20 @@ impl<'a> House<'a> {
     pub(super) fn take(&mut self, session: usize) -> Option<Stream> {
         let mut stream = self.streams.get_mut(session)?.take()?;
         stream.end();
+        self.load.plays(Need::default(), stream.need, now());
+        self.load.release(stream.promised());
         for line in 0..stream.lanes.len() {
             self.by_ssrc.remove(&stream.timeline.ssrc(line));
-            if let Sink::Datagrams { reports, .. } = stream.lanes[line].sink {
-                self.by_reports.remove(&reports);
+            if let Sink::Datagrams {
+                packets, reports, ..
+            } = stream.lanes[line].sink
+            {
+                for address in [packets, reports] {
+                    // It may be another's by now, who named the same port.
+                    if self.by_address.get(&address) == Some(&session) {
+                        self.by_address.remove(&address);
+                    }
+                }
             }
         }
         if let Some(Some(peer)) = self.peers.get_mut(stream.connection)
@@ -118,6 +146,28 @@ impl<'a> House<'a> {
             }
         }
         Some(stream)
+    }
+
+    /// A viewer reports of one of our streams, at a time of our clock since 1970; of whose.
+    pub(super) fn heard(&mut self, report: &Received, unix_ns: u64) -> Option<usize> {
+        let session = *self.by_ssrc.get(&report.ssrc)?;
+        let stream = self.streams.get_mut(session)?.as_mut()?;
+        let mut lines = 0..stream.lanes.len();
+        let line = lines.find(|line| stream.timeline.ssrc(*line) == report.ssrc)?;
+        let counted = Counted {
+            expected: report.largest,
+            lost: report.lost,
+        };
+        // The first one tells no more than its part of 256.
+        let loss = match stream.lanes[line].counted.replace(counted) {
+            Some(before) => counted.lost_since(&before),
+            None => Some(f64::from(report.lost_of_256) / 256.0),
+        };
+        let rate = f64::from(stream.timeline.track(line).clock_rate.max(1));
+        let jitter_ns = f64::from(report.jitter) * 1e9 / rate;
+        let trip_ns = report.round_trip_ns(Sent::ntp(unix_ns));
+        self.gathering.heard(loss, jitter_ns, trip_ns);
+        Some(session)
     }
 
     fn peer(&self, connection: usize) -> Result<Peer, Refusal> {
@@ -171,9 +221,10 @@ impl Host for House<'_> {
                 "{address} has {count} sessions, as many as it may have"
             )));
         }
-        if !self.load.admits() {
-            return Err(full("the server is behind".to_owned()));
-        }
+        let all = found.needs.iter();
+        let need = all.fold(Need::default(), |sum, need| sum + *need);
+        self.load.allot(self.plan.allotted.get(), now());
+        self.load.admit(need).map_err(|why| full(why.to_string()))?;
         let opened = self.opened.take();
         let opened = opened.ok_or_else(|| full("its file is gone".to_owned()))?;
         let clip = path.to_string();
@@ -181,9 +232,10 @@ impl Host for House<'_> {
             peer: peer.peer,
             clip: &clip,
         };
-        let handlers = self.plan.handlers.make(&view);
-        let handlers =
-            handlers.map_err(|why| Refusal::new(StatusCode::InternalServerError, why))?;
+        let pipeline = self.plan.pipelines.of(&clip).unwrap_or(&self.pipeline);
+        let pipeline = Arc::clone(pipeline);
+        let handlers = handler::make(&pipeline.chain, &view)
+            .map_err(|why| Refusal::new(StatusCode::InternalServerError, why))?;
         let name = random::<16>()?
             .iter()
             .map(|byte| format!("{byte:02x}"))
@@ -197,7 +249,11 @@ impl Host for House<'_> {
         if self.streams.len() <= session {
             self.streams.resize_with(session + 1, || None);
         }
-        self.streams[session] = Some(Stream::new(timeline, opened, clip, whose, handlers));
+        let needs = Arc::clone(&found.needs);
+        let way = (pipeline, handlers);
+        let stream = Stream::new(timeline, opened, clip, whose, needs, way);
+        self.load.promise(need);
+        self.streams[session] = Some(stream);
         *self.per_address.entry(address).or_default() += 1;
         if let Some(Some(peer)) = self.peers.get_mut(connection) {
             peer.sessions += 1;
@@ -223,6 +279,14 @@ impl Host for House<'_> {
             .and_then(Option::as_ref)
             .ok_or_else(gone)?;
         let (peer, lines) = (known.peer, known.lanes.len());
+        let is_offered = match *offer {
+            Offer::Datagrams(..) => known.pipeline.has_datagrams,
+            Offer::Interleaved(_) => known.pipeline.has_interleaved,
+        };
+        if !is_offered {
+            let why = format!("{} is not sent that way", known.clip);
+            return Err(Refusal::new(StatusCode::UnsupportedTransport, why));
+        }
         let (way, sink) = match *offer {
             Offer::Datagrams(packets, reports) => {
                 let pair = self.pair(self.peer(self.asking)?.local)?;
@@ -254,8 +318,12 @@ impl Host for House<'_> {
             .ok_or_else(gone)?;
         stream.add(track, sink, random);
         self.by_ssrc.insert(ssrc, session);
-        if let Sink::Datagrams { reports, .. } = sink {
-            self.by_reports.insert(reports, session);
+        if let Sink::Datagrams {
+            packets, reports, ..
+        } = sink
+        {
+            self.by_address.insert(packets, session);
+            self.by_address.insert(reports, session);
         }
         Ok(way)
     }
@@ -274,6 +342,7 @@ impl Host for House<'_> {
             .ok_or_else(gone)?;
         stream.begin_anew();
         let started = stream.timeline.play(from_ns, until_ns, now());
+        self.weigh(session);
         self.arm(session, None);
         Ok(started)
     }
@@ -282,6 +351,7 @@ impl Host for House<'_> {
         if let Some(Some(stream)) = self.streams.get_mut(session) {
             stream.timeline.pause(now());
         }
+        self.weigh(session);
         self.arm(session, None);
     }
 

@@ -9,10 +9,17 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::Arc;
 
 use bonsai_media::clip::{Announced, Clip, Finder, Unreadable};
+use bonsai_media::load::Need;
+use bonsai_media::packets::{How, h264};
 use bonsai_media::rtsp::server::{Found, Path, Refusal};
 use rtsp_types::StatusCode;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+
+use super::stream::MOST;
+
+/// Of a sample, what tells whether anything is predicted from it.
+pub(super) const PEEK: usize = 128;
 
 /// What is kept of files. The tables of an hour take 8 MB.
 const KEPT: usize = 64;
@@ -101,9 +108,11 @@ impl Root {
             version: u64::try_from(opened.stamp.changed.0).unwrap_or(0),
             address: local,
         });
+        let needs = needs(&clip, &opened.file);
         let found = Found {
             clip: Arc::new(clip),
             description: description.into(),
+            needs: needs.into(),
         };
         if self.kept.len() >= KEPT {
             let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used);
@@ -153,6 +162,21 @@ impl Root {
         let stamp = Stamp::of(&file).map_err(disk)?;
         Ok(Opened { file, stamp })
     }
+}
+
+/// What its tracks need; some of its pictures are looked at for that.
+fn needs(clip: &Clip, file: &File) -> Vec<Need> {
+    clip.needs(MOST, |track, sample| {
+        let How::H264 { length_size } = track.how() else {
+            return None;
+        };
+        let mut bytes = [0; PEEK];
+        let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
+        // What cannot be read is said when it is to be sent.
+        file.read_exact_at(&mut bytes[..length], sample.offset)
+            .ok()?;
+        h264::is_disposable(&bytes[..length], length_size)
+    })
 }
 
 enum Bad {

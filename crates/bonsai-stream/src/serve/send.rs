@@ -13,11 +13,13 @@ use bonsai_media::packets::aac::{self, Heads};
 use bonsai_media::packets::{Cut, How, Piece, h264};
 use bonsai_media::rtcp;
 use bonsai_media::rtp::{HEADER, Header};
+use bonsai_media::seen::Gathering;
 use hdrhistogram::Histogram;
 
 use super::connection::{BACKLOG, Connection};
 use super::handler::{Fate, PacketView, SampleView};
 use super::ports::Pair;
+use super::root::PEEK;
 use super::stream::{MOST, Sink, Stream};
 use super::{Engine, Summary};
 use crate::clock::now;
@@ -32,9 +34,6 @@ const TOGETHER_NS: i64 = 100_000_000;
 
 /// A larger sample is read packet by packet by either engine.
 const MOST_WHOLE: u32 = 4 << 20;
-
-/// Of a sample, what tells whether anything is predicted from it.
-const PEEK: usize = 128;
 
 /// What became of a sample.
 pub(super) enum Step {
@@ -51,6 +50,7 @@ pub(super) struct Around<'a> {
     pub(super) pairs: &'a [Pair],
     pub(super) connections: &'a mut [Option<Connection>],
     pub(super) load: &'a mut Load,
+    pub(super) gathering: &'a mut Gathering,
 }
 
 /// What became of a packet.
@@ -62,7 +62,6 @@ enum Out {
 
 /// Reads and sends, and counts.
 pub(super) struct Sender {
-    engine: Engine,
     has_gso: bool,
     buffer: Vec<u8>,
     frames: Vec<u8>,
@@ -80,11 +79,10 @@ struct Bound {
 }
 
 impl Sender {
-    pub(super) fn new(engine: Engine) -> Self {
+    pub(super) fn new() -> Self {
         // A microsecond to an hour, within 1 %.
         let late_us = Histogram::new_with_bounds(1, 3_600_000_000, 2);
         Self {
-            engine,
             has_gso: true,
             buffer: vec![0; ROOM + MOST + 8],
             frames: Vec::new(),
@@ -112,6 +110,7 @@ impl Sender {
                 self.late_us.saturating_record((late / 1000).max(1));
                 self.tally.late_max_ns = self.tally.late_max_ns.max(late);
                 around.load.note(late);
+                around.gathering.late(late);
                 match self.fate(stream, line, late, around) {
                     Ok(Fate::Send) => {}
                     Ok(Fate::Drop) => {
@@ -140,7 +139,7 @@ impl Sender {
         if let Some((count, heads)) = together(stream, line) {
             return self.sound(stream, line, (count, &heads), cut, around);
         }
-        let is_whole = self.engine == Engine::Fast && sample.size() <= MOST_WHOLE;
+        let is_whole = stream.pipeline.engine == Engine::Fast && sample.size() <= MOST_WHOLE;
         let (cut, out) = match is_whole {
             true => self.fast(stream, line, cut, around),
             false => self.classic(stream, line, cut, around),
@@ -149,6 +148,7 @@ impl Sender {
             Out::Sent => {
                 stream.lanes[line].cut = None;
                 stream.timeline.advance(line, now());
+                around.gathering.sample(true);
                 self.tally.samples += 1;
                 Step::Done
             }
@@ -166,14 +166,13 @@ impl Sender {
         stream: &mut Stream,
         line: usize,
         late_ns: u64,
-        around: &Around<'_>,
+        around: &mut Around<'_>,
     ) -> io::Result<Fate> {
         let Some(sample) = stream.timeline.sample(line).copied() else {
             return Ok(Fate::Drop);
         };
-        let lane = &stream.lanes[line];
-        let (is_picture, is_sync) = (lane.is_picture, sample.is_sync());
-        if let Sink::Interleaved { .. } = lane.sink {
+        let (is_picture, is_sync) = (stream.lanes[line].is_picture, sample.is_sync());
+        if let Sink::Interleaved { .. } = stream.lanes[line].sink {
             // A viewer who is slow misses something; it does not wait for everything ever later.
             let connection = around
                 .connections
@@ -184,41 +183,71 @@ impl Sender {
                 return Ok(Fate::Drop);
             }
         }
-        if is_picture && !is_sync {
-            if lane.skips {
-                return Ok(Fate::Drop);
+        let level = around.load.level();
+        if is_picture && is_sync {
+            stream.lanes[line].left = match level {
+                // Where that changes in the middle, what is sent becomes less at once.
+                0 | 1 => 0,
+                _ => around.load.within(stream.timeline.behind(line)),
+            };
+        } else if is_picture && self.leaves_out(stream, line, around)? {
+            // What a slow viewer misses says nothing of the server.
+            if level > 0 {
+                around.gathering.sample(false);
             }
-            let mut failed = None;
-            let drops = around.load.drops(is_sync, || {
-                let How::H264 { length_size } = stream.timeline.track(line).how() else {
-                    return None;
-                };
-                let len = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
-                let bytes = &mut self.buffer[..len];
-                failed = stream.file.read_exact_at(bytes, sample.offset).err();
-                h264::is_disposable(bytes, length_size)
-            });
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            if drops {
-                // What is predicted from a picture makes no sense without it.
-                stream.lanes[line].skips = around.load.level() > 1;
-                return Ok(Fate::Drop);
-            }
+            return Ok(Fate::Drop);
         }
         let view = SampleView {
             is_picture,
             is_sync,
             bytes: sample.size(),
             late_ns,
-            level: around.load.level(),
+            level,
         };
         let dropped = stream
             .handlers
             .iter_mut()
             .any(|of| of.sample(&view) == Fate::Drop);
         Ok(if dropped { Fate::Drop } else { Fate::Send })
+    }
+
+    /// Whether a picture that decoding cannot begin with is left out, as there is no rate for it, or for
+    /// one that it is predicted from.
+    fn leaves_out(
+        &mut self,
+        stream: &mut Stream,
+        line: usize,
+        around: &Around<'_>,
+    ) -> io::Result<bool> {
+        let Some(sample) = stream.timeline.sample(line).copied() else {
+            return Ok(true);
+        };
+        if stream.lanes[line].skips {
+            return Ok(true);
+        }
+        let mut failed = None;
+        let is_needless = around.load.drops(|| {
+            let How::H264 { length_size } = stream.timeline.track(line).how() else {
+                return None;
+            };
+            let len = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
+            let bytes = &mut self.buffer[..len];
+            failed = stream.file.read_exact_at(bytes, sample.offset).err();
+            h264::is_disposable(bytes, length_size)
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if is_needless || around.load.level() < 2 {
+            return Ok(is_needless);
+        }
+        let lane = &mut stream.lanes[line];
+        // What is predicted from a picture makes no sense without it.
+        match lane.left.checked_sub(sample.size().into()) {
+            Some(left) => lane.left = left,
+            None => lane.skips = true,
+        }
+        Ok(lane.skips)
     }
 
     /// Sends the parameter sets of a line.
@@ -282,9 +311,10 @@ impl Sender {
             return (cut, Out::Sent);
         };
         let mut bound = bound(stream, line);
+        let most = stream.pipeline.payload;
         while !cut.is_done() {
             let before = cut;
-            let (at, len) = cut.wants(MOST);
+            let (at, len) = cut.wants(most);
             let bytes = &mut self.buffer[ROOM..ROOM + len];
             if let Err(error) = stream
                 .file
@@ -292,7 +322,7 @@ impl Sender {
             {
                 return (before, Out::Broken(file_error(&error)));
             }
-            let piece = match cut.next(bytes, MOST) {
+            let piece = match cut.next(bytes, most) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => continue,
                 Err(broken) => {

@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bonsai_media::clip::Codec;
+use bonsai_media::load::Need;
 use bonsai_media::packets::{Cut, h264};
+use bonsai_media::seen::Counted;
 use bonsai_media::timeline::Timeline;
 
 use super::handler::Handler;
+use super::pipeline::Pipeline;
 use super::root::{Opened, Stamp};
 
 /// Bytes of payload of a packet: with the headers of RTP, UDP and IP below what any Ethernet carries.
@@ -23,8 +27,12 @@ pub(super) struct Stream {
     /// The connection that it was asked for by, which packets among messages go by.
     pub(super) connection: usize,
     pub(super) lanes: Vec<Lane>,
+    pub(super) pipeline: Arc<Pipeline>,
     pub(super) handlers: Vec<Box<dyn Handler>>,
     pub(super) packets: u64,
+    /// What each track of its clip needs, and what it needs itself as long as it plays.
+    needs: Arc<[Need]>,
+    pub(super) need: Need,
     /// When it is looked after next: other entries for it are of times that have moved.
     pub(super) armed: u64,
 }
@@ -40,6 +48,10 @@ pub(super) struct Lane {
     pub(super) sets_due: bool,
     /// Whether pictures are left out up to the next that decoding can begin with.
     pub(super) skips: bool,
+    /// Bytes of pictures that may be sent before that, where not all are.
+    pub(super) left: u64,
+    /// What its viewer reported last.
+    pub(super) counted: Option<Counted>,
 }
 
 /// Where packets go.
@@ -61,7 +73,8 @@ impl Stream {
         opened: Opened,
         clip: String,
         (peer, connection): (SocketAddr, usize),
-        handlers: Vec<Box<dyn Handler>>,
+        needs: Arc<[Need]>,
+        (pipeline, handlers): (Arc<Pipeline>, Vec<Box<dyn Handler>>),
     ) -> Self {
         Self {
             timeline,
@@ -71,8 +84,11 @@ impl Stream {
             peer,
             connection,
             lanes: Vec::new(),
+            pipeline,
             handlers,
             packets: 0,
+            needs,
+            need: Need::default(),
             armed: u64::MAX,
         }
     }
@@ -83,7 +99,7 @@ impl Stream {
         let sets = match &self.timeline.track(line).codec {
             Codec::H264 { sets, .. } => {
                 let sets: Vec<&[u8]> = sets.iter().map(Vec::as_slice).collect();
-                h264::together(&sets, MOST)
+                h264::together(&sets, self.pipeline.payload)
             }
             Codec::Aac { .. } => None,
         };
@@ -94,8 +110,29 @@ impl Stream {
             sets,
             sets_due: false,
             skips: false,
+            left: u64::MAX,
+            counted: None,
         });
         line
+    }
+
+    /// What it needs if all of its clip is seen.
+    pub(super) fn promised(&self) -> Need {
+        self.needs
+            .iter()
+            .fold(Need::default(), |sum, need| sum + *need)
+    }
+
+    /// What it needs now.
+    pub(super) fn needed(&self) -> Need {
+        if !self.timeline.is_playing() {
+            return Need::default();
+        }
+        let lines = (0..self.lanes.len()).filter_map(|line| {
+            let track = self.timeline.number(line);
+            self.needs.get(track)
+        });
+        lines.fold(Need::default(), |sum, need| sum + *need)
     }
 
     /// What was begun is not gone on with.

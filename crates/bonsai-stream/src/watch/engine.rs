@@ -5,17 +5,21 @@ use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bonsai_media::seen::{Gathering, Seen};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::viewer::{Desk, Of, Viewer};
 use super::{Lower, Plan, Progress, ViewerReport};
-use crate::clock::{now, ns};
+use crate::clock::{Timer, now, ns};
 use crate::datagrams::FIRST;
 
 /// How often it is told how far it is.
 const TOLD: u64 = 500_000_000;
+
+/// How often it is told what viewers see.
+const SEEN: u64 = 2 * TOLD;
 
 /// Events that are taken at once.
 const EVENTS: usize = 256;
@@ -24,6 +28,9 @@ const EVENTS: usize = 256;
 /// kernel's time, so that nothing is measured otherwise by it; to be woken for each costs this thread,
 /// and a sender that is here, more than the packet does.
 const APART: u64 = 1_000_000;
+
+/// What is said of the timer, as of sockets who and which.
+const TIMER: u64 = u64::MAX;
 
 /// What a thread's viewers saw.
 pub(super) struct Part {
@@ -36,6 +43,7 @@ pub(super) struct Part {
 struct Engine<'a> {
     plan: &'a Plan,
     epoll: OwnedFd,
+    timer: Timer,
     viewers: Vec<Option<Viewer>>,
     /// Whether a viewer's messages are waited for to be taken.
     sends: Vec<bool>,
@@ -44,6 +52,8 @@ struct Engine<'a> {
     armed: Vec<u64>,
     desk: Desk,
     reports: Vec<ViewerReport>,
+    gathering: Gathering,
+    seen_at: u64,
 }
 
 /// Lets viewers come at those times after the beginning, and waits until all have gone.
@@ -58,13 +68,18 @@ pub(super) fn run(
     let mut engine = Engine {
         plan,
         epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        timer: Timer::new()?,
         viewers: Vec::new(),
         sends: Vec::new(),
         due: BinaryHeap::new(),
         armed: Vec::new(),
         desk: Desk::new(FIRST + share),
         reports: Vec::new(),
+        gathering: Gathering::default(),
+        seen_at: begin + SEEN,
     };
+    let timer = EventData::new_u64(TIMER);
+    epoll::add(&engine.epoll, &engine.timer, timer, EventFlags::IN)?;
     let cpu = || ns(clock_gettime(ClockId::ThreadCPUTime));
     let began = cpu();
     let (mut told, mut busiest, mut before) = (begin + TOLD, 0.0_f64, (begin, began));
@@ -78,22 +93,23 @@ pub(super) fn run(
         }
         engine.tick(at);
         if at >= told {
-            progress(thread, engine.progress());
+            progress(thread, engine.progress(at));
             let used = cpu();
             busiest = busiest.max((used - before.1) as f64 / (at - before.0).max(1) as f64);
             (told, before) = (at + TOLD, (at, used));
         }
         let next = coming.peek().map_or(u64::MAX, |came| begin + came);
         let due = engine.due.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
-        let left = next.min(due).min(told).saturating_sub(now());
-        let timeout = Timespec::try_from(std::time::Duration::from_nanos(left)).ok();
+        let target = next.min(due).min(told);
+        let waits = target > now() && engine.timer.wake_at(target);
+        let timeout = (!waits).then(Timespec::default);
         events.clear();
         match epoll::wait(&engine.epoll, spare_capacity(&mut events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
         let at = now();
-        for event in &events {
+        for event in events.iter().filter(|event| event.data.u64() != TIMER) {
             engine.ready(*event, at);
         }
         if plan.lower == Lower::Udp && !events.is_empty() {
@@ -101,7 +117,7 @@ pub(super) fn run(
             std::thread::sleep(std::time::Duration::from_nanos(rest));
         }
     }
-    progress(thread, engine.progress());
+    progress(thread, engine.progress(now()));
     Ok(Part {
         viewers: engine.reports,
         cpu_ns: cpu() - began,
@@ -198,7 +214,20 @@ impl Engine<'_> {
         }
     }
 
-    fn progress(&self) -> Progress {
+    /// What viewers see, each second.
+    fn seen(&mut self, at: u64) -> Seen {
+        if at < self.seen_at {
+            return Seen::default();
+        }
+        self.seen_at = at + SEEN;
+        for viewer in self.viewers.iter_mut().flatten() {
+            viewer.glimpse(&mut self.gathering, at);
+        }
+        self.gathering.take()
+    }
+
+    fn progress(&mut self, at: u64) -> Progress {
+        let seen = self.seen(at);
         let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
         let here = self.viewers.iter().flatten();
         let failed = self
@@ -219,6 +248,7 @@ impl Engine<'_> {
             failed: count(failed),
             packets,
             bytes,
+            seen,
         }
     }
 }

@@ -13,6 +13,7 @@ use bonsai_media::meter::{Meter, StreamReport};
 use bonsai_media::rtcp::{self, About, Said};
 use bonsai_media::rtp;
 use bonsai_media::rtsp::{Client, Failure, Lower, Phase};
+use bonsai_media::seen::{Counted, Gathering};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use super::{Plan, TrackReport, ViewerReport};
@@ -88,6 +89,8 @@ struct Track {
     since: Option<StreamReport>,
     reports_at: u64,
     has_ended: bool,
+    /// What had come when it was looked at last.
+    counted: Option<Counted>,
 }
 
 impl Viewer {
@@ -148,6 +151,26 @@ impl Viewer {
         meters.fold((0, 0), |(packets, bytes), meter| {
             (packets + meter.received(), bytes + meter.bytes())
         })
+    }
+
+    /// What it sees at this moment.
+    pub(super) fn glimpse(&mut self, gathering: &mut Gathering, now: u64) {
+        if !self.is_playing() {
+            return;
+        }
+        for track in &mut self.tracks {
+            let (Some(meter), false) = (&track.meter, track.has_ended) else {
+                continue;
+            };
+            if meter.first_ns().is_none() {
+                continue;
+            }
+            let counted = meter.counted();
+            let before = track.counted.replace(counted).unwrap_or_default();
+            let (jitter_ns, lag_ns) = meter.glimpse(now);
+            gathering.heard(counted.lost_since(&before), jitter_ns, None);
+            gathering.behind(lag_ns);
+        }
     }
 
     /// When it is to be looked after.
@@ -519,6 +542,7 @@ impl Track {
             since: None,
             reports_at: u64::MAX,
             has_ended: false,
+            counted: None,
         }
     }
 

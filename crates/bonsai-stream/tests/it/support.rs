@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bonsai_stream::serve::{Engine, Event, HandlerSet, Limits, Plan, Summary, WhenBehind, serve};
+use bonsai_stream::serve::{
+    Engine, Event, HandlerSet, Limits, Pipelines, Plan, Summary, WhenBehind, serve,
+};
 
 /// Says that a test cannot run here, and why.
 pub(crate) fn skip(test: &str, why: &str) {
@@ -96,8 +98,10 @@ pub(crate) fn plan(root: &Path, engine: Engine) -> Plan {
         when_behind: WhenBehind::DropPictures,
         // A debug build on a busy machine is late, and that is not what is tested.
         late: Duration::from_secs(20),
+        allotted: Arc::default(),
         limits: Limits::default(),
         handlers: HandlerSet::builtin(),
+        pipelines: Pipelines::default(),
     }
 }
 
@@ -137,7 +141,7 @@ impl Served {
         if let Some(found) = heard.iter().position(|event| event.contains(words)) {
             return heard.remove(found);
         }
-        for _ in 0..1000 {
+        for _ in 0..10_000 {
             let event = self.events.recv_timeout(Duration::from_secs(20));
             let event = event.unwrap_or_else(|_| panic!("no {words:?} in {heard:?}"));
             if event.contains(words) {
@@ -166,6 +170,8 @@ pub(crate) struct Viewer {
     rest: Vec<u8>,
     /// Packets that came among the messages: channel and bytes.
     pub(crate) packets: Vec<(u8, Vec<u8>)>,
+    /// Its session, as a header, once it has one.
+    pub(crate) session: String,
     number: u32,
 }
 
@@ -179,14 +185,20 @@ impl Viewer {
             stream,
             rest: Vec::new(),
             packets: Vec::new(),
+            session: String::new(),
             number: 0,
         }
     }
 
-    pub(crate) fn ask(&mut self, line: &str, headers: &str) -> String {
+    /// Asks, and does not wait for an answer.
+    pub(crate) fn write(&mut self, line: &str, headers: &str) {
         self.number += 1;
         let text = format!("{line} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n", self.number);
         self.stream.write_all(text.as_bytes()).expect("sent");
+    }
+
+    pub(crate) fn ask(&mut self, line: &str, headers: &str) -> String {
+        self.write(line, headers);
         loop {
             if let Some(answer) = self.next() {
                 return answer;

@@ -11,8 +11,9 @@ use rustix::event::epoll::{self, EventFlags};
 
 use super::super::connection::{Came, Connection};
 use super::super::house::{House, Peer};
+use super::super::stream::Stream;
 use super::super::{Event, plain};
-use super::{EVENTS, EXHAUSTED, Engine, Of};
+use super::{EVENTS, EXHAUSTED, Engine, Of, unix};
 use crate::clock::now;
 
 impl Engine<'_> {
@@ -118,7 +119,10 @@ impl Engine<'_> {
                     answer.bytes
                 }
                 Ok(Some(Message::Data(data))) => {
-                    let session = received(data.as_slice(), &self.house);
+                    // Of a stream that goes another way, or to somebody else, nothing is said here.
+                    let session = reported(data.as_slice(), &mut self.house, |stream| {
+                        stream.connection == index
+                    });
                     if let Some(session) = session {
                         self.server.alive(session, at);
                     }
@@ -219,24 +223,30 @@ impl Engine<'_> {
             };
             // To the port of packets, viewers behind a translator send to keep their way open.
             let from = plain(from);
-            let known = self.house.by_reports.get(&from).copied();
-            let session = known.or_else(|| {
-                let session = received(&self.buffer[..length], &self.house)?;
-                let stream = self.house.streams.get(session)?.as_ref()?;
-                (stream.peer.ip() == from.ip()).then_some(session)
+            let session = reported(&self.buffer[..length], &mut self.house, |stream| {
+                stream.peer.ip() == from.ip()
             });
-            if let Some(session) = session {
+            let known = || self.house.by_address.get(&from).copied();
+            if let Some(session) = session.or_else(known) {
                 self.server.alive(session, now());
             }
         }
     }
 }
 
-/// Of whose stream a viewer's report is.
-fn received(bytes: &[u8], house: &House<'_>) -> Option<usize> {
+/// Takes a viewer's report in, of the streams that are of whoever sent it; of whose session it is.
+fn reported(
+    bytes: &[u8],
+    house: &mut House<'_>,
+    is_its: impl Fn(&Stream) -> bool,
+) -> Option<usize> {
     let mut session = None;
     rtcp::read_received(bytes, |one| {
-        session = session.or(house.by_ssrc.get(&one.ssrc).copied());
+        let of = house.by_ssrc.get(&one.ssrc);
+        let stream = of.and_then(|session| house.streams.get(*session)?.as_ref());
+        if stream.is_some_and(&is_its) {
+            session = session.or(house.heard(&one, unix()));
+        }
     });
     session
 }

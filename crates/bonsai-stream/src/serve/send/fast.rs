@@ -8,7 +8,7 @@ use bonsai_media::packets::{Cut, h264};
 use bonsai_media::rtp::{HEADER, Header};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
-use super::super::stream::{MOST, Sink, Stream};
+use super::super::stream::{Sink, Stream};
 use super::{Around, Bound, Out, ROOM, Sender, bound, file_error, interleaved, observe};
 
 /// Segments that a kernel takes at once (linux/udp.h: `UDP_MAX_SEGMENTS`), and their bytes.
@@ -39,11 +39,9 @@ impl Sender {
         let mut bound = bound(stream, line);
         while !cut.is_done() {
             let before = cut;
-            if let Err(broken) = self.train(
-                &mut cut,
-                needed,
-                matches!(bound.sink, Sink::Datagrams { .. }),
-            ) {
+            let is_datagrams = matches!(bound.sink, Sink::Datagrams { .. });
+            let most = stream.pipeline.payload;
+            if let Err(broken) = self.train(&mut cut, needed, most, is_datagrams) {
                 return (before, Out::Broken(format!("a sample is broken: {broken}")));
             }
             let count = u16::try_from(self.pieces.len()).unwrap_or(0);
@@ -89,16 +87,22 @@ impl Sender {
 
     /// Cuts the next packets that can be sent together: of one size, but for the last, which may be
     /// smaller; in a connection, all that are left.
-    fn train(&mut self, cut: &mut Cut, end: usize, is_datagrams: bool) -> Result<(), h264::Broken> {
+    fn train(
+        &mut self,
+        cut: &mut Cut,
+        end: usize,
+        payload: usize,
+        is_datagrams: bool,
+    ) -> Result<(), h264::Broken> {
         self.pieces.clear();
         let (mut first, mut bytes) = (0, 0);
         let most = if self.has_gso { SEGMENTS } else { 1 };
         while !cut.is_done() {
             let before = *cut;
-            let (at, len) = cut.wants(MOST);
+            let (at, len) = cut.wants(payload);
             let start = ROOM + usize::try_from(at).unwrap_or(0);
             let wanted = &self.buffer[start..(start + len).min(end)];
-            let Some(piece) = cut.next(wanted, MOST)? else {
+            let Some(piece) = cut.next(wanted, payload)? else {
                 continue;
             };
             let size = HEADER + piece.head().len() + piece.len;
