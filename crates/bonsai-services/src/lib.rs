@@ -5,6 +5,7 @@
 //! - [`service`]: where services live, and which of them do;
 //! - [`limits`]: what a limit may say, and putting limits into force;
 //! - [`group`]: services that share a rate;
+//! - [`allotted`]: what one may move that reads what it sends;
 //! - [`theirs`]: services of other users, who are not trusted;
 //! - [`glance`]: what many services have done so far, cheaply;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all views
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allotted;
 pub mod glance;
 pub mod group;
 pub mod limits;

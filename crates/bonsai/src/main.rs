@@ -31,6 +31,7 @@ mod group;
 mod library;
 mod link;
 mod output;
+mod reporter;
 mod run;
 mod serve;
 mod set;

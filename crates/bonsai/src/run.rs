@@ -319,19 +319,24 @@ pub(crate) fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Re
     Ok(())
 }
 
+/// The ledger of the service that this process is of.
+pub(crate) fn own_ledger() -> Option<PathBuf> {
+    // As the kernel knows it: the library takes out of our own what was added to it.
+    let named = service::members::variable(std::process::id(), LEDGER_VARIABLE);
+    let ledger = named.map(PathBuf::from)?;
+    // The variable alone may be left over.
+    let is_member = bonsai_host::proc::has_mapped(std::process::id(), &ledger);
+    is_member
+        .is_ok_and(|mapped| mapped == Some(true))
+        .then_some(ledger)
+}
+
 /// A process of a service stays in it, with all that it starts: another service
 /// would be empty, and its limits would hold for nobody.
 fn refuse_within_service() -> anyhow::Result<()> {
-    // As the kernel knows it: the library takes out of our own what was added to it.
-    let named = service::members::variable(std::process::id(), LEDGER_VARIABLE);
-    let Some(ledger) = named.map(PathBuf::from) else {
+    let Some(ledger) = own_ledger() else {
         return Ok(());
     };
-    // The variable alone may be left over.
-    let is_member = bonsai_host::proc::has_mapped(std::process::id(), &ledger);
-    if !is_member.is_ok_and(|mapped| mapped == Some(true)) {
-        return Ok(());
-    }
     let folder = ledger
         .parent()
         .and_then(Path::file_name)

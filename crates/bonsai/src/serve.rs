@@ -1,6 +1,11 @@
 //! `bonsai serve`: clips of a folder, for players.
 
+mod own;
+
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -8,13 +13,15 @@ use std::time::{Duration, Instant};
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::serve::{
-    Engine, Error, Event, HandlerSet, Limits, Plan, Summary, WhenBehind, is_local, serve,
+    Engine, Error, Event, HandlerSet, Limits, Pipelines, Plan, Summary, WhenBehind, is_local, serve,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::own::Own;
 use crate::cli::{Behind, Sends, Serve};
 use crate::output::{print, print_json};
+use crate::reporter::Reporter;
 
 /// Sessions of one address where others can ask, if nothing is said.
 const PER_ADDRESS: u32 = 64;
@@ -35,12 +42,22 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    let own = Own::find();
+    if let Some(own) = &own {
+        own.follow(Arc::clone(&plan.allotted))?;
+    }
+    let service = args.report.clone().or(own.map(|own| own.name));
+    let reporter = service.map(|service| Reporter::start(service, "rtcp", args.verbose));
+    let reporter = reporter.transpose()?;
     let mut log = Log::new(args.verbose);
-    let summary =
-        serve(&plan, &stop, &mut |event| log.tell(event)).map_err(|error| match error {
-            Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
-            error => error.into(),
-        })?;
+    let mut on_event = |event: &Event<'_>| match (event, &reporter) {
+        (Event::Seen(seen), Some(reporter)) => reporter.tell(*seen),
+        _ => log.tell(event),
+    };
+    let summary = serve(&plan, &stop, &mut on_event).map_err(|error| match error {
+        Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
+        error => error.into(),
+    })?;
     match args.json {
         true => print_json(&json!({ "schema": SCHEMA, "served": summary }), false)?,
         false => print(&text(&summary))?,
@@ -59,19 +76,25 @@ fn plan(args: &Serve) -> anyhow::Result<Plan> {
         let added = handlers.append(handler);
         added.map_err(|why| Refusal::input(format!("--handler {why}")))?;
     }
+    let engine = match args.engine {
+        Sends::Classic => Engine::Classic,
+        Sends::Fast => Engine::Fast,
+    };
+    let pipelines = match &args.pipeline {
+        Some(path) => pipelines(path, engine, &handlers).map_err(Refusal::input)?,
+        None => Pipelines::default(),
+    };
     Ok(Plan {
         root: args.folder.clone(),
         listen,
         ports: ports(&args.ports).map_err(Refusal::input)?,
-        engine: match args.engine {
-            Sends::Classic => Engine::Classic,
-            Sends::Fast => Engine::Fast,
-        },
+        engine,
         when_behind: match args.behind {
             Behind::Drop => WhenBehind::DropPictures,
             Behind::Refuse => WhenBehind::Refuse,
         },
         late: args.late,
+        allotted: Arc::default(),
         limits: Limits {
             sessions: args.sessions,
             per_address: args.per_address.unwrap_or(own),
@@ -80,7 +103,24 @@ fn plan(args: &Serve) -> anyhow::Result<Plan> {
             ..Limits::default()
         },
         handlers,
+        pipelines,
     })
+}
+
+/// More than that is no file that somebody has written.
+const LONGEST: u64 = 1 << 20;
+
+fn pipelines(path: &Path, engine: Engine, handlers: &HandlerSet) -> Result<Pipelines, String> {
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(failed)?;
+    let read = file.take(LONGEST + 1).read_to_string(&mut text);
+    if u64::try_from(read.map_err(failed)?).unwrap_or(u64::MAX) > LONGEST {
+        let most = LONGEST >> 20;
+        return Err(format!("{}: it is larger than {most} MiB", path.display()));
+    }
+    let read = Pipelines::read(&text, engine, handlers);
+    read.map_err(|mistake| format!("{}:{mistake}", path.display()))
 }
 
 /// `:8554`, which is this machine alone, `0.0.0.0:8554`, or `[::]:8554`.
@@ -124,11 +164,14 @@ impl Log {
             Event::Listening(at) => eprintln!("rtsp://{at}/"),
             Event::Level(0) => eprintln!("all pictures are sent again"),
             Event::Level(1) => {
-                eprintln!("behind: pictures that others do not need are left out, for all viewers");
+                eprintln!(
+                    "too much: pictures that others do not need are left out, for all viewers"
+                );
             }
             Event::Level(_) => {
                 eprintln!(
-                    "behind: only pictures that decoding can begin with are sent, to all viewers"
+                    "too much: behind each picture that decoding can begin with, as many as there is a rate \
+                     for are sent, to all viewers"
                 );
             }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
@@ -145,7 +188,7 @@ impl Log {
                     "{peer}: has seen {clip} ({packets} packets): {why}"
                 ));
             }
-            Event::Began { .. } | Event::Ended { .. } => {}
+            Event::Began { .. } | Event::Ended { .. } | Event::Seen(_) => {}
         }
     }
 

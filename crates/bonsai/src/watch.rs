@@ -21,6 +21,7 @@ use serde_json::json;
 use self::summary::{Summary, streams};
 use crate::cli::{By, Watch};
 use crate::output::{print, print_json};
+use crate::reporter::Reporter;
 
 /// Where RTSP servers listen (RFC 2326, 3.2).
 const PORT: u16 = 554;
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
     }
     // Whoever cannot write hears of it before, and not after all of it.
     let csv = args.csv.as_deref().map(rows::create).transpose()?;
-    let outcome = told(args, |progress| watch(&plan, progress)).map_err(refused)?;
+    let outcome = told(args, |progress| watch(&plan, progress))?;
     if let Some(csv) = csv {
         rows::write(csv, &outcome).context("--csv")?;
     }
@@ -99,14 +100,20 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
     Ok(u8::from(summary.is_void() || summary.watched == 0))
 }
 
-/// Lets viewers watch, and shows how far they are.
+/// Lets viewers watch, shows how far they are, and tells the daemon what they see, where that is asked for.
 fn told<T>(
     args: &Watch,
     watch: impl FnOnce(&(dyn Fn(usize, Progress) + Sync)) -> Result<T, Error>,
-) -> Result<T, Error> {
+) -> anyhow::Result<T> {
     let shows = std::io::stderr().is_terminal() && !args.json;
     let told: Mutex<Vec<Progress>> = Mutex::default();
+    let reporter = args.report.clone();
+    let reporter = reporter.map(|service| Reporter::start(service, "watch", !args.json));
+    let reporter = reporter.transpose()?;
     let progress = |thread: usize, progress: Progress| {
+        if let Some(reporter) = &reporter {
+            reporter.tell(progress.seen);
+        }
         let mut all = told
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -119,10 +126,13 @@ fn told<T>(
         }
     };
     let outcome = watch(&progress);
+    if let Some(reporter) = reporter {
+        reporter.end();
+    }
     if shows {
         eprint!("\r\u{1b}[K");
     }
-    outcome
+    outcome.map_err(refused)
 }
 
 /// Too many viewers for this machine's limits are bad input.

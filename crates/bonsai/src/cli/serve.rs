@@ -11,7 +11,8 @@ use clap::{Args, ValueEnum};
 /// MP4 files with H.264 and AAC are sent as they are, by datagrams or in the connection, at the pace that
 /// they are played with. VLC, ffmpeg, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. Nothing
 /// outside the folder is sent. It is a program like any other: `bonsai run --limit send=80Mbit/s -- bonsai
-/// serve ...` puts it under limits. Ends on SIGINT and SIGTERM, with what it has served.
+/// serve ...` puts it under limits, and it knows what these leave it: pictures are left out, or viewers not let
+/// in, before anything is late. Ends on SIGINT and SIGTERM, with what it has served.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
@@ -53,9 +54,20 @@ pub(crate) struct Serve {
     pub(crate) ports: String,
 
     /// Let each stream go through a handler, in this order: tee=FOLDER writes its packets to a file
-    /// there, keys leaves all pictures out but those that decoding can begin with.
+    /// there, statistics=FILE adds a line of JSON for each stream that is over, keys leaves all pictures
+    /// out but those that decoding can begin with.
     #[arg(long = "handler", value_name = "NAME[=VALUE]")]
     pub(crate) handlers: Vec<String>,
+
+    /// Other ways for some clips: a TOML file with entries as [[pipeline]] clips = ["sport/**"], source =
+    /// "sample" or "packet", packetiser = 1200 (bytes of payload), handlers = ["keys"], sink = ["udp", "tcp"].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pipeline: Option<PathBuf>,
+
+    /// Tell the daemon what viewers see of this service, for its policy qos: loss, delay and jitter, once a
+    /// second. Without it, the service that the server runs in, if it does.
+    #[arg(long, value_name = "SERVICE")]
+    pub(crate) report: Option<String>,
 
     /// Say who comes and goes, too, and not only who is refused.
     #[arg(long)]
@@ -89,6 +101,7 @@ Examples:
   bonsai serve /srv/video
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
   bonsai serve /srv/video --engine fast --behind refuse
+  bonsai serve /srv/video --pipeline ways.toml
   bonsai run --name vod --limit send=80Mbit/s -- bonsai serve /srv/video";
 
 fn short(text: &str) -> Result<Duration, String> {

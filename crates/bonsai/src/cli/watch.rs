@@ -89,6 +89,11 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
+    /// Tell the daemon what viewers see of this service, for its policy qos: loss, delay behind the media's
+    /// clock, and jitter, once a second.
+    #[arg(long, value_name = "SERVICE", conflicts_with_all = ["capture", "find_max"])]
+    pub(crate) report: Option<String>,
+
     /// Show each stream, too.
     #[arg(long)]
     pub(crate) streams: bool,

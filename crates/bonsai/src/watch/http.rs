@@ -53,7 +53,7 @@ pub(super) fn run(args: &Watch, address: &str) -> anyhow::Result<u8> {
     // Whoever cannot write hears of it before, and not after all of it.
     let csv = args.csv.as_deref().map(super::rows::create).transpose()?;
     let folder = args.p1203.as_deref().map(p1203::folder).transpose()?;
-    let outcome = told(args, |progress| play(&plan, progress)).map_err(refused)?;
+    let outcome = told(args, |progress| play(&plan, progress))?;
     if let Some(csv) = csv {
         rows::write(csv, &outcome).context("--csv")?;
     }

@@ -13,6 +13,7 @@ mod live;
 mod narrowed;
 mod outside;
 mod run;
+mod streams;
 mod support;
 mod uncovered;
 mod waiting;
