@@ -187,7 +187,7 @@ impl Received {
         let (last, since) = self.told;
         let now = u32::try_from((ntp >> 16) & 0xffff_ffff).unwrap_or(0);
         let trip = now.wrapping_sub(last).wrapping_sub(since);
-        (last != 0 && trip <= Self::LONGEST).then(|| u64::from(trip) * 1_000_000_000 >> 16)
+        (last != 0 && trip <= Self::LONGEST).then(|| (u64::from(trip) * 1_000_000_000) >> 16)
     }
 }
 

@@ -1,0 +1,113 @@
+//! Any bytes as the file of a clip, and any change of a good one's tables: it is refused, or all that is
+//! sent of it lies in the file, goes forward in time, and comes to an end.
+#![no_main]
+
+use std::sync::Arc;
+
+use bonsai_media::clip::{Announced, Clip, Finder};
+use bonsai_media::timeline::{Next, Timeline};
+use libfuzzer_sys::fuzz_target;
+
+/// The body of a small film's movie box.
+const MOVIE: &[u8] = include_bytes!("../seeds/movie.bin");
+
+/// Bytes of the file that it is of.
+const FILE: u64 = 1 << 20;
+
+/// Steps of a timeline: more are more of the same.
+const STEPS: usize = 10_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((first, rest)) = bytes.split_first() else {
+        return;
+    };
+    if first % 4 == 0 {
+        return whole(rest);
+    }
+    let mut movie = MOVIE.to_vec();
+    for change in rest.chunks_exact(3) {
+        let at = usize::from(u16::from_le_bytes([change[0], change[1]])) % movie.len();
+        movie[at] = change[2];
+    }
+    if let Ok(clip) = Clip::read(&movie, FILE) {
+        play(clip, FILE, u64::from(*first));
+    }
+});
+
+/// As a server finds its way through a file.
+fn whole(file: &[u8]) {
+    let length = file.len() as u64;
+    let mut finder = Finder::new(length);
+    loop {
+        let (at, len) = finder.wants();
+        let Some(header) = usize::try_from(at)
+            .ok()
+            .and_then(|at| file.get(at..at + len))
+        else {
+            panic!("it asks for what is not there");
+        };
+        match finder.found(header) {
+            Err(_) => return,
+            Ok(None) => {}
+            Ok(Some((at, len))) => {
+                let at = usize::try_from(at).expect("in the file");
+                if let Ok(clip) = Clip::read(&file[at..at + len], length) {
+                    play(clip, length, 0);
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn play(clip: Clip, file: u64, from_s: u64) {
+    for track in &clip.tracks {
+        let mut before = i64::MIN;
+        for sample in track.samples() {
+            assert!(sample.offset + u64::from(sample.size()) <= file);
+            assert!(track.decoded_ns(sample) >= before);
+            before = track.decoded_ns(sample);
+        }
+    }
+    for need in clip.needs(1388, |_, sample| Some(sample.offset % 2 == 0)) {
+        assert!(need.at(0) >= need.at(1) && need.at(1) >= need.at(2));
+    }
+    let _ = clip.describe(&Announced {
+        name: "clip",
+        version: 1,
+        address: [127, 0, 0, 1].into(),
+    });
+    let tracks = clip.tracks.len();
+    let samples: usize = clip.tracks.iter().map(|track| track.samples().len()).sum();
+    let mut timeline = Timeline::new(Arc::new(clip));
+    for track in 0..tracks {
+        timeline.add(track, 7, u16::MAX, u32::MAX);
+    }
+    timeline.play(Some(from_s * 1_000_000_000), None, 0);
+    let (mut now, mut sent) = (0, 0);
+    for _ in 0..STEPS {
+        let Some((due, next)) = timeline.next() else {
+            return;
+        };
+        now = due.max(now);
+        match next {
+            Next::Sample(line) => {
+                let _ = timeline.behind(line);
+                let _ = timeline.header(line, 0, true);
+                timeline.sent(line, 1, 100);
+                timeline.advance(line, now);
+                sent += 1;
+                assert!(sent <= samples, "a sample is sent twice");
+            }
+            Next::Report => {
+                for line in 0..tracks {
+                    timeline.report(line, now, now);
+                }
+            }
+            Next::End => {
+                timeline.pause(now);
+                assert!(timeline.next().is_none());
+            }
+        }
+    }
+}
