@@ -5,6 +5,7 @@ mod documents;
 mod film;
 mod play;
 mod programs;
+mod rates;
 mod serve;
 mod support;
 mod web;
