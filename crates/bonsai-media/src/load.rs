@@ -10,7 +10,7 @@
 //! ```
 //! The rate that a server is allotted, where somebody tells it, is looked at first: it is known before
 //! anything is late. How late it is tells all else that it lacks, processor, disk, a socket that takes no
-//! more, and the rate where nobody tells it. The higher of both levels is in force, for all streams.
+//! more, and the rate where nobody tells it; where somebody does, only what is later than a second. The higher of both levels is in force, for all streams.
 
 mod need;
 
@@ -23,6 +23,10 @@ const WINDOW: u64 = SECOND / 2;
 
 /// How long all was in time before a level is left.
 const CALM: u64 = 5 * SECOND;
+
+/// Where the rate is told, so much of lateness is no sign of anything else: streams that are in step are
+/// ahead of it for parts of a second, and wait.
+const IN_STEP: u64 = SECOND;
 
 /// How long streams have fitted in a lower level before it is gone to, and what is free then, of 20.
 const SETTLED: u64 = SECOND;
@@ -153,7 +157,8 @@ impl Load {
     pub fn judge(&mut self, now: u64) -> Option<u8> {
         self.weigh(now);
         if now >= self.late.window {
-            self.late.judge(now, self.when_behind);
+            let least = self.rated.room.map_or(0, |_| IN_STEP);
+            self.late.judge(now, least, self.when_behind);
         }
         let level = self.level();
         let changed = level != self.told;
@@ -212,9 +217,10 @@ impl Load {
 }
 
 impl Late {
-    fn judge(&mut self, now: u64, when_behind: WhenBehind) {
+    /// Whoever is late by less than `least` is not.
+    fn judge(&mut self, now: u64, least: u64, when_behind: WhenBehind) {
         self.window = now + WINDOW;
-        self.is_behind = self.worst > self.most_ns;
+        self.is_behind = self.worst > self.most_ns.max(least);
         if self.is_behind {
             self.calm = now + CALM;
             if when_behind == WhenBehind::DropPictures {

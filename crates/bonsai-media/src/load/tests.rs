@@ -111,6 +111,21 @@ fn a_rate_that_changes_is_followed_up_at_once_and_down_in_a_second() {
 }
 
 #[test]
+fn who_knows_the_rate_takes_no_burst_for_a_lack_of_something_else() {
+    let mut load = playing(10, 500);
+    load.judge(0);
+    load.note(IN_STEP);
+    assert_eq!(load.judge(WINDOW), None);
+    assert_eq!(load.within(1000), 343);
+    for turn in 2..4 {
+        load.note(IN_STEP + 1);
+        load.judge(turn * WINDOW);
+    }
+    assert_eq!(load.within(1000), 0);
+    assert_eq!(load.admit(NEED), Err(Full::Behind));
+}
+
+#[test]
 fn who_would_not_fit_is_not_let_in() {
     let load = playing(4, 500);
     load.admit(NEED).expect("on the highest level");
