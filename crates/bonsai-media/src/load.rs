@@ -28,6 +28,11 @@ const CALM: u64 = 5 * SECOND;
 /// ahead of it for parts of a second, and wait.
 const IN_STEP: u64 = SECOND;
 
+/// Of what there is a rate for, a quarter less is used after a window in which it was late, and so much
+/// more after others: parts of a clip need more than its mean.
+const WHOLE: u64 = 64;
+const MORE: u64 = 2;
+
 /// How long streams have fitted in a lower level before it is gone to, and what is free then, of 20.
 const SETTLED: u64 = SECOND;
 const FREE: u64 = 1;
@@ -88,7 +93,7 @@ struct Late {
 }
 
 /// By the rate that it is allotted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Rated {
     /// Bytes a second, without what is kept free of it; `None` where nobody says.
     room: Option<u64>,
@@ -97,6 +102,8 @@ struct Rated {
     level: u8,
     /// Since when a lower level would do.
     roomy: Option<u64>,
+    /// What of that is used which is not needed at the least, of [`WHOLE`].
+    trim: u64,
 }
 
 impl Load {
@@ -119,6 +126,7 @@ impl Load {
                 promised: Need([0; LEVELS]),
                 level: 0,
                 roomy: None,
+                trim: WHOLE,
             },
             told: 0,
         }
@@ -157,6 +165,7 @@ impl Load {
     pub fn judge(&mut self, now: u64) -> Option<u8> {
         self.weigh(now);
         if now >= self.late.window {
+            self.rated.trim(self.late.worst > self.late.most_ns);
             let least = self.rated.room.map_or(0, |_| IN_STEP);
             self.late.judge(now, least, self.when_behind);
         }
@@ -256,12 +265,21 @@ impl Rated {
         }
     }
 
+    /// A window is over in which something was late, or nothing.
+    fn trim(&mut self, is_late: bool) {
+        self.trim = match is_late {
+            true => self.trim * 3 / 4,
+            false => WHOLE.min(self.trim + MORE),
+        };
+    }
+
     /// What of so many bytes there is a rate for, beside what has to be sent.
     fn within(&self, bytes: u64) -> u64 {
         let least = self.playing.at(HIGHEST);
         let all = u128::from(self.playing.at(0).saturating_sub(least));
         let free = self.room.map_or(0, |room| room.saturating_sub(least));
-        let within = (u128::from(bytes) * u128::from(free)).checked_div(all);
+        let free = u128::from(free) * u128::from(self.trim) / u128::from(WHOLE);
+        let within = (u128::from(bytes) * free).checked_div(all);
         u64::try_from(within.unwrap_or(0)).map_or(bytes, |within| within.min(bytes))
     }
 }

@@ -116,8 +116,13 @@ fn who_knows_the_rate_takes_no_burst_for_a_lack_of_something_else() {
     load.judge(0);
     load.note(IN_STEP);
     assert_eq!(load.judge(WINDOW), None);
+    // What is not needed at the least is trimmed, and comes back.
+    assert_eq!(load.within(1000), 257);
+    for turn in 2..10 {
+        load.judge(turn * WINDOW);
+    }
     assert_eq!(load.within(1000), 343);
-    for turn in 2..4 {
+    for turn in 10..12 {
         load.note(IN_STEP + 1);
         load.judge(turn * WINDOW);
     }
