@@ -23,13 +23,19 @@ pub struct Seen {
     pub delay_ms: Option<f64>,
     /// Jitter (RFC 3550), milliseconds.
     pub jitter_ms: Option<f64>,
+    /// Stalls of players.
+    pub stalls: Option<u32>,
 }
 
 impl Seen {
     /// Whether nothing is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.loss.is_none() && self.delay_ms.is_none() && self.jitter_ms.is_none()
+        *self
+            == Self {
+                reports: self.reports,
+                ..Self::default()
+            }
     }
 }
 
@@ -141,6 +147,7 @@ impl Gathering {
             loss,
             delay_ms,
             jitter_ms: most(&mut self.jitter_ms),
+            stalls: None,
         };
         self.late_us.reset();
         (self.sent, self.left_out, self.reports) = (0, 0, 0);
@@ -192,6 +199,7 @@ mod tests {
             loss: Some(0.001),
             delay_ms: Some(2.0),
             jitter_ms: Some(2.0),
+            stalls: None,
         };
         assert_eq!(seen.reports, expected.reports);
         assert!((seen.loss.expect("heard") - 0.001).abs() < 1e-9);

@@ -97,7 +97,7 @@ impl Teller {
             loss: seen.loss,
             delay_ms: seen.delay_ms,
             jitter_ms: seen.jitter_ms,
-            stalls: None,
+            stalls: seen.stalls,
         };
         match client.report(&report) {
             Ok(()) => self.say(|place, service| {

@@ -11,6 +11,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use bonsai_media::seen::Seen;
+
 use super::player::play;
 use super::shared::Shared;
 use super::{Film, Plan, PlayerReport};
@@ -65,6 +67,7 @@ async fn all(shared: &Rc<Shared>, begin: u64, times: &[u64], progress: &dyn Fn(P
         }
         if at >= told {
             progress(*shared.counts.borrow());
+            shared.count(|counts| counts.seen = Seen::default());
             let used = cpu();
             busiest = busiest.max(part_of(used - before.1, at - before.0));
             (told, before) = (at + TOLD, (at, used));

@@ -98,6 +98,8 @@ struct Player {
     since: u64,
     until: u64,
     is_shown: bool,
+    /// Stalls that have been counted.
+    stalls: u64,
     last_failure: Option<String>,
 }
 
@@ -185,6 +187,7 @@ impl Player {
                 .saturating_add(ns(plan.length))
                 .saturating_add(ns(plan.step)),
             is_shown: false,
+            stalls: 0,
             last_failure: None,
             shared,
         })
@@ -246,7 +249,15 @@ impl Player {
     /// What the viewer sees may have changed.
     fn look(&mut self, at: u64) {
         self.meter.phase(&mut self.client, self.came_ms, at);
-        if self.is_shown || self.client.player().phase() == Phase::Starting {
+        if self.is_shown {
+            let stalls = self.client.summary(at).stalls;
+            let more = u32::try_from(stalls - self.stalls).unwrap_or(u32::MAX);
+            self.stalls = stalls;
+            self.shared
+                .count(|counts| *counts.seen.stalls.get_or_insert(0) += more);
+            return;
+        }
+        if self.client.player().phase() == Phase::Starting {
             return;
         }
         self.is_shown = true;
