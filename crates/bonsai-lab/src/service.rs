@@ -13,6 +13,7 @@ use bonsai_host::libs::{find_libc, libc_sites};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Draws, EventLoops, Group, Ledger, Part, Scope, Thing, Wanted, Who, flags};
 use bonsai_units::{LimitSpec, Setting, Unit};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -24,7 +25,16 @@ const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 /// The monotonic clock, ns: that of the ledger and of the measured programs.
 pub(crate) fn monotonic_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    clock_ns(ClockId::Monotonic)
+}
+
+/// CPU time of the calling thread, ns: what others do to it is not in it.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap_or(0)
 }

@@ -8,7 +8,6 @@ use bonsai_policy::{
 };
 use bonsai_stats::{SplitMix64, percentile_nearest};
 use bonsai_units::Resource;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -16,6 +15,7 @@ use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
+use crate::service::thread_cpu_ns;
 use crate::study::{estimate, median_or_zero, with_interval};
 
 /// The benchmark "policy-cost".
@@ -159,11 +159,6 @@ fn observe(observation: &mut Observation, random: &mut SplitMix64) {
             bound: None,
         };
     }
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
 }
 
 fn measure(cell: &Cell, seed: u64) -> anyhow::Result<Measured> {

@@ -11,7 +11,6 @@ use std::time::Instant;
 use bonsai_history::{History, Options, Point, Query, Reader, Sample as Seen, State, Tick, Which};
 use bonsai_stats::{SplitMix64, percentile_nearest as percentile};
 use bonsai_units::Resource;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -19,6 +18,7 @@ use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
+use crate::service::thread_cpu_ns;
 use crate::study::{estimate, with_interval};
 
 /// The benchmark "history".
@@ -101,9 +101,9 @@ impl Benchmark for HistoryCost {
             for second in hour * 3600..seconds.min((hour + 1) * 3600) {
                 let tick = world.tick(MIDNIGHT + second);
                 points += tick.points.len() as u64;
-                let (from, cpu) = (Instant::now(), cpu_now());
+                let (from, cpu) = (Instant::now(), thread_cpu_ns());
                 history.tick(&tick);
-                cpu_ns += cpu_now() - cpu;
+                cpu_ns += thread_cpu_ns() - cpu;
                 ns.push(u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX));
             }
             context.sample(before.until_now(), &Measured::Ticks { hour, ns, cpu_ns })?;
@@ -179,10 +179,10 @@ fn queries(context: &mut Context, folder: &Path, seconds: u64, known: u64) -> an
                 to: end,
                 points: POINTS,
             };
-            let (from, cpu) = (Instant::now(), cpu_now());
+            let (from, cpu) = (Instant::now(), thread_cpu_ns());
             slots = reader.series(&query)?.slots.len();
             ms.push(from.elapsed().as_secs_f64() * 1e3);
-            cpu_ms.push((cpu_now() - cpu) as f64 / 1e6);
+            cpu_ms.push((thread_cpu_ns() - cpu) as f64 / 1e6);
         }
         let kind = kind.to_owned();
         context.sample(
@@ -196,13 +196,6 @@ fn queries(context: &mut Context, folder: &Path, seconds: u64, known: u64) -> an
         )?;
     }
     Ok(())
-}
-
-/// CPU time of this thread, ns: what others do to it is not in it.
-fn cpu_now() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
 fn name(service: u64) -> String {

@@ -4,7 +4,6 @@
 use bonsai_media::meter::{Meter, Packet, Thresholds};
 use bonsai_stats::SplitMix64;
 use bonsai_stream::capture::{Clocks, read};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -12,6 +11,7 @@ use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
+use crate::service::thread_cpu_ns;
 use crate::study::{estimate, median_or_zero, with_interval};
 
 /// The benchmark "media-meter".
@@ -111,11 +111,6 @@ fn packets(streams: u32, seed: u64) -> impl Iterator<Item = (u32, Packet)> {
             (stream, packet)
         })
     })
-}
-
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).unwrap_or(0)
 }
 
 fn measure(from: From, streams: u32, seed: u64) -> anyhow::Result<Measured> {

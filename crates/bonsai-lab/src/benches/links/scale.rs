@@ -1,7 +1,6 @@
 //! A thousand targets of one uplink: put into force, looked at, changed, taken away.
 
 use bonsai_link::{Class, Share, Site, Terms, Wanted};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::super::Benchmark;
@@ -11,7 +10,7 @@ use crate::load::Moment;
 use crate::net::rooms::{ENDPOINT, Room};
 use crate::record::Record;
 use crate::report::{Section, Table, Verdict};
-use crate::service::monotonic_ns;
+use crate::service::{monotonic_ns, thread_cpu_ns};
 use bonsai_stats::percentile_nearest;
 
 /// The benchmark "link-scale".
@@ -166,12 +165,6 @@ fn rooms() -> anyhow::Result<(Room, Room)> {
     Ok((room, other))
 }
 
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let (seconds, ns) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
-    seconds * 1_000_000_000 + ns
-}
-
 fn round(site: &mut Site) -> anyhow::Result<Round> {
     let links = site.links()?;
     let uplink = bonsai_link::named(&links, UPLINK)?.index;
@@ -220,11 +213,11 @@ fn round(site: &mut Site) -> anyhow::Result<Round> {
     let mut looks = Vec::new();
     let mut some: Option<Class> = None;
     for _ in 0..100 {
-        let start = cpu_ns();
+        let start = thread_cpu_ns();
         site.classes(uplink, |class| {
             some = class.filter(|of| of.terms.parent != 0).or(some);
         })?;
-        looks.push(cpu_ns() - start);
+        looks.push(thread_cpu_ns() - start);
     }
     let mut changes = Vec::new();
     if let Some(class) = some {
