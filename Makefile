@@ -122,6 +122,16 @@ dnba: deps-bench build ## the experiments of DNBA, beside the paper's figures: t
 	@"$(TARGET)/release/bonsai-bench" run link-paper --figure "$(TARGET)/figures/dnba-limits.svg" $(BENCH_ARGS)
 	@"$(TARGET)/release/bonsai-bench" run --full link-media --figure "$(TARGET)/figures/dnba-media.svg"
 
+# What a minute or two each shows; BENCH_ARGS="--effort normal" and --full take longer. A promise that was
+# broken fails it, after all have run.
+.PHONY: media
+media: deps-bench build ## the experiments with media of papers 000 and 002: tables, and plots in target/figures (5 minutes, root)
+	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
+	@code=0; for name in media-002 media-fig11 media-fig12 media-ten; do \
+		"$(TARGET)/release/bonsai-bench" run $(or $(BENCH_ARGS),--quick) $$name \
+			--figure "$(TARGET)/figures/$$name.svg" || code=$$?; \
+	done; exit $$code
+
 .PHONY: model
 model: ## check the ledger under every order of memory accesses that loom can find
 	@CARGO_TARGET_DIR="$(TARGET)/loom" RUSTFLAGS="--cfg loom" \

@@ -1,8 +1,9 @@
 """GStreamer's RTSP server, as it is packaged, with a film of its own encoder.
 
   rtsp.py encode FILE SECONDS    writes the film, an MP4 file
-  rtsp.py serve FILE             serves it as rtsp://127.0.0.1:PORT/film; the line
-                                 "PORT" says where, and that it listens
+  rtsp.py serve FILE [sound]     serves it as rtsp://127.0.0.1:PORT/film; the line
+                                 "PORT" says where, and that it listens; with its
+                                 sound (AAC), if it has some and that is said
 
 The film has 25 frames a second and a key frame each second, eight times as large as
 the others: a still picture with much detail, and noise in a part of it. The
@@ -60,12 +61,19 @@ def encode(file, seconds):
     print(os.path.getsize(file), flush=True)
 
 
-def serve(file):
+PICTURES = "( filesrc location={file} ! qtdemux ! rtph264pay name=pay0 pt=96 )"
+BOTH = (
+    "( filesrc location={file} ! qtdemux name=film "
+    "film. ! queue ! rtph264pay name=pay0 pt=96 film. ! queue ! rtpmp4gpay name=pay1 pt=97 )"
+)
+
+
+def serve(file, pipeline):
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
     server.set_service("0")
     factory = GstRtspServer.RTSPMediaFactory()
-    factory.set_launch(f"( filesrc location={file} ! qtdemux ! rtph264pay name=pay0 pt=96 )")
+    factory.set_launch(pipeline.format(file=file))
     server.get_mount_points().add_factory("/film", factory)
     if server.attach(None) == 0:
         fail("the RTSP server cannot listen")
@@ -77,6 +85,8 @@ Gst.init(None)
 if sys.argv[1:2] == ["encode"] and len(sys.argv) == 4:
     encode(sys.argv[2], sys.argv[3])
 elif sys.argv[1:2] == ["serve"] and len(sys.argv) == 3:
-    serve(sys.argv[2])
+    serve(sys.argv[2], PICTURES)
+elif sys.argv[1:2] == ["serve"] and sys.argv[3:] == ["sound"]:
+    serve(sys.argv[2], BOTH)
 else:
     sys.exit(2)

@@ -12,6 +12,7 @@ mod history;
 mod injected;
 mod links;
 mod live_change;
+mod media;
 mod meter;
 mod network;
 mod notes;
@@ -88,4 +89,8 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::scale::Scale,
     &meter::MeterCost,
     &players::Players,
+    &media::fig11::Fig11,
+    &media::fig12::Fig12,
+    &media::ten::Ten,
+    &media::vod::Vod,
 ];

@@ -175,6 +175,18 @@ impl Running {
         Ok(text)
     }
 
+    /// Asks it to end, with all in its group; what it says until then.
+    ///
+    /// # Errors
+    /// It does not end in time.
+    pub(crate) fn end(mut self, patience: Duration) -> anyhow::Result<String> {
+        let end = Instant::now() + patience;
+        self.signal(Signal::TERM);
+        while self.fill(end)? {}
+        self.wait(end)?;
+        Ok(String::from_utf8_lossy(&self.pending).into_owned())
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
@@ -249,6 +261,14 @@ mod tests {
             assert_eq!(cat.line(Duration::from_secs(5)).expect("a line"), text);
         }
         assert_eq!(cat.finish(Duration::from_secs(5)).expect("ended"), "");
+    }
+
+    #[test]
+    fn what_is_said_at_the_end_is_heard() {
+        let mut child = shell("trap 'echo bye; exit' TERM; echo up; while :; do sleep 0.01; done");
+        child.line(Duration::from_secs(5)).expect("a line");
+        let said = child.end(Duration::from_secs(5)).expect("ended");
+        assert_eq!(said, "bye\n");
     }
 
     #[test]

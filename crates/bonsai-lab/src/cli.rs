@@ -75,8 +75,8 @@ struct RunArgs {
     /// The folder for records.
     #[arg(long, default_value = "bench/raw")]
     raw: PathBuf,
-    /// Write the plot of the one benchmark that is named (link-media, link-paper, paper-fig12, paper-shares or
-    /// policy-week) to this file.
+    /// Write the plot of the one benchmark that is named (link-media, link-paper, media-002, media-fig11,
+    /// media-fig12, media-ten, paper-fig12, paper-shares or policy-week) to this file.
     #[arg(long, value_name = "FILE.svg")]
     figure: Option<PathBuf>,
 }
@@ -132,7 +132,8 @@ fn run(args: &RunArgs) -> anyhow::Result<Tally> {
     let benches = chosen(&args.names)?;
     anyhow::ensure!(
         args.figure.is_none() || benches.len() == 1,
-        "--figure is of one benchmark: name link-media, link-paper, paper-fig12, paper-shares or policy-week"
+        "--figure is of one benchmark: name link-media, link-paper, media-002, media-fig11, media-fig12, media-ten, \
+         paper-fig12, paper-shares or policy-week"
     );
     let library = find_library()?;
     let interrupted = Interrupted::listen()?;

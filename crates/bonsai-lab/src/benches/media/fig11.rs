@@ -1,0 +1,215 @@
+//! Fig. 11 of 000: what each viewer gets of a server under a limit, beside another server under its own.
+//!
+//! The servers are what they are: `bonsai serve`, GStreamer's, VLC, unmodified. Two of a kind run at the same
+//! time on one processor, each a service of its own under a limit of what it sends; the viewers of both on
+//! another. Viewers come one after the other within the time between two key frames, so that theirs do not
+//! coincide. Up to a second after the last has come nothing is counted: the paper's bucket was full then.
+//!
+//! A server that may not send what its viewers ask for drops nothing here, but sends later and later: what
+//! shows it is the lag, and not loss, gaps or jitter. Pictures are left out in a variant of our own server.
+
+mod study;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Benchmark;
+use super::Cores;
+use super::audience::{Ask, Seen, watch_all};
+use super::clip::{KEY_FRAMES, NAME, Shelf};
+use super::server::{Kind, Server, Start};
+use crate::context::{Context, Effort};
+use crate::load::{Control, Moment};
+use crate::record::Record;
+use crate::report::Section;
+
+/// The benchmark "media-fig11".
+#[derive(Debug)]
+pub(crate) struct Fig11;
+
+/// The paper's limit, bytes a second, and others.
+const LIMITS: [u64; 3] = [10_000_000, 5_000_000, 2_500_000];
+const SERVERS: usize = 2;
+/// From the beginning of the last viewer's to that of what is counted, and a rest at the end.
+const BESIDE: Duration = Duration::from_millis(1_500);
+
+/// Servers of a kind with so many viewers each, under a limit each.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Measured {
+    kind: Kind,
+    /// Bytes a second.
+    limit: u64,
+    viewers: u32,
+    servers: Vec<Seen>,
+    /// CPU time of each server, ms.
+    cpu_ms: Vec<u64>,
+}
+
+impl Measured {
+    fn cell(&self) -> Cell {
+        Cell {
+            kind: self.kind,
+            limit: self.limit,
+            viewers: self.viewers,
+        }
+    }
+}
+
+/// What is measured at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    kind: Kind,
+    limit: u64,
+    viewers: u32,
+}
+
+impl Cell {
+    fn text(self) -> String {
+        let limit = crate::study::rate(self.limit);
+        format!("{}, {limit}, {} viewers", self.kind.name(), self.viewers)
+    }
+}
+
+/// What is measured, in this order.
+fn cells(effort: Effort) -> Vec<Cell> {
+    let [whole, half, quarter] = LIMITS;
+    let all = &[10, 20, 30, 40, 50, 70, 100][..];
+    let some = &[30, 40, 50, 70, 100][..];
+    let (quick, one) = (&[30, 50, 100][..], &[50][..]);
+    let plan = match effort {
+        Effort::Quick => vec![
+            (Kind::Classic, whole, quick),
+            (Kind::Fast, whole, one),
+            (Kind::Gstreamer, whole, one),
+            (Kind::Vlc, whole, one),
+        ],
+        Effort::Normal | Effort::Full => vec![
+            (Kind::Classic, whole, all),
+            (Kind::Classic, half, some),
+            (Kind::Classic, quarter, &[10, 20, 40][..]),
+            (Kind::Fast, whole, some),
+            (Kind::Dropping, whole, some),
+            (Kind::Gstreamer, whole, some),
+            (Kind::Vlc, whole, some),
+        ],
+    };
+    let cells = plan.into_iter().flat_map(|(kind, limit, counts)| {
+        counts.iter().map(move |viewers| Cell {
+            kind,
+            limit,
+            viewers: *viewers,
+        })
+    });
+    cells.collect()
+}
+
+impl Benchmark for Fig11 {
+    fn name(&self) -> &'static str {
+        "media-fig11"
+    }
+
+    fn about(&self) -> &'static str {
+        "bandwidth of 10 to 100 viewers of each of two servers under limits: the paper's Fig. 11"
+    }
+
+    fn run(&self, context: &mut Context) -> anyhow::Result<()> {
+        let length = Duration::from_secs(context.effort.of(5, 12, 20));
+        let shelf = match Shelf::make(context, (length + BESIDE).as_secs() + 2) {
+            Ok(shelf) => shelf,
+            Err(error) => return context.skip("all of it", format!("{error:#}")),
+        };
+        let mut missing: Vec<Kind> = Vec::new();
+        for cell in cells(context.effort) {
+            if !context.is_wanted(&cell.text()) || missing.contains(&cell.kind) {
+                continue;
+            }
+            if let Some(why) = cell.kind.missing() {
+                missing.push(cell.kind);
+                context.skip(cell.kind.name(), why)?;
+                continue;
+            }
+            context.progress(&cell.text());
+            if let Err(error) = measure(context, &shelf, cell, length) {
+                context.check()?;
+                // What others' servers cannot do here is no failure of the benchmark.
+                anyhow::ensure!(!cell.kind.is_ours(), error);
+                missing.push(cell.kind);
+                context.skip(cell.kind.name(), format!("{error:#}"))?;
+            }
+        }
+        if let Some(figure) = context.figure.clone() {
+            let record = Record::read(&context.recorder.path)?;
+            study::write(&figure, &record.samples(self.name()))?;
+            context.progress(&format!("figure: {}", figure.display()));
+        }
+        Ok(())
+    }
+
+    fn report(&self, record: &Record) -> Section {
+        study::report(&record.samples(self.name()))
+    }
+}
+
+fn measure(
+    context: &mut Context,
+    shelf: &Shelf,
+    cell: Cell,
+    length: Duration,
+) -> anyhow::Result<()> {
+    let before = Moment::now();
+    let cores = Cores::find();
+    let mut servers = Vec::new();
+    for number in 0..SERVERS {
+        let limit = format!("send={}B/s", cell.limit);
+        let service = ["--name", &format!("media-{number}"), "--limit", &limit];
+        let start = Start {
+            kind: cell.kind,
+            shelf,
+            service: Some(service.map(str::to_owned).to_vec()),
+            core: cores.server,
+            room: None,
+        };
+        servers.push(start.start(context)?);
+    }
+    let asks: Vec<Ask<'_>> = servers
+        .iter()
+        .map(|server| ask(server.url(NAME), server.at, cell.viewers, length, cores))
+        .collect();
+    let control = Control::start();
+    let seen = watch_all(&asks)?;
+    let gaps = control.finish();
+    let cpu_ms = servers.iter().map(Server::cpu_ms).collect();
+    // Their CPU is known to be of the measurement once they have ended.
+    drop(servers);
+    let mut conditions = before.until_now();
+    conditions.gaps = gaps;
+    let measured = Measured {
+        kind: cell.kind,
+        limit: cell.limit,
+        viewers: cell.viewers,
+        servers: seen,
+        cpu_ms,
+    };
+    context.sample(conditions, &measured)
+}
+
+fn ask(
+    url: String,
+    server: SocketAddr,
+    viewers: u32,
+    length: Duration,
+    cores: Cores,
+) -> Ask<'static> {
+    Ask {
+        url,
+        server,
+        viewers,
+        within: KEY_FRAMES,
+        after: Duration::ZERO,
+        length: length + BESIDE,
+        room: None,
+        core: cores.viewers,
+    }
+}
