@@ -29,7 +29,7 @@ use crate::load::{Control, Moment};
 use crate::record::{Record, Sample};
 use crate::report::Section;
 use site::Site;
-use stress::{Files, Stress};
+use stress::{Files, Stress, Times};
 
 /// The benchmark "media-002".
 #[derive(Debug)]
@@ -42,8 +42,6 @@ const SEARCH: (u32, u32, u32) = (36, 60, 3);
 const SEARCH_LENGTH: Duration = Duration::from_secs(5);
 /// From the beginning of the stress to the first viewer.
 const LEAD: Duration = Duration::from_secs(1);
-/// From the end of the last viewer to the end of the stress, at least.
-const TAIL: Duration = Duration::from_secs(1);
 /// The service of the media server.
 const SERVICE: [&str; 4] = ["--name", "media", "--cpu", "weight=5000"];
 
@@ -98,7 +96,7 @@ struct Measured {
     round: u32,
     viewers: u32,
     seen: Seen,
-    /// What the stress got, bytes a second.
+    /// What the stress got since all viewers had come, bytes a second.
     stress_rate: Option<f64>,
     served: Option<Served>,
 }
@@ -245,10 +243,15 @@ impl Stage {
         if case.scenario == Scenario::Own {
             self.shelf.forget(&names)?;
         }
-        let length = LEAD + KEY_FRAMES + self.length + TAIL;
-        let stress =
-            case.stress
-                .start(context, &self.site, self.files.as_ref(), case.with, length)?;
+        let times = Times {
+            // Until all have come.
+            uncounted: LEAD + KEY_FRAMES,
+            counted: self.length,
+        };
+        let files = self.files.as_ref();
+        let stress = case
+            .stress
+            .start(context, &self.site, files, case.with, times)?;
         if stress.is_some() {
             std::thread::sleep(LEAD);
         }

@@ -172,7 +172,7 @@ fn panel(scenario: Scenario, show: Show, with: bool, values: &[Value], top: f64)
     };
     Panel {
         title: format!("{}: {}, {with}", scenario.name(), show.name),
-        x: ("", -0.6..end + 1.6),
+        x: ("", -0.6..end + 2.2),
         y: (show.name, 0.0..top),
         lines,
         words: words.collect(),

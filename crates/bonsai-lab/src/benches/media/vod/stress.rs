@@ -59,6 +59,13 @@ pub(super) struct Files {
     pages: u32,
 }
 
+/// How long a stress runs: first without being counted, and then while it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) uncounted: Duration,
+    pub(super) counted: Duration,
+}
+
 /// A stress that runs.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -115,14 +122,15 @@ impl Stress {
         site: &Site,
         files: Option<&Files>,
         with: bool,
-        length: Duration,
+        times: Times,
     ) -> anyhow::Result<Option<Running>> {
         if self == Self::None {
             return Ok(None);
         }
         let cores = Cores::find();
-        let patience = length + PATIENCE;
-        let seconds = length.as_secs().to_string();
+        let patience = times.uncounted + times.counted + PATIENCE;
+        let [uncounted, counted] =
+            [times.uncounted, times.counted].map(|of| of.as_secs().to_string());
         let mut wrap = Wrap {
             cpu: cores.server,
             ..Wrap::default()
@@ -138,12 +146,17 @@ impl Stress {
                     let run = files.folder.path().join("run");
                     wrap.environment = vec![("BONSAI_RUNTIME_DIR".to_owned(), run.into())];
                 }
-                files.words(self, &["--time_based", "--runtime", &seconds])
+                let times = [
+                    format!("--ramp_time={uncounted}"),
+                    format!("--runtime={counted}"),
+                ];
+                files.words(self, &["--time_based", &times[0], &times[1]])
             }
             None => {
                 other = Some(listener(context, site, cores)?);
                 wrap.place = place(site.other());
-                self.iperf(&site.outside_address().to_string(), &seconds)
+                let to = site.outside_address().to_string();
+                self.iperf(&to, [&uncounted, &counted])
             }
         };
         let mut command = wrap.command(context, None, &words)?;
@@ -156,14 +169,16 @@ impl Stress {
         }))
     }
 
-    fn iperf(self, to: &str, seconds: &str) -> Vec<String> {
+    fn iperf(self, to: &str, [uncounted, counted]: [&str; 2]) -> Vec<String> {
         let more: &[&str] = match self {
             Self::TcpSend => &["-C", "cubic"],
             Self::TcpReceive => &["-C", "cubic", "-R"],
             Self::UdpSend => &["-u", "-b", UDP_RATE],
             _ => &["-u", "-b", UDP_RATE, "-R"],
         };
-        let own = ["iperf3", "-c", to, "-p", PORT, "-t", seconds, "--json"];
+        let own = [
+            "iperf3", "--json", "-c", to, "-p", PORT, "-O", uncounted, "-t", counted,
+        ];
         own.iter()
             .chain(more)
             .map(|word| (*word).to_owned())
@@ -342,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_and_received_is_seen_from_the_stress() {
-        let words = |stress: Stress| stress.iperf("10.0.0.1", "3").join(" ");
+        let words = |stress: Stress| stress.iperf("10.0.0.1", ["2", "3"]).join(" ");
         assert!(words(Stress::TcpSend).ends_with("-C cubic"));
         assert!(words(Stress::UdpReceive).ends_with("-u -b 95M -R"));
         assert!(!words(Stress::UdpSend).contains("-R"));
