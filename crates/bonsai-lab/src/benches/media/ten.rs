@@ -331,63 +331,68 @@ fn late_ms(data: &Measured) -> f64 {
 }
 
 fn write(path: &Path, samples: &[Sample<Measured>]) -> anyhow::Result<()> {
-    let most = samples
-        .iter()
-        .map(|sample| sample.data.streams)
-        .max()
-        .unwrap_or(0);
-    let end = f64::from(most) * 1.1 + 1.0;
     let rate = |data: &Measured| data.rate().unwrap_or(0.0) * 8.0 / 1e6;
-    let values: [(&str, &str, &dyn Fn(&Measured) -> f64); 2] = [
-        ("What ten servers send", "Mbit/s", &rate),
-        ("CPU of ten servers", "% of a core", &Measured::cpu),
+    let panels = [
+        panel(samples, ("What ten servers send", "Mbit/s"), &rate),
+        panel(
+            samples,
+            ("CPU of ten servers", "% of a core"),
+            &Measured::cpu,
+        ),
     ];
-    let panels = values.map(|(title, unit, value)| {
-        let mut lines = Vec::new();
-        for kind in [Kind::Classic, Kind::Fast] {
-            for limited in [false, true] {
-                let points: Vec<(f64, f64)> = cells(samples)
-                    .into_iter()
-                    .filter(|(of, _)| *of == kind)
-                    .filter_map(|(_, streams)| {
-                        let of_it = samples.iter().map(|sample| &sample.data);
-                        let of_it = of_it.filter(|data| {
-                            (data.kind, data.streams, data.limited) == (kind, streams, limited)
-                        });
-                        let values: Vec<f64> = of_it.map(value).collect();
-                        Some((f64::from(streams), bonsai_stats::median(&values)?))
-                    })
-                    .collect();
-                if points.is_empty() {
-                    continue;
-                }
-                lines.push(Line {
-                    name: format!(
-                        "{}, {}",
-                        kind.name(),
-                        if limited { "as services" } else { "bare" }
-                    ),
-                    colour: COLOURS[lines.len() % COLOURS.len()],
-                    style: Style::Dots,
-                    points,
-                });
-            }
-        }
-        let top = lines
-            .iter()
-            .flat_map(|line| &line.points)
-            .map(|point| point.1)
-            .fold(1.0, f64::max);
-        Panel {
-            title: title.to_owned(),
-            x: ("streams", 0.0..end),
-            y: (unit, 0.0..top * 1.25),
-            lines,
-            words: Vec::new(),
-            legend: Some(SeriesLabelPosition::UpperLeft),
-        }
-    });
     chart::write(path, &panels, 2, (560, 380))
+}
+
+/// A number over streams: of each kind of server, bare and as services.
+fn panel(
+    samples: &[Sample<Measured>],
+    (title, unit): (&str, &'static str),
+    value: &dyn Fn(&Measured) -> f64,
+) -> Panel {
+    let mut lines = Vec::new();
+    for kind in [Kind::Classic, Kind::Fast] {
+        for limited in [false, true] {
+            let points = medians(samples, (kind, limited), value);
+            if points.is_empty() {
+                continue;
+            }
+            let how = if limited { "as services" } else { "bare" };
+            lines.push(Line {
+                name: format!("{}, {how}", kind.name()),
+                colour: COLOURS[lines.len() % COLOURS.len()],
+                style: Style::Dots,
+                points,
+            });
+        }
+    }
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let end = points().map(|point| point.0).fold(1.0, f64::max) * 1.1;
+    let top = points().map(|point| point.1).fold(1.0, f64::max) * 1.25;
+    Panel {
+        title: title.to_owned(),
+        x: ("streams", 0.0..end),
+        y: (unit, 0.0..top),
+        lines,
+        words: Vec::new(),
+        legend: Some(SeriesLabelPosition::UpperLeft),
+    }
+}
+
+/// For each number of streams the median of all rounds.
+fn medians(
+    samples: &[Sample<Measured>],
+    (kind, limited): (Kind, bool),
+    value: &dyn Fn(&Measured) -> f64,
+) -> Vec<(f64, f64)> {
+    let all = cells(samples).into_iter().filter(|(of, _)| *of == kind);
+    let points = all.filter_map(|(_, streams)| {
+        let of_it = samples.iter().map(|sample| &sample.data);
+        let of_it = of_it
+            .filter(|data| (data.kind, data.streams, data.limited) == (kind, streams, limited));
+        let values: Vec<f64> = of_it.map(value).collect();
+        Some((f64::from(streams), bonsai_stats::median(&values)?))
+    });
+    points.collect()
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ struct Measured {
     round: u32,
     viewers: u32,
     seen: Seen,
-    /// What the stress got since all viewers had come, bytes a second.
+    /// What the stress got, bytes a second.
     stress_rate: Option<f64>,
     served: Option<Served>,
 }

@@ -59,7 +59,7 @@ pub(super) struct Files {
     pages: u32,
 }
 
-/// How long a stress runs: first without being counted, and then while it is.
+/// How long a stress runs: first without being counted, where that can be, and then while it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) uncounted: Duration,
@@ -146,11 +146,9 @@ impl Stress {
                     let run = files.folder.path().join("run");
                     wrap.environment = vec![("BONSAI_RUNTIME_DIR".to_owned(), run.into())];
                 }
-                let times = [
-                    format!("--ramp_time={uncounted}"),
-                    format!("--runtime={counted}"),
-                ];
-                files.words(self, &["--time_based", &times[0], &times[1]])
+                // All of its time counts: jobs of fio 3.33 with --ramp_time do not end.
+                let all = (times.uncounted + times.counted).as_secs();
+                files.words(self, &["--time_based", &format!("--runtime={all}")])
             }
             None => {
                 other = Some(listener(context, site, cores)?);
@@ -252,11 +250,13 @@ impl Files {
             Stress::Webserver => web_server(&folder("pages"), self.pages),
             _ => file_server(&folder("files"), self.files),
         };
+        // Jobs that are processes have sessions of their own: they would outlive whoever is killed.
         let all = [
             "fio",
             "--output-format=json",
             "--ioengine=psync",
             "--direct=1",
+            "--thread=1",
             "--group_reporting=1",
         ];
         let all = all.iter().chain(more).map(|word| (*word).to_owned());
