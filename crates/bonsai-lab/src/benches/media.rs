@@ -7,6 +7,7 @@
 //! | `clip` | clips that ffmpeg makes, once a run |
 //! | `server` | `bonsai serve`, GStreamer's server and VLC, bare or by `bonsai run` |
 //! | `audience` | viewers: those of `bonsai watch` |
+//! | `capacity` | how many streams a server carries |
 //! | `fig11`, `fig12`, `ten` | the figures of 000 |
 //! | `vod` | the tables and figures of 002 |
 //! | `chart` | what the plots have in common |
@@ -14,6 +15,7 @@
 //! Servers, and what stresses them, have one processor, viewers another.
 
 mod audience;
+pub(super) mod capacity;
 mod chart;
 mod clip;
 pub(super) mod fig11;
