@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::{Place, Said, compiled, signal, skip};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Bytes a second of a film in a folder of its own, seconds long; `None`, and the reason in the log, where
 /// it cannot be made.
@@ -128,7 +128,7 @@ fn watch(place: &Place, url: &str, clients: &str, options: &[&str]) -> Vec<Value
         "--clients",
         clients,
         "--patience",
-        "20s",
+        "30s",
         "--json",
     ];
     let said = place.say(&[&all[..], options].concat());
@@ -281,7 +281,16 @@ fn a_limit_that_changes_is_followed() {
     let limits = [format!("all={}B/s", rate * 40)];
     let served = Served::within(&place, folder.path(), &limits, &[]);
     let url = served.url.clone();
-    let mut watching = place.bonsai(&["watch", &url, "--clients", "3", "--for", "30s", "--json"]);
+    let mut watching = place.bonsai(&[
+        "watch",
+        &url,
+        "--clients",
+        "3",
+        "--for",
+        "30s",
+        "--patience",
+        "30s",
+    ]);
     let watching = watching.stdout(Stdio::piped()).spawn().expect("bonsai");
     place.until("vod", |service| {
         let limits = service["limits"].as_array();
@@ -390,7 +399,7 @@ fn what_its_viewers_see_raises_a_guarantee_that_is_too_small() {
     let served = Served::within(&place, folder.path(), &[], &["--verbose"]);
     let (url, clients) = (
         served.url.clone(),
-        ["--clients", "2", "--for", "60s", "--json"],
+        ["--clients", "2", "--for", "60s", "--patience", "30s"],
     );
     let mut watching = place.bonsai(&[&["watch", &url][..], &clients].concat());
     let watching = watching.stdout(Stdio::piped()).spawn().expect("bonsai");
@@ -433,7 +442,16 @@ fn what_the_meter_sees_is_told_if_somebody_is_there_to_hear() {
     }
     let served = Served::start(place.bonsai(&["serve"]), folder.path(), &[]);
     let watched = |service: &str| {
-        let said = place.say(&["watch", &served.url, "--for", "3s", "--report", service]);
+        let said = place.say(&[
+            "watch",
+            &served.url,
+            "--for",
+            "3s",
+            "--patience",
+            "30s",
+            "--report",
+            service,
+        ]);
         assert_eq!(said.code, Some(0), "{said:?}");
         said.err
     };
@@ -507,7 +525,8 @@ fn a_disk_that_fails_ends_its_stream_and_no_other() {
         let (place, good) = (&place, &served.url);
         std::thread::scope(|scope| {
             let others = scope.spawn(move || watch(place, good, "2", &["--for", "30s"]));
-            let said: Said = place.say(&["watch", &bad, "--for", "30s", "--json"]);
+            let said: Said =
+                place.say(&["watch", &bad, "--for", "30s", "--patience", "30s", "--json"]);
             let value: Value = serde_json::from_str(&said.out).expect("JSON");
             let tracks = &value["outcome"]["viewers"][0]["tracks"];
             // A farewell ends it, long before it is over.
