@@ -446,7 +446,7 @@ fn together(stream: &Stream, line: usize) -> Option<(usize, Heads)> {
         .take(aac::TOGETHER)
     {
         bytes += usize::try_from(sample.size()).ok()?;
-        if bytes > MOST {
+        if bytes > stream.pipeline.payload {
             break;
         }
         sizes[count] = sample.size();
