@@ -2,6 +2,7 @@
 //!
 //! - [`capture`]: streams in a capture file.
 //! - [`play`]: players of a film over HTTP, by the thousand, which adapt.
+//! - [`folder`]: files of a folder, and of no other.
 //! - [`serve`]: clips sent to viewers, by the thousand.
 //! - [`watch`]: viewers of a stream, by the thousand, each with a meter.
 #![forbid(unsafe_code)]
@@ -10,5 +11,6 @@ pub mod capture;
 mod clock;
 mod datagrams;
 pub mod play;
+pub mod folder;
 pub mod serve;
 pub mod watch;

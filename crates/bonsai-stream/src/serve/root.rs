@@ -1,11 +1,9 @@
 //! The folder with the clips: nothing outside it is opened, and what its files say is kept.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use bonsai_media::clip::{Announced, Clip, Finder, Unreadable};
@@ -13,8 +11,9 @@ use bonsai_media::load::Need;
 use bonsai_media::packets::{How, h264};
 use bonsai_media::rtsp::server::{Found, Path, Refusal};
 use rtsp_types::StatusCode;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
-use rustix::io::Errno;
+
+use crate::folder::{Folder, Unfound};
+pub(super) use crate::folder::{Opened, Stamp};
 
 use super::stream::MOST;
 
@@ -23,36 +22,6 @@ pub(super) const PEEK: usize = 128;
 
 /// What is kept of files. The tables of an hour take 8 MB.
 const KEPT: usize = 64;
-
-/// Which file it is, and whether it is still the same in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    file: (u64, u64),
-    bytes: u64,
-    changed: (i64, i64),
-}
-
-impl Stamp {
-    /// Of a file that is open.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        let known = file.metadata()?;
-        Ok(Self {
-            file: (known.dev(), known.ino()),
-            bytes: known.size(),
-            changed: (known.mtime(), known.mtime_nsec()),
-        })
-    }
-}
-
-/// A file that is open.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) file: File,
-    pub(super) stamp: Stamp,
-}
 
 #[derive(Debug)]
 struct Kept {
@@ -64,7 +33,7 @@ struct Kept {
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Root {
-    folder: OwnedFd,
+    folder: Folder,
     kept: HashMap<(u64, u64), Kept>,
     uses: u64,
 }
@@ -75,9 +44,8 @@ impl Root {
     /// # Errors
     /// What the system says.
     pub(super) fn open(path: &std::path::Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            folder: rustix::fs::open(path, flags, Mode::empty())?,
+            folder: Folder::open(path)?,
             kept: HashMap::new(),
             uses: 0,
         })
@@ -130,37 +98,14 @@ impl Root {
     }
 
     fn file(&self, path: &Path) -> Result<Opened, Refusal> {
-        let refused = |status, why: &str| Refusal::new(status, format!("{path}: {why}"));
-        // A queue would be waited for by whoever opens it.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let opened = openat2(
-            &self.folder,
-            path.to_string(),
-            flags,
-            Mode::empty(),
-            resolve,
-        );
-        let file = File::from(opened.map_err(|errno| match errno {
-            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => {
-                refused(StatusCode::NotFound, "there is no such file")
-            }
-            Errno::XDEV | Errno::LOOP => refused(
-                StatusCode::Forbidden,
-                "a link leads out of the folder that is served",
-            ),
-            Errno::ACCESS | Errno::PERM => refused(StatusCode::Forbidden, "it may not be read"),
-            errno => refused(
-                StatusCode::InternalServerError,
-                &io::Error::from(errno).to_string(),
-            ),
-        })?);
-        let disk = |error: io::Error| refused(StatusCode::InternalServerError, &error.to_string());
-        if !file.metadata().map_err(disk)?.is_file() {
-            return Err(refused(StatusCode::Forbidden, "it is no file"));
-        }
-        let stamp = Stamp::of(&file).map_err(disk)?;
-        Ok(Opened { file, stamp })
+        self.folder.file(&path.to_string()).map_err(|why| {
+            let status = match why {
+                Unfound::Missing => StatusCode::NotFound,
+                Unfound::Outside | Unfound::Denied | Unfound::NoFile => StatusCode::Forbidden,
+                Unfound::Disk(_) => StatusCode::InternalServerError,
+            };
+            Refusal::new(status, format!("{path}: {why}"))
+        })
     }
 }
 
