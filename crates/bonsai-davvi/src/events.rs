@@ -67,6 +67,14 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>, Error> {
     parse(&bytes).map_err(|why| Error::input(format!("{}: {why}", path.display())))
 }
 
+/// Reads annotations as [`read_events`] does, from memory.
+///
+/// # Errors
+/// A line makes no sense: which, and why.
+pub fn parse_events(bytes: &[u8]) -> Result<Vec<Event>, Error> {
+    parse(bytes).map_err(Error::Input)
+}
+
 /// Refuses events after the end of their video.
 pub(crate) fn within(events: &[Event], length_ms: u64) -> Result<(), String> {
     match events.iter().find(|event| event.at_ms >= length_ms) {
@@ -88,7 +96,7 @@ enum Column {
     Other(String),
 }
 
-pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Event>, String> {
+fn parse(bytes: &[u8]) -> Result<Vec<Event>, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut reader = csv::ReaderBuilder::new()
         .delimiter(delimiter(bytes))

@@ -1,13 +1,16 @@
 //! The index of annotations: SQLite with its full-text engine, FTS5.
 //!
 //! It follows from the folders of the videos. Whoever opens it makes it up to date, in one transaction:
-//! videos that are not there any more go, those that came since are read. One that is damaged is made
-//! anew; where it cannot be kept, as in the library of somebody else, it is made in memory.
+//! videos that are not there any more go, those that came since are read. Then it is looked at in a
+//! transaction, too: what others change meanwhile is not seen. One that is damaged is made anew; where it
+//! cannot be kept, as in the library of somebody else, or others change it again and again, it is made in
+//! memory. A video whose events cannot be read is not in it, and the others are.
 //!
 //! SQLite is in Bonsai for its history already, and brings transactions, so that a search sees a video
 //! whole or not at all. The runner-up, tantivy, ranks by BM25 likewise, and is faster from some millions
 //! of events on: a match has a few hundred.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, Row, TransactionBehavior, params, params_from_iter};
 use serde::Serialize;
 
+use crate::library::Listed;
 use crate::query::{MOST_HITS, Query, folded};
 use crate::video::Video;
 use crate::{Error, Event, Library, Name};
@@ -26,7 +30,6 @@ const VERSION: i64 = 1;
 
 /// Words are compared without accents, and in all their English forms.
 const TABLES: &str = "
-    BEGIN IMMEDIATE;
     DROP TABLE IF EXISTS video;
     DROP TABLE IF EXISTS event;
     DROP TABLE IF EXISTS field;
@@ -42,8 +45,10 @@ const TABLES: &str = "
     CREATE VIRTUAL TABLE words USING fts5 (
         text, fields, title, tokenize = 'porter unicode61 remove_diacritics 2'
     );
-    PRAGMA user_version = 1;
-    COMMIT;";
+    PRAGMA user_version = 1;";
+
+/// How often it is made up to date before others may have it.
+const TRIES: usize = 4;
 
 /// An event that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,10 +71,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Opens it, up to date with these videos.
-    pub(crate) fn open(library: &Library, videos: &[Video]) -> Result<Self, Error> {
+    /// Opens it, up to date with these videos. What is wrong with their events is said in `problems`.
+    pub(crate) fn open(library: &Library, listed: &mut Listed) -> Result<Self, Error> {
         let path = library.private("index.db");
-        match Self::at(&path, library, videos) {
+        let opened = match Self::at(&path, library, listed) {
             Err(Error::Database { error, .. }) if is_damaged(&error) => {
                 // A journal that is left of it must not be rolled back into the next.
                 for file in [&path, &library.private("index.db-journal")] {
@@ -82,79 +87,79 @@ impl Index {
                         _ => {}
                     }
                 }
-                Self::at(&path, library, videos)
+                Self::at(&path, library, listed)
             }
-            Err(Error::Database { error, .. }) if cannot_be_kept(&error) => {
-                Self::in_memory(library, videos)
-            }
+            Err(Error::Database { error, .. }) if cannot_be_kept(&error) => Ok(None),
             Err(Error::File { error, .. })
                 if error.kind() == std::io::ErrorKind::PermissionDenied =>
             {
-                Self::in_memory(library, videos)
+                Ok(None)
             }
             other => other,
+        };
+        match opened? {
+            Some(index) => Ok(index),
+            None => Self::in_memory(library, listed),
         }
     }
 
-    fn at(path: &Path, library: &Library, videos: &[Video]) -> Result<Self, Error> {
+    /// `None` if others change it again and again.
+    fn at(path: &Path, library: &Library, listed: &mut Listed) -> Result<Option<Self>, Error> {
         let mut index = Self {
             path: path.to_owned(),
             connection: private_database(path)?,
         };
-        index.update(library, videos)?;
-        Ok(index)
+        Ok(index.update(library, listed)?.then_some(index))
     }
 
-    fn in_memory(library: &Library, videos: &[Video]) -> Result<Self, Error> {
+    fn in_memory(library: &Library, listed: &mut Listed) -> Result<Self, Error> {
         let path = PathBuf::from("the index in memory");
         let connection = Connection::open_in_memory().map_err(Error::database(&path))?;
         let mut index = Self { path, connection };
-        index.update(library, videos)?;
+        index.update(library, listed)?;
         Ok(index)
     }
 
-    fn update(&mut self, library: &Library, videos: &[Video]) -> Result<(), Error> {
+    /// Makes it up to date, and stays in a transaction in which it is; whether that is so.
+    fn update(&mut self, library: &Library, listed: &mut Listed) -> Result<bool, Error> {
         let failed = Error::database(&self.path);
-        let version: i64 = self
-            .connection
-            .pragma_query_value(None, "user_version", |row| row.get(0))
-            .map_err(&failed)?;
-        if version != VERSION {
-            self.connection.execute_batch(TABLES).map_err(&failed)?;
-        }
-        if self.is_up_to_date(videos).map_err(&failed)? {
-            return Ok(());
-        }
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(&failed)?;
-        for (number, id, name) in known(&transaction).map_err(&failed)? {
-            if !videos
-                .iter()
-                .any(|video| video.id == id && video.name.as_str() == name)
-            {
-                forget(&transaction, number).map_err(&failed)?;
+        let mut unreadable = BTreeSet::new();
+        for _ in 0..TRIES {
+            self.connection.execute_batch("BEGIN").map_err(&failed)?;
+            if is_up_to_date(&self.connection, &listed.videos, &unreadable).map_err(&failed)? {
+                return Ok(true);
             }
-        }
-        let known = known(&transaction).map_err(&failed)?;
-        for video in videos {
-            if !known.iter().any(|(_, id, _)| *id == video.id) {
-                let events = library.events(&video.name)?;
-                learn(&transaction, video, &events).map_err(&failed)?;
+            self.connection.execute_batch("ROLLBACK").map_err(&failed)?;
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)
+                .map_err(&failed)?;
+            // Somebody else may have made it since.
+            if version(&transaction).map_err(&failed)? != VERSION {
+                transaction.execute_batch(TABLES).map_err(&failed)?;
             }
+            for (number, id, name) in known(&transaction).map_err(&failed)? {
+                if !listed.videos.iter().any(|video| is_of(video, &id, &name)) {
+                    forget(&transaction, number).map_err(&failed)?;
+                }
+            }
+            let known = known(&transaction).map_err(&failed)?;
+            for video in &listed.videos {
+                if unreadable.contains(&video.id) || known.iter().any(|(_, id, _)| *id == video.id)
+                {
+                    continue;
+                }
+                match library.events(&video.name) {
+                    Ok(events) => learn(&transaction, video, &events).map_err(&failed)?,
+                    Err(error) => {
+                        listed.problems.push(error.to_string());
+                        unreadable.insert(video.id.clone());
+                    }
+                }
+            }
+            transaction.commit().map_err(&failed)?;
         }
-        transaction.commit().map_err(&failed)
-    }
-
-    fn is_up_to_date(&self, videos: &[Video]) -> rusqlite::Result<bool> {
-        let known = known(&self.connection)?;
-        let is_known = |video: &Video| {
-            known
-                .iter()
-                .any(|(_, id, name)| *id == video.id && *name == video.name.as_str())
-        };
-        Ok(known.len() == videos.len() && videos.iter().all(is_known))
+        Ok(false)
     }
 
     /// How many events fit, and the best of them.
@@ -205,9 +210,51 @@ impl Index {
         }
     }
 
+    /// What fields have, of each name those first that most events have, and up to so many.
+    pub(crate) fn values(&self, most: usize) -> Result<BTreeMap<String, Vec<String>>, Error> {
+        let failed = Error::database(&self.path);
+        let sql = "SELECT name, value FROM field GROUP BY name, value ORDER BY name, count(*) DESC, value";
+        let mut statement = self.connection.prepare(sql).map_err(&failed)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in rows.map_err(&failed)? {
+            let (name, value) = row.map_err(&failed)?;
+            let of_name = values.entry(name).or_default();
+            if of_name.len() < most {
+                of_name.push(value);
+            }
+        }
+        Ok(values)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn is_of(video: &Video, id: &str, name: &str) -> bool {
+    video.id == id && video.name.as_str() == name
+}
+
+fn is_up_to_date(
+    connection: &Connection,
+    videos: &[Video],
+    unreadable: &BTreeSet<String>,
+) -> rusqlite::Result<bool> {
+    if version(connection)? != VERSION {
+        return Ok(false);
+    }
+    let known = known(connection)?;
+    let is_known = |video: &&Video| known.iter().any(|(_, id, name)| is_of(video, id, name));
+    let readable = videos
+        .iter()
+        .filter(|video| !unreadable.contains(&video.id));
+    let count = readable.clone().count();
+    Ok(known.len() == count && readable.filter(is_known).count() == count)
 }
 
 /// A row as a hit; none where it is of no event, which cannot be.

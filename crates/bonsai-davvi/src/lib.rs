@@ -24,7 +24,7 @@
 //! - [`Library`]: the folder; [`Library::import`] by ffmpeg; [`read_events`] reads annotations;
 //! - [`Library::search`], [`Library::recommend`]: hits; [`cut`] makes clips of whole segments of them;
 //! - [`Show`]: clips as HLS and DASH playlists;
-//! - [`nginx()`], [`router()`]: what serves a library.
+//! - [`nginx()`]: a configuration of what serves a library; `bonsai-web` does it without.
 //!
 //! # Invariants
 //! 1. All qualities of a video are cut at the same frames, every segment but the last has the same
@@ -36,7 +36,6 @@
 mod boxes;
 mod error;
 mod events;
-mod http;
 mod import;
 mod index;
 mod ladder;
@@ -54,8 +53,7 @@ mod video;
 mod watched;
 
 pub use error::Error;
-pub use events::{Event, read_events};
-pub use http::router;
+pub use events::{Event, parse_events, read_events};
 pub use import::{Import, Imported, Stage};
 pub use index::Hit;
 pub use library::{Library, Listed};

@@ -1,5 +1,7 @@
 //! What is looked for.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::index::{Hit, Index};
@@ -9,6 +11,11 @@ use crate::{Error, Library, Name};
 const MOST_TEXT: usize = 500;
 /// The most words.
 const MOST_WORDS: usize = 32;
+/// The most fields, and the most values of one: SQLite takes a thousand conditions that belong together.
+const MOST_FIELDS: usize = 32;
+const MOST_VALUES: usize = 200;
+/// The most videos that are named.
+const MOST_VIDEOS: usize = 1000;
 /// The most hits that are returned.
 pub(crate) const MOST_HITS: usize = 10_000;
 
@@ -68,14 +75,15 @@ impl Library {
                 "say what to look for: words, or a field such as --player 8",
             ));
         }
-        let listed = self.list()?;
+        bounded(query)?;
+        let mut listed = self.list()?;
         for name in &query.videos {
             if !listed.videos.iter().any(|video| video.name == *name) {
                 // Says why.
                 self.video(name)?;
             }
         }
-        let index = Index::open(self, &listed.videos)?;
+        let index = Index::open(self, &mut listed)?;
         let (total, hits) = index.search(query, words.as_deref())?;
         Ok(Found {
             total,
@@ -83,6 +91,55 @@ impl Library {
             problems: listed.problems,
         })
     }
+
+    /// Events by their video and their number in it, in this order.
+    ///
+    /// # Errors
+    /// There is no such event, or the index cannot be made.
+    pub fn hits(&self, events: &[(Name, u32)]) -> Result<Vec<Hit>, Error> {
+        let index = Index::open(self, &mut self.list()?)?;
+        let hit = |(video, number): &(Name, u32)| {
+            index
+                .event(video, *number)?
+                .ok_or_else(|| Error::input(format!("{video}:{number}: there is no such event")))
+        };
+        events.iter().map(hit).collect()
+    }
+
+    /// What the fields of the events have, in lower case: of each field those first that most events have,
+    /// and up to so many.
+    ///
+    /// # Errors
+    /// The index cannot be made.
+    pub fn field_values(&self, most: usize) -> Result<BTreeMap<String, Vec<String>>, Error> {
+        Index::open(self, &mut self.list()?)?.values(most)
+    }
+}
+
+/// Refuses what is more than anybody looks for.
+fn bounded(query: &Query) -> Result<(), Error> {
+    if query.wanted.len() > MOST_FIELDS {
+        return Err(Error::input(format!(
+            "more than {MOST_FIELDS} fields cannot be looked for"
+        )));
+    }
+    for wanted in &query.wanted {
+        let field = &wanted.field;
+        if wanted.any.len() > MOST_VALUES {
+            return Err(Error::input(format!(
+                "{field:?}: more than {MOST_VALUES} values cannot be looked for"
+            )));
+        }
+        if wanted.any.iter().all(|value| value.trim().is_empty()) {
+            return Err(Error::input(format!("{field:?}: say what it has to be")));
+        }
+    }
+    if query.videos.len() > MOST_VIDEOS {
+        return Err(Error::input(format!(
+            "more than {MOST_VIDEOS} videos cannot be named"
+        )));
+    }
+    Ok(())
 }
 
 /// As it is compared in fields: case and blanks do not count.
@@ -97,6 +154,12 @@ fn words(text: &str) -> Result<Option<String>, Error> {
     if text.chars().count() > MOST_TEXT {
         return Err(Error::input(format!(
             "more than {MOST_TEXT} characters cannot be looked for"
+        )));
+    }
+    // FTS5 reads no further than to a NUL.
+    if text.chars().any(|c| c.is_control() && !c.is_whitespace()) {
+        return Err(Error::input(format!(
+            "{text:?}: there is a control character in it"
         )));
     }
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -181,8 +244,68 @@ mod tests {
         );
         assert_eq!(asked("a - ! (").as_deref(), Some("(\"a\")"));
         assert_eq!(asked("  "), None);
-        for text in ["-a", "!", "\"a", "\"\"", &"x ".repeat(33), &"x".repeat(501)] {
+        for text in [
+            "-a",
+            "!",
+            "\"a",
+            "\"\"",
+            "a\0b",
+            "a \u{1b}",
+            &"x ".repeat(33),
+            &"x".repeat(501),
+        ] {
             words(text).expect_err(text);
+        }
+    }
+
+    fn nothing_is_in_it() -> (tempfile::TempDir, Library) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join(".private")).expect("made");
+        let library = Library::open(folder.path()).expect("a library");
+        (folder, library)
+    }
+
+    #[test]
+    fn more_than_anybody_looks_for_is_refused() {
+        let (_folder, library) = nothing_is_in_it();
+        let of = |values: &[&str]| Wanted {
+            field: "player".to_owned(),
+            any: values.iter().map(ToString::to_string).collect(),
+        };
+        let asked = |wanted: Vec<Wanted>, videos: usize| {
+            let query = Query {
+                wanted,
+                videos: vec![Name::parse("a").expect("a name"); videos],
+                most: 1,
+                ..Query::default()
+            };
+            library.search(&query)
+        };
+        asked(vec![of(&["8"; MOST_VALUES]); MOST_FIELDS], 0).expect("as much as may be");
+        for (wanted, videos) in [
+            (vec![of(&["8"; MOST_VALUES + 1])], 0),
+            (vec![of(&["8"]); MOST_FIELDS + 1], 0),
+            (vec![of(&[])], 0),
+            (vec![of(&[" "])], 0),
+            (Vec::new(), MOST_VIDEOS + 1),
+        ] {
+            let said = asked(wanted, videos).expect_err("too much, or nothing");
+            assert!(said.is_input(), "{said}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(128))]
+
+        /// Whatever is written is looked for, or refused: SQLite takes all that it is given.
+        #[test]
+        fn any_text_is_looked_for_or_refused(text in ".{0,60}", value in ".{1,20}") {
+            let (_folder, library) = nothing_is_in_it();
+            let wanted = Wanted { field: value.clone(), any: vec![value] };
+            let query = Query { text, wanted: vec![wanted], most: 1, ..Query::default() };
+            if let Err(error) = library.search(&query) {
+                proptest::prop_assert!(error.is_input(), "{}", error);
+            }
         }
     }
 }

@@ -42,7 +42,7 @@ impl Library {
     /// Nothing of what is in the library was watched, or it cannot be read.
     pub fn recommend(&self, most: usize) -> Result<Vec<Recommended>, Error> {
         let watched: HashSet<(String, u32)> = self.watched_events()?.into_iter().collect();
-        let index = Index::open(self, &self.list()?.videos)?;
+        let index = Index::open(self, &mut self.list()?)?;
         let events = Events::read(&index)?;
         let scores = events.scores(&watched);
         if scores.is_none() {

@@ -74,6 +74,12 @@ impl<'a> Show<'a> {
         }
     }
 
+    /// What is shown, one after the other.
+    #[must_use]
+    pub fn clips(&self) -> &[Clip<'a>] {
+        &self.clips
+    }
+
     /// How long it is, ms.
     #[must_use]
     pub fn milliseconds(&self) -> u64 {

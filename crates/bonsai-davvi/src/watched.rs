@@ -1,5 +1,6 @@
 //! What was watched: for the owner of the library alone, and kept there.
 
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, params};
@@ -9,6 +10,9 @@ use crate::{Error, Library, Name};
 
 /// The most that is kept; the oldest goes first.
 const MOST: i64 = 10_000;
+
+/// The most that is noted at once.
+const MOST_AT_ONCE: usize = 1000;
 
 const TABLE: &str = "
     CREATE TABLE IF NOT EXISTS watched (
@@ -21,16 +25,27 @@ impl Library {
     /// # Errors
     /// There is no such event, and nothing is noted; or it cannot be kept.
     pub fn watched(&self, events: &[(Name, u32)]) -> Result<(), Error> {
+        if events.len() > MOST_AT_ONCE {
+            return Err(Error::input(format!(
+                "more than {MOST_AT_ONCE} events cannot be noted at once"
+            )));
+        }
+        let mut videos = HashMap::new();
+        for (name, _) in events {
+            if !videos.contains_key(name) {
+                videos.insert(name, self.video(name)?);
+            }
+        }
         let mut places = Vec::new();
         for (name, number) in events {
-            let video = self.video(name)?;
+            let video = &videos[name];
             if *number as usize >= video.events {
                 return Err(Error::input(format!(
                     "{name}:{number}: there is no such event: it has {}",
                     video.events
                 )));
             }
-            places.push((video.id, *number));
+            places.push((&video.id, *number));
         }
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -51,6 +66,25 @@ impl Library {
             (SELECT id, place FROM watched ORDER BY unix_s DESC LIMIT -1 OFFSET ?1)";
         transaction.execute(oldest, [MOST]).map_err(&failed)?;
         transaction.commit().map_err(&failed)
+    }
+
+    /// What was watched of what is in the library now: videos, and numbers of events in them.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn seen(&self) -> Result<Vec<(Name, u32)>, Error> {
+        let videos = self.list()?.videos;
+        let names: HashMap<&str, &Name> = videos
+            .iter()
+            .map(|video| (video.id.as_str(), &video.name))
+            .collect();
+        let watched = self.watched_events()?;
+        let seen = watched
+            .iter()
+            .filter_map(|(id, number)| Some(((*names.get(id.as_str())?).clone(), *number)));
+        let mut seen: Vec<_> = seen.collect();
+        seen.sort();
+        Ok(seen)
     }
 
     /// What was watched: ids of videos, and numbers of events in them.

@@ -1,6 +1,5 @@
-//! Libraries made of real files by the real ffmpeg, played by it, and served.
+//! Libraries made of real files by the real ffmpeg, played by it, and served by nginx.
 
-mod http;
 mod import;
 mod nginx;
 mod playing;

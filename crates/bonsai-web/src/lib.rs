@@ -1,0 +1,275 @@
+//! Clips of a folder, and libraries of annotated video, over HTTP; and the page to search and play.
+//!
+//! ```text
+//!   GET /                          the page of a library, or a list of clips
+//!   GET /clip.mp4                  a clip of the folder, with ranges and ETags
+//!   GET /clips                     all of them, as JSON; /clips.html, for people
+//!   GET /media/match-1/master.m3u8 what is in a library, and what can be asked of it: see `library`
+//! ```
+//! One thread waits for connections; files and SQLite are read on others, through the C library, as whoever
+//! shapes programs by their calls expects it.
+//!
+//! # Invariants
+//! 1. Nothing is opened outside the folder and the library, whatever a link in them says, nor what is
+//!    hidden in them, nor what is no media.
+//! 2. What was asked for is sent as it was then, or the answer ends before its end: never parts of two files.
+//! 3. What goes wrong with a file, a connection or a request is the end of that one alone.
+//! 4. All that a stranger can make the server keep is bounded: connections in all and for each address,
+//!    bytes of a request, the time that it takes, bytes that wait to be taken, and for how long.
+//! 5. A server for this machine alone answers to no other name: a page of elsewhere cannot have a browser
+//!    ask it as if it were its own (DNS rebinding).
+#![forbid(unsafe_code)]
+
+mod answer;
+mod clips;
+mod door;
+mod file;
+pub mod fuzz;
+mod house;
+mod library;
+mod page;
+mod places;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use axum::{Router, middleware};
+use bonsai_davvi::Library;
+use bonsai_stream::folder::Folder;
+use serde::Serialize;
+
+use crate::house::House;
+
+/// Connections that wait to be let in.
+const QUEUE: i32 = 1024;
+
+/// Files that may be open, as far as the system lets them.
+const OPEN: u64 = 65_536;
+
+/// Threads that wait for disks: a file is read by one of them at a time.
+const READERS: usize = 64;
+
+/// What a server takes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections: u32,
+    /// Connections at a time of one address (IPv6: of one network of 64 bits).
+    pub per_address: u32,
+    /// A request is there in so long, and one more is waited for so long.
+    pub request: Duration,
+    /// An answer begins in so long, and who takes nothing of it for so long is gone.
+    pub stall: Duration,
+    /// What is under way at the end may take so long.
+    pub farewell: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 5000,
+            per_address: 5000,
+            request: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            farewell: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What is served, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The folder with clips.
+    pub clips: Option<PathBuf>,
+    /// The library.
+    pub library: Option<Library>,
+    /// What it takes on.
+    pub limits: Limits,
+}
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such folder.
+    #[error("{path}: {source}")]
+    Root {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else listens there, or it is no address of this machine.
+    #[error("cannot listen on {at}: {source}")]
+    Listen {
+        /// Where.
+        at: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refuses what a server waits by.
+    #[error("connections cannot be waited for")]
+    System(#[source] io::Error),
+}
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// It listens.
+    Listening(SocketAddr),
+    /// Something is not granted.
+    Refused {
+        /// To whom.
+        peer: SocketAddr,
+        /// What, why, and the number of the answer where there was one.
+        why: &'a str,
+    },
+    /// An answer ended before its end.
+    CutShort {
+        /// To whom.
+        peer: SocketAddr,
+        /// What, and why.
+        why: &'a str,
+    },
+}
+
+/// Who is told of what happens, on the server's thread.
+pub type Teller = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
+
+/// What was served.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Connections that were let in.
+    pub connections: u64,
+    /// The most at one time.
+    pub most_connections: u64,
+    /// Connections and requests that were refused.
+    pub refused: u64,
+    /// Requests that were answered, refusals with them.
+    pub requests: u64,
+    /// Bytes of files that were read to be sent.
+    pub bytes: u64,
+    /// Answers that ended before their end, for the file changed or could not be read on.
+    pub cut_short: u64,
+    /// How long it served, s.
+    pub elapsed_s: f64,
+}
+
+/// A server that listens, and lets nobody in yet.
+pub struct Site {
+    listener: TcpListener,
+    at: SocketAddr,
+    house: Arc<House>,
+    router: Router,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("at", &self.at).finish()
+    }
+}
+
+impl Site {
+    /// Listens.
+    ///
+    /// # Errors
+    /// There is no such folder, or no listening there.
+    pub fn open(plan: Plan, on_event: Teller) -> Result<Self, Error> {
+        let refused = |source| Error::Listen {
+            at: plan.listen,
+            source,
+        };
+        let opened = |path: &PathBuf| {
+            Folder::open(path).map_err(|source| Error::Root {
+                path: path.clone(),
+                source,
+            })
+        };
+        let clips = plan.clips.as_ref().map(opened).transpose()?;
+        let library = match plan.library {
+            Some(library) => {
+                let folder = opened(&library.path().to_owned())?.without_links();
+                Some((library, folder))
+            }
+            None => None,
+        };
+        let listener = TcpListener::bind(plan.listen).map_err(refused)?;
+        // As many as come at once when a match begins.
+        rustix::net::listen(&listener, QUEUE).map_err(|errno| refused(errno.into()))?;
+        listener.set_nonblocking(true).map_err(Error::System)?;
+        may_open();
+        let at = listener.local_addr().map_err(Error::System)?;
+        let house = Arc::new(House::new(plan.limits, at, on_event));
+        let has_library = library.is_some();
+        let mut router = page::router(has_library);
+        if let Some((library, folder)) = library {
+            let has_clips = clips.is_some();
+            router = router.merge(library::router(library, folder, has_clips, &house));
+        }
+        if let Some(folder) = clips {
+            router = router.merge(clips::router(folder, &house, !has_library));
+        }
+        let router = router
+            .fallback(answer::nothing_here)
+            .layer(middleware::from_fn_with_state(
+                Arc::clone(&house),
+                house::looked_after,
+            ));
+        Ok(Self {
+            listener,
+            at,
+            house,
+            router,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.at
+    }
+
+    /// Serves until `stop` is set, which is looked at ten times a second.
+    ///
+    /// # Errors
+    /// There is no waiting.
+    pub fn serve(self, stop: &AtomicBool) -> Result<Summary, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(READERS)
+            .build()
+            .map_err(Error::System)?;
+        let began = Instant::now();
+        let house = Arc::clone(&self.house);
+        let farewell = house.limits.farewell;
+        let served = runtime.block_on(door::serve(self.listener, self.router, self.house, stop));
+        // Whoever still waits for a disk is not waited for.
+        runtime.shutdown_timeout(farewell);
+        served.map_err(Error::System)?;
+        Ok(Summary {
+            elapsed_s: began.elapsed().as_secs_f64(),
+            ..house.tally.summary()
+        })
+    }
+}
+
+/// Raises the limit of open files, of which an answer takes two. Where it is reached all the same, nobody
+/// is let in until somebody has gone.
+fn may_open() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.unwrap_or(OPEN).min(OPEN);
+    if now.current.is_some_and(|current| current < wanted) {
+        let limit = Rlimit {
+            current: Some(wanted),
+            maximum: now.maximum,
+        };
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}

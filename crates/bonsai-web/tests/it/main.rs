@@ -1,0 +1,6 @@
+//! The server as clients meet it: over TCP, with real files.
+
+mod clips;
+mod library;
+mod limits;
+mod support;
