@@ -10,7 +10,7 @@
 pub mod capture;
 mod clock;
 mod datagrams;
-pub mod play;
 pub mod folder;
+pub mod play;
 pub mod serve;
 pub mod watch;

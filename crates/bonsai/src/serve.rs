@@ -1,13 +1,14 @@
 //! `bonsai serve`: clips of a folder, for players.
 
+mod http;
 mod own;
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bonsai_services::observe::SCHEMA;
@@ -23,6 +24,9 @@ use crate::cli::{Behind, Sends, Serve};
 use crate::output::{print, print_json};
 use crate::reporter::Reporter;
 
+/// Where it listens if nothing is said.
+const RTSP: &str = ":8554";
+
 /// Sessions of one address where others can ask, if nothing is said.
 const PER_ADDRESS: u32 = 64;
 
@@ -37,40 +41,60 @@ const LINES: u32 = 20;
 /// # Errors
 /// What was asked for makes no sense, or there is no listening.
 pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
-    let plan = plan(args)?;
+    let at = args.rtsp.as_deref();
+    let at = at.or_else(|| args.http.is_none().then_some(RTSP));
+    let plan = at.map(|at| plan(args, at)).transpose()?;
+    let log = Arc::new(Mutex::new(Log::new(args.verbose)));
+    let http = http::open(args, &log)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let own = Own::find();
-    if let Some(own) = &own {
+    let own = plan.as_ref().and_then(|_| Own::find());
+    if let (Some(own), Some(plan)) = (&own, &plan) {
         own.follow(Arc::clone(&plan.allotted))?;
     }
+    // Players over HTTP tell their server nothing of what they see.
     let service = args.report.clone().or(own.map(|own| own.name));
+    let service = service.filter(|_| plan.is_some());
     let reporter = service.map(|service| Reporter::start(service, "rtcp", args.verbose));
     let reporter = reporter.transpose()?;
-    let mut log = Log::new(args.verbose);
-    let mut on_event = |event: &Event<'_>| match (event, &reporter) {
+    let on_event = |event: &Event<'_>| match (event, &reporter) {
         (Event::Seen(seen), Some(reporter)) => reporter.tell(*seen),
-        _ => log.tell(event),
+        _ => lock(&log).tell(event),
     };
-    let summary = serve(&plan, &stop, &mut on_event).map_err(|error| match error {
+    let (rtsp, http) = http::beside(http, &stop, || {
+        let serve = |plan| serve(plan, &stop, &mut |event| on_event(event));
+        plan.as_ref().map(serve).transpose()
+    })?;
+    let summary = rtsp.map_err(|error| match error {
         Error::Root { .. } | Error::Listen { .. } => Refusal::input(error.to_string()),
         error => error.into(),
     })?;
-    match args.json {
-        true => print_json(&json!({ "schema": SCHEMA, "served": summary }), false)?,
-        false => print(&text(&summary))?,
+    if args.json {
+        let mut document = json!({ "schema": SCHEMA, "served": summary });
+        if let Some(http) = &http {
+            document["http"] = json!(http);
+        }
+        print_json(&document, false)?;
+        return Ok(0);
     }
+    let texts = [summary.map(|of| text(&of)), http.map(|of| http::text(&of))];
+    print(&texts.into_iter().flatten().collect::<String>())?;
     Ok(0)
 }
 
-fn plan(args: &Serve) -> anyhow::Result<Plan> {
-    let listen = address(&args.rtsp).map_err(Refusal::input)?;
+/// Sessions of one address that listens there.
+fn per_address(args: &Serve, listen: SocketAddr) -> u32 {
     let own = match is_local(listen.ip()) {
         true => args.sessions,
         false => PER_ADDRESS,
     };
+    args.per_address.unwrap_or(own)
+}
+
+fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
+    let listen = address("--rtsp", at).map_err(Refusal::input)?;
     let mut handlers = HandlerSet::builtin();
     for handler in &args.handlers {
         let added = handlers.append(handler);
@@ -97,7 +121,7 @@ fn plan(args: &Serve) -> anyhow::Result<Plan> {
         allotted: Arc::default(),
         limits: Limits {
             sessions: args.sessions,
-            per_address: args.per_address.unwrap_or(own),
+            per_address: per_address(args, listen),
             connections: args.sessions.saturating_add(FURTHER),
             session: args.timeout,
             ..Limits::default()
@@ -124,13 +148,13 @@ fn pipelines(path: &Path, engine: Engine, handlers: &HandlerSet) -> Result<Pipel
 }
 
 /// `:8554`, which is this machine alone, `0.0.0.0:8554`, or `[::]:8554`.
-fn address(text: &str) -> Result<SocketAddr, String> {
+fn address(flag: &str, text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
     text.parse().map_err(|_| {
         format!(
-            "--rtsp {text:?}: write :PORT for this machine alone, or ADDRESS:PORT, as 0.0.0.0:8554"
+            "{flag} {text:?}: write :PORT for this machine alone, or ADDRESS:PORT, as 0.0.0.0:8554"
         )
     })
 }
@@ -148,6 +172,10 @@ struct Log {
     is_verbose: bool,
     since: Instant,
     lines: u32,
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Log {
@@ -195,15 +223,20 @@ impl Log {
     fn line(&mut self, text: &str) {
         if self.since.elapsed() >= Duration::from_secs(1) {
             if self.lines > LINES {
-                eprintln!("and {} more like these", self.lines - LINES);
+                say(&format!("and {} more like these", self.lines - LINES));
             }
             (self.since, self.lines) = (Instant::now(), 0);
         }
         self.lines += 1;
         if self.lines <= LINES {
-            eprintln!("{text}");
+            say(text);
         }
     }
+}
+
+/// Says something to whoever listens; where nobody does any more, the server goes on.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn text(of: &Summary) -> String {
@@ -247,7 +280,7 @@ mod tests {
             (":99999", None),
             ("", None),
         ] {
-            let read = address(text).ok().map(|at| at.to_string());
+            let read = address("--rtsp", text).ok().map(|at| at.to_string());
             assert_eq!(read.as_deref(), expected, "{text}");
         }
     }

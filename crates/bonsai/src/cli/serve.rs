@@ -6,22 +6,33 @@ use std::time::Duration;
 use bonsai_units::parse_duration;
 use clap::{Args, ValueEnum};
 
-/// Serve the clips of a folder to players (RTSP).
+/// Serve the clips of a folder, or a library of annotated video, to players (RTSP, HTTP).
 ///
 /// MP4 files with H.264 and AAC are sent as they are, by datagrams or in the connection, at the pace that
-/// they are played with. VLC, ffmpeg, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. Nothing
+/// they are played with. VLC, ffmpeg, GStreamer and `bonsai watch` play rtsp://HOST:PORT/FILE. With --http
+/// the same files are there at http://HOST:PORT/FILE, as fast as they are asked for, and of a library that
+/// `bonsai davvi import` has made HLS and DASH, a search, and a page to search and play. Nothing
 /// outside the folder is sent. It is a program like any other: `bonsai run --limit send=80Mbit/s -- bonsai
 /// serve ...` puts it under limits, and it knows what these leave it: pictures are left out, or viewers not let
 /// in, before anything is late. Ends on SIGINT and SIGTERM, with what it has served.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The folder with the clips.
+    /// The folder with the clips, or a library.
     pub(crate) folder: PathBuf,
 
-    /// Where to listen, ADDRESS:PORT; without an address, for this machine alone.
-    #[arg(long, value_name = "AT", default_value = ":8554")]
-    pub(crate) rtsp: String,
+    /// Where to listen for RTSP, ADDRESS:PORT; without an address, for this machine alone. At :8554 where
+    /// neither this nor --http is said.
+    #[arg(long, value_name = "AT")]
+    pub(crate) rtsp: Option<String>,
+
+    /// Where to listen for HTTP, likewise.
+    #[arg(long, value_name = "AT")]
+    pub(crate) http: Option<String>,
+
+    /// A library that is served over HTTP beside the clips of the folder.
+    #[arg(long, value_name = "DIR", requires = "http")]
+    pub(crate) library: Option<PathBuf>,
 
     /// How packets are read and sent: classic, one call that reads and one that sends for each; or fast,
     /// one for each picture.
@@ -37,11 +48,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = short)]
     pub(crate) late: Duration,
 
-    /// Sessions at a time.
+    /// Sessions at a time; over HTTP, connections.
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) sessions: u32,
 
-    /// Sessions at a time of one address; 64, and for this machine alone as many as there may be.
+    /// Sessions, or connections, at a time of one address; 64, and for this machine alone as many as there
+    /// may be.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) per_address: Option<u32>,
 
@@ -99,6 +111,8 @@ pub(crate) enum Behind {
 const EXAMPLES: &str = "\
 Examples:
   bonsai serve /srv/video
+  bonsai serve /srv/video --rtsp :8554 --http :8080
+  bonsai serve ~/.local/share/bonsai/davvi --http :8080
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
   bonsai serve /srv/video --engine fast --behind refuse
   bonsai serve /srv/video --pipeline ways.toml

@@ -13,6 +13,7 @@ mod live;
 mod narrowed;
 mod outside;
 mod run;
+mod serve_http;
 mod streams;
 mod support;
 mod uncovered;
