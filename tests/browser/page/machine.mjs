@@ -12,9 +12,9 @@ import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const required = createRequire(path.join(process.env.BONSAI_BROWSER_MODULES, "package.json"));
-const { chromium } = required("playwright-core");
+export const { chromium } = required("playwright-core");
 export const AXE = required.resolve("axe-core/axe.min.js");
-const BONSAI = path.join(process.env.BONSAI_BIN_DIR, "bonsai");
+export const BONSAI = path.join(process.env.BONSAI_BIN_DIR, "bonsai");
 
 /** Sends what it is told to per second, in 8 kB pieces, to itself; and reads as much from /dev/zero. */
 const PROGRAM = `
