@@ -2,13 +2,14 @@
 //! before it falls behind.
 //!
 //! It is the least of
-//! - its own limits in bytes, whoever set them, on what it reads and what it sends; one on both has half
+//! - its own limits in bytes that a person has set, on what it reads and what it sends; one on both has half
 //!   of it for each;
 //! - what is left for it in its group: what the others did not take in the time before, but no less than
 //!   its guarantee and its part, by weight, of what is guaranteed to nobody who asks; and its ceiling.
 //!
 //! Limits on some descriptors, on each stream, and in calls do not say what all of it may move, and are
-//! not looked at.
+//! not looked at. Nor are those that a daemon moves where there is no group: they follow what is asked
+//! for, and who asks for nothing has next to nothing.
 //!
 //! # Invariants
 //! 1. Nothing is written.
@@ -18,7 +19,7 @@ use bonsai_calls::{CALLS, CallId, PREAD64, SENDMSG, SENDTO, Selection, select};
 use bonsai_ledger::{Group, Ledger, MemberReport, Membership, Thing};
 
 use crate::group;
-use crate::limits::calls_of;
+use crate::limits::{calls_of, is_of_daemon};
 
 /// What is read for sending.
 const READS: [CallId; 1] = [PREAD64];
@@ -56,7 +57,8 @@ impl Allotted {
     pub fn look(&mut self, now_ns: u64) -> Option<u64> {
         let limits = self.ledger.limits(now_ns);
         let own = limits.iter().filter(|limit| {
-            limit.bytes && !limit.per_stream && !limit.scope.is_narrow() && limit.used.is_none()
+            let is_on_all = !limit.per_stream && !limit.scope.is_narrow();
+            limit.bytes && is_on_all && limit.used.is_none() && !is_of_daemon(&limit.name)
         });
         let own = own.filter_map(|limit| for_each(limit.rate_milli, calls_of(&limit.name)));
         let own = own.min();
@@ -188,6 +190,7 @@ mod tests {
             (&[("all", 600), ("send", 400)], Some(300)),
             (&[("recv", 10), ("open", 10)][..1], None),
             (&[("sendmsg", 700)], Some(700)),
+            (&[("send/daemon", 7), ("send", 900)], Some(900)),
         ] {
             let folder = tempfile::tempdir().expect("a folder");
             let mut allotted = Allotted::new(ledger(&folder, limits));
