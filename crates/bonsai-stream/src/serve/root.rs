@@ -1,6 +1,7 @@
 //! The folder with the clips: nothing outside it is opened, and what its files say is kept.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::FileExt as _;
