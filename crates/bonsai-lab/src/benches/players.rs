@@ -318,7 +318,7 @@ fn bare(at: SocketAddr) -> anyhow::Result<Measured> {
 
 fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
     let mut section = Section::default();
-    section.text(&format!(
+    section.text(format!(
         "Players of 2 Mbit/s (rule dynamic, buffer of {} s) on one core, nginx with one worker on another. They come \
          within {COMING_S} s, and each watches for {} s. us of CPU time a segment: of the highest quality where \
          plain sockets fetch it, of whatever players choose.",

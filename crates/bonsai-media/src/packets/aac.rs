@@ -11,7 +11,7 @@ pub const TOGETHER: usize = 4;
 /// What goes before frames that are sent together: the length of the headers, 16 bits, and a header each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
-    bytes: [u8; Heads::MOST],
+    bytes: [u8; Self::MOST],
     len: usize,
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Serve {
     #[arg(long = "handler", value_name = "NAME[=VALUE]")]
     pub(crate) handlers: Vec<String>,
 
-    /// Other ways for some clips: a TOML file with entries as [[pipeline]] clips = ["sport/**"], source =
+    /// Other ways for some clips: a TOML file with tables `pipeline` of clips = ["sport/**"], source =
     /// "sample" or "packet", packetiser = 1200 (bytes of payload), handlers = ["keys"], sink = ["udp", "tcp"].
     #[arg(long, value_name = "FILE")]
     pub(crate) pipeline: Option<PathBuf>,

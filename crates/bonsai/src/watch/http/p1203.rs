@@ -201,10 +201,10 @@ fn pictures(quality: &Quality) -> &'static str {
 /// AAC-LC where nothing is said.
 fn sound(codecs: Option<&str>) -> &'static str {
     let all = codecs.unwrap_or_default().split(',').map(str::trim);
-    let known = all.filter_map(|codec| match codec {
+    let mut known = all.filter_map(|codec| match codec {
         "mp4a.40.5" | "mp4a.40.29" => Some("heaac"),
         "ac-3" => Some("ac3"),
         _ => None,
     });
-    known.last().unwrap_or("aaclc")
+    known.next_back().unwrap_or("aaclc")
 }
