@@ -197,8 +197,8 @@ fn under_half_of_what_they_need_all_viewers_get_fewer_pictures_in_time() {
             let all = rate as f64 * seconds;
             let both = number(&pictures["bytes"]) + number(&sound["bytes"]);
             assert!(both < all * 0.75, "{engine}: {both} of {all}: {viewer:#}");
-            // All of the sound.
-            let frames = number(&sound["received"]);
+            // All of the sound: four frames are a packet.
+            let frames = number(&sound["received"]) * 4.0;
             assert!(
                 frames > seconds * 48_000.0 / 1024.0 * 0.9 - 2.0,
                 "{engine}: {viewer:#}"
