@@ -105,22 +105,21 @@ http {{
         server_name _;
         root {root};
         autoindex off;
-        disable_symlinks on from=$document_root;{origin}
+        disable_symlinks on from=$document_root;
+        # Another video may come to have the name of one: ETags tell whether it is still the same.
+        add_header Cache-Control "private, no-cache";{origin}
 
         location / {{
             return 404;
         }}
         location ~ "^/[a-z0-9][a-z0-9_-]*/(master|audio|[0-9]+p)\.m3u8$" {{
             limit_except GET {{ deny all; }}
-            expires -1;
         }}
         location ~ "^/[a-z0-9][a-z0-9_-]*/manifest\.mpd$" {{
             limit_except GET {{ deny all; }}
-            expires -1;
         }}
         location ~ "^/[a-z0-9][a-z0-9_-]*/(audio|[0-9]+p)/(init|[0-9]+)\.mp4$" {{
             limit_except GET {{ deny all; }}
-            expires 1d;
         }}
     }}
 }}

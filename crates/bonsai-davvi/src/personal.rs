@@ -40,7 +40,7 @@ pub fn cut<'a>(videos: &'a [Video], hits: &[Hit], how: Cut) -> (Vec<Clip<'a>>, u
     let mut order: Vec<&Video> = Vec::new();
     let mut shown: BTreeMap<&Name, BTreeSet<u32>> = BTreeMap::new();
     let (most, before, after) = (ms(how.length), ms(how.before), ms(how.after));
-    let (mut length, mut fitted) = (0, 0);
+    let (mut length, mut fitted) = (0_u64, 0);
     for hit in hits {
         let Some(video) = by_name.get(&hit.video) else {
             continue;
@@ -50,14 +50,17 @@ pub fn cut<'a>(videos: &'a [Video], hits: &[Hit], how: Cut) -> (Vec<Clip<'a>>, u
         // What ends with a segment does not need the next one.
         let last = video.segment_at(at.saturating_add(after).saturating_sub(1).max(at));
         let of_video = shown.entry(&video.name).or_default();
-        let new: Vec<u32> = (first..=last)
-            .filter(|segment| !of_video.contains(segment))
-            .collect();
-        let more: u64 = new
-            .iter()
-            .map(|segment| video.milliseconds(*segment, 1))
-            .sum();
-        if length + more > most {
+        let room = most - length;
+        let (mut new, mut more) = (Vec::new(), 0_u64);
+        for segment in (first..=last).filter(|segment| !of_video.contains(segment)) {
+            more += video.milliseconds(segment, 1);
+            new.push(segment);
+            // A film may be long, and what is shown of it short.
+            if more > room {
+                break;
+            }
+        }
+        if more > room {
             continue;
         }
         if of_video.is_empty() {

@@ -51,6 +51,9 @@ pub enum WhenBehind {
     DropPictures,
     /// Whoever watches sees all of it; nobody is let in.
     Refuse,
+    /// Nothing: whoever asks is let in, and all of it is sent to all, later and later, as servers do that
+    /// know nothing of their rate.
+    Wait,
 }
 
 /// Why nobody is let in.
@@ -211,6 +214,7 @@ impl Load {
     /// It is late already, or its rate does not suffice.
     pub fn admit(&self, need: Need) -> Result<(), Full> {
         let (is_late, level) = match self.when_behind {
+            WhenBehind::Wait => return Ok(()),
             WhenBehind::DropPictures => (self.late.level == HIGHEST, HIGHEST),
             WhenBehind::Refuse => (self.late.is_behind, 0),
         };

@@ -95,6 +95,12 @@ impl IntoResponse for Refused {
     }
 }
 
+/// For methods that an address does not know.
+pub(crate) async fn other_method() -> Refused {
+    let why = "it is not asked for in this way: see Allow";
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, why)
+}
+
 /// For addresses that nobody answers to.
 pub(crate) async fn nothing_here() -> Refused {
     Refused::not_found()

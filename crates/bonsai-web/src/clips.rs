@@ -53,7 +53,7 @@ const AT_A_TIME: usize = 2;
 struct Clips {
     folder: Folder,
     house: Arc<House>,
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 type App = State<Arc<Clips>>;
@@ -63,7 +63,7 @@ pub(crate) fn router(folder: Folder, house: &Arc<House>, is_first: bool) -> Rout
     let clips = Clips {
         folder,
         house: Arc::clone(house),
-        places: Semaphore::new(AT_A_TIME),
+        places: Arc::new(Semaphore::new(AT_A_TIME)),
     };
     let router = Router::new()
         .route("/clips", get(as_json))
@@ -123,29 +123,37 @@ async fn listed(clips: Arc<Clips>) -> Result<List, Refused> {
     let broken = |error: &dyn std::error::Error| {
         Refused::broken("the folder cannot be read", &error.to_string())
     };
-    let place = clips
-        .places
-        .acquire()
-        .await
-        .map_err(|error| broken(&error))?;
-    let for_list = Arc::clone(&clips);
-    let list = tokio::task::spawn_blocking(move || list(&for_list.folder)).await;
-    drop(place);
+    let place = Arc::clone(&clips.places).acquire_owned().await;
+    let place = place.map_err(|error| broken(&error))?;
+    // Work goes on where nobody waits for it any more, and keeps its place until it is done.
+    let work = move || {
+        let list = list(&clips.folder, MOST_ENTRIES);
+        drop(place);
+        list
+    };
+    let list = tokio::task::spawn_blocking(work).await;
     list.map_err(|error| broken(&error))?
         .map_err(|error| broken(&error))
 }
 
-/// All clips, by path; a folder below that cannot be read is left out.
-fn list(folder: &Folder) -> Result<List, bonsai_stream::folder::Unfound> {
+/// All clips, by path; a folder below that cannot be read is left out. No more than `most` entries are
+/// looked at.
+fn list(folder: &Folder, most: usize) -> Result<List, bonsai_stream::folder::Unfound> {
+    // One more shows that there are more; `.` and `..` are read, and not given.
+    let asked = |left: usize| left + 3;
     let mut list = List {
         clips: Vec::new(),
         is_all: true,
     };
-    let mut left = MOST_ENTRIES;
+    let mut left = most;
     let mut waiting = Vec::new();
-    let mut at = Some((String::new(), 0, folder.entries(".", left)?));
-    while let Some((start, depth, entries)) = at {
-        left -= entries.len().min(left);
+    let mut at = Some((String::new(), 0, folder.entries(".", asked(left))?));
+    while let Some((start, depth, mut entries)) = at {
+        if entries.len() > left {
+            list.is_all = false;
+            entries.truncate(left);
+        }
+        left -= entries.len();
         for (name, kind_of) in entries {
             let path = format!("{start}{name}");
             match kind_of {
@@ -178,7 +186,7 @@ fn list(folder: &Folder) -> Result<List, bonsai_stream::folder::Unfound> {
                 list.is_all = false;
                 break;
             }
-            if let Ok(entries) = folder.entries(&path, left) {
+            if let Ok(entries) = folder.entries(&path, asked(left)) {
                 at = Some((path + "/", depth, entries));
                 break;
             }
@@ -287,6 +295,19 @@ mod tests {
             &long,
         ] {
             assert_eq!(kind(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_cut_says_so() {
+        let place = tempfile::tempdir().expect("a folder");
+        for name in ["a.mp4", "b.mp4", "c.mp4", "d.mp4"] {
+            std::fs::write(place.path().join(name), "film").expect("written");
+        }
+        let folder = Folder::open(place.path()).expect("a folder");
+        for (most, listed, is_all) in [(3, 3, false), (4, 4, true), (5, 4, true)] {
+            let list = list(&folder, most).expect("a list");
+            assert_eq!((list.clips.len(), list.is_all), (listed, is_all), "{most}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use bonsai_stream::folder::{Opened, Stamp};
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
@@ -73,12 +73,32 @@ pub(crate) async fn send(
     if response.status().is_server_error() {
         return Refused::broken("the file cannot be read", &"").into_response();
     }
+    if response.status().is_client_error() {
+        return refused(&response);
+    }
     let headers = response.headers_mut();
     if headers.contains_key(header::CONTENT_TYPE) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache));
     response
+}
+
+/// The same, as all refusals are.
+fn refused(response: &Response) -> Response {
+    let status = response.status();
+    let why = match status {
+        StatusCode::RANGE_NOT_SATISFIABLE => "the file has no such part",
+        StatusCode::PRECONDITION_FAILED => "the file is not the one that was asked for",
+        _ => "the file cannot be had in this way",
+    };
+    let mut refused = Refused::new(status, why).into_response();
+    // How long it is (RFC 9110, 14.4).
+    if let Some(range) = response.headers().get(header::CONTENT_RANGE) {
+        let headers = refused.headers_mut();
+        headers.insert(header::CONTENT_RANGE, range.clone());
+    }
+    refused
 }
 
 /// A file that is given as it was when it was opened, or not to its end.

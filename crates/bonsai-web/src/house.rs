@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
@@ -14,6 +14,8 @@ use crate::{Event, Limits, Summary, Teller};
 
 /// The most characters of an address that are said of it.
 const SAID: usize = 200;
+/// The most characters of why something is refused.
+const WHY: usize = 300;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +92,9 @@ pub(crate) async fn looked_after(
 ) -> Response {
     house.tally.requests.fetch_add(1, Ordering::Relaxed);
     let asked = format!("{} {}", request.method(), said(request.uri().path()));
-    let mut response = if house.is_local && !names_this_machine(request.headers()) {
-        let why = "it serves this machine alone, and is called by another name";
-        Refused::new(StatusCode::MISDIRECTED_REQUEST, why).into_response()
+    let misnamed = misnamed(request.version(), request.headers(), house.is_local);
+    let mut response = if let Some(refused) = misnamed {
+        refused.into_response()
     } else {
         match tokio::time::timeout(house.limits.stall, next.run(request)).await {
             Ok(response) => response,
@@ -107,10 +109,17 @@ pub(crate) async fn looked_after(
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     );
+    if house.is_local {
+        // No page of elsewhere shows what is for this machine alone (Fetch standard).
+        response.headers_mut().insert(
+            HeaderName::from_static("cross-origin-resource-policy"),
+            HeaderValue::from_static("same-origin"),
+        );
+    }
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
         let why = response.extensions().get::<Why>();
-        let why = why.map_or("", |why| why.0.as_str());
+        let why = why.map_or_else(String::new, |why| on_one_line(&why.0));
         let text = format!("{asked}: {} {why}", status.as_u16());
         house.refuse(peer, text.trim_end());
     }
@@ -122,12 +131,40 @@ pub(crate) fn said(path: &str) -> String {
     path.escape_debug().take(SAID).collect()
 }
 
-/// Whether a request goes to this machine by a name that only itself has.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else {
-        // HTTP/1.0, which no browser speaks.
-        return true;
-    };
+/// A sentence on one line, whatever a stranger has written that is said in it.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::new();
+    for c in text.chars().take(WHY) {
+        if c.is_control() {
+            line.extend(c.escape_debug());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// What is wrong with the name that a request has for its server: there is one (RFC 9112, 3.2), and where
+/// this machine alone is served, one of its own.
+fn misnamed(version: Version, headers: &HeaderMap, is_local: bool) -> Option<Refused> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if is_local && !names_this_machine(host) => {
+            let why = "it serves this machine alone, and is called by another name";
+            Some(Refused::new(StatusCode::MISDIRECTED_REQUEST, why))
+        }
+        (Some(_), None) => None,
+        // No browser speaks HTTP/1.0.
+        (None, _) if version < Version::HTTP_11 => None,
+        _ => {
+            let why = "a request names its server once: write one line with Host";
+            Some(Refused::new(StatusCode::BAD_REQUEST, why))
+        }
+    }
+}
+
+/// Whether a name is one that this machine has for itself alone.
+fn names_this_machine(host: &HeaderValue) -> bool {
     let host = host.to_str().unwrap_or_default();
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -146,23 +183,48 @@ mod tests {
     #[test]
     fn no_other_name_is_that_of_this_machine() {
         for (host, is_own) in [
-            (Some("127.0.0.1:8080"), true),
-            (Some("localhost"), true),
-            (Some("LOCALHOST:1"), true),
-            (Some("[::1]:8080"), true),
-            (Some("127.0.0.1.evil.example"), false),
-            (Some("evil.example:8080"), false),
-            (Some("192.0.2.1"), false),
-            (Some("[::2]"), false),
-            (Some(""), false),
-            (None, true),
+            ("127.0.0.1:8080", true),
+            ("localhost", true),
+            ("LOCALHOST:1", true),
+            ("[::1]:8080", true),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example:8080", false),
+            ("192.0.2.1", false),
+            ("[::2]", false),
+            ("", false),
         ] {
-            let mut headers = HeaderMap::new();
-            if let Some(host) = host {
-                headers.insert(header::HOST, HeaderValue::from_static(host));
-            }
-            assert_eq!(names_this_machine(&headers), is_own, "{host:?}");
+            let named = names_this_machine(&HeaderValue::from_static(host));
+            assert_eq!(named, is_own, "{host:?}");
         }
+    }
+
+    #[test]
+    fn a_request_names_its_server_once() {
+        let cases: [(Version, &[&'static str], bool, bool); 8] = [
+            (Version::HTTP_11, &["localhost"], true, true),
+            (Version::HTTP_11, &["evil.example"], true, false),
+            (Version::HTTP_11, &["films.example"], false, true),
+            (Version::HTTP_11, &[], true, false),
+            (Version::HTTP_11, &[], false, false),
+            (Version::HTTP_11, &["localhost", "localhost"], true, false),
+            (Version::HTTP_10, &["a", "b"], false, false),
+            (Version::HTTP_10, &[], true, true),
+        ];
+        for (version, hosts, is_local, is_good) in cases {
+            let mut headers = HeaderMap::new();
+            for &host in hosts {
+                headers.append(header::HOST, HeaderValue::from_static(host));
+            }
+            let refused = misnamed(version, &headers, is_local);
+            assert_eq!(refused.is_none(), is_good, "{version:?} {hosts:?}");
+        }
+    }
+
+    #[test]
+    fn why_something_is_refused_is_one_short_line() {
+        let line = on_one_line("\"a\nb\u{1b}[31m\u{9b}\" é");
+        assert_eq!(line, "\"a\\nb\\u{1b}[31m\\u{9b}\" é");
+        assert_eq!(on_one_line(&"x".repeat(5000)).len(), WHY);
     }
 
     #[test]

@@ -217,6 +217,7 @@ impl Site {
         }
         let router = router
             .fallback(answer::nothing_here)
+            .method_not_allowed_fallback(answer::other_method)
             .layer(middleware::from_fn_with_state(
                 Arc::clone(&house),
                 house::looked_after,

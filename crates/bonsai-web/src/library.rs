@@ -60,7 +60,7 @@ struct Served {
     library: Library,
     folder: Folder,
     house: Arc<House>,
-    places: Semaphore,
+    places: Arc<Semaphore>,
     /// Whether clips of a folder are served, too.
     has_clips: bool,
 }
@@ -78,7 +78,7 @@ pub(crate) fn router(
         library,
         folder,
         house: Arc::clone(house),
-        places: Semaphore::new(AT_A_TIME),
+        places: Arc::new(Semaphore::new(AT_A_TIME)),
         has_clips,
     };
     Router::new()
@@ -103,13 +103,16 @@ impl Served {
         let broken = |error: &dyn std::error::Error| {
             Refused::broken("the library cannot be read", &error.to_string())
         };
-        let _place = self
-            .places
-            .acquire()
-            .await
-            .map_err(|error| broken(&error))?;
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|error| broken(&error))?;
         let library = self.library.clone();
-        let done = tokio::task::spawn_blocking(move || work(&library)).await;
+        // Work goes on where nobody waits for it any more, and keeps its place until it is done.
+        let work = move || {
+            let done = work(&library);
+            drop(place);
+            done
+        };
+        let done = tokio::task::spawn_blocking(work).await;
         Ok(done.map_err(|error| broken(&error))??)
     }
 
@@ -167,8 +170,8 @@ async fn segment(
         "video/mp4"
     };
     let file = format!("{track}/{file}");
-    // Another video may come to have the name: then ETags tell them apart.
-    let cache = "public, max-age=86400";
+    // Another video may come to have the name: whoever has a file asks whether it is still that (ETag).
+    let cache = "private, no-cache";
     sent(state, peer, &video, &file, kind, cache, request).await
 }
 
@@ -293,4 +296,47 @@ async fn watched(
     let events: Vec<_> = events.collect();
     served.with(move |library| library.watched(&events)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{Event, Limits};
+
+    #[test]
+    fn work_that_nobody_waits_for_any_more_keeps_its_place() {
+        let place = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(place.path().join(".private")).expect("made");
+        let at = "127.0.0.1:0".parse().expect("an address");
+        let house = House::new(Limits::default(), at, Arc::new(|_: &Event<'_>| {}));
+        let served = Served {
+            library: Library::open(place.path()).expect("a library"),
+            folder: Folder::open(place.path()).expect("a folder"),
+            house: Arc::new(house),
+            places: Arc::new(Semaphore::new(1)),
+            has_clips: false,
+        };
+        let (end, ended) = mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let work = served.with(move |_| {
+                let _ = ended.recv();
+                Ok(())
+            });
+            let given_up = timeout(Duration::from_millis(10), work).await;
+            given_up.expect_err("it takes longer");
+            assert_eq!(served.places.available_permits(), 0);
+            drop(end);
+            let next = timeout(Duration::from_secs(20), served.with(|_| Ok(())));
+            next.await.expect("a place is free").expect("done");
+        });
+    }
 }

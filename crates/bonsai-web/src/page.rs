@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -33,10 +34,7 @@ const SHARED: [(&str, &[u8]); 5] = [
 
 /// The files; of a library, the page is what is seen first.
 pub(crate) fn router(has_library: bool) -> Router {
-    let router = Router::new().route(
-        "/-/{*path}",
-        get(async |Path(path): Path<String>| file(&path)),
-    );
+    let router = Router::new().route("/-/{*path}", get(part));
     match has_library {
         true => router.route("/", get(async || file("index.html"))),
         false => router,
@@ -61,6 +59,10 @@ fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 4] {
 /// A page that was made just now.
 pub(crate) fn html(text: String) -> Response {
     (headers("text/html; charset=utf-8"), text).into_response()
+}
+
+async fn part(path: Result<Path<String>, PathRejection>) -> Result<Response, Refused> {
+    Ok(file(&path?.0))
 }
 
 fn file(path: &str) -> Response {

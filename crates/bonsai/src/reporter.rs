@@ -6,6 +6,7 @@
 //! 2. No daemon, one that goes, and one that does not know the service are no errors: it is tried again
 //!    at intervals, and said once where it is to be said.
 
+use std::io::Write as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -144,7 +145,8 @@ impl Teller {
         let text = text(place, &self.service);
         if text != self.said {
             if self.is_verbose {
-                eprintln!("{text}");
+                // Where nobody listens any more, it is told to the daemon all the same.
+                let _ = writeln!(std::io::stderr(), "{text}");
             }
             self.said = text;
         }

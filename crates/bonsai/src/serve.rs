@@ -116,6 +116,7 @@ fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
         when_behind: match args.behind {
             Behind::Drop => WhenBehind::DropPictures,
             Behind::Refuse => WhenBehind::Refuse,
+            Behind::Wait => WhenBehind::Wait,
         },
         late: args.late,
         allotted: Arc::default(),
@@ -189,17 +190,15 @@ impl Log {
 
     fn tell(&mut self, event: &Event<'_>) {
         match event {
-            Event::Listening(at) => eprintln!("rtsp://{at}/"),
-            Event::Level(0) => eprintln!("all pictures are sent again"),
+            Event::Listening(at) => say(&format!("rtsp://{at}/")),
+            Event::Level(0) => say("all pictures are sent again"),
             Event::Level(1) => {
-                eprintln!(
-                    "too much: pictures that others do not need are left out, for all viewers"
-                );
+                say("too much: pictures that others do not need are left out, for all viewers");
             }
             Event::Level(_) => {
-                eprintln!(
-                    "too much: behind each picture that decoding can begin with, as many as there is a rate \
-                     for are sent, to all viewers"
+                say(
+                    "too much: behind each picture that decoding can begin with, as many as there is a rate for are \
+                     sent, to all viewers",
                 );
             }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
@@ -234,9 +233,14 @@ impl Log {
     }
 }
 
-/// Says something to whoever listens; where nobody does any more, the server goes on.
+/// Says something to whoever listens; where nobody does any more, the server goes on. What strangers have
+/// written in it begins no line and moves no cursor.
 fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let plain: String = text
+        .chars()
+        .map(|of| if of.is_control() { '\u{fffd}' } else { of })
+        .collect();
+    let _ = writeln!(std::io::stderr(), "{plain}");
 }
 
 fn text(of: &Summary) -> String {

@@ -98,7 +98,7 @@ fn nginx_serves_a_library_and_nothing_else() {
         "{list}"
     );
     assert!(
-        list.contains("no-cache")
+        list.contains("Cache-Control: private, no-cache")
             && list.contains("Access-Control-Allow-Origin: http://127.0.0.1:9"),
         "{list}"
     );
@@ -108,7 +108,8 @@ fn nginx_serves_a_library_and_nothing_else() {
         "Content-Type: video/mp4",
         "ETag: ",
         "Accept-Ranges: bytes",
-        "max-age=86400",
+        "Cache-Control: private, no-cache",
+        "Access-Control-Allow-Origin: http://127.0.0.1:9",
     ] {
         assert!(segment.contains(word), "{word}: {segment}");
     }

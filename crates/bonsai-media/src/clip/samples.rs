@@ -21,6 +21,9 @@ pub struct Sample {
     after: i32,
 }
 
+/// The most bytes of a sample, which is read as a whole: a picture of 8K that is not predicted has fewer.
+const LARGEST: u32 = 16 << 20;
+
 /// The highest bit of a size.
 const SYNC: u32 = 1 << 31;
 
@@ -113,6 +116,12 @@ pub(super) fn table(stbl: &[u8], timescale: u32, room: &mut Room) -> Result<Tabl
             table.bytes += u64::from(size);
             if table.bytes > file || size & SYNC != 0 {
                 return Err("its samples are larger than the file".to_owned());
+            }
+            if size > LARGEST {
+                return Err(format!(
+                    "sample {} has {size} bytes, of {LARGEST} at most",
+                    index + 1
+                ));
             }
             let (decoded, after) = times.next()?;
             table.samples.push(Sample {

@@ -40,6 +40,17 @@ fn whoever_refuses_drops_nothing() {
     assert!(load.admit(NEED).is_ok());
 }
 
+#[test]
+fn whoever_waits_does_nothing() {
+    let mut load = Load::new(WhenBehind::Wait, 50);
+    load.allot(Some(1), 0);
+    load.plays(NEED, Need::default(), 0);
+    load.note(10 * SECOND);
+    assert_eq!(load.judge(WINDOW), None);
+    assert!(load.admit(NEED).is_ok() && !load.drops(|| Some(true)));
+    assert_eq!(load.within(1000), 1000);
+}
+
 /// One with so many streams that play, and what each of them is sent of 1000 bytes.
 fn playing(streams: u64, allotted: u64) -> Load {
     let mut load = Load::new(WhenBehind::DropPictures, 50);

@@ -8,6 +8,7 @@ use bonsai_media::rtsp::Reader;
 use bonsai_media::rtsp::server::MOST_REQUEST;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
+use rustix::event::epoll::EventFlags;
 
 /// Bytes that wait to be taken before samples are left out for a viewer who is slow: two pictures of a
 /// stream of 2 Mbit/s that decoding can begin with.
@@ -31,8 +32,8 @@ pub(super) struct Connection {
     pub(super) asked: u64,
     /// Whether it is closed when all is sent.
     pub(super) ends: bool,
-    /// Whether it is waited for to take more.
-    pub(super) waits: bool,
+    /// What it is waited for.
+    pub(super) waits: EventFlags,
 }
 
 /// What came of reading.
@@ -64,7 +65,7 @@ impl Connection {
             begun: None,
             asked: now,
             ends: false,
-            waits: false,
+            waits: EventFlags::IN,
         })
     }
 

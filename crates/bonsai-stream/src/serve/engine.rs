@@ -3,7 +3,8 @@
 mod talk;
 
 use std::cmp::Reverse;
-use std::net::TcpListener;
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,8 @@ pub(super) struct Engine<'a> {
     house: House<'a>,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
+    /// Connections of each network.
+    places: HashMap<IpAddr, u32>,
     /// Pairs of sockets that are waited for.
     waited: usize,
     sender: Sender,
@@ -136,6 +139,7 @@ impl<'a> Engine<'a> {
             house,
             connections: Vec::new(),
             free: Vec::new(),
+            places: HashMap::new(),
             waited: 0,
             sender: Sender::new(),
             buffer: vec![0; 64 << 10],

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,11 +143,16 @@ impl HandlerSet {
             }
             let number = Arc::new(AtomicU64::new(0));
             Ok(Arc::new(move |stream| {
-                let number = number.fetch_add(1, Ordering::Relaxed);
-                let path = folder.join(format!("stream-{number}.rtpdump"));
-                let tee = Tee::create(&path, stream);
-                tee.map(|tee| Box::new(tee) as Box<dyn Handler>)
-                    .map_err(|error| format!("{}: {error}", path.display()))
+                // Files of before, and of others who write there, stay.
+                loop {
+                    let number = number.fetch_add(1, Ordering::Relaxed);
+                    let path = folder.join(format!("stream-{number}.rtpdump"));
+                    match Tee::create(&path, stream) {
+                        Ok(tee) => return Ok(Box::new(tee) as Box<dyn Handler>),
+                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                        Err(error) => return Err(format!("{}: {error}", path.display())),
+                    }
+                }
             }))
         });
         set.register("statistics", |value| {

@@ -20,6 +20,9 @@ use super::stream::{Sink, Stream};
 use super::{Event, Plan};
 use crate::clock::now;
 
+/// Between two reports of a stream that count, nanoseconds: viewers send one each five seconds or so.
+const APART: u64 = 1_000_000_000;
+
 /// Who is at the other end of a connection, and by which address of ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
@@ -138,7 +141,7 @@ impl<'a> House<'a> {
         {
             peer.sessions = peer.sessions.saturating_sub(1);
         }
-        let address = stream.peer.ip();
+        let address = network(stream.peer.ip());
         if let Some(count) = self.per_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -154,6 +157,13 @@ impl<'a> House<'a> {
         let stream = self.streams.get_mut(session)?.as_mut()?;
         let mut lines = 0..stream.lanes.len();
         let line = lines.find(|line| stream.timeline.ssrc(*line) == report.ssrc)?;
+        // Of somebody who reports without end, one a second counts: they are weighed against each other.
+        let at = now();
+        let lane = &mut stream.lanes[line];
+        if at < lane.heard.saturating_add(APART) {
+            return Some(session);
+        }
+        lane.heard = at;
         let counted = Counted {
             expected: report.largest,
             lost: report.lost,
@@ -214,7 +224,7 @@ impl Host for House<'_> {
                 "there are {sessions} sessions, as many as may be"
             )));
         }
-        let address = peer.peer.ip();
+        let address = network(peer.peer.ip());
         let count = self.per_address.get(&address).copied().unwrap_or(0);
         if count >= limits.per_address {
             return Err(full(format!(
@@ -279,6 +289,7 @@ impl Host for House<'_> {
             .and_then(Option::as_ref)
             .ok_or_else(gone)?;
         let (peer, lines) = (known.peer, known.lanes.len());
+        let refused = |why: &str| Refusal::new(StatusCode::UnsupportedTransport, why);
         let is_offered = match *offer {
             Offer::Datagrams(..) => known.pipeline.has_datagrams,
             Offer::Interleaved(_) => known.pipeline.has_interleaved,
@@ -303,9 +314,25 @@ impl Host for House<'_> {
                 };
                 (way, sink)
             }
+            // Packets go by the connection that the session began in, and by no other that comes after it.
+            Offer::Interleaved(_) if known.connection != self.asking => {
+                return Err(refused("its session began in another connection"));
+            }
             Offer::Interleaved(channels) => {
                 let next = u8::try_from(lines * 2).unwrap_or(254);
                 let (packets, reports) = channels.unwrap_or((next, next + 1));
+                let is_taken = known.lanes.iter().any(|lane| match lane.sink {
+                    Sink::Interleaved {
+                        packets: one,
+                        reports: other,
+                    } => [one, other]
+                        .iter()
+                        .any(|of| [packets, reports].contains(of)),
+                    Sink::Datagrams { .. } => false,
+                });
+                if is_taken {
+                    return Err(refused("another track has these channels"));
+                }
                 let channels = (packets, reports);
                 let way = Way::Interleaved { channels, ssrc };
                 (way, Sink::Interleaved { packets, reports })
@@ -368,6 +395,17 @@ impl Host for House<'_> {
                 is_told,
             });
         }
+    }
+}
+
+/// Whose address it is: of IPv6, a network of 64 bits is one machine's to choose from.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(network.into())
+        }
+        IpAddr::V4(_) => address,
     }
 }
 

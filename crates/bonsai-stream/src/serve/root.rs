@@ -59,10 +59,18 @@ impl Root {
     pub(super) fn find(&mut self, path: &Path, local: IpAddr) -> Result<(Found, Opened), Refusal> {
         let opened = self.file(path)?;
         self.uses += 1;
+        // Each asks by an address and a name of its own.
+        let announced = Announced {
+            name: path.clip().last().map_or("clip", String::as_str),
+            version: u64::try_from(opened.stamp.changed.0).unwrap_or(0),
+            address: local,
+        };
         let kept = self.kept.get_mut(&opened.stamp.file);
         if let Some(kept) = kept.filter(|kept| kept.stamp == opened.stamp) {
             kept.used = self.uses;
-            return Ok((kept.found.clone(), opened));
+            let mut found = kept.found.clone();
+            found.description = found.clip.describe(&announced).into();
+            return Ok((found, opened));
         }
         let clip = read(&opened).map_err(|error| match error {
             Bad::Clip(why) => {
@@ -72,11 +80,7 @@ impl Root {
                 Refusal::new(StatusCode::InternalServerError, format!("{path}: {error}"))
             }
         })?;
-        let description = clip.describe(&Announced {
-            name: path.clip().last().map_or("clip", String::as_str),
-            version: u64::try_from(opened.stamp.changed.0).unwrap_or(0),
-            address: local,
-        });
+        let description = clip.describe(&announced);
         let needs = needs(&clip, &opened.file);
         let found = Found {
             clip: Arc::new(clip),

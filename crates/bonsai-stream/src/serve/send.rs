@@ -62,7 +62,6 @@ enum Out {
 
 /// Reads and sends, and counts.
 pub(super) struct Sender {
-    has_gso: bool,
     buffer: Vec<u8>,
     frames: Vec<u8>,
     pieces: Vec<(usize, Piece)>,
@@ -83,7 +82,6 @@ impl Sender {
         // A microsecond to an hour, within 1 %.
         let late_us = Histogram::new_with_bounds(1, 3_600_000_000, 2);
         Self {
-            has_gso: true,
             buffer: vec![0; ROOM + MOST + 8],
             frames: Vec::new(),
             pieces: Vec::new(),
@@ -484,7 +482,8 @@ fn interleaved(stream: &Stream, around: &mut Around<'_>, bytes: &[u8]) -> Out {
         .connections
         .get_mut(stream.connection)
         .and_then(Option::as_mut);
-    let Some(connection) = connection else {
+    // One that came later may have its place.
+    let Some(connection) = connection.filter(|of| of.peer == stream.peer) else {
         return Out::Broken("its connection is gone".to_owned());
     };
     match connection.send(bytes, now()) {

@@ -50,8 +50,11 @@ pub(super) struct Lane {
     pub(super) skips: bool,
     /// Bytes of pictures that may be sent before that, where not all are.
     pub(super) left: u64,
-    /// What its viewer reported last.
+    /// What its viewer reported last, and when.
     pub(super) counted: Option<Counted>,
+    pub(super) heard: u64,
+    /// Whether its packets can be sent many at a time: the way there may not carry that.
+    pub(super) has_gso: bool,
 }
 
 /// Where packets go.
@@ -112,6 +115,8 @@ impl Stream {
             skips: false,
             left: u64::MAX,
             counted: None,
+            heard: 0,
+            has_gso: true,
         });
         line
     }

@@ -7,5 +7,6 @@ mod play;
 mod programs;
 mod rates;
 mod serve;
+mod strangers;
 mod support;
 mod web;

@@ -9,6 +9,9 @@ use serde::Deserialize;
 /// The most events, or clips, that are named.
 pub(super) const MOST_NAMED: usize = 500;
 
+/// The most that is shown of what comes before an event, or after it.
+const MOST_AROUND: Duration = Duration::from_secs(600);
+
 /// As behind the question mark; lists are apart by commas. What is empty is not asked for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -136,9 +139,17 @@ impl Asked {
             }
             None => Ok(own),
         };
+        let around = |name: &str, text: &str, own: Duration| -> Result<Duration, Error> {
+            let around = time(name, text, own)?;
+            if around > MOST_AROUND {
+                let why = format!("{name}: more than 10min is too long");
+                return Err(Error::Input(why));
+            }
+            Ok(around)
+        };
         Ok(Cut {
-            before: time("before", &self.before, own.before)?,
-            after: time("after", &self.after, own.after)?,
+            before: around("before", &self.before, own.before)?,
+            after: around("after", &self.after, own.after)?,
             length: time("length", &self.length, own.length)?,
         })
     }
@@ -196,6 +207,8 @@ mod tests {
         assert_eq!(query.expect("a search"), expected);
         let cut = asked("length=&before=").cut().expect("as it is");
         assert_eq!(cut, Cut::default());
+        let most = asked("before=10min&after=600s").cut().expect("the most");
+        assert_eq!((most.before, most.after), (MOST_AROUND, MOST_AROUND));
     }
 
     #[test]

@@ -58,6 +58,10 @@ fn a_clip_comes_whole_in_parts_and_not_again() {
         (far.status, far.header("content-range")),
         (416, "bytes */300000")
     );
+    assert!(far.error().contains("no such part"), "{far:?}");
+    let changed = ask(&["If-Match: \"other\""]);
+    assert_eq!(changed.status, 412);
+    assert!(changed.error().contains("not the one"), "{changed:?}");
     let several = ask(&["Range: bytes=0-1,5-6"]);
     assert_eq!((several.status, several.body.len()), (200, film.len()));
     let same = ask(&[&format!("If-None-Match: \"x\", {etag}")]);
@@ -70,7 +74,11 @@ fn a_clip_comes_whole_in_parts_and_not_again() {
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(head.header("content-length"), "300000");
     assert_eq!(head.header("etag"), etag);
-    assert_eq!(server.ask("POST", path, &[], "x").status, 405);
+    let post = server.ask("POST", path, &[], "x");
+    assert_eq!((post.status, post.header("allow")), (405, "GET,HEAD"));
+    assert!(post.error().contains("Allow"), "{post:?}");
+    let policy = post.header("cross-origin-resource-policy");
+    assert_eq!(policy, "same-origin");
     let summary = server.end();
     assert!(
         summary.requests >= 10 && summary.bytes >= 900_000,
@@ -112,6 +120,7 @@ fn nothing_outside_is_sent_and_nothing_hidden() {
         ("/nowhere.mp4", 404),
         ("/%ff.mp4", 404),
         ("/-/../../secret.mp4", 404),
+        ("/-/%ff", 404),
         ("/-/%2e%2e/src/lib.rs", 404),
     ] {
         let said = server.get(path);

@@ -125,6 +125,16 @@ fn a_server_of_this_machine_has_no_other_name() {
         assert_eq!(Said::read(stream).status, status, "{host}");
     }
     server.until_told("called by another name");
+    for (request, status) in [
+        ("GET /clips HTTP/1.0\r\n", 200),
+        ("GET /clips HTTP/1.1\r\n", 400),
+        ("GET /clips HTTP/1.1\r\nHost: a\r\nHost: a\r\n", 400),
+    ] {
+        let mut stream = server.connect();
+        let request = format!("{request}Connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("asked");
+        assert_eq!(Said::read(stream).status, status, "{request}");
+    }
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) struct Serve {
     pub(crate) engine: Sends,
 
     /// What to do when it falls behind: drop pictures of all viewers, those that others do not need
-    /// first, or refuse further viewers.
+    /// first; refuse further viewers; or wait, and send all of it later and later.
     #[arg(long, value_enum, default_value_t = Behind::Drop)]
     pub(crate) behind: Behind,
 
@@ -106,6 +106,8 @@ pub(crate) enum Behind {
     Drop,
     /// Let nobody in.
     Refuse,
+    /// Nothing: send all of it later and later.
+    Wait,
 }
 
 const EXAMPLES: &str = "\

@@ -211,7 +211,7 @@ impl Start<'_> {
                 // All viewers come from one address; how late it is, the viewers say.
                 let behind: &[&str] = match self.kind {
                     Kind::Dropping => &["--behind", "drop"],
-                    _ => &["--behind", "refuse", "--late", "60s"],
+                    _ => &["--behind", "wait"],
                 };
                 let own = [&bonsai, "serve", &folder, "--rtsp", &at, "--engine", engine];
                 let more = ["--json", "--per-address", "4000"];

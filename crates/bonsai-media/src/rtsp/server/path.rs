@@ -26,6 +26,9 @@ impl Path {
             if part == "." || part == ".." || part.contains(['/', '\0']) {
                 return Err("it leads elsewhere");
             }
+            if part.starts_with('.') {
+                return Err("what is hidden is not sent");
+            }
             if part.len() > LONGEST {
                 return Err("it has a name of more than 255 bytes");
             }
@@ -119,6 +122,8 @@ mod tests {
             "/a/%2e%2e/b",
             "/a/.%2E/b",
             "/a/./b",
+            "/.hidden/clip.mp4",
+            "/a/.incoming-1",
             "/a%2fb",
             "/a%00b",
             "/",

@@ -1,6 +1,6 @@
 //! What comes: connections, requests, reports.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 
@@ -9,12 +9,21 @@ use bonsai_media::rtsp::server::Server;
 use rtsp_types::Message;
 use rustix::event::epoll::{self, EventFlags};
 
-use super::super::connection::{Came, Connection};
-use super::super::house::{House, Peer};
+use super::super::connection::{BACKLOG, Came, Connection};
+use super::super::house::{House, Peer, network};
 use super::super::stream::Stream;
 use super::super::{Event, plain};
 use super::{EVENTS, EXHAUSTED, Engine, Of, unix};
 use crate::clock::now;
+
+/// Connections of an address beside those that it may have for sessions.
+const BESIDE: u32 = 16;
+
+/// How often a connection is read before others are.
+const TURNS: usize = 16;
+
+/// What somebody is told who is not let in (RFC 2326, 7.1.1).
+const FULL: &[u8] = b"RTSP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n";
 
 impl Engine<'_> {
     pub(super) fn accept(&mut self) {
@@ -39,7 +48,22 @@ impl Engine<'_> {
         let here = self.connections.iter().flatten().count();
         if here >= usize::try_from(self.house.plan.limits.connections).unwrap_or(usize::MAX) {
             let why = format!("there are {here} connections, as many as may be");
-            return self.refuse(peer, &why);
+            return self.turn_away(&stream, peer, &why);
+        }
+        let from = network(peer.ip());
+        let of_it = self.places.get(&from).copied().unwrap_or(0);
+        // Twice as many as its sessions: whoever comes back may be there before it has gone.
+        if of_it
+            >= self
+                .house
+                .plan
+                .limits
+                .per_address
+                .saturating_mul(2)
+                .saturating_add(BESIDE)
+        {
+            let why = format!("{from} has {of_it} connections, as many as it may have");
+            return self.turn_away(&stream, peer, &why);
         }
         let index = self.free.pop().unwrap_or(self.connections.len());
         let connection = Connection::new(stream, peer, now()).and_then(|connection| {
@@ -63,9 +87,17 @@ impl Engine<'_> {
                     sessions: 0,
                 });
                 self.connections[index] = Some(connection);
+                *self.places.entry(from).or_default() += 1;
             }
             Err(_) => self.free.push(index),
         }
+    }
+
+    fn turn_away(&mut self, mut stream: &TcpStream, peer: SocketAddr, why: &str) {
+        // Whoever does not take it at once hears nothing.
+        let _ = stream.set_nonblocking(true);
+        let _ = stream.write(FULL);
+        self.refuse(peer, why);
     }
 
     pub(super) fn refuse(&mut self, peer: SocketAddr, why: &str) {
@@ -82,10 +114,14 @@ impl Engine<'_> {
         if connection.flush(at).is_err() {
             return self.close(index);
         }
-        loop {
+        // Whoever asks faster than it is answered, or does not take the answers, waits for its turn.
+        for _ in 0..TURNS {
             let Some(Some(connection)) = self.connections.get_mut(index) else {
                 return;
             };
+            if connection.waiting() > BACKLOG {
+                break;
+            }
             match connection.read(&mut self.buffer[..4096]) {
                 Came::Nothing => break,
                 Came::End => return self.close(index),
@@ -102,6 +138,7 @@ impl Engine<'_> {
 
     /// Answers all requests that are there; whether others may follow.
     fn answer(&mut self, index: usize, at: u64) -> bool {
+        let mut has_answered = false;
         loop {
             let Some(Some(connection)) = self.connections.get_mut(index) else {
                 return false;
@@ -116,6 +153,7 @@ impl Engine<'_> {
                         why = Some(format!("{}: {}", u16::from(refusal.status), refusal.why));
                     }
                     connection.asked = at;
+                    has_answered = true;
                     answer.bytes
                 }
                 Ok(Some(Message::Data(data))) => {
@@ -150,6 +188,8 @@ impl Engine<'_> {
         }
         if let Some(Some(connection)) = self.connections.get_mut(index) {
             connection.begun = match connection.reader.has_begun() {
+                // What is there now began behind a request that has been answered.
+                true if has_answered => Some(at),
                 true => connection.begun.or(Some(at)),
                 false => None,
             };
@@ -174,11 +214,12 @@ impl Engine<'_> {
         let Some(Some(connection)) = self.connections.get_mut(index) else {
             return;
         };
-        let waits = connection.waiting() > 0;
-        if waits != connection.waits {
-            connection.waits = waits;
-            let mut flags = EventFlags::IN;
-            flags.set(EventFlags::OUT, waits);
+        let waiting = connection.waiting();
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::OUT, waiting > 0);
+        flags.set(EventFlags::IN, waiting <= BACKLOG);
+        if flags != connection.waits {
+            connection.waits = flags;
             let _ = epoll::modify(
                 &self.epoll,
                 connection.as_fd(),
@@ -190,13 +231,16 @@ impl Engine<'_> {
 
     pub(super) fn close(&mut self, index: usize) {
         // Its socket is forgotten when it is closed.
-        if self
-            .connections
-            .get_mut(index)
-            .and_then(Option::take)
-            .is_none()
-        {
+        let connection = self.connections.get_mut(index).and_then(Option::take);
+        let Some(connection) = connection else {
             return;
+        };
+        let from = network(connection.peer.ip());
+        if let Some(count) = self.places.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.places.remove(&from);
+            }
         }
         self.server.closed(index, &mut self.house, now());
         self.house.peers[index] = None;

@@ -41,7 +41,11 @@ impl Sender {
             let before = cut;
             let is_datagrams = matches!(bound.sink, Sink::Datagrams { .. });
             let most = stream.pipeline.payload;
-            if let Err(broken) = self.train(&mut cut, needed, most, is_datagrams) {
+            let together = match bound.sink {
+                Sink::Datagrams { .. } if !stream.lanes[line].has_gso => 1,
+                _ => SEGMENTS,
+            };
+            if let Err(broken) = self.train(&mut cut, needed, (most, together), is_datagrams) {
                 return (before, Out::Broken(format!("a sample is broken: {broken}")));
             }
             let count = u16::try_from(self.pieces.len()).unwrap_or(0);
@@ -50,9 +54,10 @@ impl Sender {
                 Sink::Datagrams { pair, packets, .. } => {
                     let out = self.send_train(bound, around.pairs[pair].raw(), packets);
                     match out {
-                        Err(error) if self.has_gso && is_no_gso(&error) => {
-                            // A device without checksums, or an old kernel: as the other engine does.
-                            self.has_gso = false;
+                        Err(error) if together > 1 && count > 1 && is_no_gso(&error) => {
+                            // A device without checksums, a way with smaller packets, or an old kernel: as the
+                            // other engine does, for this viewer.
+                            stream.lanes[line].has_gso = false;
                             cut = before;
                             continue;
                         }
@@ -91,12 +96,11 @@ impl Sender {
         &mut self,
         cut: &mut Cut,
         end: usize,
-        payload: usize,
+        (payload, most): (usize, usize),
         is_datagrams: bool,
     ) -> Result<(), h264::Broken> {
         self.pieces.clear();
         let (mut first, mut bytes) = (0, 0);
-        let most = if self.has_gso { SEGMENTS } else { 1 };
         while !cut.is_done() {
             let before = *cut;
             let (at, len) = cut.wants(payload);
@@ -184,6 +188,9 @@ fn nth(first: Header, behind: u16, marker: bool) -> Header {
 }
 
 fn is_no_gso(error: &io::Error) -> bool {
-    use nix::libc::{EINVAL, EIO, EOPNOTSUPP};
-    matches!(error.raw_os_error(), Some(EINVAL | EIO | EOPNOTSUPP))
+    use nix::libc::{EINVAL, EIO, EMSGSIZE, EOPNOTSUPP};
+    matches!(
+        error.raw_os_error(),
+        Some(EINVAL | EIO | EMSGSIZE | EOPNOTSUPP)
+    )
 }
