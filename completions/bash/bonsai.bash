@@ -3060,7 +3060,7 @@ _bonsai() {
                     return 0
                     ;;
                 --behind)
-                    COMPREPLY=($(compgen -W "drop refuse" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "drop refuse wait" -- "${cur}"))
                     return 0
                     ;;
                 --late)

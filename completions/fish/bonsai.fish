@@ -229,8 +229,9 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l http -d 'Where t
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l library -d 'A library that is served over HTTP beside the clips of the folder' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l engine -d 'How packets are read and sent: classic, one call that reads and one that sends for each; or fast, one for each picture' -r -f -a "classic\t'A call that reads and one that sends for each packet'
 fast\t'A call of each kind for each picture'"
-complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop pictures of all viewers, those that others do not need first, or refuse further viewers' -r -f -a "drop\t'Leave pictures out, of all viewers'
-refuse\t'Let nobody in'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop pictures of all viewers, those that others do not need first; refuse further viewers; or wait, and send all of it later and later' -r -f -a "drop\t'Leave pictures out, of all viewers'
+refuse\t'Let nobody in'
+wait\t'Nothing: send all of it later and later'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l late -d 'How late a picture is sent by a server that has fallen behind' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l sessions -d 'Sessions at a time; over HTTP, connections' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l per-address -d 'Sessions, or connections, at a time of one address; 64, and for this machine alone as many as there may be' -r
