@@ -25,7 +25,7 @@ mod tests;
 use crate::packets::How;
 
 pub use self::boxes::Finder;
-pub use self::describe::Announced;
+pub use self::describe::{Announced, Format};
 pub use self::samples::Sample;
 
 /// A movie box of more bytes is not read: one of twelve hours has 20 MB.
@@ -186,26 +186,46 @@ impl Clip {
     /// the time that it is, which is that of the picture before from which decoding can begin.
     #[must_use]
     pub fn seek(&self, tracks: &[usize], from_ns: u64) -> (u64, Vec<usize>) {
-        let from = i64::try_from(from_ns).unwrap_or(i64::MAX);
-        let chosen = || tracks.iter().filter_map(|index| self.tracks.get(*index));
-        let pictures = chosen().find(|track| matches!(track.codec, Codec::H264 { .. }));
-        let key = pictures.map(|track| track.key_before(from));
-        let is_beginning = from == 0 || key == Some(0);
-        let at = match (pictures, key) {
-            _ if is_beginning => 0,
-            (Some(track), Some(key)) => track.samples.get(key).map_or(0, |of| track.shown_ns(of)),
-            _ => from,
-        };
-        let first = |track: &Track| match (&track.codec, key) {
-            _ if is_beginning => 0,
-            (Codec::H264 { .. }, Some(key)) => key,
-            _ => track.samples.partition_point(|of| track.shown_ns(of) < at),
-        };
-        (
-            u64::try_from(at).unwrap_or(0),
-            chosen().map(first).collect(),
-        )
+        let chosen = tracks.iter().filter_map(|index| self.tracks.get(*index));
+        seek(&chosen.collect::<Vec<_>>(), from_ns)
     }
+
+    /// Its pictures.
+    #[must_use]
+    pub fn pictures(&self) -> Option<&Track> {
+        let mut tracks = self.tracks.iter();
+        tracks.find(|track| matches!(track.codec, Codec::H264 { .. }))
+    }
+
+    /// Bytes of memory that its tables take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let samples = |track: &Track| track.samples.capacity() * size_of::<Sample>();
+        self.tracks.iter().map(samples).sum()
+    }
+}
+
+/// Where each of those tracks begins, as [`Clip::seek`]; they may be of several files of one film.
+pub(crate) fn seek(tracks: &[&Track], from_ns: u64) -> (u64, Vec<usize>) {
+    let from = i64::try_from(from_ns).unwrap_or(i64::MAX);
+    let mut chosen = tracks.iter();
+    let pictures = chosen.find(|track| matches!(track.codec, Codec::H264 { .. }));
+    let key = pictures.map(|track| track.key_before(from));
+    let is_beginning = from == 0 || key == Some(0);
+    let at = match (pictures, key) {
+        _ if is_beginning => 0,
+        (Some(track), Some(key)) => track.samples.get(key).map_or(0, |of| track.shown_ns(of)),
+        _ => from,
+    };
+    let first = |track: &&Track| match (&track.codec, key) {
+        _ if is_beginning => 0,
+        (Codec::H264 { .. }, Some(key)) => key,
+        _ => track.samples.partition_point(|of| track.shown_ns(of) < at),
+    };
+    (
+        u64::try_from(at).unwrap_or(0),
+        tracks.iter().map(first).collect(),
+    )
 }
 
 impl Track {

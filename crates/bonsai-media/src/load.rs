@@ -1,8 +1,9 @@
 //! What a server does when what it may send does not suffice: fewer pictures for all, or no more viewers.
 //!
 //! ```text
-//!   level 0: all        level 1: no pictures that nothing is predicted from
-//!                       level 2: of the others, those behind a picture that decoding can begin with,
+//!   level 0: all, in the best quality      one for each lower quality that clips have
+//!   then, of the lowest quality: no pictures that nothing is predicted from
+//!                                of the others, those behind a picture that decoding can begin with,
 //!                                as many as there is a rate for; sound always
 //!   a rate that is told ──> the lowest level that all streams fit in, at once; a lower one when that
 //!                           has fitted for a while
@@ -10,11 +11,16 @@
 //! ```
 //! The rate that a server is allotted, where somebody tells it, is looked at first: it is known before
 //! anything is late. How late it is tells all else that it lacks, processor, disk, a socket that takes no
-//! more, and the rate where nobody tells it; where somebody does, only what is later than a second. The higher of both levels is in force, for all streams.
+//! more, and the rate where nobody tells it; where somebody does, only what is later than a second. The
+//! higher of both levels is in force, for all streams.
+//! A level that would save nothing of what plays is passed over: where no clip has a lower quality, there
+//! are only the best and the two with fewer pictures.
 
+mod level;
 mod need;
 
-pub use self::need::{LEVELS, Need};
+pub use self::level::{LEVELS, Level, Pictures, QUALITIES};
+pub use self::need::Need;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -23,6 +29,10 @@ const WINDOW: u64 = SECOND / 2;
 
 /// How long all was in time before a level is left.
 const CALM: u64 = 5 * SECOND;
+
+/// How long streams have to go over to a lower quality before they are still late: that waits for a picture
+/// that decoding can begin with.
+const TURNED: u64 = 2 * SECOND;
 
 /// Where the rate is told, so much of lateness is no sign of anything else: streams that are in step are
 /// ahead of it for parts of a second, and wait.
@@ -40,14 +50,11 @@ const FREE: u64 = 1;
 /// What is left of a rate for answers, reports, and pictures that are larger than others, of 20.
 const ROOM: u64 = 1;
 
-/// The highest level.
-const HIGHEST: u8 = 2;
-
 /// What is done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenBehind {
-    /// Pictures are left out, of all streams equally; where only the most necessary are left, nobody is
-    /// let in.
+    /// Lower qualities are sent, and then pictures are left out, of all streams equally; where only the
+    /// most necessary are left, nobody is let in.
     DropPictures,
     /// Whoever watches sees all of it; nobody is let in.
     Refuse,
@@ -80,19 +87,21 @@ pub struct Load {
     when_behind: WhenBehind,
     late: Late,
     rated: Rated,
-    /// The level that was told last.
-    told: u8,
+    /// What was told last.
+    told: (usize, Pictures),
 }
 
 /// By how late it is.
 #[derive(Clone, Debug)]
 struct Late {
     most_ns: u64,
-    level: u8,
+    level: Level,
     is_behind: bool,
     worst: u64,
     window: u64,
     calm: u64,
+    /// Until when a lower quality is waited for.
+    turned: u64,
 }
 
 /// By the rate that it is allotted.
@@ -102,7 +111,7 @@ struct Rated {
     room: Option<u64>,
     playing: Need,
     promised: Need,
-    level: u8,
+    level: Level,
     /// Since when a lower level would do.
     roomy: Option<u64>,
     /// What of that is used which is not needed at the least, of [`WHOLE`].
@@ -117,21 +126,22 @@ impl Load {
             when_behind,
             late: Late {
                 most_ns: late_ns,
-                level: 0,
+                level: Level::BEST,
                 is_behind: false,
                 worst: 0,
                 window: 0,
                 calm: 0,
+                turned: 0,
             },
             rated: Rated {
                 room: None,
                 playing: Need([0; LEVELS]),
                 promised: Need([0; LEVELS]),
-                level: 0,
+                level: Level::BEST,
                 roomy: None,
                 trim: WHOLE,
             },
-            told: 0,
+            told: (0, Pictures::All),
         }
     }
 
@@ -164,30 +174,51 @@ impl Load {
         self.rated.promised = self.rated.promised - need;
     }
 
-    /// Judges, now and then; the level, where it has changed since it was told.
-    pub fn judge(&mut self, now: u64) -> Option<u8> {
+    /// Judges, now and then; what is sent, where that has changed since it was told: which quality of
+    /// those that are lower, 0 for the best, and which pictures of it.
+    pub fn judge(&mut self, now: u64) -> Option<(usize, Pictures)> {
         self.weigh(now);
         if now >= self.late.window {
             self.rated.trim(self.late.worst > self.late.most_ns);
             let least = self.rated.room.map_or(0, |_| IN_STEP);
-            self.late.judge(now, least, self.when_behind);
+            // A quality that is sent for want of rate is no answer to what is late in spite of it.
+            let from = self.late.level.max(self.rated.level.min(Level::LOWEST));
+            let next = self.rated.playing.above(from);
+            let below = self.rated.playing.below(self.late.level);
+            self.late.judge(now, least, self.when_behind, (next, below));
         }
         let level = self.level();
-        let changed = level != self.told;
-        self.told = level;
-        changed.then_some(level)
+        // Of streams whose lowest quality is above that of the level, none is sent in that.
+        let quality = level.min(Level::LOWEST);
+        let quality = self.rated.playing.alike(quality).quality();
+        let told = (quality, level.pictures());
+        let changed = told != self.told;
+        self.told = told;
+        changed.then_some(told)
     }
 
     fn weigh(&mut self, now: u64) {
         self.rated.level = match (self.rated.room, self.when_behind) {
             (Some(room), WhenBehind::DropPictures) => self.rated.weigh(room, now),
-            _ => 0,
+            _ => Level::BEST,
         };
     }
 
-    /// The level, 0 to 2.
+    /// What the streams that play need of the rate, bytes a second: all, if they fit, and otherwise what
+    /// they are sent on the level that they fit in. What it lacks besides leaves nothing of the rate free.
     #[must_use]
-    pub fn level(&self) -> u8 {
+    pub fn claimed(&self) -> u64 {
+        let playing = &self.rated.playing;
+        match self.rated.level {
+            // As many pictures as there is a rate for.
+            Level::HIGHEST => playing.at(Level::LOWEST),
+            level => playing.at(level),
+        }
+    }
+
+    /// The level that is in force.
+    #[must_use]
+    pub fn level(&self) -> Level {
         self.late.level.max(self.rated.level)
     }
 
@@ -195,16 +226,22 @@ impl Load {
     /// far as that is known.
     #[must_use]
     pub fn drops(&self, is_disposable: impl FnOnce() -> Option<bool>) -> bool {
-        self.level() > 0 && is_disposable() == Some(true)
+        self.level().pictures() > Pictures::All && is_disposable() == Some(true)
+    }
+
+    /// Whether a sample that is sent so much later than it is due is late.
+    #[must_use]
+    pub const fn is_late(&self, late_ns: u64) -> bool {
+        late_ns > self.late.most_ns
     }
 
     /// What is sent of so many bytes of pictures from one that decoding can begin with to the next.
     #[must_use]
     pub fn within(&self, bytes: u64) -> u64 {
-        match self.level() {
-            0 | 1 => bytes,
-            _ if self.late.level == HIGHEST => 0,
-            _ => self.rated.within(bytes),
+        match self.level().pictures() {
+            Pictures::All | Pictures::Needed => bytes,
+            Pictures::Keys if self.late.level == Level::HIGHEST => 0,
+            Pictures::Keys => self.rated.within(bytes),
         }
     }
 
@@ -215,8 +252,8 @@ impl Load {
     pub fn admit(&self, need: Need) -> Result<(), Full> {
         let (is_late, level) = match self.when_behind {
             WhenBehind::Wait => return Ok(()),
-            WhenBehind::DropPictures => (self.late.level == HIGHEST, HIGHEST),
-            WhenBehind::Refuse => (self.late.is_behind, 0),
+            WhenBehind::DropPictures => (self.late.level == Level::HIGHEST, Level::HIGHEST),
+            WhenBehind::Refuse => (self.late.is_behind, Level::BEST),
         };
         if is_late {
             return Err(Full::Behind);
@@ -230,18 +267,27 @@ impl Load {
 }
 
 impl Late {
-    /// Whoever is late by less than `least` is not.
-    fn judge(&mut self, now: u64, least: u64, when_behind: WhenBehind) {
+    /// Whoever is late by less than `least` is not. The levels that are gone to if it is, and if not.
+    fn judge(
+        &mut self,
+        now: u64,
+        least: u64,
+        when_behind: WhenBehind,
+        (above, below): (Level, Level),
+    ) {
         self.window = now + WINDOW;
         self.is_behind = self.worst > self.most_ns.max(least);
         if self.is_behind {
             self.calm = now + CALM;
-            if when_behind == WhenBehind::DropPictures {
-                self.level = HIGHEST.min(self.level + 1);
+            if when_behind == WhenBehind::DropPictures && now >= self.turned {
+                self.level = above;
+                if above.pictures() == Pictures::All {
+                    self.turned = now + TURNED;
+                }
             }
         } else if now >= self.calm {
             self.calm = now + CALM;
-            self.level = self.level.saturating_sub(1);
+            self.level = below;
         }
         self.worst = 0;
     }
@@ -249,10 +295,10 @@ impl Late {
 
 impl Rated {
     /// The level for that much.
-    fn weigh(&mut self, room: u64, now: u64) -> u8 {
+    fn weigh(&mut self, room: u64, now: u64) -> Level {
         let fits = |room: u64| {
-            let fits = |level: &u8| self.playing.at(*level) <= room;
-            (0..HIGHEST).find(fits).unwrap_or(HIGHEST)
+            let fits = |level: &Level| self.playing.at(*level) <= room;
+            Level::all().find(fits).unwrap_or(Level::HIGHEST)
         };
         let (needed, roomy) = (fits(room), fits(room - part(room, FREE)));
         if needed >= self.level || roomy >= self.level {
@@ -279,8 +325,9 @@ impl Rated {
 
     /// What of so many bytes there is a rate for, beside what has to be sent.
     fn within(&self, bytes: u64) -> u64 {
-        let least = self.playing.at(HIGHEST);
-        let all = u128::from(self.playing.at(0).saturating_sub(least));
+        let least = self.playing.at(Level::HIGHEST);
+        let all = self.playing.at(Level::LOWEST);
+        let all = u128::from(all.saturating_sub(least));
         let free = self.room.map_or(0, |room| room.saturating_sub(least));
         let free = u128::from(free) * u128::from(self.trim) / u128::from(WHOLE);
         let within = (u128::from(bytes) * free).checked_div(all);

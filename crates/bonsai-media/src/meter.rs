@@ -3,7 +3,7 @@
 //! ```text
 //!   packet (when, number, media time) ──> Sequence: lost, doubled, out of order; bursts
 //!                                     ──> gaps between packets
-//!                                     ──> Jitter, by both readings
+//!                                     ──> Jitter, by both readings, and in the order of decoding
 //!                                     ──> Pace: lag behind the media clock       ──> StreamReport
 //!   sender report ───────────────────────^                                            └> Verdict
 //! ```
@@ -18,6 +18,7 @@
 
 mod bursts;
 mod jitter;
+mod order;
 mod pace;
 mod sequence;
 mod verdict;
@@ -26,6 +27,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use self::jitter::Jitter;
+use self::order::Order;
 use self::pace::Pace;
 use self::sequence::{Place, Sequence};
 use crate::seen::Counted;
@@ -74,6 +76,8 @@ pub struct Meter {
     gaps_over: u64,
     all: Jitter,
     pictures: Jitter,
+    order: Order,
+    decoded: Jitter,
     pace: Pace,
     dropped_here: u64,
 }
@@ -117,14 +121,21 @@ pub struct StreamReport {
     pub jitter_packets: JitterReport,
     /// Jitter, where the first packet of each media time counts, as that of openRTSP.
     pub jitter_pictures: JitterReport,
+    /// The same in the order in which pictures are decoded: that some are shown behind others that come after
+    /// them is none. Without such pictures it is the same, but for the last four. Thresholds go by it.
+    pub jitter_decoded: JitterReport,
     /// Behind the media clock at the end, nanoseconds.
     pub lag_ns: f64,
     /// The most that it ever was.
     pub lag_max_ns: f64,
     /// Packets that came more than 400 ms after their media time.
     pub late_packets: u64,
-    /// Media time that came, nanoseconds.
+    /// How far the media is at the end, nanoseconds from its first packet on: the last packet plays until the next is
+    /// due, if it does not end before.
     pub media_ns: f64,
+    /// What all that came plays, nanoseconds, to the end of the last packet: bytes over it are the stream's own
+    /// rate, also where that varies.
+    pub covered_ns: f64,
     /// Media time over time: 1 is as it should be, less is slow motion.
     pub pace: f64,
     /// How much faster the sender's clock is than ours, parts per million, if it is known.
@@ -162,6 +173,8 @@ impl Meter {
             gaps_over: 0,
             all: Jitter::default(),
             pictures: Jitter::default(),
+            order: Order::default(),
+            decoded: Jitter::default(),
             pace: Pace::default(),
             dropped_here: 0,
         }
@@ -192,6 +205,12 @@ impl Meter {
         if self.pictures.timestamp() != Some(packet.timestamp) {
             self.pictures
                 .arrive(packet.at_ns, packet.timestamp, self.ns_per_tick);
+        }
+        // Who comes late or again has a time that may have been given.
+        if matches!(place, Place::First | Place::Next)
+            && let Some((at_ns, timestamp)) = self.order.arrive(packet.at_ns, packet.timestamp)
+        {
+            self.decoded.arrive(at_ns, timestamp, self.ns_per_tick);
         }
         if place != Place::Duplicate {
             self.pace
@@ -305,10 +324,12 @@ impl Meter {
             gaps_over_400_ms: self.gaps_over,
             jitter_packets: self.all.report(),
             jitter_pictures: self.pictures.report(),
+            jitter_decoded: self.decoded.report(),
             lag_ns: pace.map_or(0.0, |pace| pace.lag_ns),
             lag_max_ns: pace.map_or(0.0, |pace| pace.max_lag_ns),
             late_packets: self.pace.late,
             media_ns: pace.map_or(0.0, |pace| pace.media_ns),
+            covered_ns: pace.map_or(0.0, |pace| pace.covered_ns),
             pace: pace.map_or(0.0, |pace| pace.pace),
             drift_ppm: self.pace.drift_ppm(),
             bursts: self.sequence.bursts().report(),
@@ -332,6 +353,8 @@ impl Meter {
     fn begin(&mut self) {
         self.all.forget();
         self.pictures.forget();
+        self.order.forget();
+        self.decoded.forget();
         self.pace.forget();
     }
 

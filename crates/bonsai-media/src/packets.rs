@@ -6,8 +6,10 @@
 pub mod aac;
 mod cut;
 pub mod h264;
+mod packetiser;
 
 pub use self::cut::{Cut, How, Piece};
+pub use self::packetiser::{Packetiser, Payloads, Single, Together, Whole};
 
 /// A payload: its own bytes, and a part of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

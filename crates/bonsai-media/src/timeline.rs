@@ -8,15 +8,21 @@
 //! A *line* is a track that is sent. The *origin* is the time of decoding, of all lines, that is due when
 //! playing begins; a sample is due as long after that as it is decoded after the origin.
 //!
+//! A *quality* is another clip of the same film, whose pictures may be sent instead: 0 is the best.
+//!
 //! # Invariants
-//! 1. Samples of a line are due in the order that they are decoded, and each once.
+//! 1. Samples of a line are due in the order that they are decoded, and each once; of another quality,
+//!    from a picture on that decoding can begin with, and what is shown then is shown once.
 //! 2. Whoever is late catches up at twice the pace at most: two samples of a line are never sent at once.
 //! 3. Numbers of packets go on over pauses and seeking, and so do their timestamps, as if what was left
 //!    out had not been there (RFC 2326, appendix B).
 
+mod turn;
+
 use std::sync::Arc;
 
-use crate::clip::{Clip, Sample, Track};
+use self::turn::Turn;
+use crate::clip::{self, Clip, Sample, Track};
 use crate::rtcp::Sent;
 use crate::rtp::Header;
 
@@ -58,6 +64,7 @@ pub struct Started {
 #[derive(Clone, Debug)]
 pub struct Timeline {
     clip: Arc<Clip>,
+    lower: Arc<[Arc<Clip>]>,
     lines: Vec<Line>,
     run: Option<Run>,
     /// Where the next run begins that is not told where.
@@ -71,7 +78,20 @@ pub struct Timeline {
 /// A track that is sent.
 #[derive(Clone, Debug)]
 struct Line {
+    /// Of the best quality.
     track: usize,
+    /// How many there are, that which is sent, and that which is to be.
+    qualities: usize,
+    quality: usize,
+    wanted: usize,
+    turn: Option<Turn>,
+    /// The latest that a sample so far is shown at, and the earliest that one may be from now on,
+    /// nanoseconds.
+    shown: i64,
+    not_before: i64,
+    /// How much later than by the media's clock the next sample is due: a quality that is decoded earlier
+    /// before it is shown catches up.
+    eased: u64,
     ssrc: u32,
     sequence: u16,
     /// The timestamp of the time that the run began from, and of the very first.
@@ -92,16 +112,25 @@ struct Run {
     began: u64,
     origin_ns: i64,
     from_ns: i64,
+    /// Samples that are decoded from here on are not sent; of the last, all are.
+    until_ns: i64,
     /// The end of what is shown of all that was sent, in the clip.
     shown_ns: i64,
 }
 
 impl Timeline {
-    /// Nothing of a clip so far.
+    /// Nothing of a clip so far, which has one quality.
     #[must_use]
-    pub const fn new(clip: Arc<Clip>) -> Self {
+    pub fn new(clip: Arc<Clip>) -> Self {
+        Self::with_lower(clip, Arc::default())
+    }
+
+    /// Nothing so far of a clip that has these lower qualities, too, each lower than the one before it.
+    #[must_use]
+    pub const fn with_lower(clip: Arc<Clip>, lower: Arc<[Arc<Clip>]>) -> Self {
         Self {
             clip,
+            lower,
             lines: Vec::new(),
             run: None,
             position_ns: 0,
@@ -111,7 +140,7 @@ impl Timeline {
         }
     }
 
-    /// The clip.
+    /// The clip, in its best quality.
     #[must_use]
     pub const fn clip(&self) -> &Arc<Clip> {
         &self.clip
@@ -133,6 +162,13 @@ impl Timeline {
     pub fn add(&mut self, track: usize, ssrc: u32, sequence: u16, timestamp: u32) -> usize {
         self.lines.push(Line {
             track,
+            qualities: self.qualities_of(track),
+            quality: 0,
+            wanted: 0,
+            turn: None,
+            shown: i64::MIN,
+            not_before: i64::MIN,
+            eased: 0,
             ssrc,
             sequence,
             base: timestamp,
@@ -147,16 +183,16 @@ impl Timeline {
         self.lines.len() - 1
     }
 
-    /// Its track of the clip.
+    /// What is sent of it, in the quality that it is sent in.
     ///
     /// # Panics
     /// There is no such line, as for all that ask for one.
     #[must_use]
     pub fn track(&self, line: usize) -> &Track {
-        &self.clip.tracks[self.lines[line].track]
+        self.track_in(line, self.lines[line].quality)
     }
 
-    /// The number of that in the clip.
+    /// The number of its track in the clip.
     #[must_use]
     pub fn number(&self, line: usize) -> usize {
         self.lines[line].track
@@ -171,45 +207,48 @@ impl Timeline {
     /// Begins to play, at a time of the clip or where it was, up to a time or the end.
     pub fn play(&mut self, from_ns: Option<u64>, until_ns: Option<u64>, now: u64) -> Started {
         self.pause(now);
-        let tracks: Vec<usize> = self.lines.iter().map(|line| line.track).collect();
         let until_ns = until_ns.unwrap_or(u64::MAX).min(self.clip.length_ns);
         // Whoever has seen the end sees the beginning again.
         let goes_on = self.lines.iter().any(|line| line.next < line.end);
         let from_ns = match from_ns {
             None if goes_on => self.position_ns,
             asked => {
-                let (from, firsts) = self.clip.seek(&tracks, asked.unwrap_or(0));
+                self.lines.iter_mut().for_each(Line::begin_anew);
+                let lines = 0..self.lines.len();
+                let tracks: Vec<&Track> = lines.map(|line| self.track(line)).collect();
+                let (from, firsts) = clip::seek(&tracks, asked.unwrap_or(0));
                 for (line, first) in self.lines.iter_mut().zip(firsts) {
                     line.next = first;
                 }
                 from
             }
         };
-        let until = i64::try_from(until_ns).unwrap_or(i64::MAX);
-        let whole = until_ns >= self.clip.length_ns;
+        let until = match until_ns >= self.clip.length_ns {
+            true => i64::MAX,
+            false => i64::try_from(until_ns).unwrap_or(i64::MAX),
+        };
         let from = i64::try_from(from_ns).unwrap_or(i64::MAX);
         let mut origin = i64::MAX;
-        for line in &mut self.lines {
-            let track = &self.clip.tracks[line.track];
-            let samples = track.samples();
-            line.end = match whole {
-                true => samples.len(),
-                false => samples.partition_point(|of| track.decoded_ns(of) < until),
-            };
+        for line in 0..self.lines.len() {
+            let track = self.track(line);
+            let end = turn::end_of(track, until);
             let sent = ticks(self.sent_ns, track.clock_rate);
-            line.base = line.first.wrapping_add(wrapped(sent));
-            if let Some(sample) = samples[..line.end].get(line.next) {
+            if let Some(sample) = track.samples()[..end].get(self.lines[line].next) {
                 origin = origin.min(track.decoded_ns(sample));
             }
+            let line = &mut self.lines[line];
+            (line.end, line.eased) = (end, 0);
+            line.base = line.first.wrapping_add(wrapped(sent));
         }
         self.run = Some(Run {
             began: now,
             origin_ns: if origin == i64::MAX { from } else { origin },
             from_ns: from,
+            until_ns: until,
             shown_ns: from,
         });
         for line in 0..self.lines.len() {
-            let due = self.media_due(line);
+            let due = self.clock_due(line);
             (self.lines[line].media_due, self.lines[line].due) = (due, due);
         }
         self.report_at = now;
@@ -263,8 +302,8 @@ impl Timeline {
     /// A line's next sample.
     #[must_use]
     pub fn sample(&self, line: usize) -> Option<&Sample> {
-        let line = &self.lines[line];
-        self.clip.tracks[line.track].samples()[..line.end].get(line.next)
+        let this = &self.lines[line];
+        self.track(line).samples()[..this.end].get(this.next)
     }
 
     /// The samples from a line's next on that are decoded within so many nanoseconds of it.
@@ -283,9 +322,9 @@ impl Timeline {
     /// again.
     #[must_use]
     pub fn behind(&self, line: usize) -> u64 {
-        let line = &self.lines[line];
-        let samples = &self.clip.tracks[line.track].samples()[..line.end];
-        let behind = samples.iter().skip(line.next + 1).take(LONGEST_GROUP);
+        let this = &self.lines[line];
+        let samples = &self.track(line).samples()[..this.end];
+        let behind = samples.iter().skip(this.next + 1).take(LONGEST_GROUP);
         behind
             .take_while(|sample| !sample.is_sync())
             .map(|sample| u64::from(sample.size()))
@@ -303,7 +342,7 @@ impl Timeline {
     #[must_use]
     pub fn header(&self, line: usize, behind: u16, marker: bool) -> Header {
         let (this, from) = (&self.lines[line], self.run.map_or(0, |run| run.from_ns));
-        let track = &self.clip.tracks[this.track];
+        let track = self.track(line);
         let shown = self
             .sample(line)
             .map_or(0, |sample| track.shown_ticks(sample));
@@ -327,37 +366,56 @@ impl Timeline {
             .wrapping_add(wrapped(i64::try_from(bytes).unwrap_or(0)));
     }
 
+    /// The rest of a line's sample is sent at that time, and not before.
+    pub fn hold(&mut self, line: usize, until: u64) {
+        self.lines[line].due = until;
+    }
+
     /// A line's sample has been sent, or left out: the one after it is next.
     pub fn advance(&mut self, line: usize, now: u64) {
         let gone = self.sample(line).copied();
         let this = &mut self.lines[line];
         let before = this.media_due;
+        let by_clock = before.saturating_sub(this.eased);
         this.next += 1;
-        let due = self.media_due(line);
-        let track = &self.clip.tracks[self.lines[line].track];
+        self.pass_over(line);
+        let due = self.clock_due(line);
+        let track = self.track(line);
         // The last is as long as the one before it.
         let gap = match due {
             u64::MAX => track.samples().len().checked_sub(2).map_or(0, |at| {
                 let (one, other) = (&track.samples()[at], &track.samples()[at + 1]);
                 u64::try_from(track.decoded_ns(other) - track.decoded_ns(one)).unwrap_or(0)
             }),
-            due => due.saturating_sub(before),
+            due => due.saturating_sub(by_clock),
         };
-        if let (Some(run), Some(gone)) = (&mut self.run, gone) {
+        let shown = gone.map(|gone| track.shown_ns(&gone));
+        if let (Some(run), Some(shown)) = (&mut self.run, shown) {
             let length = i64::try_from(gap).unwrap_or(0);
-            run.shown_ns = run.shown_ns.max(track.shown_ns(&gone) + length);
+            run.shown_ns = run.shown_ns.max(shown + length);
+            let this = &mut self.lines[line];
+            this.shown = this.shown.max(shown);
         }
         self.end_at = self.end_at.max(now.saturating_add(gap + FAREWELL));
+        let (due, eased) = match self.turn_over(line) {
+            true => {
+                let due = self.clock_due(line);
+                let earliest = before.saturating_add(gap / 2);
+                (due, earliest.saturating_sub(due))
+            }
+            false => (due, self.lines[line].eased.saturating_sub(gap / 2)),
+        };
         let this = &mut self.lines[line];
-        this.media_due = due;
-        this.due = due.max(now.saturating_add(gap / 2));
+        this.eased = eased;
+        this.media_due = due.saturating_add(eased);
+        this.due = this.media_due.max(now.saturating_add(gap / 2));
         if due == u64::MAX {
             this.due = u64::MAX;
         }
     }
 
     /// When a line's next sample is due by the media's clock.
-    fn media_due(&self, line: usize) -> u64 {
+    fn clock_due(&self, line: usize) -> u64 {
         let (Some(run), Some(sample)) = (self.run, self.sample(line)) else {
             return u64::MAX;
         };
@@ -369,7 +427,7 @@ impl Timeline {
     pub fn report(&mut self, line: usize, now: u64, unix_ns: u64) -> Sent {
         self.report_at = now + REPORTS;
         let this = &self.lines[line];
-        let rate = self.clip.tracks[this.track].clock_rate;
+        let rate = self.track(line).clock_rate;
         // What is shown now, if a sample is shown as long after another as in the clip.
         let since = self.run.map_or(0, |run| {
             let elapsed = i64::try_from(now.saturating_sub(run.began)).unwrap_or(i64::MAX);

@@ -163,3 +163,27 @@ fn reports_tell_the_same_time_of_all_lines() {
     let (at, _) = timeline.next().expect("it plays");
     assert!(at < 5600 * MS, "samples go on");
 }
+
+#[test]
+fn a_sample_that_is_held_lets_other_lines_go_and_is_no_later_for_it() {
+    let mut timeline = timeline();
+    timeline.play(None, None, 1000 * MS);
+    timeline.report(0, 1000 * MS, 0);
+    assert_eq!(timeline.next(), Some((1000 * MS, Next::Sample(0))));
+    timeline.hold(0, 1090 * MS);
+    // The first frame of sound is due before the rest of the picture.
+    let Some((at, Next::Sample(1))) = timeline.next() else {
+        panic!("{:?}", timeline.next());
+    };
+    timeline.advance(1, at);
+    let mut next = timeline.next();
+    while let Some((at, Next::Sample(1))) = next {
+        timeline.advance(1, at);
+        next = timeline.next();
+    }
+    assert_eq!(next, Some((1090 * MS, Next::Sample(0))));
+    assert_eq!(timeline.late(0, 1001 * MS), MS);
+    // The next picture is due by when that was begun.
+    timeline.advance(0, 1000 * MS);
+    assert_eq!(timeline.next(), Some((1040 * MS, Next::Sample(0))));
+}

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use sdp_types::{Attribute, Bandwidth, Connection, Media, Origin, Session};
 
 use super::{Clip, Codec, Track};
+use crate::packets::Packetiser;
 
 /// The payload type of a clip's first track: of those that are given as needed (RFC 3551, 6).
 const FIRST_TYPE: u8 = 96;
@@ -21,6 +22,16 @@ pub struct Announced<'a> {
     pub version: u64,
     /// The server.
     pub address: IpAddr,
+}
+
+/// What is said of how a track is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// Its encoding and its clock, with channels of sound, as `H264/90000` (RFC 8866, 6.6: `rtpmap`).
+    pub encoding: String,
+    /// What a decoder has to know of it, as `packetization-mode=1;profile-level-id=64001E` (RFC 8866,
+    /// 6.15: `fmtp`).
+    pub parameters: String,
 }
 
 impl Clip {
@@ -39,6 +50,16 @@ impl Clip {
     /// Its description.
     #[must_use]
     pub fn describe(&self, announced: &Announced<'_>) -> Vec<u8> {
+        self.describe_by(announced, None)
+    }
+
+    /// Its description, where samples go through a packetiser.
+    #[must_use]
+    pub fn describe_by(
+        &self,
+        announced: &Announced<'_>,
+        packetiser: Option<&dyn Packetiser>,
+    ) -> Vec<u8> {
         let origin = Origin::with_ip_addr(announced.version, announced.version, announced.address);
         let mut session = Session::new(origin, announced.name);
         // An address that is no destination: that is agreed upon later (RFC 2326, C.1.7).
@@ -53,7 +74,9 @@ impl Clip {
             Attribute::with_value("range", range),
         ];
         let medias = self.tracks.iter().enumerate();
-        session.medias = medias.map(|(index, track)| track.media(index)).collect();
+        session.medias = medias
+            .map(|(index, track)| track.media(index, packetiser))
+            .collect();
         let mut text = Vec::new();
         // Writing to memory does not fail.
         let _ = session.write(&mut text);
@@ -62,10 +85,38 @@ impl Clip {
 }
 
 impl Track {
-    fn media(&self, index: usize) -> Media {
+    fn media(&self, index: usize, packetiser: Option<&dyn Packetiser>) -> Media {
         let payload_type = Clip::payload_type(index);
+        let mut format = self.format();
+        if let Some(packetiser) = packetiser.filter(|of| of.takes(&self.codec)) {
+            packetiser.announce(&self.codec, &mut format);
+        }
+        let value = |text: &str| format!("{payload_type} {text}");
+        Media {
+            media: self.kind().to_owned(),
+            port: 0,
+            num_ports: None,
+            proto: "RTP/AVP".to_owned(),
+            fmt: payload_type.to_string(),
+            media_title: None,
+            connections: Vec::new(),
+            bandwidths: vec![Bandwidth {
+                bwtype: "AS".to_owned(),
+                bandwidth: self.bits_per_sec.div_ceil(1000),
+            }],
+            key: None,
+            attributes: vec![
+                Attribute::with_value("rtpmap", value(&format.encoding)),
+                Attribute::with_value("fmtp", value(&format.parameters)),
+                Attribute::with_value("control", Clip::control(index)),
+            ],
+        }
+    }
+
+    /// What is said of it where it is cut by [`Cut`](crate::packets::Cut).
+    fn format(&self) -> Format {
         let rate = self.clock_rate;
-        let (map, format) = match &self.codec {
+        let (encoding, parameters) = match &self.codec {
             Codec::H264 { profile, sets, .. } => {
                 let [profile, constraints, level] = profile;
                 let mut format = format!(
@@ -88,25 +139,9 @@ impl Track {
                 (format!("mpeg4-generic/{rate}/{channels}"), format)
             }
         };
-        let value = |text: &str| format!("{payload_type} {text}");
-        Media {
-            media: self.kind().to_owned(),
-            port: 0,
-            num_ports: None,
-            proto: "RTP/AVP".to_owned(),
-            fmt: payload_type.to_string(),
-            media_title: None,
-            connections: Vec::new(),
-            bandwidths: vec![Bandwidth {
-                bwtype: "AS".to_owned(),
-                bandwidth: self.bits_per_sec.div_ceil(1000),
-            }],
-            key: None,
-            attributes: vec![
-                Attribute::with_value("rtpmap", value(&map)),
-                Attribute::with_value("fmtp", value(&format)),
-                Attribute::with_value("control", Clip::control(index)),
-            ],
+        Format {
+            encoding,
+            parameters,
         }
     }
 }

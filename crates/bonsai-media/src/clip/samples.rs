@@ -138,6 +138,8 @@ pub(super) fn table(stbl: &[u8], timescale: u32, room: &mut Room) -> Result<Tabl
         return Err(format!("its chunks have {there} samples of {count}"));
     }
     table.ticks = u64::try_from(times.at).unwrap_or(0);
+    // It is kept for as long as somebody may ask for the clip.
+    table.samples.shrink_to_fit();
     Ok(table)
 }
 

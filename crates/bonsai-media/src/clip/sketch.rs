@@ -41,18 +41,92 @@ fn header(kind: &[u8; 4], timescale: u32, duration: u32, more: usize) -> Vec<u8>
     boxed(kind, &body)
 }
 
-/// A picture: words about it, and a slice. Pictures of odd number are ones that nothing is predicted from.
+/// How the pictures of a sketch are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// How many there are, and which of them decoding can begin with: the first of so many.
+    pub(crate) pictures: u32,
+    pub(crate) keys: u32,
+    /// Ticks of one; there are 25 a second.
+    pub(crate) ticks: u32,
+    pub(crate) order: Order,
+    /// Bytes of one that decoding can begin with, and of others.
+    pub(crate) bytes: (usize, usize),
+}
+
+/// In which order pictures are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Each two places before it is shown, and those of odd number one place.
+    Early,
+    /// As they are shown.
+    Shown,
+    /// Each other one behind the one that is shown after it, and predicted from that, too.
+    Pairs,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            pictures: PICTURES,
+            keys: KEYS,
+            ticks: 512,
+            order: Order::Early,
+            bytes: (4000, 900),
+        }
+    }
+}
+
+impl Shape {
+    /// Places from where a picture is decoded to where it is shown, by its number.
+    fn after(&self, number: u32) -> u32 {
+        let place = number % self.keys;
+        let is_last = place + 1 == self.keys || number + 1 == self.pictures;
+        match self.order {
+            Order::Early => 2 - number % 2,
+            Order::Shown => 0,
+            Order::Pairs if place == 0 || place % 2 == 1 && is_last => 1,
+            Order::Pairs => place % 2 * 2,
+        }
+    }
+
+    /// Whether nothing is predicted from a picture.
+    fn is_disposable(&self, number: u32) -> bool {
+        match self.order {
+            Order::Early => !number.is_multiple_of(2),
+            Order::Shown => false,
+            Order::Pairs => self.after(number) == 0,
+        }
+    }
+
+    /// How many places the file's times are before those of the clip.
+    const fn edit(&self) -> u32 {
+        match self.order {
+            Order::Early => 2,
+            Order::Shown => 0,
+            Order::Pairs => 1,
+        }
+    }
+
+    /// A picture: words about it, and a slice.
+    fn picture(&self, number: u32) -> Vec<u8> {
+        let first: u8 = match number {
+            _ if number.is_multiple_of(self.keys) => 0x65,
+            _ if self.is_disposable(number) => 0x01,
+            _ => 0x41,
+        };
+        let (key, other) = self.bytes;
+        let length = if first == 0x65 { key } else { other };
+        let mut slice = vec![first];
+        slice.resize(length, (number % 251) as u8);
+        let length = u32::try_from(slice.len()).expect("small").to_be_bytes();
+        [&[0, 0, 0, 3, 6, 5, 4][..], &length, &slice].concat()
+    }
+}
+
+/// A picture: pictures of odd number are ones that nothing is predicted from.
 pub(crate) fn picture(number: u32) -> Vec<u8> {
-    let first: u8 = match number {
-        _ if number.is_multiple_of(KEYS) => 0x65,
-        _ if number.is_multiple_of(2) => 0x41,
-        _ => 0x01,
-    };
-    let length = if first == 0x65 { 4000 } else { 900 };
-    let mut slice = vec![first];
-    slice.resize(length, u8::try_from(number).expect("small"));
-    let length = u32::try_from(slice.len()).expect("small").to_be_bytes();
-    [&[0, 0, 0, 3, 6, 5, 4][..], &length, &slice].concat()
+    Shape::default().picture(number)
 }
 
 fn pictures_description() -> Vec<u8> {
@@ -103,7 +177,12 @@ fn track(timescale: u32, duration: u32, edit: u32, tables: &[Vec<u8>]) -> Vec<u8
 
 impl Sketch {
     pub(crate) fn new() -> Self {
-        let pictures: Vec<Vec<u8>> = (0..PICTURES).map(picture).collect();
+        Self::of(&Shape::default())
+    }
+
+    pub(crate) fn of(shape: &Shape) -> Self {
+        let count = shape.pictures;
+        let pictures: Vec<Vec<u8>> = (0..count).map(|at| shape.picture(at)).collect();
         let sizes: Vec<u32> = pictures
             .iter()
             .map(|picture| u32::try_from(picture.len()).expect("small"))
@@ -114,23 +193,26 @@ impl Sketch {
         let data = boxed(b"mdat", &[&media[..], &frames].concat());
         let first = u32::try_from(beginning.len() + 8).expect("small");
         let sound = first + u32::try_from(media.len()).expect("small");
-        // Shown two pictures after it is decoded, one of odd number one picture earlier than that.
-        let offsets: Vec<u32> = (0..PICTURES)
-            .flat_map(|at| [1, 1024 - 512 * (at % 2)])
+        let offsets: Vec<u32> = (0..count)
+            .flat_map(|at| [1, shape.after(at) * shape.ticks])
             .collect();
-        let keys: Vec<u32> = (0..PICTURES / KEYS).map(|at| at * KEYS + 1).collect();
+        let keys: Vec<u32> = (0..count)
+            .step_by(usize::try_from(shape.keys).expect("small"))
+            .map(|at| at + 1)
+            .collect();
+        let length = |of: &[u32]| u32::try_from(of.len()).expect("small");
         let video = track(
-            PER_SEC * 512,
-            PICTURES * 512,
-            1024,
+            PER_SEC * shape.ticks,
+            count * shape.ticks,
+            shape.edit() * shape.ticks,
             &[
                 pictures_description(),
-                numbers(b"stts", &[1, PICTURES, 512]),
-                numbers(b"ctts", &[&[PICTURES][..], &offsets].concat()),
-                numbers(b"stss", &[&[PICTURES / KEYS][..], &keys].concat()),
+                numbers(b"stts", &[1, count, shape.ticks]),
+                numbers(b"ctts", &[&[count][..], &offsets].concat()),
+                numbers(b"stss", &[&[length(&keys)][..], &keys].concat()),
                 // Chunks of ten pictures.
                 numbers(b"stsc", &[1, 1, 10, 1]),
-                numbers(b"stsz", &[&[0, PICTURES][..], &sizes].concat()),
+                numbers(b"stsz", &[&[0, count][..], &sizes].concat()),
                 {
                     let chunks = sizes.chunks(10).scan(first, |at, chunk| {
                         let here = *at;
@@ -138,7 +220,7 @@ impl Sketch {
                         Some(here)
                     });
                     let chunks: Vec<u32> = chunks.collect();
-                    numbers(b"stco", &[&[PICTURES / 10][..], &chunks].concat())
+                    numbers(b"stco", &[&[length(&chunks)][..], &chunks].concat())
                 },
             ],
         );

@@ -4,11 +4,13 @@ use crate::clip::Clip;
 use crate::clip::sketch::{Sketch, picture};
 use crate::packets::{How, h264};
 
-const NEED: Need = Need([100, 60, 20]);
+const NEED: Need = Need::new(100, 60, 20);
 
 #[test]
 fn pictures_are_left_out_step_by_step_and_come_back() {
+    use Pictures::{All, Keys, Needed};
     let mut load = Load::new(WhenBehind::DropPictures, 50);
+    load.plays(NEED, Need::default(), 0);
     let mut now = 0;
     let mut judge = |load: &mut Load, late: u64| {
         load.note(late);
@@ -17,16 +19,16 @@ fn pictures_are_left_out_step_by_step_and_come_back() {
     };
     assert_eq!(judge(&mut load, 50), None);
     assert!(!load.drops(|| Some(true)));
-    assert_eq!(judge(&mut load, 51), Some(1));
+    assert_eq!(judge(&mut load, 51), Some((0, Needed)));
     assert!(load.drops(|| Some(true)) && load.admit(NEED).is_ok());
     assert!(!load.drops(|| Some(false)) && !load.drops(|| None));
     assert_eq!(load.within(1000), 1000);
-    assert_eq!(judge(&mut load, 51), Some(2));
+    assert_eq!(judge(&mut load, 51), Some((0, Keys)));
     assert_eq!(load.within(1000), 0);
     assert_eq!(load.admit(NEED), Err(Full::Behind));
     assert_eq!(judge(&mut load, 51), None);
-    let steps: Vec<u8> = (0..40).filter_map(|_| judge(&mut load, 0)).collect();
-    assert_eq!(steps, [1, 0]);
+    let steps: Vec<_> = (0..40).filter_map(|_| judge(&mut load, 0)).collect();
+    assert_eq!(steps, [(0, Needed), (0, All)]);
     assert!(load.admit(NEED).is_ok());
 }
 
@@ -64,20 +66,21 @@ fn playing(streams: u64, allotted: u64) -> Load {
 
 #[test]
 fn a_rate_that_does_not_suffice_is_kept_to_before_anything_is_late() {
-    for (allotted, level, within) in [
-        (2000, 0, 1000),
+    use Pictures::{All, Keys, Needed};
+    for (allotted, pictures, within) in [
+        (2000, All, 1000),
         // A twentieth is left free.
-        (1000, 1, 1000),
-        (640, 1, 1000),
+        (1000, Needed, 1000),
+        (640, Needed, 1000),
         // 475, of which 200 are for what decoding begins with: 275 of the other 800.
-        (500, 2, 343),
-        (210, 2, 0),
-        (0, 2, 0),
+        (500, Keys, 343),
+        (210, Keys, 0),
+        (0, Keys, 0),
     ] {
         let load = playing(10, allotted);
         assert_eq!(
-            (load.level(), load.within(1000)),
-            (level, within),
+            (load.level().pictures(), load.within(1000)),
+            (pictures, within),
             "{allotted}"
         );
     }
@@ -88,7 +91,7 @@ fn all_that_is_sent_fits_in_what_is_allotted() {
     for allotted in (0..1500).step_by(7) {
         let load = playing(10, allotted);
         let sent = match load.level() {
-            2 => 200 + load.within(800),
+            Level::HIGHEST => 200 + load.within(800),
             level => 10 * NEED.at(level),
         };
         assert!(sent <= allotted.max(200), "{sent} of {allotted}");
@@ -97,14 +100,15 @@ fn all_that_is_sent_fits_in_what_is_allotted() {
 
 #[test]
 fn a_rate_that_changes_is_followed_up_at_once_and_down_in_a_second() {
+    use Pictures::{All, Keys, Needed};
     let mut load = playing(10, 2000);
     load.judge(0);
     load.allot(Some(500), 100);
-    assert_eq!(load.judge(100), Some(2));
+    assert_eq!(load.judge(100), Some((0, Keys)));
     // Above the need of all by less than what is to be free.
     load.allot(Some(1060), 200);
     assert_eq!(load.judge(200 + SETTLED - 1), None);
-    assert_eq!(load.judge(200 + SETTLED), Some(1));
+    assert_eq!(load.judge(200 + SETTLED), Some((0, Needed)));
     assert_eq!(load.judge(200 + 3 * SETTLED), None);
     let mut load = playing(10, 500);
     load.judge(0);
@@ -114,11 +118,11 @@ fn a_rate_that_changes_is_followed_up_at_once_and_down_in_a_second() {
     load.allot(Some(500), 2 * SECOND - 1);
     load.allot(Some(2000), 2 * SECOND);
     assert_eq!(load.judge(3 * SECOND - 1), None);
-    assert_eq!(load.judge(3 * SECOND), Some(0));
+    assert_eq!(load.judge(3 * SECOND), Some((0, All)));
     // Nobody says any more.
     load.allot(Some(500), 4 * SECOND);
     load.allot(None, 4 * SECOND);
-    assert_eq!(load.level(), 0);
+    assert_eq!(load.level(), Level::BEST);
 }
 
 #[test]
@@ -158,7 +162,7 @@ fn who_would_not_fit_is_not_let_in() {
     );
     load.release(NEED);
     load.admit(NEED).expect("room again");
-    assert_eq!(load.level(), 0);
+    assert_eq!(load.level(), Level::BEST);
     let load = playing(24, 500);
     load.admit(NEED)
         .expect_err("not even what decoding begins with");
@@ -180,13 +184,146 @@ fn a_clip_needs_what_is_in_it() {
     let sent = |number: u32| size(number) + size(number).div_ceil(1388) * BESIDE;
     let sum = |of: &dyn Fn(&u32) -> bool| (0..50).filter(of).map(sent).sum::<u64>();
     // Two seconds of pictures: each tenth begins, and each other one is disposable.
-    let expected = [
-        sum(&|_| true) / 2,
+    let (needed, keys) = (
         sum(&|number| number % 2 == 0) / 2,
         sum(&|number| number % 10 == 0) / 2,
-    ];
-    for (need, expected) in needs[0].0.iter().zip(expected) {
+    );
+    let expected = Need::of([Need::new(sum(&|_| true) / 2, needed, keys)]);
+    for level in Level::all() {
+        let (need, expected) = (needs[0].at(level), expected.at(level));
         assert!(need.abs_diff(expected) <= 1, "{need} {expected}");
     }
-    assert!(needs[1].at(0) > 9_000 && needs[1].at(0) == needs[1].at(2));
+    let sound = needs[1].at(Level::BEST);
+    assert!(sound > 9_000 && sound == needs[1].at(Level::HIGHEST));
+}
+
+/// A stream with three qualities, and one with two.
+fn layered() -> [Need; 2] {
+    let best = Need::new(1000, 900, 500);
+    let lower = Need::new(400, 300, 100);
+    let lowest = Need::new(200, 180, 40);
+    [Need::of([best, lower, lowest]), Need::of([best, lower])]
+}
+
+#[test]
+fn what_is_needed_is_summed_level_by_level() {
+    let [three, two] = layered();
+    let sum: Vec<u64> = Level::all().map(|level| (three + two).at(level)).collect();
+    // A clip with fewer stays at its lowest.
+    assert_eq!(sum, [2000, 800, 600, 600, 600, 600, 480, 140]);
+    let left: Vec<u64> = Level::all()
+        .map(|of| (three + two - three).at(of))
+        .collect();
+    assert_eq!(left, [1000, 400, 400, 400, 400, 400, 300, 100]);
+    let one = Need::new(100, 60, 20);
+    assert_eq!(Need::of([one]), one);
+    // Those beyond what there are levels for are not sent.
+    let many = Need::of((0..20).map(|at| Need::new(1000 - at, 500 - at, 100 - at)));
+    let levels: Vec<u64> = Level::all().map(|level| many.at(level)).collect();
+    assert_eq!(levels, [1000, 999, 998, 997, 996, 995, 495, 95]);
+}
+
+#[test]
+fn lower_qualities_are_gone_to_by_the_rate_before_pictures_are_left_out() {
+    use Pictures::{All, Keys, Needed};
+    let [three, two] = layered();
+    for (allotted, expected) in [
+        (3000, None),
+        (2000, Some((1, All))),
+        (800, Some((2, All))),
+        (600, Some((2, Needed))),
+        (300, Some((2, Keys))),
+    ] {
+        let mut load = Load::new(WhenBehind::DropPictures, 50);
+        load.plays(three + two, Need::default(), 0);
+        load.allot(Some(allotted), 0);
+        assert_eq!(load.judge(0), expected, "{allotted}");
+        let least = load.admit(Need::default());
+        assert!(least.is_ok(), "{allotted}: 140 are needed at the least");
+    }
+    let mut load = Load::new(WhenBehind::DropPictures, 50);
+    load.allot(Some(1000), 0);
+    // 950, and 100 each at the least.
+    for turn in 0..9 {
+        assert_eq!(load.admit(two), Ok(()), "{turn}");
+        load.promise(two);
+    }
+    load.admit(two).expect_err("full");
+    // Of the pictures of the lowest quality, what is behind each that decoding can begin with.
+    load.plays(three + two, Need::default(), 0);
+    load.allot(Some(400), 0);
+    assert_eq!(load.level(), Level::HIGHEST);
+    assert_eq!(load.within(460), 240, "380 of 600, of which 140 are needed");
+}
+
+#[test]
+fn what_streams_are_not_sent_for_want_of_rate_is_free() {
+    let [three, _] = layered();
+    let mut load = Load::new(WhenBehind::DropPictures, 50);
+    load.plays(three, Need::default(), 0);
+    assert_eq!(load.claimed(), 1000);
+    for (allotted, claimed) in [
+        (2000, 1000),
+        // The lower quality fits, and then the lowest with fewer pictures.
+        (800, 400),
+        (195, 180),
+        // Of the rest, as many pictures as there is a rate for.
+        (100, 200),
+    ] {
+        let mut load = load.clone();
+        load.allot(Some(allotted), 0);
+        assert_eq!(load.claimed(), claimed, "{allotted}");
+    }
+    // That it is late frees nothing.
+    load.note(51);
+    load.judge(WINDOW);
+    assert_eq!((load.level().quality(), load.claimed()), (1, 1000));
+    let mut load = Load::new(WhenBehind::Wait, 50);
+    load.plays(three, Need::default(), 0);
+    load.allot(Some(100), 0);
+    assert_eq!(load.claimed(), 1000);
+}
+
+#[test]
+fn levels_that_save_nothing_are_passed_over_when_it_is_late() {
+    use Pictures::{All, Keys, Needed};
+    let [three, two] = layered();
+    let mut load = Load::new(WhenBehind::DropPictures, 50);
+    load.plays(two, Need::default(), 0);
+    let late = |load: &mut Load, now: u64| {
+        load.note(51);
+        load.judge(now)
+    };
+    assert_eq!(late(&mut load, WINDOW), Some((1, All)));
+    // Streams go over to it at their next picture that decoding can begin with.
+    assert_eq!(late(&mut load, 2 * WINDOW), None);
+    assert_eq!(late(&mut load, WINDOW + TURNED), Some((1, Needed)));
+    assert_eq!(late(&mut load, 2 * WINDOW + TURNED), Some((1, Keys)));
+    assert_eq!(load.admit(two), Err(Full::Behind));
+    // Somebody comes who has a lower one.
+    load.plays(three, Need::default(), 0);
+    let mut steps = Vec::new();
+    for turn in 6..80 {
+        steps.extend(load.judge(turn * WINDOW + TURNED));
+    }
+    assert_eq!(
+        steps,
+        [(2, Keys), (2, Needed), (2, All), (1, All), (0, All)]
+    );
+    // Sound alone has one level, and the highest.
+    let mut load = Load::new(WhenBehind::DropPictures, 50);
+    load.plays(Need::new(9, 9, 9), Need::default(), 0);
+    assert_eq!(late(&mut load, WINDOW), Some((0, Keys)));
+}
+
+#[test]
+fn whoever_refuses_sends_no_lower_quality() {
+    let [three, _] = layered();
+    let mut load = Load::new(WhenBehind::Refuse, 50);
+    load.plays(three, Need::default(), 0);
+    load.allot(Some(100), 0);
+    load.note(1000);
+    assert_eq!(load.judge(WINDOW), None);
+    assert_eq!((load.level(), load.level().quality()), (Level::BEST, 0));
+    load.admit(three).expect_err("it does not fit");
 }

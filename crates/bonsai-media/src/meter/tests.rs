@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const CLOCK: u32 = 90_000;
@@ -63,6 +65,28 @@ fn what_is_lost_doubled_or_late_is_counted() {
 }
 
 #[test]
+fn pictures_in_another_order_than_they_are_shown_in_are_of_top_quality() {
+    let mut film = film();
+    // As x264 orders three B pictures: 0 4 2 1 3 8 6 5 7.
+    for one in &mut film[4..] {
+        let picture = one.timestamp / 3600 - 1;
+        let (group, place) = (picture / 4 * 4, picture % 4);
+        one.timestamp = 3600 * (group + [4, 2, 1, 3][usize::try_from(place).expect("small")]);
+    }
+    let report = metered(&film);
+    assert!(report.jitter_pictures.max_ns > 50e6, "{report:?}");
+    assert!(report.jitter_decoded.max_ns < 1.0, "{report:?}");
+    assert_eq!(judged(&report), []);
+    // What is late is seen in any order.
+    for one in &mut film[400..] {
+        one.at_ns += 300 * MS * u64::from(one.timestamp / 3600 % 3 == 0);
+    }
+    film.sort_by_key(|one| one.sequence);
+    let report = metered(&film);
+    assert!(judged(&report).contains(&Criterion::Jitter), "{report:?}");
+}
+
+#[test]
 fn slow_motion_passes_the_papers_thresholds_and_not_all() {
     let mut film = film();
     for one in &mut film {
@@ -73,6 +97,34 @@ fn slow_motion_passes_the_papers_thresholds_and_not_all() {
     assert!(verdict.paper && !verdict.honest, "{verdict:?}");
     assert_eq!(verdict.broken, [Criterion::Lag, Criterion::Pace]);
     assert!((report.lag_ns / 1e9 - 7.0).abs() < 0.1, "{report:?}");
+}
+
+#[test]
+fn a_short_look_at_sound_in_long_packets_tells_slow_motion_from_none() {
+    // Four frames of 1024 at 48 kHz in each packet, which come up to 20 ms late.
+    let each_ns = 4.0 * 1024.0 / 48_000.0 * 1e9;
+    for (speed, expected) in [(1.0, &[][..]), (0.9, &[Criterion::Pace])] {
+        for seconds in [1_u64, 3, 8] {
+            let mut meter = Meter::new(48_000, 0);
+            for number in 0_u16.. {
+                let late_ns = u64::from(number % 3) * 10 * MS;
+                let due = Duration::from_secs_f64(f64::from(number) * each_ns / speed / 1e9);
+                let due = u64::try_from(due.as_nanos()).expect("small") + late_ns;
+                if due > seconds * 1000 * MS {
+                    break;
+                }
+                meter.arrive(&Packet {
+                    at_ns: due,
+                    ssrc: 7,
+                    sequence: number,
+                    timestamp: u32::from(number) * 4096,
+                    payload: 700,
+                });
+            }
+            let report = meter.report(seconds * 1000 * MS);
+            assert_eq!(judged(&report), expected, "{seconds} s: {report:?}");
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub struct Thresholds {
     pub loss: f64,
     /// Between two packets, nanoseconds.
     pub gap_ns: u64,
-    /// Jitter of pictures, nanoseconds.
+    /// Jitter of pictures in the order of decoding, nanoseconds.
     pub jitter_ns: f64,
     /// Packets out of order.
     pub reordered: u64,
@@ -100,13 +100,14 @@ impl Thresholds {
             (Criterion::Gap, stream.gap_max_ns >= self.gap_ns),
             (
                 Criterion::Jitter,
-                stream.jitter_pictures.max_ns > self.jitter_ns,
+                stream.jitter_decoded.max_ns > self.jitter_ns,
             ),
             (Criterion::Reordering, stream.reordered > self.reordered),
             (Criterion::Lag, stream.lag_max_ns > self.lag_ns),
             (
                 Criterion::Pace,
-                stream.pace < self.pace && stream.lag_ns > SHORT_NS,
+                // What may come by jitter alone is a large part of a short stream, and no slow motion.
+                stream.pace < self.pace && stream.lag_ns > self.jitter_ns,
             ),
         ];
         let broken = checks.into_iter().filter(|(_, is_broken)| *is_broken);
@@ -118,6 +119,3 @@ impl Thresholds {
         }
     }
 }
-
-/// A picture or two that are not there yet are a large part of a short stream, nanoseconds.
-const SHORT_NS: f64 = 100e6;

@@ -69,6 +69,12 @@ impl Piece {
         }
     }
 
+    /// A payload of so many bytes, as they are.
+    #[must_use]
+    pub fn bare(len: usize, is_last: bool) -> Self {
+        Self::new(&[], 0, len, is_last)
+    }
+
     /// What goes before the part of the sample.
     #[must_use]
     pub fn head(&self) -> &[u8] {
@@ -100,6 +106,12 @@ impl Cut {
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.at >= self.size
+    }
+
+    /// Bytes of it that have gone out.
+    #[must_use]
+    pub const fn at(&self) -> u32 {
+        self.at
     }
 
     /// Where in the sample the bytes for the next payload are, and how many, if one may have so many

@@ -5,7 +5,10 @@ use super::Payload;
 use super::cut::{Cut, How, TYPE};
 
 /// Units together in a packet (RFC 6184, 5.7.1).
-const STAP_A: u8 = 24;
+pub(super) const STAP_A: u8 = 24;
+
+/// A slice of a picture that all behind it begins anew with (ITU-T H.264, table 7-1).
+const IDR: u8 = 5;
 
 /// Why a sample is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +75,18 @@ pub fn together(sets: &[&[u8]], most: usize) -> Option<Vec<u8>> {
 /// 6184, 1.3), so that it may be left out; `None` where that cannot be seen in so few.
 #[must_use]
 pub fn is_disposable(beginning: &[u8], length_size: u8) -> Option<bool> {
+    first_slice(beginning, length_size).map(|first| first & 0x60 == 0)
+}
+
+/// Whether nothing behind a sample that begins with these bytes is predicted from what is before it (an
+/// IDR picture, ITU-T H.264, 7.4.1.2.4); `None` where that cannot be seen in so few.
+#[must_use]
+pub fn begins_anew(beginning: &[u8], length_size: u8) -> Option<bool> {
+    first_slice(beginning, length_size).map(|first| first & TYPE == IDR)
+}
+
+/// The first byte of a picture's first slice.
+fn first_slice(beginning: &[u8], length_size: u8) -> Option<u8> {
     let size = usize::from(length_size);
     let mut rest = beginning;
     loop {
@@ -82,7 +97,7 @@ pub fn is_disposable(beginning: &[u8], length_size: u8) -> Option<bool> {
         let first = *rest.get(size)?;
         // 1 to 5 are slices of a picture; the others say things about it.
         if length > 0 && matches!(first & TYPE, 1..=5) {
-            return Some(first & 0x60 == 0);
+            return Some(first);
         }
         rest = rest.get(size.checked_add(length)?..)?;
     }
@@ -177,6 +192,9 @@ mod tests {
         assert_eq!(is_disposable(&picture(0x01), 4), Some(true));
         assert_eq!(is_disposable(&picture(0x41), 4), Some(false));
         assert_eq!(is_disposable(&picture(0x65), 4), Some(false));
+        assert_eq!(begins_anew(&picture(0x65), 4), Some(true));
+        assert_eq!(begins_anew(&picture(0x61), 4), Some(false));
+        assert_eq!(begins_anew(&picture(0x65)[..8], 4), None);
         assert_eq!(is_disposable(&picture(0x01)[..8], 4), None);
         assert_eq!(is_disposable(&[255; 9], 4), None);
     }

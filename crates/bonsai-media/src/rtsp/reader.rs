@@ -10,6 +10,8 @@ const MOST: usize = 256 * 1024;
 pub struct Reader {
     bytes: Vec<u8>,
     read: usize,
+    /// Where the last message began.
+    last: usize,
     most: usize,
 }
 
@@ -26,6 +28,7 @@ impl Reader {
         Self {
             bytes: Vec::new(),
             read: 0,
+            last: 0,
             most,
         }
     }
@@ -45,7 +48,13 @@ impl Reader {
             self.bytes.drain(..self.read);
             self.read = 0;
         }
+        self.last = self.read;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Gives the last message again, next time; until then nothing may be added.
+    pub const fn again(&mut self) {
+        self.read = self.last;
     }
 
     /// The next message, if it is there. Its body stays where it is.
@@ -57,6 +66,7 @@ impl Reader {
         while let [b'\r' | b'\n', ..] = &self.bytes[self.read..] {
             self.read += 1;
         }
+        self.last = self.read;
         let rest = &self.bytes[self.read..];
         if rest.is_empty() {
             return Ok(None);
@@ -102,6 +112,31 @@ mod tests {
                 ["200 [97, 98, 99]", "$2 [119, 120, 121, 122]", "404 []"]
             );
         }
+    }
+
+    #[test]
+    fn a_message_is_given_again() {
+        let mut reader = Reader::default();
+        reader
+            .add(b"\r\nOPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\nOPTIONS * RTSP/1.0\r\nCSeq: 2\r\n\r\n");
+        let mut number = || {
+            let message = reader.message().expect("good");
+            let Some(Message::Request(of)) = message else {
+                panic!("{message:?}");
+            };
+            let number = of.header(&rtsp_types::headers::CSEQ).expect("a number");
+            let number = number.as_str().to_owned();
+            if number == "1" {
+                reader.again();
+            }
+            number
+        };
+        assert_eq!([number(), number(), number()], ["1", "1", "1"]);
+        reader.message().expect("good").expect("the first");
+        reader.add(b"\r\n");
+        reader.again();
+        let message = reader.message().expect("good");
+        assert!(matches!(message, Some(Message::Request(_))), "{message:?}");
     }
 
     #[test]

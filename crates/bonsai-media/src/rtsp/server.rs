@@ -9,7 +9,8 @@
 //! the messages ends with its connection. What has to be done for a request, a [`Host`] does.
 //!
 //! # Invariants
-//! 1. Each request gets one answer; one that cannot be read gets one, too, and is the last.
+//! 1. Each request gets one answer; one that cannot be read gets one, too, and is the last. One whose
+//!    clip is not there yet changes nothing, and is asked again.
 //! 2. A session that is not heard of in time is ended: by requests, or by reports of its viewer.
 //! 3. Packets go to where the requests came from and nowhere else, whatever `destination` says: a server
 //!    is no means to flood a third.
@@ -22,12 +23,15 @@ mod transport;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::task::{Poll, ready};
 
 use rtsp_types::headers::{
     ACCEPT, ALLOW, CONTENT_BASE, CONTENT_LENGTH, CONTENT_TYPE, CSEQ, PUBLIC, RANGE, REQUIRE,
     RTP_INFO, SERVER, SESSION, TRANSPORT, UNSUPPORTED,
 };
 use rtsp_types::{HeaderName, Method, Request, Response, ResponseBuilder, StatusCode, Version};
+
+use crate::clip::Announced;
 
 pub use self::host::{Ended, Found, Host, Refusal};
 pub use self::path::Path;
@@ -131,14 +135,15 @@ impl Server {
         self.names.is_empty()
     }
 
-    /// Answers a request that came by a connection.
+    /// Answers a request that came by a connection; pending until its clip is there, when it has to be
+    /// asked again.
     pub fn answer(
         &mut self,
         request: &Request<&[u8]>,
         connection: usize,
         host: &mut dyn Host,
         now: u64,
-    ) -> Answer {
+    ) -> Poll<Answer> {
         let asked = Asked {
             request,
             connection,
@@ -153,7 +158,7 @@ impl Server {
                 Err(Refusal::new(StatusCode::RTSPVersionNotSupported, why))
             }
             None => Err(Refusal::new(StatusCode::BadRequest, "it has no CSeq")),
-            Some(_) => self.reply(&asked, host),
+            Some(_) => ready!(self.reply(&asked, host)),
         };
         let (status, headers, body, refused) = match reply {
             Ok((headers, body)) => (StatusCode::Ok, headers, body, None),
@@ -171,10 +176,10 @@ impl Server {
         for (name, value) in headers {
             builder = builder.header(name, value);
         }
-        Answer {
+        Poll::Ready(Answer {
             bytes: written(builder, body),
             refused,
-        }
+        })
     }
 
     /// The answer to what cannot be read; nothing behind it can be, either.
@@ -244,13 +249,13 @@ impl Server {
         host.end(session, why);
     }
 
-    fn reply(&mut self, asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
+    fn reply(&mut self, asked: &Asked<'_>, host: &mut dyn Host) -> Poll<Result<Reply, Refusal>> {
         if let Some(wanted) = asked
             .header(&REQUIRE)
             .filter(|wanted| *wanted != "play.basic")
         {
             let why = format!("it wants {wanted:?}, which there is not");
-            return Err(Refusal::new(StatusCode::OptionNotSupported, why));
+            return Poll::Ready(Err(Refusal::new(StatusCode::OptionNotSupported, why)));
         }
         let session = match asked.header(&SESSION) {
             Some(text) => Some(self.session(text, asked)?),
@@ -260,10 +265,10 @@ impl Server {
             let why = format!("{} without a session", <&str>::from(asked.request.method()));
             Refusal::new(StatusCode::SessionNotFound, why)
         });
-        match asked.request.method() {
+        Poll::Ready(match asked.request.method() {
             Method::Options => Ok((vec![(PUBLIC, METHODS.to_owned())], Vec::new())),
-            Method::Describe => describe(asked, host),
-            Method::Setup => self.set_up(asked, session, host),
+            Method::Describe => ready!(describe(asked, host)),
+            Method::Setup => ready!(self.set_up(asked, session, host)),
             Method::Play => self.play(asked, named?, host),
             Method::Pause => self.pause(asked, named?, host),
             Method::Teardown => self.tear_down(asked, named?, host),
@@ -278,7 +283,7 @@ impl Server {
                 let why = format!("{name:?} is no method");
                 Err(Refusal::new(StatusCode::NotImplemented, why))
             }
-        }
+        })
     }
 
     /// The session that a request names, which is heard of by that.
@@ -310,7 +315,7 @@ impl Server {
         asked: &Asked<'_>,
         session: Option<usize>,
         host: &mut dyn Host,
-    ) -> Result<Reply, Refusal> {
+    ) -> Poll<Result<Reply, Refusal>> {
         let path = asked.path()?;
         let offer = asked.header(&TRANSPORT).and_then(Offer::read);
         let offer = offer.ok_or_else(|| {
@@ -321,14 +326,26 @@ impl Server {
             Refusal::new(StatusCode::UnsupportedTransport, why)
         })?;
         let found = match session.and_then(|index| self.sessions[index].as_ref()) {
-            Some(of) if of.is_playing => return Err(not_now("it plays")),
+            Some(of) if of.is_playing => return Poll::Ready(Err(not_now("it plays"))),
             Some(of) if of.path.clip() != path.clip() => {
                 let why = "a session has the tracks of one clip";
-                return Err(Refusal::new(StatusCode::AggregateOperationNotAllowed, why));
+                let why = Refusal::new(StatusCode::AggregateOperationNotAllowed, why);
+                return Poll::Ready(Err(why));
             }
             Some(of) => of.found.clone(),
-            None => host.find(&path)?,
+            None => ready!(host.find(&path))?,
         };
+        Poll::Ready(self.set_up_in(asked, session, (path, offer, found), host))
+    }
+
+    /// A track of what was found.
+    fn set_up_in(
+        &mut self,
+        asked: &Asked<'_>,
+        session: Option<usize>,
+        (path, offer, found): (Path, Offer, Found),
+        host: &mut dyn Host,
+    ) -> Result<Reply, Refusal> {
         let track = match (path.track(), found.clip.tracks.len()) {
             (Some(track), tracks) if track < tracks => track,
             (None, 1) => 0,
@@ -488,7 +505,7 @@ impl Server {
     }
 }
 
-fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
+fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Poll<Result<Reply, Refusal>> {
     const SDP: &str = "application/sdp";
     let accepted = asked.header(&ACCEPT).unwrap_or(SDP);
     let mut kinds = accepted
@@ -496,10 +513,10 @@ fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
         .map(|kind| kind.split(';').next().unwrap_or_default().trim());
     if !kinds.any(|kind| [SDP, "application/*", "*/*"].contains(&kind)) {
         let why = format!("it accepts {accepted:?} and not {SDP}");
-        return Err(Refusal::new(StatusCode::NotAcceptable, why));
+        return Poll::Ready(Err(Refusal::new(StatusCode::NotAcceptable, why)));
     }
     let path = asked.path()?;
-    let found = host.find(&path)?;
+    let found = ready!(host.find(&path))?;
     let url = asked
         .url()
         .split(['?', '#'])
@@ -510,7 +527,15 @@ fn describe(asked: &Asked<'_>, host: &mut dyn Host) -> Result<Reply, Refusal> {
         (CONTENT_TYPE, SDP.to_owned()),
         (CONTENT_BASE, format!("{url}/")),
     ];
-    Ok((headers, found.description.to_vec()))
+    // Each asks by an address and a name of its own.
+    let announced = Announced {
+        name: path.clip().last().map_or("clip", String::as_str),
+        version: found.version,
+        address: host.address()?,
+    };
+    let packetiser = host.packetiser(&path);
+    let text = found.clip.describe_by(&announced, packetiser.as_deref());
+    Poll::Ready(Ok((headers, text)))
 }
 
 /// Nothing is asked or set by parameters; without any, both say that somebody is there.

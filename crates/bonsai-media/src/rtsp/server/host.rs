@@ -1,12 +1,15 @@
 //! What a server does for its sessions.
 
+use core::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use rtsp_types::StatusCode;
 
 use super::{Offer, Path, Way};
 use crate::clip::Clip;
 use crate::load::Need;
+use crate::packets::Packetiser;
 use crate::timeline::Started;
 
 /// A request that is not granted.
@@ -32,21 +35,33 @@ impl Refusal {
 /// A clip that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The clip.
+    /// The clip, in its best quality.
     pub clip: Arc<Clip>,
-    /// Its description.
-    pub description: Arc<[u8]>,
+    /// Another one where its file has changed (RFC 8866, 5.2: the version of a session).
+    pub version: u64,
     /// What each of its tracks needs.
     pub needs: Arc<[Need]>,
 }
 
 /// What is done for requests. Sessions have numbers, which are used again when they are over.
 pub trait Host {
-    /// A clip.
+    /// A clip; pending while it is read, and asked for again when it is.
     ///
     /// # Errors
     /// There is none, or it cannot be sent.
-    fn find(&mut self, path: &Path) -> Result<Found, Refusal>;
+    fn find(&mut self, path: &Path) -> Poll<Result<Found, Refusal>>;
+
+    /// What makes the packets of a clip, where that is not cut as servers do: it is described so.
+    fn packetiser(&self, path: &Path) -> Option<Arc<dyn Packetiser>> {
+        let _ = path;
+        None
+    }
+
+    /// The address of this machine that the request came to.
+    ///
+    /// # Errors
+    /// Its connection is gone.
+    fn address(&self) -> Result<IpAddr, Refusal>;
 
     /// Lets a session in that somebody asks for by a connection; its name, which nobody can guess.
     ///

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use rtsp_types::Message;
 
 use super::*;
+use crate::clip::Clip;
 use crate::clip::sketch::Sketch;
-use crate::clip::{Announced, Clip};
 use crate::timeline::{Started, Timeline};
 
 /// A host that sends nothing, and writes down what it is to do.
@@ -15,6 +15,8 @@ struct Told {
     timelines: HashMap<usize, Timeline>,
     did: Vec<String>,
     admits: bool,
+    /// Whether clips are still to be read.
+    reads: bool,
     names: u32,
 }
 
@@ -23,31 +25,32 @@ impl Told {
         let sketch = Sketch::new();
         let bytes = u64::try_from(sketch.file.len()).expect("small");
         let clip = Clip::read(&sketch.movie, bytes).expect("a clip");
-        let description = clip.describe(&Announced {
-            name: "clip",
-            version: 1,
-            address: IpAddr::from([127, 0, 0, 1]),
-        });
         Self {
             found: Found {
                 clip: Arc::new(clip),
-                description: description.into(),
+                version: 1,
                 needs: Vec::new().into(),
             },
             timelines: HashMap::new(),
             did: Vec::new(),
             admits: true,
+            reads: false,
             names: 0,
         }
     }
 }
 
 impl Host for Told {
-    fn find(&mut self, path: &Path) -> Result<Found, Refusal> {
+    fn find(&mut self, path: &Path) -> Poll<Result<Found, Refusal>> {
         match path.to_string().as_str() {
-            "clip.mp4" => Ok(self.found.clone()),
-            other => Err(Refusal::new(StatusCode::NotFound, other)),
+            _ if self.reads => Poll::Pending,
+            "clip.mp4" => Poll::Ready(Ok(self.found.clone())),
+            other => Poll::Ready(Err(Refusal::new(StatusCode::NotFound, other))),
         }
+    }
+
+    fn address(&self) -> Result<IpAddr, Refusal> {
+        Ok(IpAddr::from([127, 0, 0, 1]))
     }
 
     fn admit(&mut self, session: usize, _: usize, _: &Path, _: &Found) -> Result<String, Refusal> {
@@ -122,6 +125,11 @@ impl Talk {
     }
 
     fn ask_by(&mut self, connection: usize, line: &str, headers: &str) -> String {
+        let answer = self.try_by(connection, line, headers);
+        answer.unwrap_or_else(|| panic!("{line} is pending"))
+    }
+
+    fn try_by(&mut self, connection: usize, line: &str, headers: &str) -> Option<String> {
         let text = format!("{line} RTSP/1.0\r\nCSeq: 5\r\n{headers}\r\n");
         let (message, _) = Message::parse(text.as_bytes()).expect("a message");
         let Message::Request(request) = message else {
@@ -130,6 +138,9 @@ impl Talk {
         let answer = self
             .server
             .answer(&request, connection, &mut self.host, self.now);
+        let Poll::Ready(answer) = answer else {
+            return None;
+        };
         let text = String::from_utf8(answer.bytes).expect("text");
         assert_eq!(
             text.starts_with("RTSP/1.0 200"),
@@ -137,7 +148,7 @@ impl Talk {
             "{text}"
         );
         assert!(text.contains("CSeq: 5\r\n"), "{text}");
-        text
+        Some(text)
     }
 
     /// Sets both tracks up by datagrams.
@@ -265,7 +276,35 @@ fn what_is_refused_has_its_number() {
         panic!("{text}");
     };
     let answer = talk.server.answer(&request, 0, &mut talk.host, 0);
+    let Poll::Ready(answer) = answer else {
+        panic!("it is pending");
+    };
     assert!(answer.bytes.starts_with(b"RTSP/1.0 451 "));
+}
+
+#[test]
+fn a_clip_that_is_still_to_be_read_is_asked_for_again() {
+    let mut talk = Talk::new();
+    talk.host.reads = true;
+    let setup = "SETUP rtsp://h/clip.mp4/track1";
+    for _ in 0..3 {
+        for (line, headers) in [("DESCRIBE rtsp://h/clip.mp4", ""), (setup, DATAGRAMS)] {
+            assert_eq!(talk.try_by(0, line, headers), None, "{line}");
+            assert!(talk.server.is_empty() && talk.host.timelines.is_empty());
+        }
+    }
+    // What needs no clip is answered meanwhile, and so is what makes no sense.
+    assert_eq!(status(&talk.ask("OPTIONS *", "")), 200);
+    assert_eq!(status(&talk.ask(setup, "")), 461);
+    talk.host.reads = false;
+    talk.ready();
+    // A session knows its clip.
+    talk.host.reads = true;
+    assert_eq!(status(&talk.ask("PLAY rtsp://h/clip.mp4", NAMED)), 200);
+    assert_eq!(talk.try_by(0, "DESCRIBE rtsp://h/clip.mp4", ""), None);
+    talk.server.closed(0, &mut talk.host, 0);
+    talk.server.tick(&mut talk.host, ORPHAN);
+    assert!(talk.server.is_empty());
 }
 
 #[test]
@@ -280,6 +319,9 @@ fn another_version_and_no_number_are_refused() {
             panic!("{text}");
         };
         let answer = Server::new(SECOND).answer(&request, 0, &mut Told::new(), 0);
+        let Poll::Ready(answer) = answer else {
+            panic!("it is pending");
+        };
         let text = String::from_utf8(answer.bytes).expect("text");
         assert_eq!(status(&text), expected, "{text}");
     }
