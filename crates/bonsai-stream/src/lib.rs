@@ -10,6 +10,7 @@
 pub mod capture;
 mod clock;
 mod datagrams;
+mod files;
 pub mod folder;
 pub mod play;
 pub mod serve;

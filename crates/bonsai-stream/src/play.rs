@@ -23,10 +23,10 @@ mod film;
 mod hls;
 mod meter;
 mod player;
+pub mod proxy;
 mod shared;
 mod wire;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -34,27 +34,27 @@ use std::time::Duration;
 use bonsai_media::adapt::{Settings, Summary, Weights, fairness};
 use hdrhistogram::{Counter, Histogram};
 use serde::Serialize;
-use url::Url;
+
+use crate::watch::{Guest, part};
 
 pub use film::{
     Document, Host, MOST_BYTES, Offer, Piece, Quality, Segment, Sound, Source, Target, Track,
     Unreadable,
 };
 
-pub use crate::watch::{Arrivals, Error, Progress};
+pub use crate::watch::{Arrivals, Coming, Error, Progress, Video};
 
 /// What is played, by whom.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The playlist or description, an http address.
-    pub url: Url,
-    /// Where its server is.
-    pub server: SocketAddr,
-    /// How many watch.
+    /// The playlists or descriptions, addresses of http: viewers watch them in turns, where it is not said
+    /// otherwise.
+    pub videos: Vec<Video>,
+    /// How many watch; of a trace no more than it has.
     pub viewers: u32,
     /// How they come.
     pub arrivals: Arrivals,
-    /// How long each watches, at most, from its first picture on.
+    /// How long each watches, at most, from its first picture on, where it is not said otherwise.
     pub length: Duration,
     /// How long a step may take.
     pub step: Duration,
@@ -86,20 +86,26 @@ pub struct Film {
 pub struct PlayerReport {
     /// When it came, nanoseconds from the beginning.
     pub came_ns: u64,
+    /// Which of the videos it watched, from 1 on.
+    pub video: usize,
     /// Why it sees nothing, or no more; `None` if it watched to the end.
     pub failure: Option<String>,
     /// The step it failed in.
     pub failed_at: Option<&'static str>,
+    /// Whether the server said no: then it is not this client that was late.
+    pub is_refused: bool,
     /// What it saw, if it came as far as that.
     pub seen: Option<Seen>,
 }
 
 impl PlayerReport {
-    fn failed(came_ns: u64, step: &'static str, why: &str) -> Self {
+    fn failed(guest: &Guest, (step, why): (&'static str, &str), is_refused: bool) -> Self {
         Self {
-            came_ns,
+            came_ns: guest.at_ns,
+            video: guest.video + 1,
             failure: Some(format!("{step}: {why}")),
             failed_at: Some(step),
+            is_refused,
             seen: None,
         }
     }
@@ -229,8 +235,11 @@ impl Times {
 /// What all of them saw.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// The film, if somebody came to know it.
+    /// The film, if somebody came to know it; of several videos the first.
     pub film: Option<Film>,
+    /// Of several videos each, if somebody came to know it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub films: Vec<Option<Film>>,
     /// Each, in the order that they came.
     pub players: Vec<PlayerReport>,
     /// How long it took, nanoseconds.
@@ -253,6 +262,17 @@ pub struct Outcome {
     pub late_ns: u64,
 }
 
+impl Outcome {
+    /// What a player watched, if somebody came to know it.
+    #[must_use]
+    pub fn film_of(&self, player: &PlayerReport) -> Option<&Film> {
+        match self.films.is_empty() {
+            true => self.film.as_ref(),
+            false => self.films.get(player.video.checked_sub(1)?)?.as_ref(),
+        }
+    }
+}
+
 /// Lets all of them play. `progress` is told of each thread now and then, with its number; its packets are
 /// segments.
 ///
@@ -263,15 +283,15 @@ pub fn play(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result<
     let plan = &Arc::new(plan.clone());
     let threads = plan.threads.clamp(1, plan.viewers.max(1));
     let begin = crate::clock::now();
-    let times = plan.arrivals.times(plan.viewers, plan.seed);
+    let guests = plan
+        .arrivals
+        .guests(plan.viewers, plan.videos.len(), plan.length, plan.seed);
     let parts: Vec<_> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads)
             .map(|thread| {
-                let every = usize::try_from(threads).unwrap_or(1);
+                let guests = part(&guests, thread, threads);
                 let number = usize::try_from(thread).unwrap_or(0);
-                let times = times.iter().copied().skip(number).step_by(every);
-                let times: Vec<u64> = times.collect();
-                scope.spawn(move || engine::run(plan, begin, &times, number, progress))
+                scope.spawn(move || engine::run(plan, begin, &guests, number, progress))
             })
             .collect();
         let ended = started.into_iter().map(|thread| match thread.join() {
@@ -283,6 +303,7 @@ pub fn play(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result<
     let elapsed_ns = crate::clock::now() - begin;
     let mut outcome = Outcome {
         film: None,
+        films: Vec::new(),
         players: Vec::new(),
         elapsed_ns,
         times: Times::default(),
@@ -294,6 +315,7 @@ pub fn play(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result<
         busy: 0.0,
         late_ns: 0,
     };
+    let mut films = vec![None; plan.videos.len()];
     let mut all: Histogram<u64> = self::times();
     for part in parts {
         let part = part.map_err(Error::System)?;
@@ -301,10 +323,16 @@ pub fn play(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result<
         outcome.busiest = outcome.busiest.max(part.busiest);
         outcome.busy = outcome.busy.max(part.busy);
         outcome.late_ns = outcome.late_ns.max(part.late_ns);
-        outcome.film = outcome.film.or(part.film);
+        for (known, film) in films.iter_mut().zip(part.films) {
+            *known = known.take().or(film);
+        }
         outcome.players.extend(part.players);
         // Both grow as they have to.
         let _ = all.add(&part.times);
+    }
+    outcome.film = films.first().cloned().flatten();
+    if films.len() > 1 {
+        outcome.films = films;
     }
     outcome.players.sort_by_key(|player| player.came_ns);
     outcome.times = Times::of(&all);

@@ -4,9 +4,9 @@
 //!   listener ──> connection ──requests──> protocol (bonsai-media) ──> house: clips, limits
 //!                    ^                                                  │
 //!                    │ packets among messages                           v
-//!   timer ──────> stream: sample that is due ──> handlers ──> cut ──> sink ──> datagrams
+//!   timer ──────> stream: sample that is due ──> parts (their order: `parts.rs`) ──> datagrams
 //! ```
-//! One thread waits for all of it (epoll).
+//! One thread waits for all of it (epoll); another reads what clips say.
 //!
 //! # Invariants
 //! 1. A sample is sent when its decoder needs it, by the media's own clock; in one go no more than one
@@ -19,8 +19,11 @@
 
 mod connection;
 mod engine;
-mod handler;
+mod film;
 mod house;
+mod loader;
+mod lower;
+mod parts;
 mod pipeline;
 mod ports;
 mod root;
@@ -36,9 +39,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use bonsai_media::load::WhenBehind;
+pub use bonsai_media::load::{Pictures, WhenBehind};
 pub use bonsai_media::seen::Seen;
-pub use handler::{Fate, Handler, HandlerSet, Maker, PacketView, SampleView, StreamView};
+pub use lower::Lower;
+pub use parts::{
+    Codec, Fate, Format, Handler, Maker, PaceView, Pacer, PacketView, Packetiser, Parts, Payloads,
+    QualityView, ReportView, SampleView, Selector, Sink, Source, StreamView, Wanted, Whole,
+};
 pub use pipeline::{Mistake, Pipelines};
 
 /// How packets are read and sent.
@@ -88,11 +95,18 @@ impl Default for Limits {
 /// The rate that a server may send at, bytes a second: told by whoever knows it, at any time, and looked
 /// at ten times a second. Packets count with their headers of RTP.
 #[derive(Debug)]
-pub struct Allotted(AtomicU64);
+pub struct Allotted {
+    rate: AtomicU64,
+    /// What the streams that play are to be sent of it.
+    needed: AtomicU64,
+}
 
 impl Default for Allotted {
     fn default() -> Self {
-        Self(AtomicU64::new(Self::UNKNOWN))
+        Self {
+            rate: AtomicU64::new(Self::UNKNOWN),
+            needed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -103,14 +117,29 @@ impl Allotted {
     /// So much; `None` where nobody says, or there is no limit.
     pub fn set(&self, bytes_per_s: Option<u64>) {
         let rate = bytes_per_s.unwrap_or(Self::UNKNOWN);
-        self.0.store(rate, Ordering::Relaxed);
+        self.rate.store(rate, Ordering::Relaxed);
     }
 
     /// What was told last.
     #[must_use]
     pub fn get(&self) -> Option<u64> {
-        let rate = self.0.load(Ordering::Relaxed);
+        let rate = self.rate.load(Ordering::Relaxed);
         (rate != Self::UNKNOWN).then_some(rate)
+    }
+
+    /// The streams that play need so much of it, bytes a second.
+    pub(crate) fn need(&self, bytes_per_s: u64) {
+        self.needed.store(bytes_per_s, Ordering::Relaxed);
+    }
+
+    /// What they leave of it for what can wait, a twentieth of it at least: so much is free of streams.
+    #[must_use]
+    pub fn rest(&self) -> Option<u64> {
+        let rate = self.get()?;
+        let needed = self.needed.load(Ordering::Relaxed);
+        // What streams need is a mean.
+        let left = rate.saturating_sub(needed.saturating_add(needed / 8));
+        Some(left.max(rate / 20))
     }
 }
 
@@ -133,10 +162,12 @@ pub struct Plan {
     pub allotted: Arc<Allotted>,
     /// What it takes on.
     pub limits: Limits,
-    /// What each stream goes through on its way.
-    pub handlers: HandlerSet,
+    /// What streams can go through on their way, and the handlers that each goes through.
+    pub parts: Parts,
     /// Other ways, of clips that are named there.
     pub pipelines: Pipelines,
+    /// Which files are lower qualities of clips, the best first, where those ways do not say.
+    pub lower: Arc<[Lower]>,
 }
 
 /// Why nothing is served.
@@ -193,8 +224,22 @@ pub enum Event<'a> {
         /// Why, and the number of the answer where there was one.
         why: &'a str,
     },
-    /// All streams are sent with fewer pictures, or with more again: 0 is all of them.
-    Level(u8),
+    /// All streams are sent in another quality, with fewer pictures, or with more again.
+    Level {
+        /// The quality, 0 for the best; clips that have fewer are sent in their lowest.
+        quality: usize,
+        /// Which pictures of that.
+        pictures: Pictures,
+    },
+    /// A file that is named as a lower quality of a clip, and is there, is left out. It is told once.
+    Unfit {
+        /// The clip.
+        clip: &'a str,
+        /// The file, below the root.
+        file: &'a str,
+        /// Why.
+        why: &'a str,
+    },
     /// What viewers saw in the last second, as far as anything is known of it.
     Seen(Seen),
 }
@@ -218,6 +263,10 @@ pub struct Summary {
     pub dropped: u64,
     /// Packets that no way led to their viewer for.
     pub unsent: u64,
+    /// Copies of packets and reports that a sink did not take.
+    pub uncopied: u64,
+    /// Times that a stream went over to another quality of its clip.
+    pub switched: u64,
     /// How late samples were sent, nanoseconds: the median,
     pub late_p50_ns: u64,
     /// what 99 of 100 are below,
@@ -245,17 +294,11 @@ pub fn serve(
 /// Raises the limit of open files as far as it goes. Where that is not far enough, nobody is let in until
 /// somebody has gone.
 fn may_open(plan: &Plan) {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let limits = &plan.limits;
-    let needed = u64::from(limits.connections) + u64::from(limits.sessions) + 64;
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return;
-    };
-    if soft < needed {
-        // Root may raise the hard limit, too.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed))
-            .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard));
-    }
+    // Each session may be of another clip, and has its files open.
+    let files = 1 + u64::try_from(Lower::MOST).unwrap_or(0);
+    let needed = u64::from(limits.connections) + u64::from(limits.sessions) * files + 64;
+    let _ = crate::files::allow(needed);
 }
 
 /// An address as it is written without IPv6 around IPv4.
@@ -263,8 +306,41 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
+/// Whom an address is counted for: who has one of IPv6 has all of its network of 64 bits.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(network.into())
+        }
+        address => address,
+    }
+}
+
 /// Whether nobody but this machine can ask there.
 #[must_use]
 pub fn is_local(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Allotted;
+
+    #[test]
+    fn what_streams_leave_is_never_all_that_is_free_of_them() {
+        let allotted = Allotted::default();
+        assert_eq!((allotted.get(), allotted.rest()), (None, None));
+        allotted.set(Some(10_000_000));
+        assert_eq!(allotted.rest(), Some(10_000_000));
+        for (needed, rest) in [
+            (4_000_000, 5_500_000),
+            (9_000_000, 500_000),
+            (u64::MAX, 500_000),
+        ] {
+            allotted.need(needed);
+            assert_eq!(allotted.rest(), Some(rest), "{needed}");
+        }
+    }
 }

@@ -11,6 +11,7 @@
 
 mod arrivals;
 mod engine;
+mod trace;
 mod viewer;
 
 use std::io;
@@ -23,22 +24,33 @@ use bonsai_media::rtsp::{Lower, Url};
 use bonsai_media::seen::Seen;
 use serde::Serialize;
 
-pub use arrivals::Arrivals;
+use crate::files;
+
+pub use arrivals::{Arrivals, Coming};
+pub(crate) use arrivals::{Guest, part};
+pub use trace::{Arrival, Named, TraceError, read as read_trace};
+
+/// What a viewer watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Video {
+    /// Its address.
+    pub url: Url,
+    /// Where its server is.
+    pub server: SocketAddr,
+}
 
 /// What is watched, by whom.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The clip.
-    pub url: Url,
-    /// Where its server is.
-    pub server: SocketAddr,
+    /// The clips: viewers watch them in turns, where it is not said otherwise.
+    pub videos: Vec<Video>,
     /// How packets come.
     pub lower: Lower,
-    /// How many watch.
+    /// How many watch; of a trace no more than it has.
     pub viewers: u32,
     /// How they come.
     pub arrivals: Arrivals,
-    /// How long each watches, at most, from its first packet on.
+    /// How long each watches, at most, from its first packet on, where it is not said otherwise.
     pub length: Duration,
     /// How long a step may take.
     pub step: Duration,
@@ -91,10 +103,14 @@ pub struct TrackReport {
 pub struct ViewerReport {
     /// When it came, nanoseconds from the beginning.
     pub came_ns: u64,
+    /// Which of the videos it watched, from 1 on.
+    pub video: usize,
     /// Why it sees nothing, or no more; `None` if it watched to the end.
     pub failure: Option<String>,
     /// The step it failed in.
     pub failed_at: Option<&'static str>,
+    /// Whether the server said no: then it is not this client that was late.
+    pub is_refused: bool,
     /// What it saw.
     pub tracks: Vec<TrackReport>,
 }
@@ -125,6 +141,9 @@ pub struct Outcome {
     pub busiest: f64,
     /// Datagrams that came and were dropped in this machine.
     pub dropped_here: u64,
+    /// The most that a thread here was too late for something that it had to do at a time, nanoseconds: the system
+    /// gave it no processor, or it was stopped.
+    pub late_ns: u64,
 }
 
 /// How far it is.
@@ -154,18 +173,15 @@ pub fn watch(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result
     may_open(plan.viewers, SOCKETS)?;
     let threads = plan.threads.clamp(1, plan.viewers.max(1));
     let begin = crate::clock::now();
-    let times = plan.arrivals.times(plan.viewers, plan.seed);
-    let part = |thread: u32| {
-        let every = usize::try_from(threads).unwrap_or(1);
-        let skip = usize::try_from(thread).unwrap_or(0);
-        times.iter().copied().skip(skip).step_by(every).collect()
-    };
+    let guests = plan
+        .arrivals
+        .guests(plan.viewers, plan.videos.len(), plan.length, plan.seed);
     let parts: Vec<Result<engine::Part, io::Error>> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads)
             .map(|thread| {
-                let times: Vec<u64> = part(thread);
+                let guests = part(&guests, thread, threads);
                 let number = usize::try_from(thread).unwrap_or(0);
-                scope.spawn(move || engine::run(plan, begin, &times, number, progress))
+                scope.spawn(move || engine::run(plan, begin, &guests, number, progress))
             })
             .collect();
         let ended = started.into_iter().map(|thread| match thread.join() {
@@ -181,12 +197,14 @@ pub fn watch(plan: &Plan, progress: &(dyn Fn(usize, Progress) + Sync)) -> Result
         cpu_s: 0.0,
         busiest: 0.0,
         dropped_here: 0,
+        late_ns: 0,
     };
     for part in parts {
         let part = part.map_err(Error::System)?;
         let cpu_s = part.cpu_ns as f64 / 1e9;
         outcome.cpu_s += cpu_s;
         outcome.busiest = outcome.busiest.max(part.busiest);
+        outcome.late_ns = outcome.late_ns.max(part.late_ns);
         outcome.viewers.extend(part.viewers);
     }
     outcome.viewers.sort_by_key(|viewer| viewer.came_ns);
@@ -200,19 +218,8 @@ const SOCKETS: u64 = 5;
 
 /// Raises the limit of open files as far as it goes, for viewers of so many sockets each.
 pub(crate) fn may_open(viewers: u32, sockets: u64) -> Result<(), Error> {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let needed = u64::from(viewers) * sockets + 64;
-    let system = |error: nix::Error| Error::System(error.into());
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system)?;
-    if soft >= needed {
-        return Ok(());
-    }
-    // Root may raise the hard limit, too.
-    let most = hard.max(needed);
-    let raised = setrlimit(Resource::RLIMIT_NOFILE, needed.min(most), most)
-        .or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, hard.min(needed), hard));
-    raised.map_err(system)?;
-    let (allowed, _) = getrlimit(Resource::RLIMIT_NOFILE).map_err(system)?;
+    let allowed = files::allow(needed).map_err(|error| Error::System(error.into()))?;
     match allowed >= needed {
         true => Ok(()),
         false => Err(Error::Files {

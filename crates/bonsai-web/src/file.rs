@@ -22,6 +22,7 @@ use tower_http::services::fs::{Backend, File, Metadata};
 
 use crate::answer::Refused;
 use crate::house::{House, said};
+use crate::pace::Turn;
 
 /// For whom a file is read, and who is told if that comes to no good end.
 #[derive(Clone)]
@@ -45,6 +46,7 @@ pub(crate) async fn send(
         stamp,
         path,
         reading,
+        turn: None,
     };
     let one = One {
         stamp,
@@ -107,6 +109,8 @@ struct Steady {
     stamp: Stamp,
     path: String,
     reading: Reading,
+    /// For what is read next, where files wait for others.
+    turn: Option<Turn>,
 }
 
 impl Steady {
@@ -127,8 +131,19 @@ impl AsyncRead for Steady {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        if self.turn.is_none() {
+            let pace = self.reading.house.pace.as_ref();
+            let all = usize::try_from(self.stamp.bytes).unwrap_or(usize::MAX);
+            self.turn = pace.and_then(|pace| pace.take(buffer.remaining().min(all)));
+        }
+        if let Some(turn) = &mut self.turn {
+            std::task::ready!(turn.poll(context));
+        }
         let read = std::task::ready!(Pin::new(&mut self.file).poll_read(context, buffer));
         let read = read.and_then(|()| self.is_the_same());
+        if let Some(mut turn) = self.turn.take() {
+            turn.used(buffer.filled().len() - before);
+        }
         let house = &self.reading.house;
         match &read {
             Ok(()) => {

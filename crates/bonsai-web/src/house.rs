@@ -8,8 +8,10 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use bonsai_stream::serve::{Allotted, is_local};
 
 use crate::answer::{Refused, Why};
+use crate::pace::Pace;
 use crate::{Event, Limits, Summary, Teller};
 
 /// The most characters of an address that are said of it.
@@ -55,16 +57,24 @@ pub(crate) struct House {
     at: SocketAddr,
     on_event: Teller,
     pub(crate) tally: Tally,
+    /// What files are read at.
+    pub(crate) pace: Option<Arc<Pace>>,
 }
 
 impl House {
-    pub(crate) fn new(limits: Limits, at: SocketAddr, on_event: Teller) -> Self {
+    pub(crate) fn new(
+        limits: Limits,
+        beside: Option<Arc<Allotted>>,
+        at: SocketAddr,
+        on_event: Teller,
+    ) -> Self {
         Self {
             limits,
-            is_local: at.ip().to_canonical().is_loopback(),
+            is_local: is_local(at.ip()),
             at,
             on_event,
             tally: Tally::default(),
+            pace: beside.map(Pace::new),
         }
     }
 

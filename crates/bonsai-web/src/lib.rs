@@ -1,4 +1,5 @@
-//! Clips of a folder, and libraries of annotated video, over HTTP; and the page to search and play.
+//! Clips of a folder, and libraries of annotated video, over HTTP; and the page to search and play. Apart from these, a
+//! film for one player of this machine, whose quality is chosen here ([`Site::of_player`]).
 //!
 //! ```text
 //!   GET /                          the page of a library, or a list of clips
@@ -27,8 +28,10 @@ mod file;
 pub mod fuzz;
 mod house;
 mod library;
+mod pace;
 mod page;
 mod places;
+mod proxy;
 
 use std::fmt;
 use std::io;
@@ -41,9 +44,12 @@ use std::time::{Duration, Instant};
 use axum::{Router, middleware};
 use bonsai_davvi::Library;
 use bonsai_stream::folder::Folder;
+use bonsai_stream::serve::Allotted;
 use serde::Serialize;
 
 use crate::house::House;
+
+pub use crate::proxy::ProxyPlan;
 
 /// Connections that wait to be let in.
 const QUEUE: i32 = 1024;
@@ -90,6 +96,9 @@ pub struct Plan {
     pub clips: Option<PathBuf>,
     /// The library.
     pub library: Option<Library>,
+    /// The rate that it shares with streams, which go first: files of clips and videos are read at what these
+    /// leave of it. Without one, as fast as they are taken.
+    pub beside: Option<Arc<Allotted>>,
     /// What it takes on.
     pub limits: Limits,
 }
@@ -181,10 +190,6 @@ impl Site {
     /// # Errors
     /// There is no such folder, or no listening there.
     pub fn open(plan: Plan, on_event: Teller) -> Result<Self, Error> {
-        let refused = |source| Error::Listen {
-            at: plan.listen,
-            source,
-        };
         let opened = |path: &PathBuf| {
             Folder::open(path).map_err(|source| Error::Root {
                 path: path.clone(),
@@ -199,23 +204,37 @@ impl Site {
             }
             None => None,
         };
-        let listener = TcpListener::bind(plan.listen).map_err(refused)?;
+        let shared = (plan.limits, plan.beside);
+        Self::of(plan.listen, shared, on_event, |house| {
+            let has_library = library.is_some();
+            let mut router = page::router(has_library);
+            if let Some((library, folder)) = library {
+                let has_clips = clips.is_some();
+                router = router.merge(library::router(library, folder, has_clips, house));
+            }
+            if let Some(folder) = clips {
+                router = router.merge(clips::router(folder, house, !has_library));
+            }
+            router
+        })
+    }
+
+    /// Listens there, with these ways.
+    fn of(
+        listen: SocketAddr,
+        (limits, beside): (Limits, Option<Arc<Allotted>>),
+        on_event: Teller,
+        router: impl FnOnce(&Arc<House>) -> Router,
+    ) -> Result<Self, Error> {
+        let refused = |source| Error::Listen { at: listen, source };
+        let listener = TcpListener::bind(listen).map_err(refused)?;
         // As many as come at once when a match begins.
         rustix::net::listen(&listener, QUEUE).map_err(|errno| refused(errno.into()))?;
         listener.set_nonblocking(true).map_err(Error::System)?;
         may_open();
         let at = listener.local_addr().map_err(Error::System)?;
-        let house = Arc::new(House::new(plan.limits, at, on_event));
-        let has_library = library.is_some();
-        let mut router = page::router(has_library);
-        if let Some((library, folder)) = library {
-            let has_clips = clips.is_some();
-            router = router.merge(library::router(library, folder, has_clips, &house));
-        }
-        if let Some(folder) = clips {
-            router = router.merge(clips::router(folder, &house, !has_library));
-        }
-        let router = router
+        let house = Arc::new(House::new(limits, beside, at, on_event));
+        let router = router(&house)
             .fallback(answer::nothing_here)
             .method_not_allowed_fallback(answer::other_method)
             .layer(middleware::from_fn_with_state(

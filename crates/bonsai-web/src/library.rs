@@ -313,7 +313,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(place.path().join(".private")).expect("made");
         let at = "127.0.0.1:0".parse().expect("an address");
-        let house = House::new(Limits::default(), at, Arc::new(|_: &Event<'_>| {}));
+        let house = House::new(Limits::default(), None, at, Arc::new(|_: &Event<'_>| {}));
         let served = Served {
             library: Library::open(place.path()).expect("a library"),
             folder: Folder::open(place.path()).expect("a folder"),

@@ -1,8 +1,10 @@
 //! Places for connections: so many in all, and so many for one address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bonsai_stream::serve::network;
 
 /// Why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ impl Places {
 
     /// A place, and how many are taken with it.
     pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Result<(Place, u32), Full> {
-        let owner = owner(peer);
+        let owner = network(peer);
         let mut taken = self.taken();
         if taken.all >= self.most {
             return Err(Full::All);
@@ -58,17 +60,6 @@ impl Places {
             owner,
         };
         Ok((place, taken.all))
-    }
-}
-
-/// Whom an address is counted for: who has one of IPv6 has all of its network.
-fn owner(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        address => address,
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) use daemon::{
     Admit, Changing, ConfigCommand, Daemon, Log, Page, Past, Report, Shares, TokenCommand, Undo,
 };
 pub(crate) use davvi::{
-    DavviCommand, DavviImport, DavviLs, DavviNginx, DavviRecommend, DavviSearch, DavviWatched, In,
+    DavviCommand, DavviImport, DavviLs, DavviNginx, DavviPlay, DavviRecommend, DavviSearch,
+    DavviWatched, In,
 };
 pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
 pub(crate) use group::{

@@ -1,5 +1,7 @@
 //! `bonsai davvi`: libraries of annotated video.
 
+mod play;
+
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +35,7 @@ pub(crate) fn run(command: &DavviCommand) -> anyhow::Result<u8> {
         DavviCommand::Watched(args) => watched(args),
         DavviCommand::Recommend(args) => recommend(args),
         DavviCommand::Nginx(args) => print_nginx(args),
+        DavviCommand::Play(args) => play::run(args),
     }
 }
 

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::serve::{
-    Engine, Error, Event, HandlerSet, Limits, Pipelines, Plan, Summary, WhenBehind, is_local, serve,
+    Engine, Error, Event, Limits, Lower, Parts, Pictures, Pipelines, Plan, Summary, WhenBehind,
+    is_local, serve,
 };
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -45,7 +46,8 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<u8> {
     let at = at.or_else(|| args.http.is_none().then_some(RTSP));
     let plan = at.map(|at| plan(args, at)).transpose()?;
     let log = Arc::new(Mutex::new(Log::new(args.verbose)));
-    let http = http::open(args, &log)?;
+    let beside = plan.as_ref().map(|plan| Arc::clone(&plan.allotted));
+    let http = http::open(args, beside, &log)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -95,9 +97,9 @@ fn per_address(args: &Serve, listen: SocketAddr) -> u32 {
 
 fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
     let listen = address("--rtsp", at).map_err(Refusal::input)?;
-    let mut handlers = HandlerSet::builtin();
+    let mut parts = Parts::builtin();
     for handler in &args.handlers {
-        let added = handlers.append(handler);
+        let added = parts.append(handler);
         added.map_err(|why| Refusal::input(format!("--handler {why}")))?;
     }
     let engine = match args.engine {
@@ -105,9 +107,11 @@ fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
         Sends::Fast => Engine::Fast,
     };
     let pipelines = match &args.pipeline {
-        Some(path) => pipelines(path, engine, &handlers).map_err(Refusal::input)?,
+        Some(path) => pipelines(path, engine, &parts).map_err(Refusal::input)?,
         None => Pipelines::default(),
     };
+    let lower = Lower::list(&args.lower);
+    let lower = lower.map_err(|why| Refusal::input(format!("--lower {why}")))?;
     Ok(Plan {
         root: args.folder.clone(),
         listen,
@@ -127,15 +131,16 @@ fn plan(args: &Serve, at: &str) -> anyhow::Result<Plan> {
             session: args.timeout,
             ..Limits::default()
         },
-        handlers,
+        parts,
         pipelines,
+        lower,
     })
 }
 
 /// More than that is no file that somebody has written.
 const LONGEST: u64 = 1 << 20;
 
-fn pipelines(path: &Path, engine: Engine, handlers: &HandlerSet) -> Result<Pipelines, String> {
+fn pipelines(path: &Path, engine: Engine, parts: &Parts) -> Result<Pipelines, String> {
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
@@ -144,7 +149,7 @@ fn pipelines(path: &Path, engine: Engine, handlers: &HandlerSet) -> Result<Pipel
         let most = LONGEST >> 20;
         return Err(format!("{}: it is larger than {most} MiB", path.display()));
     }
-    let read = Pipelines::read(&text, engine, handlers);
+    let read = Pipelines::read(&text, engine, parts);
     read.map_err(|mistake| format!("{}:{mistake}", path.display()))
 }
 
@@ -191,15 +196,11 @@ impl Log {
     fn tell(&mut self, event: &Event<'_>) {
         match event {
             Event::Listening(at) => say(&format!("rtsp://{at}/")),
-            Event::Level(0) => say("all pictures are sent again"),
-            Event::Level(1) => {
-                say("too much: pictures that others do not need are left out, for all viewers");
-            }
-            Event::Level(_) => {
-                say(
-                    "too much: behind each picture that decoding can begin with, as many as there is a rate for are \
-                     sent, to all viewers",
-                );
+            Event::Level { quality, pictures } => say(&level(*quality, *pictures)),
+            Event::Unfit { clip, file, why } => {
+                self.line(&format!(
+                    "{file}: left out as a lower quality of {clip}: {why}"
+                ));
             }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
             Event::Began { peer, clip } if self.is_verbose => {
@@ -243,13 +244,33 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{plain}");
 }
 
+/// What all viewers are sent now.
+fn level(quality: usize, pictures: Pictures) -> String {
+    let of = match quality {
+        0 => String::new(),
+        lower => format!(" of lower quality {lower}"),
+    };
+    match pictures {
+        Pictures::All if quality == 0 => "all pictures are sent again".to_owned(),
+        Pictures::All => format!("to fit: all viewers are sent lower quality {quality}"),
+        Pictures::Needed => {
+            format!("too much: pictures{of} that others do not need are left out, for all viewers")
+        }
+        Pictures::Keys => format!(
+            "too much: behind each picture{of} that decoding can begin with, as many as there is a rate for \
+             are sent, to all viewers"
+        ),
+    }
+}
+
 fn text(of: &Summary) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
     let rate = of.bytes as f64 * 8.0 / of.elapsed_s.max(1e-9) / 1e6;
     format!(
         "{} sessions, {} at a time at most, {} refused\n\
          {} packets, {:.1} MB, {rate:.1} Mbit/s over {:.1} s\n\
-         {} pictures and frames of sound sent, {} left out, {} packets without a way\n\
+         {} pictures and frames of sound sent, {} left out, {} packets without a way, {} changes of \
+         quality\n\
          late: median {:.3} ms, 99 % within {:.3} ms, at most {:.3} ms\n\
          processor: {:.2} s, {:.1} % of a core\n",
         of.sessions,
@@ -261,6 +282,7 @@ fn text(of: &Summary) -> String {
         of.samples,
         of.dropped,
         of.unsent,
+        of.switched,
         ms(of.late_p50_ns),
         ms(of.late_p99_ns),
         ms(of.late_max_ns),
@@ -287,6 +309,24 @@ mod tests {
             let read = address("--rtsp", text).ok().map(|at| at.to_string());
             assert_eq!(read.as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_sent_is_told_in_words() {
+        let best = level(0, Pictures::All);
+        assert_eq!(best, "all pictures are sent again");
+        let lower = level(2, Pictures::All);
+        assert_eq!(lower, "to fit: all viewers are sent lower quality 2");
+        let fewer = level(2, Pictures::Needed);
+        assert!(
+            fewer.starts_with("too much: pictures of lower quality 2 that"),
+            "{fewer}"
+        );
+        let fewest = level(0, Pictures::Keys);
+        assert!(
+            fewest.starts_with("too much: behind each picture that"),
+            "{fewest}"
+        );
     }
 
     #[test]

@@ -1,33 +1,35 @@
 //! `bonsai watch`: what viewers of a stream see.
 
+pub(crate) mod asked;
 mod capture;
-mod http;
+pub(crate) mod http;
 mod most;
 mod rows;
 mod summary;
 
 use std::io::{IsTerminal as _, Write as _};
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 
 use anyhow::Context as _;
 use bonsai_media::meter::Thresholds;
-use bonsai_media::rtsp::{Lower, Url};
+use bonsai_media::rtsp::Lower;
 use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
-use bonsai_stream::watch::{Arrivals, Error, Plan, Progress, watch};
+use bonsai_stream::watch::{Error, Plan, Progress, watch};
 use serde_json::json;
 
+use self::asked::{Asked, Kind};
 use self::summary::{Summary, streams};
 use crate::cli::{By, Watch};
 use crate::output::{print, print_json};
 use crate::reporter::Reporter;
 
-/// Where RTSP servers listen (RFC 2326, 3.2).
-const PORT: u16 = 554;
-
-/// Whoever comes more often than that comes at once.
-const MOST_A_SECOND: f64 = 1e6;
+/// RTSP; where its servers listen: RFC 2326, 3.2.
+const RTSP: Kind = Kind {
+    scheme: "rtsp",
+    otherwise: "write rtsp://HOST[:PORT]/PATH, or http://HOST[:PORT]/PATH",
+    port: 554,
+};
 
 /// `bonsai watch`.
 ///
@@ -37,9 +39,13 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
     if let Some(file) = &args.capture {
         return capture::run(file, args);
     }
-    let address = args.url.as_deref().unwrap_or_default();
-    if http::is_it(address) {
-        return http::run(args, address);
+    if let Some(address) = args.urls.iter().find(|url| http::is_it(url)) {
+        if let Some(other) = args.urls.iter().find(|url| !http::is_it(url)) {
+            return Err(Refusal::input(format!(
+                "{address:?} and {other:?} are of two kinds: name clips (rtsp) or playlists (http), and not both"
+            )));
+        }
+        return http::run(args);
     }
     for (option, is_given) in [
         ("--abr", args.abr.is_some()),
@@ -47,26 +53,28 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
         ("--p1203", args.p1203.is_some()),
     ] {
         if is_given {
+            let address = args.urls.first().map_or("", String::as_str);
             return Err(Refusal::input(format!(
                 "{option} is for addresses of http, and {address:?} is none"
             )));
         }
     }
-    let mut plan = plan(args, address)?;
+    let asked = Asked::read(args, RTSP)?;
+    let mut plan = plan(args, &asked);
     if args.find_max {
         let how = json!({ "thresholds": plan.thresholds });
-        return most::run(args, address, &how, &mut |viewers| {
+        return most::run(args, &asked, &how, &mut |viewers| {
             plan.viewers = viewers;
             let outcome = watch(&plan, &|_, _| {}).map_err(refused)?;
-            let summary = Summary::of(&outcome);
+            let summary = Summary::of(&outcome, &plan);
             Ok(most::Try {
                 viewers,
                 honest: summary.quality.honest,
                 paper: Some(summary.quality.paper),
                 short_of: summary.short_of(),
                 busiest: outcome.busiest,
-                is_void: summary.is_void(),
-                why_void: "packets were dropped here",
+                is_void: summary.why_void().is_some(),
+                why_void: summary.why_void(),
             })
         });
     }
@@ -74,30 +82,33 @@ pub(crate) fn run(args: &Watch) -> anyhow::Result<u8> {
     let csv = args.csv.as_deref().map(rows::create).transpose()?;
     let outcome = told(args, |progress| watch(&plan, progress))?;
     if let Some(csv) = csv {
-        rows::write(csv, &outcome).context("--csv")?;
+        rows::write(csv, &outcome, &asked.addresses).context("--csv")?;
     }
-    let summary = Summary::of(&outcome);
+    let summary = Summary::of(&outcome, &plan);
+    let why_void = summary.why_void();
     if args.json {
         let document = json!({
             "schema": SCHEMA,
-            "url": address,
-            "clients": args.clients,
+            "url": asked.addresses.first(),
+            "videos": asked.addresses,
+            "clients": asked.viewers,
             "by": match plan.lower { Lower::Udp => "udp", Lower::Tcp => "tcp" },
             "seed": args.seed,
             "thresholds": plan.thresholds,
-            "void": summary.is_void(),
+            "void": why_void.is_some(),
+            "void_because": why_void,
             "quality": summary.quality,
             "outcome": outcome,
         });
         print_json(&document, false)?;
     } else {
-        let mut text = summary.text(address, &plan.thresholds);
+        let mut text = summary.text(&asked);
         if args.streams {
             text.push_str(&streams(&outcome));
         }
         print(&text)?;
     }
-    Ok(u8::from(summary.is_void() || summary.watched == 0))
+    Ok(u8::from(why_void.is_some() || summary.watched == 0))
 }
 
 /// Lets viewers watch, shows how far they are, and tells the daemon what they see, where that is asked for.
@@ -143,72 +154,20 @@ fn refused(error: Error) -> anyhow::Error {
     }
 }
 
-fn plan(args: &Watch, address: &str) -> anyhow::Result<Plan> {
-    let scheme = (
-        "rtsp",
-        "write rtsp://HOST[:PORT]/PATH, or http://HOST[:PORT]/PATH",
-    );
-    let (url, server) = found(address, scheme, PORT)?;
-    Ok(Plan {
-        url,
-        server,
+fn plan(args: &Watch, asked: &Asked) -> Plan {
+    Plan {
+        videos: asked.videos.clone(),
         lower: match args.by {
             Some(By::Udp) | None => Lower::Udp,
             Some(By::Tcp) => Lower::Tcp,
         },
-        viewers: args.clients,
-        arrivals: arrivals(&args.arrivals).map_err(Refusal::input)?,
+        viewers: asked.viewers,
+        arrivals: asked.arrivals.clone(),
         length: args.length,
         step: args.patience,
         threads: args.threads,
         seed: args.seed,
         thresholds: Thresholds::default(),
-    })
-}
-
-/// An address of that scheme, or what is said otherwise; and where its server is.
-fn found(
-    address: &str,
-    (scheme, otherwise): (&str, &str),
-    port: u16,
-) -> anyhow::Result<(Url, SocketAddr)> {
-    let wrong = |why: String| Refusal::input(format!("{address:?}: {why}"));
-    let url = Url::parse(address).map_err(|error| wrong(format!("no address: {error}")))?;
-    if url.scheme() != scheme {
-        return Err(wrong(otherwise.to_owned()));
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("names and passwords are not sent".to_owned()));
-    }
-    let host = url.host_str().filter(|host| !host.is_empty());
-    let host = host.ok_or_else(|| wrong("it names no host".to_owned()))?;
-    let found = (host.trim_matches(['[', ']']), url.port().unwrap_or(port)).to_socket_addrs();
-    let server = found
-        .map_err(|error| wrong(error.to_string()))?
-        .next()
-        .ok_or_else(|| wrong("the host has no address".to_owned()))?;
-    Ok((url, server))
-}
-
-/// `all`, `20/s`, or `random:20/s`.
-fn arrivals(text: &str) -> Result<Arrivals, String> {
-    if text == "all" {
-        return Ok(Arrivals::Crowd);
-    }
-    let (is_random, rate) = match text.strip_prefix("random:") {
-        Some(rate) => (true, rate),
-        None => (false, text),
-    };
-    let number = rate
-        .strip_suffix("/s")
-        .and_then(|number| number.parse::<f64>().ok());
-    let number = number.filter(|number| *number > 0.0 && *number <= MOST_A_SECOND);
-    match (number, is_random) {
-        (Some(number), false) => Ok(Arrivals::Even(number)),
-        (Some(number), true) => Ok(Arrivals::Poisson(number)),
-        (None, _) => Err(format!(
-            "--arrivals {text:?}: write all, a rate such as 20/s, or random:20/s"
-        )),
     }
 }
 
@@ -229,25 +188,4 @@ fn show(all: &[Progress]) {
         bytes / 1_000_000
     );
     let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arrivals_are_read() {
-        for (text, expected) in [
-            ("all", Some(Arrivals::Crowd)),
-            ("20/s", Some(Arrivals::Even(20.0))),
-            ("random:0.5/s", Some(Arrivals::Poisson(0.5))),
-            ("20", None),
-            ("0/s", None),
-            ("-1/s", None),
-            ("inf/s", None),
-            ("NaN/s", None),
-        ] {
-            assert_eq!(arrivals(text).ok(), expected, "{text}");
-        }
-    }
 }

@@ -11,8 +11,8 @@ use url::Url;
 
 use self::model::{Mpd, Period, Representation, Set, Template, Timeline};
 use super::film::{
-    Host, MOST_PIECES, MOST_QUALITIES, Offer, Piece, Quality, Segment, Sound, Source, Target,
-    Track, Unreadable, ascending, join, short,
+    Family, Host, MOST_PIECES, MOST_QUALITIES, Offer, Piece, Quality, Segment, Sound, Source,
+    Target, Track, Unreadable, ascending, family, join, short,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,14 @@ pub(super) fn read(text: &str, base: &Url) -> Result<Offer, Unreadable> {
     let lengths = lengths(&mpd)?;
     let base = based(base, &mpd.bases)?;
     let mut builder = Builder::default();
+    // Nobody goes from one codec to another while a film plays.
+    let all = mpd.periods.iter().flat_map(pictures);
+    let best = all.filter_map(|(set, of)| coded(set, of)).min();
+    let pictures = |period| {
+        let mut all = pictures(period);
+        all.retain(|(set, of)| coded(set, of).is_none_or(|of| Some(of) == best));
+        all
+    };
     // The period with the most qualities says which there are.
     let most = mpd.periods.iter().map(pictures).max_by_key(Vec::len);
     let mut qualities: Vec<(Quality, Track)> = most
@@ -91,11 +99,18 @@ pub(super) fn read(text: &str, base: &Url) -> Result<Offer, Unreadable> {
             };
             builder.add(track, &base, set, of, seconds)?;
         }
-        let set = period.sets.iter().find(|set| set.kind() == Kind::Sound);
+        let sets = period.sets.iter();
+        let set = sets
+            .filter(|set| set.kind() == Kind::Sound)
+            .min_by_key(|set| {
+                set.representations
+                    .first()
+                    .is_some_and(|of| is_webm(set, of))
+            });
         let of =
             set.and_then(|set| Some((set, set.representations.iter().max_by_key(|of| of.bits)?)));
         if let Some((set, of)) = of {
-            let codecs = of.codecs.as_ref().or(set.codecs.as_ref()).cloned();
+            let codecs = codecs(set, of).cloned();
             let (_, track) = sound.get_or_insert_with(|| (Sound { codecs }, Track::default()));
             builder.add(track, &base, set, of, seconds)?;
         }
@@ -120,6 +135,19 @@ fn pictures(period: &Period) -> Vec<(&Set, &Representation)> {
         .collect()
 }
 
+fn codecs<'a>(set: &'a Set, of: &'a Representation) -> Option<&'a String> {
+    of.codecs.as_ref().or(set.codecs.as_ref())
+}
+
+fn coded(set: &Set, of: &Representation) -> Option<Family> {
+    family(codecs(set, of).map(String::as_str))
+}
+
+fn is_webm(set: &Set, of: &Representation) -> bool {
+    let mime = of.mime.as_ref().or(set.mime.as_ref());
+    mime.is_some_and(|mime| mime.ends_with("/webm"))
+}
+
 fn kbps(of: &Representation) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a bitrate")]
     let kbps = |bits: u64| bits as f64 / 1e3;
@@ -141,7 +169,7 @@ fn quality(set: &Set, of: &Representation) -> Quality {
         kbps: kbps(of),
         size: of.width.zip(of.height),
         fps: pace.filter(|pace: &f64| pace.is_finite()),
-        codecs: of.codecs.as_ref().or(set.codecs.as_ref()).cloned(),
+        codecs: codecs(set, of).cloned(),
     }
 }
 
@@ -260,9 +288,25 @@ impl Builder {
             _ => return Err(Unreadable::new("it does not say how long segments are")),
         };
         self.pieces += times.len();
+        let count = u64::try_from(times.len()).unwrap_or(u64::MAX);
+        if first.checked_add(count).is_none() {
+            return Err(Unreadable::new(format!(
+                "its segments are counted from {first} on (startNumber)"
+            )));
+        }
+        track.is_encrypted |= !set.protections.is_empty() || !of.protections.is_empty();
+        track.is_webm |= is_webm(set, of);
+        let mut begins = true;
         for (number, (at, ms)) in (first..).zip(times) {
             let piece = self.piece(&base, &named(media, of, number, at)?)?;
-            track.segments.push(Segment { piece, header, ms });
+            let breaks = begins && !track.segments.is_empty();
+            begins = false;
+            track.segments.push(Segment {
+                piece,
+                header,
+                ms,
+                breaks,
+            });
         }
         Ok(())
     }

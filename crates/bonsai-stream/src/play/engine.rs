@@ -17,7 +17,7 @@ use super::player::play;
 use super::shared::Shared;
 use super::{Film, Plan, PlayerReport};
 use crate::clock::{now, ns};
-use crate::watch::Progress;
+use crate::watch::{Guest, Progress};
 
 /// How often it is told how far it is.
 const TOLD: u64 = 500_000_000;
@@ -25,7 +25,8 @@ const TOLD: u64 = 500_000_000;
 /// What a thread's players saw.
 pub(super) struct Part {
     pub(super) players: Vec<PlayerReport>,
-    pub(super) film: Option<Film>,
+    /// Of each video, if somebody came to know it.
+    pub(super) films: Vec<Option<Film>>,
     pub(super) times: Histogram<u64>,
     pub(super) cpu_ns: u64,
     /// The part of its time that the thread was busy, 0 to 1: in the busiest half second, and in all of it.
@@ -35,11 +36,11 @@ pub(super) struct Part {
     pub(super) late_ns: u64,
 }
 
-/// Lets players come at those times after the beginning, and waits until all have gone.
+/// Lets players come at their times after the beginning, and waits until all have gone.
 pub(super) fn run(
     plan: &Arc<Plan>,
     begin: u64,
-    times: &[u64],
+    guests: &[Guest],
     thread: usize,
     progress: &(dyn Fn(usize, Progress) + Sync),
 ) -> io::Result<Part> {
@@ -48,22 +49,29 @@ pub(super) fn run(
         .enable_time()
         .build_local(LocalOptions::default())?;
     let shared = Rc::new(Shared::new(plan.clone()));
-    let part = runtime.block_on(all(&shared, begin, times, &|at| progress(thread, at)));
+    let part = runtime.block_on(all(&shared, begin, guests, &|at| progress(thread, at)));
     Ok(part)
 }
 
-async fn all(shared: &Rc<Shared>, begin: u64, times: &[u64], progress: &dyn Fn(Progress)) -> Part {
+async fn all(
+    shared: &Rc<Shared>,
+    begin: u64,
+    guests: &[Guest],
+    progress: &dyn Fn(Progress),
+) -> Part {
     let cpu = || ns(clock_gettime(ClockId::ThreadCPUTime));
     let began = (now(), cpu());
     let (mut told, mut before) = (began.0 + TOLD, began);
     let (mut busiest, mut late_ns) = (0.0_f64, 0);
-    let mut players = Vec::with_capacity(times.len());
-    let mut coming = times.iter().copied().peekable();
+    let mut players = Vec::with_capacity(guests.len());
+    let mut coming = guests.iter().copied().peekable();
     let mut playing: JoinSet<PlayerReport> = JoinSet::new();
     loop {
         let at = now();
-        while let Some(came) = coming.next_if(|came| begin + came <= at) {
-            playing.spawn_local(play(shared.clone(), came));
+        let due = |guest: Option<&Guest>| guest.map_or(told, |guest| told.min(begin + guest.at_ns));
+        late_ns = late_ns.max(at.saturating_sub(due(coming.peek())));
+        while let Some(guest) = coming.next_if(|guest| begin + guest.at_ns <= at) {
+            playing.spawn_local(play(shared.clone(), guest));
         }
         if at >= told {
             progress(*shared.counts.borrow());
@@ -75,7 +83,9 @@ async fn all(shared: &Rc<Shared>, begin: u64, times: &[u64], progress: &dyn Fn(P
         if playing.is_empty() && coming.peek().is_none() {
             break;
         }
-        let next = coming.peek().map_or(told, |came| told.min(begin + came));
+        let next = coming
+            .peek()
+            .map_or(told, |guest| told.min(begin + guest.at_ns));
         let left = Duration::from_nanos(next.saturating_sub(now()));
         if playing.is_empty() {
             sleep(left).await;
@@ -90,17 +100,15 @@ async fn all(shared: &Rc<Shared>, begin: u64, times: &[u64], progress: &dyn Fn(P
                     // Nobody cancels one.
                     Err(_) => continue,
                 },
-                Ok(None) => continue,
-                Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
         }
-        late_ns = late_ns.max(now().saturating_sub(next));
     }
     progress(*shared.counts.borrow());
     let used = cpu() - began.1;
     Part {
         players,
-        film: shared.film.take(),
+        films: shared.films.take(),
         times: shared.times.borrow().clone(),
         cpu_ns: used,
         busiest,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bonsai_media::adapt;
-use hyper::header::LOCATION;
+use hyper::header::{CONTENT_RANGE, LOCATION};
 use hyper::{Response, StatusCode};
 use tokio::time::timeout;
 use url::Url;
@@ -39,6 +39,8 @@ pub(super) enum Why {
     Nowhere(StatusCode),
     #[error("the server sends all of a file of which a part was asked for")]
     Whole,
+    #[error("the server sends another part of a file than was asked for")]
+    Part,
     #[error("{0}")]
     Unreadable(#[from] Unreadable),
     #[error("{0}")]
@@ -51,6 +53,8 @@ pub(super) enum Why {
     Length { came: u64, length: u64 },
     #[error("{0}")]
     Tracks(String),
+    #[error("it is not the same film: {0}")]
+    Film(String),
 }
 
 impl Why {
@@ -99,8 +103,13 @@ impl Fetcher {
             let head = self.once(now).await?;
             let status = head.status();
             match (status, piece.range) {
-                (StatusCode::OK, None) | (StatusCode::PARTIAL_CONTENT, Some(_)) => {
+                (StatusCode::OK, None) => return Ok(moved),
+                (StatusCode::PARTIAL_CONTENT, Some(range)) if is_part(&head, range) => {
                     return Ok(moved);
+                }
+                (StatusCode::PARTIAL_CONTENT, Some(_)) => {
+                    self.hang_up();
+                    return Err(Why::Part);
                 }
                 (StatusCode::OK, Some(_)) => {
                     self.hang_up();
@@ -245,6 +254,15 @@ impl Fetcher {
     }
 }
 
+/// Whether an answer says that it is that part of a file (RFC 9110, 14.4).
+fn is_part(head: &Response<()>, (first, last): (u64, u64)) -> bool {
+    let said = head.headers().get(CONTENT_RANGE);
+    let said = said.and_then(|said| said.to_str().ok()?.trim().strip_prefix("bytes "));
+    let said = said.and_then(|said| said.split_once('/')?.0.trim().split_once('-'));
+    let number = |text: &str| text.parse::<u64>().ok();
+    said.is_some_and(|(from, to)| number(from) == Some(first) && number(to) == Some(last))
+}
+
 /// Where something is that is elsewhere.
 fn elsewhere(now: &Piece, head: &Response<()>) -> Result<Piece, Why> {
     let said = head.headers().get(LOCATION);
@@ -269,4 +287,29 @@ async fn within<T>(
     late: impl FnOnce() -> Why,
 ) -> Result<T, Why> {
     timeout(step, what).await.map_err(|_| late())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_the_one_that_was_asked_for() {
+        for (said, is_it) in [
+            (Some("bytes 5-9/100"), true),
+            (Some("bytes 5-9/*"), true),
+            (Some("bytes 0-4/100"), false),
+            (Some("bytes 5-8/9"), false),
+            (Some("bytes */100"), false),
+            (Some("5-9"), false),
+            (None, false),
+        ] {
+            let mut head = Response::new(());
+            if let Some(said) = said {
+                let said = said.parse().expect("a value");
+                head.headers_mut().insert(CONTENT_RANGE, said);
+            }
+            assert_eq!(is_part(&head, (5, 9)), is_it, "{said:?}");
+        }
+    }
 }

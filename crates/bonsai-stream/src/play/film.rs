@@ -106,6 +106,33 @@ pub struct Quality {
     pub codecs: Option<String>,
 }
 
+/// How pictures are coded, what most players have first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Family {
+    Avc,
+    Hevc,
+    Dolby,
+    Av1,
+    Vp9,
+    Vp8,
+}
+
+/// The family that codecs name (RFC 6381), if one is known here.
+pub(super) fn family(codecs: Option<&str>) -> Option<Family> {
+    codecs?.split(',').find_map(|codec| {
+        let codec = codec.trim();
+        Some(match codec.split_once('.').map_or(codec, |(of, _)| of) {
+            "avc1" | "avc3" => Family::Avc,
+            "hvc1" | "hev1" => Family::Hevc,
+            "dvh1" | "dvhe" | "dva1" | "dvav" => Family::Dolby,
+            "av01" => Family::Av1,
+            "vp09" | "vp9" => Family::Vp9,
+            "vp08" | "vp8" => Family::Vp8,
+            _ => return None,
+        })
+    })
+}
+
 /// What is said of sound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sound {
@@ -129,6 +156,10 @@ pub struct Track {
     pub segments: Vec<Segment>,
     /// What some segments need to be played with (`EXT-X-MAP`, initialization segments).
     pub headers: Vec<Piece>,
+    /// Whether some of it needs a key (`EXT-X-KEY`, `ContentProtection`).
+    pub is_encrypted: bool,
+    /// Whether some of it is in files of WebM, and not in those of MP4 or in transport streams.
+    pub is_webm: bool,
 }
 
 impl Track {
@@ -161,6 +192,8 @@ pub struct Segment {
     pub header: Option<usize>,
     /// How long it is, ms.
     pub ms: f64,
+    /// Whether times or kinds of media do not go on from the one before (`EXT-X-DISCONTINUITY`, a new period).
+    pub breaks: bool,
 }
 
 /// A file, or a part of one.

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::film::{
     Document, Host, MOST_PIECES, MOST_QUALITIES, Offer, Piece, Quality, Segment, Sound, Source,
-    Target, Track, Unreadable, ascending, join,
+    Target, Track, Unreadable, ascending, family, join,
 };
 
 /// Tags that say something to a player that shows no pictures.
@@ -24,19 +24,33 @@ const TAGS: [&str; 4] = [
     "#EXT-X-VERSION:",
 ];
 
+/// One without a value; others begin as it does.
+const BREAK: &str = "#EXT-X-DISCONTINUITY";
+
 /// Those with lists of attributes.
 const STREAM: &str = "#EXT-X-STREAM-INF:";
 const MEDIA: &str = "#EXT-X-MEDIA:";
 const MAP: &str = "#EXT-X-MAP:";
 
+/// How segments are encrypted; those with `METHOD=NONE` are not.
+const KEY: &str = "#EXT-X-KEY:";
+
+/// What of a text matters.
+struct Sifted {
+    text: String,
+    /// How many qualities it names.
+    streams: usize,
+    is_encrypted: bool,
+}
+
 /// Reads a playlist, which begins with `#EXTM3U`.
 pub(super) fn read(text: &str, base: &Url) -> Result<Document, Unreadable> {
-    let (text, streams) = sifted(text)?;
-    let playlist = m3u8_rs::parse_playlist_res(text.as_bytes())
+    let sifted = sifted(text)?;
+    let playlist = m3u8_rs::parse_playlist_res(sifted.text.as_bytes())
         .map_err(|_| Unreadable::new("the playlist cannot be read"))?;
     match playlist {
         Playlist::MasterPlaylist(playlist) => {
-            if playlist.variants.len() != streams {
+            if playlist.variants.len() != sifted.streams {
                 return Err(Unreadable::new(
                     "a quality (EXT-X-STREAM-INF) cannot be read",
                 ));
@@ -44,15 +58,18 @@ pub(super) fn read(text: &str, base: &Url) -> Result<Document, Unreadable> {
             offer(playlist, base).map(|offer| Document::Offer(Arc::new(offer)))
         }
         Playlist::MediaPlaylist(playlist) => {
-            track(&playlist, base).map(|track| Document::Track(Arc::new(track)))
+            let mut track = track(&playlist, base)?;
+            track.is_encrypted = sifted.is_encrypted;
+            Ok(Document::Track(Arc::new(track)))
         }
     }
 }
 
-/// The lines that matter, and how many of them are of qualities.
-fn sifted(text: &str) -> Result<(String, usize), Unreadable> {
+/// The lines that matter.
+fn sifted(text: &str) -> Result<Sifted, Unreadable> {
     let mut sifted = String::with_capacity(text.len() + 1);
     let (mut streams, mut pieces) = (0, 0);
+    let mut is_encrypted = false;
     for (number, line) in (1..).zip(text.lines()) {
         let mut line = line.trim();
         let wrong = |why: &str| Unreadable::new(format!("line {number}: {why}"));
@@ -79,8 +96,12 @@ fn sifted(text: &str) -> Result<(String, usize), Unreadable> {
             sifted.push_str("#EXTINF:");
             sifted.push_str(seconds.trim());
             line = ",";
+        } else if let Some(key) = line.strip_prefix(KEY) {
+            is_encrypted |= !key.split(',').any(|one| one.trim() == "METHOD=NONE");
+            continue;
         } else if line.starts_with('#') {
-            let matters = line == "#EXTM3U" || TAGS.iter().any(|tag| line.starts_with(tag));
+            let matters =
+                line == "#EXTM3U" || line == BREAK || TAGS.iter().any(|tag| line.starts_with(tag));
             if !matters {
                 continue;
             }
@@ -95,7 +116,11 @@ fn sifted(text: &str) -> Result<(String, usize), Unreadable> {
         sifted.push_str(line);
         sifted.push('\n');
     }
-    Ok((sifted, streams))
+    Ok(Sifted {
+        text: sifted,
+        streams,
+        is_encrypted,
+    })
 }
 
 /// Whether a list of attributes ends where its line does.
@@ -120,6 +145,10 @@ fn offer(playlist: MasterPlaylist, base: &Url) -> Result<Offer, Unreadable> {
     if variants.iter().any(|variant| variant.resolution.is_some()) {
         variants.retain(|variant| !is_sound_alone(variant));
     }
+    // Nobody goes from one codec to another while a film plays.
+    let coded = |variant: &VariantStream| family(variant.codecs.as_deref());
+    let best = variants.iter().filter_map(coded).min();
+    variants.retain(|variant| coded(variant).is_none_or(|of| Some(of) == best));
     if variants.is_empty() {
         return Err(Unreadable::new("it names no quality (EXT-X-STREAM-INF)"));
     }
@@ -235,6 +264,7 @@ fn track(playlist: &MediaPlaylist, base: &Url) -> Result<Track, Unreadable> {
             piece: Piece { target, range },
             header,
             ms,
+            breaks: segment.discontinuity,
         });
     }
     Ok(track)
@@ -313,6 +343,31 @@ mod tests {
     }
 
     #[test]
+    fn qualities_are_of_one_codec() {
+        let offer = an_offer(
+            "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=3,CODECS=\"mp4a.40.2,avc1.64001f\"\n3.m3u8\n\
+             #EXT-X-STREAM-INF:BANDWIDTH=2,CODECS=\"hvc1.1.6.L93.B0,mp4a.40.2\"\n2.m3u8\n\
+             #EXT-X-STREAM-INF:BANDWIDTH=1,CODECS=\"avc3.64001e\"\n1.m3u8\n",
+        );
+        let kbps: Vec<_> = offer.qualities.iter().map(|(of, _)| of.kbps).collect();
+        assert_eq!(kbps, [Some(0.001), Some(0.003)]);
+    }
+
+    #[test]
+    fn a_track_says_whether_it_needs_a_key() {
+        for (key, is_encrypted) in [
+            ("METHOD=AES-128,URI=\"k\"", true),
+            ("METHOD=SAMPLE-AES", true),
+            ("METHOD=NONE", false),
+        ] {
+            let track = a_track(&format!(
+                "#EXTM3U\n#EXT-X-KEY:{key}\n#EXTINF:2,\n0.ts\n#EXT-X-ENDLIST\n"
+            ));
+            assert_eq!(track.is_encrypted, is_encrypted, "{key}");
+        }
+    }
+
+    #[test]
     fn segments_keep_their_headers_and_ranges() {
         let track = a_track(
             "#EXTM3U\r\n#EXT-X-TARGETDURATION:2\r\n#EXT-X-MAP:URI=\"init.mp4\"\r\n#EXTINF:2.0,\r\n0.mp4\r\n\
@@ -332,6 +387,8 @@ mod tests {
         );
         let headers: Vec<_> = track.segments.iter().map(|of| of.header).collect();
         assert_eq!(headers, [Some(0), Some(0), Some(1), Some(1)]);
+        let breaks: Vec<_> = track.segments.iter().map(|of| of.breaks).collect();
+        assert_eq!(breaks, [false, false, true, false]);
         assert_eq!(asked(&track.headers[1]), "host:8080/b/init.mp4 0-99");
         assert_eq!(track.durations_ms(), [2000.0, 2000.0, 1500.0, 1500.0]);
         let transport = a_track("#EXTM3U\n#EXTINF:2,\n0.ts\n#EXT-X-ENDLIST\n");

@@ -22,7 +22,8 @@ use super::meter::Meter;
 use super::shared::Shared;
 use super::wire::Came;
 use super::{Film, PlayerReport};
-use crate::clock::now;
+use crate::clock::{nanos, now};
+use crate::watch::Guest;
 
 /// So often in a row a segment may fail.
 const TRIES: u32 = 4;
@@ -46,6 +47,8 @@ const AT_END_MS: f64 = 100.0;
 struct Failure {
     step: &'static str,
     why: String,
+    /// The server said no.
+    is_refused: bool,
 }
 
 impl Failure {
@@ -56,6 +59,7 @@ impl Failure {
         };
         Self {
             step,
+            is_refused: matches!(why, Why::Status { .. }),
             why: why.to_string(),
         }
     }
@@ -95,6 +99,7 @@ struct Player {
     came_ms: f64,
     client: Client,
     meter: Meter,
+    guest: Guest,
     since: u64,
     until: u64,
     is_shown: bool,
@@ -104,15 +109,17 @@ struct Player {
 }
 
 /// Plays from then on, and says what it saw.
-pub(super) async fn play(shared: Rc<Shared>, came_ns: u64) -> PlayerReport {
+pub(super) async fn play(shared: Rc<Shared>, guest: Guest) -> PlayerReport {
     let since = now();
     shared.count(|counts| counts.came += 1);
-    let report = match Player::begin(shared.clone(), since).await {
+    let report = match Player::begin(shared.clone(), guest, since).await {
         Ok(mut player) => {
             let ended = player.watch().await;
-            player.report(came_ns, ended.err())
+            player.report(ended.err())
         }
-        Err(failure) => PlayerReport::failed(came_ns, failure.step, &failure.why),
+        Err(failure) => {
+            PlayerReport::failed(&guest, (failure.step, &failure.why), failure.is_refused)
+        }
     };
     shared.count(|counts| {
         counts.done += u32::from(report.failure.is_none());
@@ -121,12 +128,8 @@ pub(super) async fn play(shared: Rc<Shared>, came_ns: u64) -> PlayerReport {
     report
 }
 
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Fetches where the pieces of a track are.
-async fn track(fetcher: &mut Fetcher, source: &Source) -> Result<Arc<Track>, Why> {
+pub(super) async fn track(fetcher: &mut Fetcher, source: &Source) -> Result<Arc<Track>, Why> {
     let url = match source {
         Source::Here(track) => return Ok(track.clone()),
         Source::At(url) => url,
@@ -143,11 +146,11 @@ async fn track(fetcher: &mut Fetcher, source: &Source) -> Result<Arc<Track>, Why
 
 impl Player {
     /// One that knows what there is to play.
-    async fn begin(shared: Rc<Shared>, since: u64) -> Result<Self, Failure> {
+    async fn begin(shared: Rc<Shared>, guest: Guest, since: u64) -> Result<Self, Failure> {
         let failed = |why: &Why| Failure::new("playlist", why);
         let plan = shared.plan.clone();
         let mut fetcher = Fetcher::new(shared.clone());
-        let document = fetcher.document(&plan.url).await;
+        let document = fetcher.document(&plan.videos[guest.video].url).await;
         let offer = shared.offer(document.map_err(|why| failed(&why))?);
         let lowest = track(&mut fetcher, &offer.qualities[0].1).await;
         let lowest = lowest.map_err(|why| failed(&why))?;
@@ -163,7 +166,7 @@ impl Player {
         let kbps: Vec<f64> = kbps.collect();
         let adapt = |error: bonsai_media::adapt::Error| failed(&error.into());
         let ladder = shared.ladder(&lowest, &kbps).map_err(adapt)?;
-        shared.film.borrow_mut().get_or_insert_with(|| Film {
+        shared.films.borrow_mut()[guest.video].get_or_insert_with(|| Film {
             qualities: offer.qualities.iter().map(|(of, _)| of.clone()).collect(),
             sound: offer.sound.as_ref().map(|(of, _)| of.clone()),
             segment_ms: ladder.segment_ms(),
@@ -182,10 +185,11 @@ impl Player {
             came_ms: 0.0,
             client,
             meter: Meter::new(plan.keeps_log),
+            guest,
             since,
             until: since
-                .saturating_add(ns(plan.length))
-                .saturating_add(ns(plan.step)),
+                .saturating_add(guest.length_ns)
+                .saturating_add(nanos(plan.step)),
             is_shown: false,
             stalls: 0,
             last_failure: None,
@@ -223,7 +227,7 @@ impl Player {
                                 return Err(Failure::new("segment", &why));
                             }
                             let wait = FIRST_WAIT * (1 << (failures - 1));
-                            self.rest(ns(wait)).await;
+                            self.rest(nanos(wait)).await;
                         }
                     }
                 }
@@ -239,6 +243,7 @@ impl Player {
         let passed = Duration::from_nanos(self.until.saturating_sub(self.since));
         Err(Failure {
             step: "start",
+            is_refused: false,
             why: match &self.last_failure {
                 Some(why) => format!("nothing was shown in {} s: {why}", passed.as_secs_f64()),
                 None => format!("nothing was shown in {} s", passed.as_secs_f64()),
@@ -264,11 +269,10 @@ impl Player {
         self.shared.count(|counts| counts.playing += 1);
         let startup_ms = self.client.summary(at).startup_ms.unwrap_or(0.0);
         let startup = Duration::from_secs_f64(startup_ms.max(0.0) / 1e3);
-        let length = ns(self.shared.plan.length);
         self.until = self
             .since
-            .saturating_add(ns(startup))
-            .saturating_add(length);
+            .saturating_add(nanos(startup))
+            .saturating_add(self.guest.length_ns);
     }
 
     async fn rest(&self, wait_ns: u64) {
@@ -410,7 +414,7 @@ impl Player {
         let at = now();
         self.client
             .first_byte(at, length.map(|length| before + length));
-        let (step, mut seen) = (ns(self.shared.plan.step), (at, before));
+        let (step, mut seen) = (nanos(self.shared.plan.step), (at, before));
         loop {
             let Some(wire) = self.fetcher.wire() else {
                 return Err(Why::Http("the connection has ended".to_owned()));
@@ -470,7 +474,7 @@ impl Player {
         }
     }
 
-    fn report(mut self, came_ns: u64, failure: Option<Failure>) -> PlayerReport {
+    fn report(mut self, failure: Option<Failure>) -> PlayerReport {
         let at = now().min(self.until.max(self.since));
         self.meter.phase(&mut self.client, self.came_ms, at);
         if self.is_shown {
@@ -484,11 +488,12 @@ impl Player {
             self.fetcher.connections,
             self.shared.plan.settings.buffer_ms,
         );
-        let failure = failure.map(|failure| (failure.step, failure.why));
         PlayerReport {
-            came_ns,
-            failed_at: failure.as_ref().map(|(step, _)| *step),
-            failure: failure.map(|(step, why)| format!("{step}: {why}")),
+            came_ns: self.guest.at_ns,
+            video: self.guest.video + 1,
+            failed_at: failure.as_ref().map(|failure| failure.step),
+            is_refused: failure.as_ref().is_some_and(|of| of.is_refused),
+            failure: failure.map(|of| format!("{}: {}", of.step, of.why)),
             seen: Some(seen),
         }
     }

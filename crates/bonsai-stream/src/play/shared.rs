@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use url::Url;
 
 use super::film::{Document, Host, Offer, Track, Unreadable};
-use super::{Film, Plan};
+use super::{Film, Plan, Video};
 use crate::watch::Progress;
 
 /// Playlists that are kept: of a film there are some, and of films for one viewer each as many as viewers.
@@ -26,8 +26,8 @@ pub(super) struct Shared {
     pub(super) counts: RefCell<Progress>,
     /// Times of segments of all, us.
     pub(super) times: RefCell<Histogram<u64>>,
-    /// What the first player saw of the film.
-    pub(super) film: RefCell<Option<Film>>,
+    /// Of each video, what the first player saw of it.
+    pub(super) films: RefCell<Vec<Option<Film>>>,
     documents: RefCell<HashMap<String, (Vec<u8>, Document)>>,
     offers: RefCell<Vec<(Arc<Track>, Arc<Offer>)>>,
     ladders: RefCell<Vec<(Arc<Track>, Arc<Ladder>)>>,
@@ -38,10 +38,10 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(plan: Arc<Plan>) -> Self {
         Self {
+            films: RefCell::new(vec![None; plan.videos.len()]),
             plan,
             counts: RefCell::default(),
             times: RefCell::new(super::times()),
-            film: RefCell::default(),
             documents: RefCell::default(),
             offers: RefCell::default(),
             ladders: RefCell::default(),
@@ -112,13 +112,13 @@ impl Shared {
 
     /// Where a server is.
     pub(super) async fn address(&self, host: &Arc<Host>) -> io::Result<SocketAddr> {
-        let plan = &self.plan;
-        let is_first = plan.url.host_str().is_some_and(|name| {
-            name.trim_matches(['[', ']']) == host.name
-                && plan.url.port_or_known_default() == Some(host.port)
-        });
-        if is_first {
-            return Ok(plan.server);
+        let is_there = |video: &&Video| {
+            let name = video.url.host_str();
+            name.is_some_and(|name| name.trim_matches(['[', ']']) == host.name)
+                && video.url.port_or_known_default() == Some(host.port)
+        };
+        if let Some(video) = self.plan.videos.iter().find(is_there) {
+            return Ok(video.server);
         }
         let known = |(known, _): &&(Arc<Host>, SocketAddr)| known == host;
         if let Some((_, address)) = self.addresses.borrow().iter().find(known) {

@@ -10,6 +10,8 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
 use rustix::event::epoll::EventFlags;
 
+use super::root::FileId;
+
 /// Bytes that wait to be taken before samples are left out for a viewer who is slow: two pictures of a
 /// stream of 2 Mbit/s that decoding can begin with.
 pub(super) const BACKLOG: usize = 64 << 10;
@@ -30,6 +32,10 @@ pub(super) struct Connection {
     /// When the request began that is not there as a whole, and when the last one was.
     pub(super) begun: Option<u64>,
     pub(super) asked: u64,
+    /// Since when its request waits for a clip to be read; nothing else is heard of it meanwhile.
+    pub(super) held: Option<u64>,
+    /// The files that are to be read for that; none if others come before them.
+    pub(super) awaits: Vec<FileId>,
     /// Whether it is closed when all is sent.
     pub(super) ends: bool,
     /// What it is waited for.
@@ -64,6 +70,8 @@ impl Connection {
             stalled: None,
             begun: None,
             asked: now,
+            held: None,
+            awaits: Vec::new(),
             ends: false,
             waits: EventFlags::IN,
         })

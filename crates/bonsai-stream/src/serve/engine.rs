@@ -8,7 +8,6 @@ use std::net::{IpAddr, TcpListener};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bonsai_media::rtsp::server::Server;
 use bonsai_media::timeline::Next;
@@ -18,11 +17,12 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::connection::Connection;
 use super::house::House;
-use super::root::{Root, Stamp};
+use super::loader::Loader;
+use super::root::Root;
 use super::send::{Around, Sender, Step};
 use super::stream::Stream;
 use super::{Error, Event, Plan, Summary};
-use crate::clock::{Timer, now, ns};
+use crate::clock::{Timer, nanos, now, ns};
 
 /// Events that are taken at once, and streams that are looked after before there is another look at them.
 const EVENTS: usize = 256;
@@ -66,6 +66,8 @@ pub(super) struct Engine<'a> {
     blocked_until: u64,
     accepts_at: u64,
     seen_at: u64,
+    /// Connections whose request is to be looked at again, as something was read.
+    again: Vec<usize>,
 }
 
 /// Which socket it is.
@@ -74,6 +76,7 @@ enum Of {
     Connection(usize),
     Pair(usize, bool),
     Timer,
+    Loader,
 }
 
 impl Of {
@@ -83,6 +86,7 @@ impl Of {
             Self::Connection(index) => (1, index),
             Self::Pair(index, is_reports) => (2 + u64::from(is_reports), index),
             Self::Timer => (4, 0),
+            Self::Loader => (5, 0),
         };
         EventData::new_u64(kind << 48 | index as u64)
     }
@@ -93,6 +97,7 @@ impl Of {
             0 => Self::Listener,
             1 => Self::Connection(index),
             4 => Self::Timer,
+            5 => Self::Loader,
             kind => Self::Pair(index, kind == 3),
         }
     }
@@ -107,7 +112,8 @@ impl<'a> Engine<'a> {
         plan: &'a Plan,
         on_event: &'a mut dyn FnMut(&Event<'_>),
     ) -> Result<Self, Error> {
-        let root = Root::open(&plan.root).map_err(|source| Error::Root {
+        let loader = Loader::start().map_err(Error::System)?;
+        let root = Root::open(&plan.root, loader).map_err(|source| Error::Root {
             path: plan.root.clone(),
             source,
         })?;
@@ -127,8 +133,10 @@ impl<'a> Engine<'a> {
         let timer = Timer::new().map_err(Error::System)?;
         epoll::add(&epoll, &timer, Of::Timer.data(), EventFlags::IN)
             .map_err(|errno| Error::System(errno.into()))?;
+        epoll::add(&epoll, root.loader(), Of::Loader.data(), EventFlags::IN)
+            .map_err(|errno| Error::System(errno.into()))?;
         super::may_open(plan);
-        let timeout = u64::try_from(plan.limits.session.as_nanos()).unwrap_or(u64::MAX);
+        let timeout = nanos(plan.limits.session);
         let mut house = House::new(plan, root, on_event);
         house.tell(&Event::Listening(at));
         Ok(Self {
@@ -147,6 +155,7 @@ impl<'a> Engine<'a> {
             blocked_until: 0,
             accepts_at: 0,
             seen_at: now() + SEEN,
+            again: Vec::new(),
         })
     }
 
@@ -164,7 +173,7 @@ impl<'a> Engine<'a> {
         let mut events = Vec::with_capacity(EVENTS);
         while !stop.load(Ordering::Relaxed) {
             let at = now();
-            let is_more = self.streams(at);
+            let is_more = self.streams(at) | self.ask_again();
             if at >= looks {
                 looks = at + LOOKS;
                 self.look(at);
@@ -215,8 +224,13 @@ impl<'a> Engine<'a> {
             let Some(Reverse((due, session))) = self.house.due.peek().copied() else {
                 return false;
             };
-            if due > now() {
+            let moment = now();
+            if due > moment {
                 return false;
+            }
+            // Under a limit a send waits, and what is late then has to be seen in time.
+            if moment >= at + LOOKS {
+                return true;
             }
             self.house.due.pop();
             let stream = self.house.streams.get_mut(session).and_then(Option::as_mut);
@@ -258,11 +272,7 @@ impl<'a> Engine<'a> {
             },
             Some((_, Next::Report)) => {
                 self.sender.report(stream, false, unix(), &mut around);
-                match Stamp::of(&stream.file) {
-                    Ok(stamp) if stamp == stream.stamp => {}
-                    Ok(_) => failed = Some("its file has changed".to_owned()),
-                    Err(error) => failed = Some(format!("its file: {error}")),
-                }
+                failed = stream.check().map(str::to_owned);
             }
             Some((_, Next::End)) => {
                 self.sender.report(stream, true, unix(), &mut around);
@@ -320,10 +330,15 @@ impl<'a> Engine<'a> {
     fn ready(&mut self, event: Ready) {
         match Of::read(event.data.u64()) {
             Of::Listener => self.accept(),
-            Of::Connection(index) => self.talk(index),
+            Of::Connection(index) => {
+                let gone = EventFlags::HUP | EventFlags::ERR;
+                let flags = event.flags;
+                self.talk(index, flags.intersects(gone));
+            }
             Of::Pair(index, is_reports) => self.hear(index, is_reports),
             // What is due is looked after next, and the timer is set anew by that.
             Of::Timer => {}
+            Of::Loader => self.loaded(),
         }
     }
 
@@ -331,9 +346,11 @@ impl<'a> Engine<'a> {
     fn look(&mut self, at: u64) {
         self.server.tick(&mut self.house, at);
         self.all_gone();
-        self.house.load.allot(self.house.plan.allotted.get(), at);
-        if let Some(level) = self.house.load.judge(at) {
-            self.house.tell(&Event::Level(level));
+        let allotted = &self.house.plan.allotted;
+        self.house.load.allot(allotted.get(), at);
+        allotted.need(self.house.load.claimed());
+        if let Some((quality, pictures)) = self.house.load.judge(at) {
+            self.house.tell(&Event::Level { quality, pictures });
         }
         if at >= self.seen_at {
             self.seen_at = at + SEEN;
@@ -352,11 +369,10 @@ impl<'a> Engine<'a> {
             );
         }
         let limits = &self.house.plan.limits;
-        let limit = |of: Duration| u64::try_from(of.as_nanos()).unwrap_or(u64::MAX);
         let (request, idle, stall) = (
-            limit(limits.request),
-            limit(limits.idle),
-            limit(limits.stall),
+            nanos(limits.request),
+            nanos(limits.idle),
+            nanos(limits.stall),
         );
         for index in 0..self.connections.len() {
             let Some(connection) = &self.connections[index] else {
@@ -373,6 +389,13 @@ impl<'a> Engine<'a> {
                     .is_some_and(|stalled| over(stalled, stall)) =>
                 {
                     "it takes nothing of what is sent"
+                }
+                _ if has_sessions && connection.held.is_some_and(|since| over(since, idle)) => {
+                    self.give_up(index, at);
+                    continue;
+                }
+                _ if connection.held.is_some_and(|since| over(since, idle)) => {
+                    "its clip cannot be read in time"
                 }
                 _ if !has_sessions && over(connection.asked, idle) => "it asks for nothing",
                 _ => continue,

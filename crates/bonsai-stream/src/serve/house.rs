@@ -4,21 +4,23 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use bonsai_media::load::{Load, Need};
 use bonsai_media::rtcp::{Received, Sent};
 use bonsai_media::rtsp::server::{Ended, Found, Host, Offer, Path, Refusal, Way};
 use bonsai_media::seen::{Counted, Gathering};
-use bonsai_media::timeline::{Started, Timeline};
+use bonsai_media::timeline::Started;
 use rtsp_types::StatusCode;
 
-use super::handler::{self, StreamView};
+use super::film::Film;
+use super::parts::{Packetiser, StreamView};
 use super::pipeline::Pipeline;
 use super::ports::Pair;
-use super::root::{Opened, Root};
+use super::root::{Root, Wanted};
 use super::stream::{Sink, Stream};
-use super::{Event, Plan};
-use crate::clock::now;
+use super::{Event, Plan, network};
+use crate::clock::{nanos, now};
 
 /// Between two reports of a stream that count, nanoseconds: viewers send one each five seconds or so.
 const APART: u64 = 1_000_000_000;
@@ -49,7 +51,9 @@ pub(super) struct House<'a> {
     pub(super) peers: Vec<Option<Peer>>,
     /// By which connection a request came that is being answered.
     pub(super) asking: usize,
-    opened: Option<Opened>,
+    /// Whether no request waits any longer for a clip to be read.
+    pub(super) gives_up: bool,
+    film: Option<Arc<Film>>,
     per_address: HashMap<IpAddr, u32>,
     pub(super) due: BinaryHeap<Reverse<(u64, usize)>>,
     pub(super) load: Load,
@@ -65,16 +69,17 @@ pub(super) struct House<'a> {
 
 impl<'a> House<'a> {
     pub(super) fn new(plan: &'a Plan, root: Root, on_event: &'a mut dyn FnMut(&Event<'_>)) -> Self {
-        let late = u64::try_from(plan.late.as_nanos()).unwrap_or(u64::MAX);
+        let late = nanos(plan.late);
         Self {
             plan,
             root,
-            pipeline: Arc::new(Pipeline::plain(plan.engine, plan.handlers.chain())),
+            pipeline: Arc::new(Pipeline::plain(plan.engine, plan.parts.chain())),
             streams: Vec::new(),
             pairs: Vec::new(),
             peers: Vec::new(),
             asking: 0,
-            opened: None,
+            gives_up: false,
+            film: None,
             per_address: HashMap::new(),
             due: BinaryHeap::new(),
             load: Load::new(plan.when_behind, late),
@@ -180,6 +185,11 @@ impl<'a> House<'a> {
         Some(session)
     }
 
+    /// The way of a clip.
+    fn way(&self, clip: &str) -> &Arc<Pipeline> {
+        self.plan.pipelines.of(clip).unwrap_or(&self.pipeline)
+    }
+
     fn peer(&self, connection: usize) -> Result<Peer, Refusal> {
         let peer = self.peers.get(connection).copied().flatten();
         peer.ok_or_else(|| Refusal::new(StatusCode::InternalServerError, "its connection is gone"))
@@ -201,11 +211,37 @@ impl<'a> House<'a> {
 }
 
 impl Host for House<'_> {
-    fn find(&mut self, path: &Path) -> Result<Found, Refusal> {
-        let local = self.peer(self.asking)?.local;
-        let (found, opened) = self.root.find(path, local)?;
-        self.opened = Some(opened);
-        Ok(found)
+    fn find(&mut self, path: &Path) -> Poll<Result<Found, Refusal>> {
+        let pipeline = Arc::clone(self.way(&path.to_string()));
+        let film = self.root.find(&Wanted {
+            path,
+            lower: pipeline.lower.as_ref().unwrap_or(&self.plan.lower),
+            payload: pipeline.payload,
+        });
+        for unfit in std::mem::take(&mut self.root.unfit) {
+            self.tell(&Event::Unfit {
+                clip: &unfit.clip,
+                file: &unfit.file,
+                why: &unfit.why,
+            });
+        }
+        if film.is_pending() && self.gives_up {
+            let why = format!("{path}: it cannot be read in time");
+            let refusal = Refusal::new(StatusCode::ServiceUnavailable, why);
+            return Poll::Ready(Err(refusal));
+        }
+        let film = ready!(film)?;
+        let found = film.found.clone();
+        self.film = Some(film);
+        Poll::Ready(Ok(found))
+    }
+
+    fn packetiser(&self, path: &Path) -> Option<Arc<dyn Packetiser>> {
+        self.way(&path.to_string()).packetiser.clone()
+    }
+
+    fn address(&self) -> Result<IpAddr, Refusal> {
+        Ok(self.peer(self.asking)?.local)
     }
 
     fn admit(
@@ -218,8 +254,8 @@ impl Host for House<'_> {
         let peer = self.peer(connection)?;
         let full = |why: String| Refusal::new(StatusCode::NotEnoughBandwidth, why);
         let limits = &self.plan.limits;
-        let sessions = self.streams.iter().flatten().count();
-        if sessions >= usize::try_from(limits.sessions).unwrap_or(usize::MAX) {
+        let sessions: u32 = self.per_address.values().sum();
+        if sessions >= limits.sessions {
             return Err(full(format!(
                 "there are {sessions} sessions, as many as may be"
             )));
@@ -231,26 +267,24 @@ impl Host for House<'_> {
                 "{address} has {count} sessions, as many as it may have"
             )));
         }
-        let all = found.needs.iter();
-        let need = all.fold(Need::default(), |sum, need| sum + *need);
+        let need: Need = found.needs.iter().sum();
         self.load.allot(self.plan.allotted.get(), now());
         self.load.admit(need).map_err(|why| full(why.to_string()))?;
-        let opened = self.opened.take();
-        let opened = opened.ok_or_else(|| full("its file is gone".to_owned()))?;
+        let film = self.film.take();
+        let film = film.ok_or_else(|| full("its file is gone".to_owned()))?;
         let clip = path.to_string();
         let view = StreamView {
             peer: peer.peer,
             clip: &clip,
         };
-        let pipeline = self.plan.pipelines.of(&clip).unwrap_or(&self.pipeline);
-        let pipeline = Arc::clone(pipeline);
-        let handlers = handler::make(&pipeline.chain, &view)
+        let pipeline = Arc::clone(self.way(&clip));
+        let (handlers, parts) = pipeline
+            .make(&view)
             .map_err(|why| Refusal::new(StatusCode::InternalServerError, why))?;
         let name = random::<16>()?
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let timeline = Timeline::new(found.clip.clone());
         self.tell(&Event::Began {
             peer: peer.peer,
             clip: &clip,
@@ -259,9 +293,8 @@ impl Host for House<'_> {
         if self.streams.len() <= session {
             self.streams.resize_with(session + 1, || None);
         }
-        let needs = Arc::clone(&found.needs);
-        let way = (pipeline, handlers);
-        let stream = Stream::new(timeline, opened, clip, whose, needs, way);
+        let way = (pipeline, handlers, parts);
+        let stream = Stream::new(film, clip, whose, way);
         self.load.promise(need);
         self.streams[session] = Some(stream);
         *self.per_address.entry(address).or_default() += 1;
@@ -269,7 +302,7 @@ impl Host for House<'_> {
             peer.sessions += 1;
         }
         self.came += 1;
-        self.most = self.most.max(u64::try_from(sessions).unwrap_or(0) + 1);
+        self.most = self.most.max(u64::from(sessions) + 1);
         Ok(name)
     }
 
@@ -367,16 +400,19 @@ impl Host for House<'_> {
             .get_mut(session)
             .and_then(Option::as_mut)
             .ok_or_else(gone)?;
-        stream.begin_anew();
-        let started = stream.timeline.play(from_ns, until_ns, now());
-        self.weigh(session);
+        // It begins in the quality that all are sent in when it plays.
+        let need = stream.at_play();
+        let before = std::mem::replace(&mut stream.need, need);
+        self.load.plays(need, before, now());
+        let quality = self.load.level().quality();
+        let started = stream.play(from_ns, until_ns, quality, now());
         self.arm(session, None);
         Ok(started)
     }
 
     fn pause(&mut self, session: usize) {
         if let Some(Some(stream)) = self.streams.get_mut(session) {
-            stream.timeline.pause(now());
+            stream.pause(now());
         }
         self.weigh(session);
         self.arm(session, None);
@@ -395,17 +431,6 @@ impl Host for House<'_> {
                 is_told,
             });
         }
-    }
-}
-
-/// Whose address it is: of IPv6, a network of 64 bits is one machine's to choose from.
-pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) & !u128::from(u64::MAX);
-            IpAddr::V6(network.into())
-        }
-        IpAddr::V4(_) => address,
     }
 }
 

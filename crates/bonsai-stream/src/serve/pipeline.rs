@@ -4,29 +4,45 @@
 //! # A clip goes the way of the first entry that names it; one that none names, that of all others.
 //! [[pipeline]]
 //! clips = ["sport/**", "*.mp4"]    # paths below the root: * in a name, ** over folders
-//! source = "sample"                # one read for each picture; "packet": one for each packet
-//! packetiser = 1200                # bytes of payload of a packet
+//! source = ["sample", "memory=256MiB"]    # how it is read, and by whom
 //! handlers = ["keys", "statistics=/var/log/streams.jsonl", "tee=/srv/copies"]
-//! sink = ["udp", "tcp"]            # the ways that viewers may ask for
+//! packetiser = "together=1200"     # how payloads are made, and of how many bytes
+//! pacer = "spread=0.8"             # when packets of a picture are sent
+//! sink = ["udp", "tcp", "udp-to=239.1.2.3:5004"]    # ways that viewers may ask for, and who gets copies
+//! lower = ["{}-500k.mp4"]          # files that are lower qualities of a clip, the best first
+//! selector = "server"              # who says which quality of the clip is sent
 //! ```
-//! All but `clips` may be left out. Packets are paced by the media's own clock, whatever the way.
+//! All but `clips` may be left out: then it is as without a file.
+//!
+//! | option | is | the server's own |
+//! |---|---|---|
+//! | `source` | a text, or a list of up to two | `"packet"`, a read for each packet, or `"sample"`, one for each picture; of the clip's file |
+//! | `handlers` | a list | none |
+//! | `packetiser` | a text, or bytes of payload | `"h264"`, or `1200`: as RFC 6184 (mode 1) and RFC 3640 say |
+//! | `pacer` | a text | `"media"`: all packets of a picture when it is due |
+//! | `sink` | a list | `"udp"` and `"tcp"`, at least one of which is there |
+//! | `lower` | a list of paths, `{}` for the clip's without its ending | those of all clips |
+//! | `selector` | a text | `"server"` |
+//!
+//! What else may stand there is a part by its name, as `name` or `name=value`
+//! ([`Parts`]).
 
-use std::borrow::Cow;
+mod file;
+
+use std::fmt;
 use std::sync::Arc;
 
 use bonsai_calls::pattern;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 use super::Engine;
-use super::handler::{HandlerSet, Maker};
+use super::lower::Lower;
+use super::parts::{
+    Codec, Handler, Made, Maker, Pacer, Packetiser, Parts, Selector, Sink, Source, StreamView,
+};
 use super::stream::MOST;
 
 /// The smallest payload that parameter sets mostly fit in.
 const LEAST: usize = 200;
-
-/// Entries of a file.
-const MOST_ENTRIES: usize = 1000;
 
 /// What is wrong with a file, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +56,7 @@ pub struct Mistake {
     pub text: String,
 }
 
-/// The way of a stream.
+/// The way of a stream. What is `None` is the server's own.
 #[derive(Clone)]
 pub(super) struct Pipeline {
     pub(super) engine: Engine,
@@ -48,31 +64,74 @@ pub(super) struct Pipeline {
     pub(super) payload: usize,
     pub(super) has_datagrams: bool,
     pub(super) has_interleaved: bool,
-    pub(super) chain: Vec<Maker>,
+    /// What lower qualities are called, if not as of all clips.
+    pub(super) lower: Option<Arc<[Lower]>>,
+    pub(super) packetiser: Option<Arc<dyn Packetiser>>,
+    chain: Vec<Maker<dyn Handler>>,
+    source: Option<Maker<dyn Source>>,
+    pacer: Option<Maker<dyn Pacer>>,
+    sinks: Vec<Maker<dyn Sink>>,
+    selector: Option<Maker<dyn Selector>>,
 }
 
-impl std::fmt::Debug for Pipeline {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipeline")
             .field("engine", &self.engine)
             .field("payload", &self.payload)
             .field("has_datagrams", &self.has_datagrams)
             .field("has_interleaved", &self.has_interleaved)
+            .field("packetiser", &self.packetiser)
             .field("handlers", &self.chain.len())
+            .field("has_source", &self.source.is_some())
+            .field("has_pacer", &self.pacer.is_some())
+            .field("sinks", &self.sinks.len())
+            .field("has_selector", &self.selector.is_some())
             .finish()
     }
 }
 
 impl Pipeline {
     /// All that there is, by an engine.
-    pub(super) const fn plain(engine: Engine, chain: Vec<Maker>) -> Self {
+    pub(super) const fn plain(engine: Engine, chain: Vec<Maker<dyn Handler>>) -> Self {
         Self {
             engine,
             payload: MOST,
             has_datagrams: true,
             has_interleaved: true,
+            packetiser: None,
             chain,
+            lower: None,
+            source: None,
+            pacer: None,
+            sinks: Vec::new(),
+            selector: None,
         }
+    }
+
+    /// Whether its packetiser makes the payloads of such samples.
+    pub(super) fn takes(&self, codec: &Codec) -> bool {
+        self.packetiser.as_ref().is_some_and(|of| of.takes(codec))
+    }
+
+    /// The parts of a stream.
+    ///
+    /// # Errors
+    /// One of them cannot be made.
+    pub(super) fn make(
+        &self,
+        stream: &StreamView<'_>,
+    ) -> Result<(Vec<Box<dyn Handler>>, Made), String> {
+        let one = |maker: &Maker<dyn Source>| maker(stream);
+        let source = self.source.as_ref().map(one).transpose()?;
+        let one = |maker: &Maker<dyn Pacer>| maker(stream);
+        let pacer = self.pacer.as_ref().map(one).transpose()?;
+        let one = |maker: &Maker<dyn Selector>| maker(stream);
+        let selector = self.selector.as_ref().map(one).transpose()?;
+        let sinks = self.sinks.iter().map(|maker| maker(stream));
+        let made = Made::new(source, pacer, sinks.collect::<Result<_, _>>()?, selector);
+        let handlers = self.chain.iter().map(|maker| maker(stream));
+        Ok((handlers.collect::<Result<_, _>>()?, made))
     }
 }
 
@@ -87,16 +146,9 @@ impl Pipelines {
     ///
     /// # Errors
     /// The first mistake in it.
-    pub fn read(text: &str, engine: Engine, handlers: &HandlerSet) -> Result<Self, Mistake> {
-        let read = parse(text, engine, handlers);
-        read.map_err(|(at, wrong)| {
-            let (line, column) = position(text, at);
-            Mistake {
-                line,
-                column,
-                text: wrong,
-            }
-        })
+    pub fn read(text: &str, engine: Engine, parts: &Parts) -> Result<Self, Mistake> {
+        let entries = file::read(text, engine, parts)?;
+        Ok(Self { entries })
     }
 
     /// The way of a clip, by its path below the root.
@@ -110,181 +162,15 @@ impl Pipelines {
     }
 }
 
-/// A problem, and where it is in bytes.
-type Problem = (usize, String);
-
-type Key<'i> = Spanned<Cow<'i, str>>;
-type Value<'i> = Spanned<DeValue<'i>>;
-
-fn at<T>(value: &Spanned<T>, text: impl Into<String>) -> Problem {
-    (value.span().start, text.into())
-}
-
-fn parse(text: &str, engine: Engine, handlers: &HandlerSet) -> Result<Pipelines, Problem> {
-    let table = DeTable::parse(text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        (start, error.message().replace('\n', ", "))
-    })?;
-    let mut pipelines = Pipelines::default();
-    for (key, value) in in_order(table.get_ref()) {
-        if key.get_ref() != "pipeline" {
-            let text = format!(
-                "{:?} is not an option here: write [[pipeline]]",
-                key.get_ref()
-            );
-            return Err(at(key, text));
-        }
-        for entry in list(value, "pipeline must be written as [[pipeline]]")? {
-            let Some(table) = entry.get_ref().as_table() else {
-                return Err(at(entry, "pipeline must be written as [[pipeline]]"));
-            };
-            if pipelines.entries.len() >= MOST_ENTRIES {
-                let text =
-                    format!("there are more than {MOST_ENTRIES} entries; one may name many clips");
-                return Err(at(entry, text));
-            }
-            pipelines
-                .entries
-                .push(read(entry, table, engine, handlers)?);
-        }
-    }
-    Ok(pipelines)
-}
-
-/// One entry.
-fn read(
-    entry: &Value<'_>,
-    table: &DeTable<'_>,
-    engine: Engine,
-    handlers: &HandlerSet,
-) -> Result<(Vec<String>, Arc<Pipeline>), Problem> {
-    let mut pipeline = Pipeline::plain(engine, handlers.chain());
-    let mut clips = None;
-    for (key, value) in in_order(table) {
-        match key.get_ref().as_ref() {
-            "clips" => clips = Some(patterns(value)?),
-            "source" => {
-                pipeline.engine = match string(value, "source")? {
-                    "packet" => Engine::Classic,
-                    "sample" => Engine::Fast,
-                    other => {
-                        let text = format!("source {other:?}: there are \"packet\" and \"sample\"");
-                        return Err(at(value, text));
-                    }
-                };
-            }
-            "packetiser" => pipeline.payload = payload(value)?,
-            "handlers" => {
-                pipeline.chain = list(value, "handlers must be a list of texts")?
-                    .iter()
-                    .map(|name| {
-                        let made = handlers.maker(string(name, "a handler")?);
-                        made.map_err(|why| at(name, why))
-                    })
-                    .collect::<Result<_, _>>()?;
-            }
-            "sink" => {
-                (pipeline.has_datagrams, pipeline.has_interleaved) = (false, false);
-                for way in list(value, "sink must be a list: [\"udp\"], [\"tcp\"], or both")? {
-                    match string(way, "a sink")? {
-                        "udp" => pipeline.has_datagrams = true,
-                        "tcp" => pipeline.has_interleaved = true,
-                        other => {
-                            let text = format!("sink {other:?}: there are \"udp\" and \"tcp\"");
-                            return Err(at(way, text));
-                        }
-                    }
-                }
-                if !pipeline.has_datagrams && !pipeline.has_interleaved {
-                    return Err(at(
-                        value,
-                        "without a sink nobody sees it: \"udp\", \"tcp\", or both",
-                    ));
-                }
-            }
-            other => {
-                let text = format!(
-                    "{other:?} is not an option of a pipeline: there are clips, source, packetiser, \
-                     handlers and sink"
-                );
-                return Err(at(key, text));
-            }
-        }
-    }
-    let clips = clips.ok_or_else(|| {
-        at(
-            entry,
-            "it names no clips: add clips = [\"**\"], which are all",
-        )
-    })?;
-    Ok((clips, Arc::new(pipeline)))
-}
-
-/// Patterns of paths, as those of limits: they begin with a slash there.
-fn patterns(value: &Value<'_>) -> Result<Vec<String>, Problem> {
-    const WHAT: &str = "clips must be a list of paths, such as [\"sport/**\", \"*.mp4\"]";
-    let list = list(value, WHAT)?;
-    if list.is_empty() {
-        return Err(at(value, WHAT));
-    }
-    let pattern = |path: &Value<'_>| {
-        let text = string(path, "a path")?;
-        let text = text.strip_prefix('/').unwrap_or(text);
-        match text.is_empty() || text.split('/').any(|part| part == "..") {
-            true => Err(at(path, format!("{text:?} is no path below the root"))),
-            false => Ok(format!("/{text}")),
-        }
-    };
-    list.iter().map(pattern).collect()
-}
-
-fn payload(value: &Value<'_>) -> Result<usize, Problem> {
-    let DeValue::Integer(number) = value.get_ref() else {
-        let found = value.get_ref().type_str();
-        let text = format!(
-            "packetiser must be bytes of payload, such as 1200, but this is of type {found}"
-        );
-        return Err(at(value, text));
-    };
-    let bytes = usize::from_str_radix(number.as_str(), number.radix()).ok();
+/// Bytes of payload.
+///
+/// # Errors
+/// What would be right.
+pub(super) fn payload(text: &str) -> Result<usize, String> {
+    let bytes = text.parse().ok();
     bytes
         .filter(|bytes| (LEAST..=MOST).contains(bytes))
-        .ok_or_else(|| {
-            let text = format!("packetiser {number}: from {LEAST} to {MOST} bytes of payload");
-            at(value, text)
-        })
-}
-
-/// The entries of a table in the order in which they are written.
-fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Key<'i>, &'t Value<'i>)> {
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries
-}
-
-fn list<'t, 'i>(value: &'t Value<'i>, what: &str) -> Result<&'t [Value<'i>], Problem> {
-    match value.get_ref() {
-        DeValue::Array(list) => Ok(list),
-        _ => Err(at(value, what)),
-    }
-}
-
-fn string<'t>(value: &'t Value<'_>, what: &str) -> Result<&'t str, Problem> {
-    value.get_ref().as_str().ok_or_else(|| {
-        let found = value.get_ref().type_str();
-        at(
-            value,
-            format!("{what} must be a text in quotes, but this is of type {found}"),
-        )
-    })
-}
-
-/// Line and column, counted from 1; columns in characters.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let column = before[line_start..].chars().count() + 1;
-    (before.matches('\n').count() + 1, column)
+        .ok_or_else(|| format!("from {LEAST} to {MOST} bytes of payload"))
 }
 
 #[cfg(test)]
@@ -292,7 +178,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Pipelines, Mistake> {
-        Pipelines::read(text, Engine::Classic, &HandlerSet::builtin())
+        Pipelines::read(text, Engine::Classic, &Parts::builtin())
     }
 
     #[test]
@@ -306,7 +192,18 @@ mod tests {
             sink = ["tcp"]
 
             [[pipeline]]
+            clips = ["whole/*"]
+            source = ["memory=1MiB", "sample"]
+            packetiser = "single=1000"
+            pacer = "spread=0.5"
+            sink = ["udp", "udp-to=127.0.0.1:5004"]
+            selector = "fixed=0"
+
+            [[pipeline]]
             clips = ["*"]
+            packetiser = "h264=1000"
+            pacer = "media"
+            selector = "server"
         "#;
         let pipelines = read(text).expect("right");
         for (clip, expected) in [
@@ -314,7 +211,8 @@ mod tests {
             ("sport/2026/may/final.mp4", Some((Engine::Fast, 1200))),
             ("news.mp4", Some((Engine::Fast, 1200))),
             ("sport/final.mkv", None),
-            ("other.mp4", Some((Engine::Classic, MOST))),
+            ("other.mp4", Some((Engine::Classic, 1000))),
+            ("whole/other.mp4", Some((Engine::Fast, 1000))),
             ("a/other.mp4", None),
         ] {
             let found = pipelines.of(clip);
@@ -326,54 +224,19 @@ mod tests {
             (way.chain.len(), way.has_datagrams, way.has_interleaved),
             (1, false, true)
         );
-    }
-
-    #[test]
-    fn mistakes_say_where_and_what_would_be_right() {
-        for (text, expected) in [
-            (
-                "[[pipeline]]\nsource = \"sample\"\n",
-                "1:1: it names no clips",
-            ),
-            ("[pipeline]\n", "1:1: pipeline must be written as"),
-            ("[[pipe]]\n", "1:3: \"pipe\" is not an option here"),
-            ("[[pipeline]]\nclips = \"*\"\n", "2:9: clips must be a list"),
-            (
-                "[[pipeline]]\nclips = [\"a/../b\"]\n",
-                "2:10: \"a/../b\" is no path",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\nsauce = 1\n",
-                "3:1: \"sauce\" is not an option of a pipeline",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\nsource = \"disk\"\n",
-                "3:10: source \"disk\": there are",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\npacketiser = 9000\n",
-                "3:14: packetiser 9000: from 200 to 1388",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\npacketiser = \"1k\"\n",
-                "3:14: packetiser must be bytes",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\nhandlers = [\"keys\", \"jump\"]\n",
-                "3:21: \"jump\" is no handler; there are keys",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\nsink = [\"smtp\"]\n",
-                "3:9: sink \"smtp\": there are",
-            ),
-            (
-                "[[pipeline]]\nclips = [\"*\"]\nsink = []\n",
-                "3:8: without a sink",
-            ),
-            ("[[pipeline\n", "1:"),
-        ] {
-            let mistake = read(text).expect_err(text).to_string();
-            assert!(mistake.starts_with(expected), "{text:?}: {mistake}");
-        }
+        let view = StreamView {
+            peer: std::net::SocketAddr::from(([127, 0, 0, 1], 5000)),
+            clip: "whole/other.mp4",
+        };
+        let way = pipelines.of(view.clip).expect("named");
+        let (_, made) = way.make(&view).expect("made");
+        assert!(way.packetiser.is_some() && made.source.is_some() && made.pacer.is_some());
+        assert_eq!((made.sinks.len(), way.has_interleaved), (1, false));
+        let (_, made) = pipelines
+            .of("other.mp4")
+            .expect("named")
+            .make(&view)
+            .expect("made");
+        assert!(made.source.is_none() && made.pacer.is_none() && made.sinks.is_empty());
     }
 }

@@ -1,42 +1,116 @@
 //! The folder with the clips: nothing outside it is opened, and what its files say is kept.
+//!
+//! What is not known of a file is read by a thread of its own ([`super::loader`]), and asked for again
+//! when it has been. That a file is still the same is looked at each time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
-use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
 
-use bonsai_media::clip::{Announced, Clip, Finder, Unreadable};
-use bonsai_media::load::Need;
-use bonsai_media::packets::{How, h264};
-use bonsai_media::rtsp::server::{Found, Path, Refusal};
+use bonsai_media::rtsp::server::{Path, Refusal};
 use rtsp_types::StatusCode;
 
-use crate::folder::{Folder, Unfound};
-pub(super) use crate::folder::{Opened, Stamp};
+use crate::clock::now;
+use crate::folder::{Folder, Opened, Stamp, Unfound};
 
-use super::stream::MOST;
+use super::film::{self, Film};
+use super::loader::{Bad, Loaded, Loader, Source, Unread};
+use super::lower::Lower;
 
-/// Of a sample, what tells whether anything is predicted from it.
-pub(super) const PEEK: usize = 128;
+/// Bytes of tables that are kept. Those of an hour take 8 MB.
+const KEPT: usize = 256 << 20;
 
-/// What is kept of files. The tables of an hour take 8 MB.
-const KEPT: usize = 64;
+/// What each file counts for at the least, whatever it says.
+const EACH: usize = 4 << 10;
 
+/// How long it is believed that a disk cannot be read, or that a file is being written, nanoseconds.
+const PASSING: u64 = 1_000_000_000;
+
+/// What has been told of files, so that it is told once; behind so many, all may be told again.
+const TOLD: usize = 1024;
+
+/// Device and inode of a file.
+pub(super) type FileId = (u64, u64);
+
+/// What a file says, or why it says nothing.
 #[derive(Debug)]
 struct Kept {
     stamp: Stamp,
-    found: Found,
+    said: Result<Arc<Source>, Broken>,
+    bytes: usize,
+    /// The last request that it was for.
     used: u64,
+    read_at: u64,
+    /// Whether it has been found as it was read,
+    is_seen: bool,
+    /// or had changed before that when it was read the last time, too.
+    is_moving: bool,
+    /// As long as somebody sees it.
+    file: Weak<File>,
+    film: Weak<Film>,
+}
+
+/// A file that is being read.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// As of what is kept.
+    used: u64,
+    is_moving: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Broken {
+    status: StatusCode,
+    why: String,
+    /// Until when that is believed.
+    until: u64,
+}
+
+/// A file that is there and no lower quality of a clip.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) clip: String,
+    pub(super) file: String,
+    pub(super) why: String,
+}
+
+/// How a clip is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) path: &'a Path,
+    /// What its lower qualities are called.
+    pub(super) lower: &'a [Lower],
+    /// Bytes of payload.
+    pub(super) payload: usize,
+}
+
+impl Kept {
+    /// Whether it was read a moment ago.
+    fn is_recent(&self) -> bool {
+        now() < self.read_at + PASSING
+    }
 }
 
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Root {
     folder: Folder,
-    kept: HashMap<(u64, u64), Kept>,
+    loader: Loader,
+    kept: HashMap<FileId, Kept>,
+    bytes: usize,
+    most_bytes: usize,
     uses: u64,
+    /// What is being read.
+    asked: HashMap<FileId, Asked>,
+    /// Whether nothing more can be asked for, as far as is known.
+    is_full: bool,
+    /// What the request that is pending waits for; nothing if that is to be asked for first.
+    awaited: Vec<FileId>,
+    told: HashSet<(String, String)>,
+    /// What is still to be told.
+    pub(super) unfit: Vec<Unfit>,
 }
 
 impl Root {
@@ -44,112 +118,298 @@ impl Root {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn open(path: &std::path::Path) -> io::Result<Self> {
+    pub(super) fn open(path: &std::path::Path, loader: Loader) -> io::Result<Self> {
         Ok(Self {
             folder: Folder::open(path)?,
+            loader,
             kept: HashMap::new(),
+            bytes: 0,
+            most_bytes: KEPT,
             uses: 0,
+            asked: HashMap::new(),
+            is_full: false,
+            awaited: Vec::new(),
+            told: HashSet::new(),
+            unfit: Vec::new(),
         })
     }
 
-    /// A clip, and its file.
+    /// What tells that something was read.
+    pub(super) const fn loader(&self) -> &Loader {
+        &self.loader
+    }
+
+    /// Takes in what was read; which files that is.
+    pub(super) fn loaded(&mut self) -> Vec<FileId> {
+        let loaded = self.loader.take();
+        self.is_full = false;
+        let files = loaded.iter().map(|of| of.stamp.file).collect();
+        for loaded in loaded {
+            self.keep(loaded);
+        }
+        files
+    }
+
+    /// What the request waits for that is pending, each of these files; nothing if it waits for others
+    /// to be read before them.
+    pub(super) fn awaited(&mut self) -> Vec<FileId> {
+        std::mem::take(&mut self.awaited)
+    }
+
+    /// Whether nothing more can be asked for until something has been read.
+    pub(super) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// A clip in its qualities; pending while its files are read.
     ///
     /// # Errors
     /// There is none, it leads out of the root, or it cannot be sent.
-    pub(super) fn find(&mut self, path: &Path, local: IpAddr) -> Result<(Found, Opened), Refusal> {
-        let opened = self.file(path)?;
+    pub(super) fn find(&mut self, wanted: &Wanted<'_>) -> Poll<Result<Arc<Film>, Refusal>> {
+        let clip = wanted.path.to_string();
+        let best = self.best(&clip)?;
+        let mut files = vec![(clip, best)];
+        for pattern in wanted.lower {
+            let name = pattern.of(&files[0].0);
+            match self.folder.file(&name) {
+                Ok(opened) => {
+                    let is_new = |(_, of): &(String, Opened)| of.stamp.file != opened.stamp.file;
+                    if files.iter().all(is_new) {
+                        files.push((name, opened));
+                    }
+                }
+                Err(Unfound::Missing) => {}
+                Err(why) => self.unfit(&files[0].0, &name, &why.to_string()),
+            }
+        }
         self.uses += 1;
-        // Each asks by an address and a name of its own.
-        let announced = Announced {
-            name: path.clip().last().map_or("clip", String::as_str),
-            version: u64::try_from(opened.stamp.changed.0).unwrap_or(0),
-            address: local,
+        // All are looked at, so that none of them makes room for another.
+        let said: Vec<_> = files.iter().map(|(_, of)| self.said(of.stamp)).collect();
+        let Some(sources) = said.into_iter().collect::<Option<Vec<_>>>() else {
+            self.ask(files)?;
+            return Poll::Pending;
         };
-        let kept = self.kept.get_mut(&opened.stamp.file);
-        if let Some(kept) = kept.filter(|kept| kept.stamp == opened.stamp) {
-            kept.used = self.uses;
-            let mut found = kept.found.clone();
-            found.description = found.clip.describe(&announced).into();
-            return Ok((found, opened));
-        }
-        let clip = read(&opened).map_err(|error| match error {
-            Bad::Clip(why) => {
-                Refusal::new(StatusCode::UnsupportedMediaType, format!("{path}: {why}"))
+        let first = &sources[0];
+        let best = match first {
+            Ok(source) => Arc::clone(source),
+            Err(broken) => {
+                let why = format!("{}: {}", files[0].0, broken.why);
+                return Poll::Ready(Err(Refusal::new(broken.status, why)));
             }
-            Bad::Disk(error) => {
-                Refusal::new(StatusCode::InternalServerError, format!("{path}: {error}"))
-            }
-        })?;
-        let description = clip.describe(&announced);
-        let needs = needs(&clip, &opened.file);
-        let found = Found {
-            clip: Arc::new(clip),
-            description: description.into(),
-            needs: needs.into(),
         };
-        if self.kept.len() >= KEPT {
-            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used);
-            if let Some(oldest) = oldest.map(|(file, _)| *file) {
-                self.kept.remove(&oldest);
-            }
-        }
-        let kept = Kept {
-            stamp: opened.stamp,
-            found: found.clone(),
-            used: self.uses,
-        };
-        self.kept.insert(opened.stamp.file, kept);
-        Ok((found, opened))
+        let chosen = self.choose(&best, &files, sources, wanted.payload);
+        Poll::Ready(self.film(files, &chosen))
     }
 
-    fn file(&self, path: &Path) -> Result<Opened, Refusal> {
-        self.folder.file(&path.to_string()).map_err(|why| {
+    /// Has those of the files read that are neither known nor being read.
+    fn ask(&mut self, files: Vec<(String, Opened)>) -> Result<(), Refusal> {
+        let mut unknown: Vec<Opened> = files.into_iter().map(|(_, opened)| opened).collect();
+        unknown.retain(|of| self.said(of.stamp).is_none());
+        self.awaited = unknown.iter().map(|of| of.stamp.file).collect();
+        // One that has changed since it was asked for is asked for again when that is known.
+        unknown.retain(|of| !self.asked.contains_key(&of.stamp.file));
+        let asked: Vec<(FileId, Asked)> = unknown
+            .iter()
+            .map(|of| (of.stamp.file, self.asked_for(of.stamp)))
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        match self.loader.ask(unknown) {
+            Ok(()) => self.asked.extend(asked),
+            Err(Unread::Full) => {
+                self.is_full = true;
+                self.awaited.clear();
+            }
+            Err(Unread::Over) => {
+                let why = "clips are not read any more";
+                return Err(Refusal::new(StatusCode::InternalServerError, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn asked_for(&self, stamp: Stamp) -> Asked {
+        let before = self.kept.get(&stamp.file);
+        let is_moving = before.is_some_and(|of| of.stamp != stamp && !of.is_seen && of.is_recent());
+        Asked {
+            used: self.uses,
+            is_moving,
+        }
+    }
+
+    /// Which of the files are qualities of the clip, the first of them.
+    fn choose(
+        &mut self,
+        best: &Source,
+        files: &[(String, Opened)],
+        sources: Vec<Result<Arc<Source>, Broken>>,
+        payload: usize,
+    ) -> Vec<(usize, Arc<Source>)> {
+        let mut chosen: Vec<(usize, Arc<Source>)> = Vec::new();
+        let alone = match files.len() > 1 && best.clip.pictures().is_some() {
+            true => film::can_be_begun(best, payload).err(),
+            false => None,
+        };
+        for (index, source) in sources.into_iter().enumerate() {
+            let why = match (source, chosen.last()) {
+                (Ok(source), None) => {
+                    chosen.push((index, source));
+                    continue;
+                }
+                (Ok(source), Some((_, above))) => {
+                    let fits = match &alone {
+                        Some(why) => Err(format!("the clip itself cannot be gone back to: {why}")),
+                        None => film::fits(best, above, &source, payload),
+                    };
+                    match fits {
+                        Ok(()) => {
+                            chosen.push((index, source));
+                            continue;
+                        }
+                        Err(why) => why,
+                    }
+                }
+                (Err(broken), _) => broken.why,
+            };
+            self.unfit(&files[0].0, &files[index].0, &why);
+        }
+        chosen
+    }
+
+    /// The film of those files, which is one for all who see it.
+    fn film(
+        &mut self,
+        files: Vec<(String, Opened)>,
+        chosen: &[(usize, Arc<Source>)],
+    ) -> Result<Arc<Film>, Refusal> {
+        let gone = || Refusal::new(StatusCode::InternalServerError, "its file is gone");
+        let stamps: Vec<Stamp> = chosen
+            .iter()
+            .map(|(index, _)| files[*index].1.stamp)
+            .collect();
+        let first = stamps.first().ok_or_else(gone)?.file;
+        let seen = self.kept.get(&first).and_then(|kept| kept.film.upgrade());
+        if let Some(film) = seen.filter(|film| film.is_of(&stamps)) {
+            return Ok(film);
+        }
+        let mut opened: Vec<Option<Opened>> = files.into_iter().map(|of| Some(of.1)).collect();
+        let mut shared = Vec::new();
+        for (index, _) in chosen {
+            let opened = opened[*index].take().ok_or_else(gone)?;
+            let kept = self.kept.get_mut(&opened.stamp.file).ok_or_else(gone)?;
+            let file = kept.file.upgrade().unwrap_or_else(|| Arc::new(opened.file));
+            kept.file = Arc::downgrade(&file);
+            shared.push((file, opened.stamp));
+        }
+        let sources: Vec<&Source> = chosen.iter().map(|(_, source)| &**source).collect();
+        let film = Arc::new(Film::new(&sources, shared).ok_or_else(gone)?);
+        if let Some(kept) = self.kept.get_mut(&first) {
+            kept.film = Arc::downgrade(&film);
+        }
+        Ok(film)
+    }
+
+    /// What a file says, as far as that is known.
+    fn said(&mut self, stamp: Stamp) -> Option<Result<Arc<Source>, Broken>> {
+        if let Some(asked) = self.asked.get_mut(&stamp.file) {
+            asked.used = self.uses;
+        }
+        let kept = self.kept.get_mut(&stamp.file)?;
+        kept.used = self.uses;
+        if kept.stamp != stamp {
+            // It is not read again and again as long as somebody writes it.
+            let is_moving = kept.is_moving && !kept.is_seen && kept.is_recent();
+            return is_moving.then(|| {
+                Err(Broken {
+                    status: StatusCode::ServiceUnavailable,
+                    why: "it is being written".to_owned(),
+                    until: 0,
+                })
+            });
+        }
+        kept.is_seen = true;
+        let is_passing = |broken: &Broken| broken.until <= now();
+        match kept.said.as_ref().is_err_and(is_passing) {
+            true => None,
+            false => Some(kept.said.clone()),
+        }
+    }
+
+    fn keep(&mut self, loaded: Loaded) {
+        let file = loaded.stamp.file;
+        let said = loaded.said.map(Arc::new).map_err(|bad| match bad {
+            Bad::Clip(why) => Broken {
+                status: StatusCode::UnsupportedMediaType,
+                why: why.to_string(),
+                until: u64::MAX,
+            },
+            Bad::Disk(error) => Broken {
+                status: StatusCode::InternalServerError,
+                why: error.to_string(),
+                until: now() + PASSING,
+            },
+        });
+        let bytes = EACH + said.as_ref().map_or(0, |source| source.clip.memory());
+        let asked = self.asked.remove(&file);
+        let kept = Kept {
+            stamp: loaded.stamp,
+            said,
+            bytes,
+            used: asked.map_or(self.uses, |of| of.used),
+            read_at: now(),
+            is_seen: false,
+            is_moving: asked.is_some_and(|of| of.is_moving),
+            file: Weak::new(),
+            film: Weak::new(),
+        };
+        self.bytes += bytes;
+        if let Some(before) = self.kept.insert(file, kept) {
+            self.bytes -= before.bytes;
+        }
+        self.make_room();
+    }
+
+    /// What was not asked for for longest makes room. The files of the last request stay, as it needs
+    /// all of them at once, however large they are.
+    fn make_room(&mut self) {
+        while self.bytes > self.most_bytes {
+            let last = self.kept.values().map(|kept| kept.used).max();
+            let others = self.kept.iter().filter(|(_, of)| Some(of.used) != last);
+            let oldest = others.min_by_key(|(_, of)| of.used);
+            let Some(oldest) = oldest.map(|(file, _)| *file) else {
+                return;
+            };
+            if let Some(gone) = self.kept.remove(&oldest) {
+                self.bytes -= gone.bytes;
+            }
+        }
+    }
+
+    fn unfit(&mut self, clip: &str, file: &str, why: &str) {
+        if self.told.len() >= TOLD {
+            self.told.clear();
+        }
+        if self.told.insert((file.to_owned(), why.to_owned())) {
+            self.unfit.push(Unfit {
+                clip: clip.to_owned(),
+                file: file.to_owned(),
+                why: why.to_owned(),
+            });
+        }
+    }
+
+    fn best(&self, clip: &str) -> Result<Opened, Refusal> {
+        self.folder.file(clip).map_err(|why| {
             let status = match why {
                 Unfound::Missing => StatusCode::NotFound,
                 Unfound::Outside | Unfound::Denied | Unfound::NoFile => StatusCode::Forbidden,
                 Unfound::Disk(_) => StatusCode::InternalServerError,
             };
-            Refusal::new(status, format!("{path}: {why}"))
+            Refusal::new(status, format!("{clip}: {why}"))
         })
     }
 }
 
-/// What its tracks need; some of its pictures are looked at for that.
-fn needs(clip: &Clip, file: &File) -> Vec<Need> {
-    clip.needs(MOST, |track, sample| {
-        let How::H264 { length_size } = track.how() else {
-            return None;
-        };
-        let mut bytes = [0; PEEK];
-        let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
-        // What cannot be read is said when it is to be sent.
-        file.read_exact_at(&mut bytes[..length], sample.offset)
-            .ok()?;
-        h264::is_disposable(&bytes[..length], length_size)
-    })
-}
-
-enum Bad {
-    Clip(Unreadable),
-    Disk(io::Error),
-}
-
-fn read(opened: &Opened) -> Result<Clip, Bad> {
-    let mut finder = Finder::new(opened.stamp.bytes);
-    let mut header = [0; 16];
-    loop {
-        let (at, len) = finder.wants();
-        opened
-            .file
-            .read_exact_at(&mut header[..len], at)
-            .map_err(Bad::Disk)?;
-        if let Some((at, len)) = finder.found(&header[..len]).map_err(Bad::Clip)? {
-            let mut movie = vec![0; len];
-            opened
-                .file
-                .read_exact_at(&mut movie, at)
-                .map_err(Bad::Disk)?;
-            return Clip::read(&movie, opened.stamp.bytes).map_err(Bad::Clip);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

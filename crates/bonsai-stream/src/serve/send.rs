@@ -1,14 +1,18 @@
 //! Samples into packets, and those out: the two engines.
 //!
 //! Both cut a sample the same way, so that they differ in their calls alone: *classic* reads and sends
-//! packet by packet, *fast* reads a sample as a whole, and sends all packets of one size by one call.
+//! packet by packet, *fast* reads a sample as a whole, and sends all packets of one size by one call. Where
+//! there is a pacer, both go as far as packets are due, and the timeline holds the rest until the next is.
 
 mod fast;
+mod gate;
+mod made;
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use bonsai_media::load::Load;
+use bonsai_media::clip::Sample;
+use bonsai_media::load::{Load, Pictures};
 use bonsai_media::packets::aac::{self, Heads};
 use bonsai_media::packets::{Cut, How, Piece, h264};
 use bonsai_media::rtcp;
@@ -16,10 +20,12 @@ use bonsai_media::rtp::{HEADER, Header};
 use bonsai_media::seen::Gathering;
 use hdrhistogram::Histogram;
 
+use self::gate::Gate;
+pub(super) use self::made::Made;
 use super::connection::{BACKLOG, Connection};
-use super::handler::{Fate, PacketView, SampleView};
+use super::loader::beginning;
+use super::parts::{Fate, PacketView, ReportView, SampleView, Wanted};
 use super::ports::Pair;
-use super::root::PEEK;
 use super::stream::{MOST, Sink, Stream};
 use super::{Engine, Summary};
 use crate::clock::now;
@@ -31,6 +37,10 @@ const ROOM: usize = 4 + HEADER + Heads::MOST;
 /// Sound goes out with what is due within so long after it, as far as that fits a packet. A clip is all
 /// there, so that nothing waits for it; and of a film's calls two thirds were for its sound.
 const TOGETHER_NS: i64 = 100_000_000;
+
+/// Pictures of a quality that there is no rate for are left out if they are late, where the lower one comes in
+/// so long, nanoseconds of the clip: motion stops no longer than that.
+const SHORT: u64 = 2_000_000_000;
 
 /// A larger sample is read packet by packet by either engine.
 const MOST_WHOLE: u32 = 4 << 20;
@@ -65,6 +75,8 @@ pub(super) struct Sender {
     buffer: Vec<u8>,
     frames: Vec<u8>,
     pieces: Vec<(usize, Piece)>,
+    /// What is kept of payloads that packetisers have made.
+    room: made::Room,
     pub(super) late_us: Histogram<u64>,
     pub(super) tally: Summary,
 }
@@ -85,6 +97,7 @@ impl Sender {
             buffer: vec![0; ROOM + MOST + 8],
             frames: Vec::new(),
             pieces: Vec::new(),
+            room: made::Room::default(),
             late_us: late_us.expect("bounds of a histogram"),
             tally: Summary::default(),
         }
@@ -97,6 +110,9 @@ impl Sender {
         line: usize,
         around: &mut Around<'_>,
     ) -> Step {
+        if stream.lanes[line].cut.is_none() && self.turns(stream, line, around.load) {
+            return Step::Done;
+        }
         let Some(sample) = stream.timeline.sample(line).copied() else {
             return Step::Done;
         };
@@ -109,7 +125,7 @@ impl Sender {
                 self.tally.late_max_ns = self.tally.late_max_ns.max(late);
                 around.load.note(late);
                 around.gathering.late(late);
-                match self.fate(stream, line, late, around) {
+                match fate(stream, line, late, around) {
                     Ok(Fate::Send) => {}
                     Ok(Fate::Drop) => {
                         self.tally.dropped += 1;
@@ -117,6 +133,10 @@ impl Sender {
                         return Step::Done;
                     }
                     Err(error) => return Step::Failed(error.to_string()),
+                }
+                if stream.parts.pacer.is_some() {
+                    let room = gate::room(&stream.timeline, line, late);
+                    stream.lanes[line].begun = Some((at, room));
                 }
                 let lane = &mut stream.lanes[line];
                 lane.sets_due = lane.sets.is_some() && sample.is_sync();
@@ -137,115 +157,47 @@ impl Sender {
         if let Some((count, heads)) = together(stream, line) {
             return self.sound(stream, line, (count, &heads), cut, around);
         }
+        let mut gate = Gate::new(stream, line, &sample);
         let is_whole = stream.pipeline.engine == Engine::Fast && sample.size() <= MOST_WHOLE;
         let (cut, out) = match is_whole {
-            true => self.fast(stream, line, cut, around),
-            false => self.classic(stream, line, cut, around),
+            _ if stream.pipeline.takes(&stream.timeline.track(line).codec) => {
+                (cut, self.made(stream, line, &mut gate, around))
+            }
+            true => self.fast(stream, line, cut, &mut gate, around),
+            false => self.classic(stream, line, cut, &mut gate, around),
         };
-        match out {
-            Out::Sent => {
-                stream.lanes[line].cut = None;
-                stream.timeline.advance(line, now());
+        match (out, gate.back(stream)) {
+            (Out::Sent, Some(later)) => {
+                stream.lanes[line].cut = Some(cut);
+                stream.timeline.hold(line, later);
+                Step::Done
+            }
+            (Out::Sent, None) => {
+                let lane = &mut stream.lanes[line];
+                (lane.cut, lane.rest) = (None, None);
+                // The next one is due by when this one was begun: the time between its packets is not late.
+                let at = lane.begun.take().map_or_else(now, |(at, _)| at);
+                stream.timeline.advance(line, at);
                 around.gathering.sample(true);
                 self.tally.samples += 1;
                 Step::Done
             }
-            Out::Blocked => {
+            (Out::Blocked, _) => {
                 stream.lanes[line].cut = Some(cut);
                 Step::Blocked
             }
-            Out::Broken(why) => Step::Failed(why),
+            (Out::Broken(why), _) => Step::Failed(why),
         }
     }
 
-    /// Whether a sample is sent.
-    fn fate(
-        &mut self,
-        stream: &mut Stream,
-        line: usize,
-        late_ns: u64,
-        around: &mut Around<'_>,
-    ) -> io::Result<Fate> {
-        let Some(sample) = stream.timeline.sample(line).copied() else {
-            return Ok(Fate::Drop);
-        };
-        let (is_picture, is_sync) = (stream.lanes[line].is_picture, sample.is_sync());
-        if let Sink::Interleaved { .. } = stream.lanes[line].sink {
-            // A viewer who is slow misses something; it does not wait for everything ever later.
-            let connection = around
-                .connections
-                .get(stream.connection)
-                .and_then(Option::as_ref);
-            if connection.is_some_and(|connection| connection.waiting() > BACKLOG) {
-                stream.lanes[line].skips = is_picture;
-                return Ok(Fate::Drop);
-            }
+    /// Goes over to another quality where it is time to; whether another sample is next by that.
+    fn turns(&mut self, stream: &mut Stream, line: usize, load: &Load) -> bool {
+        let before = stream.lanes[line].quality;
+        let is_other = stream.turn(line, load.level().quality());
+        if stream.lanes[line].quality != before {
+            self.tally.switched += 1;
         }
-        let level = around.load.level();
-        if is_picture && is_sync {
-            stream.lanes[line].left = match level {
-                // Where that changes in the middle, what is sent becomes less at once.
-                0 | 1 => 0,
-                _ => around.load.within(stream.timeline.behind(line)),
-            };
-        } else if is_picture && self.leaves_out(stream, line, around)? {
-            // What a slow viewer misses says nothing of the server.
-            if level > 0 {
-                around.gathering.sample(false);
-            }
-            return Ok(Fate::Drop);
-        }
-        let view = SampleView {
-            is_picture,
-            is_sync,
-            bytes: sample.size(),
-            late_ns,
-            level,
-        };
-        let dropped = stream
-            .handlers
-            .iter_mut()
-            .any(|of| of.sample(&view) == Fate::Drop);
-        Ok(if dropped { Fate::Drop } else { Fate::Send })
-    }
-
-    /// Whether a picture that decoding cannot begin with is left out, as there is no rate for it, or for
-    /// one that it is predicted from.
-    fn leaves_out(
-        &mut self,
-        stream: &mut Stream,
-        line: usize,
-        around: &Around<'_>,
-    ) -> io::Result<bool> {
-        let Some(sample) = stream.timeline.sample(line).copied() else {
-            return Ok(true);
-        };
-        if stream.lanes[line].skips {
-            return Ok(true);
-        }
-        let mut failed = None;
-        let is_needless = around.load.drops(|| {
-            let How::H264 { length_size } = stream.timeline.track(line).how() else {
-                return None;
-            };
-            let len = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
-            let bytes = &mut self.buffer[..len];
-            failed = stream.file.read_exact_at(bytes, sample.offset).err();
-            h264::is_disposable(bytes, length_size)
-        });
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if is_needless || around.load.level() < 2 {
-            return Ok(is_needless);
-        }
-        let lane = &mut stream.lanes[line];
-        // What is predicted from a picture makes no sense without it.
-        match lane.left.checked_sub(sample.size().into()) {
-            Some(left) => lane.left = left,
-            None => lane.skips = true,
-        }
-        Ok(lane.skips)
+        is_other
     }
 
     /// Sends the parameter sets of a line.
@@ -271,18 +223,22 @@ impl Sender {
         around: &mut Around<'_>,
     ) -> Step {
         let mut len = 0;
-        for sample in stream.timeline.within(line, TOGETHER_NS).take(count) {
+        for index in 0..count {
+            let sample = stream.timeline.within(line, TOGETHER_NS).nth(index);
+            let Some(sample) = sample.copied() else {
+                break;
+            };
             let from = ROOM + len;
             len += usize::try_from(sample.size()).unwrap_or(0);
             let bytes = &mut self.buffer[from..ROOM + len];
-            if let Err(error) = stream.file.read_exact_at(bytes, sample.offset) {
+            if let Err(error) = read(stream, line, (&sample, 0), bytes) {
                 return Step::Failed(file_error(&error));
             }
         }
         let parts = (ROOM, heads.bytes(), len, true);
         match self.packet(stream, bound(stream, line), parts, around) {
             Out::Sent => {
-                stream.lanes[line].cut = None;
+                (stream.lanes[line].cut, stream.lanes[line].begun) = (None, None);
                 for _ in 0..count {
                     stream.timeline.advance(line, now());
                 }
@@ -303,6 +259,7 @@ impl Sender {
         stream: &mut Stream,
         line: usize,
         mut cut: Cut,
+        gate: &mut Gate,
         around: &mut Around<'_>,
     ) -> (Cut, Out) {
         let Some(sample) = stream.timeline.sample(line).copied() else {
@@ -310,14 +267,11 @@ impl Sender {
         };
         let mut bound = bound(stream, line);
         let most = stream.pipeline.payload;
-        while !cut.is_done() {
+        while !cut.is_done() && gate.lets(cut.at()) {
             let before = cut;
             let (at, len) = cut.wants(most);
             let bytes = &mut self.buffer[ROOM..ROOM + len];
-            if let Err(error) = stream
-                .file
-                .read_exact_at(bytes, sample.offset + u64::from(at))
-            {
+            if let Err(error) = read(stream, line, (&sample, at), bytes) {
                 return (before, Out::Broken(file_error(&error)));
             }
             let piece = match cut.next(bytes, most) {
@@ -368,7 +322,8 @@ impl Sender {
         };
         if let Out::Sent = out {
             self.count(stream, bound.line, 1, end - first - HEADER);
-            observe(stream, &self.buffer[first..start], &self.buffer[start..end]);
+            let (head, body) = (&self.buffer[first..start], &self.buffer[start..end]);
+            self.tally.uncopied += observe(stream, bound.line, head, body);
         }
         out
     }
@@ -413,6 +368,13 @@ impl Sender {
             let Ok(length) = rtcp::write_sent(&mut buffer[4..], "bonsai", &sent, ends) else {
                 continue;
             };
+            let view = ReportView {
+                track: stream.timeline.number(line),
+                bytes: &buffer[4..4 + length],
+            };
+            for sink in &mut stream.parts.sinks {
+                self.tally.uncopied += u64::from(sink.report(&view).is_err());
+            }
             match stream.lanes[line].sink {
                 Sink::Datagrams { pair, reports, .. } => {
                     // One that is lost is followed by another.
@@ -430,11 +392,104 @@ impl Sender {
     }
 }
 
+/// Whether a sample is sent.
+fn fate(
+    stream: &mut Stream,
+    line: usize,
+    late_ns: u64,
+    around: &mut Around<'_>,
+) -> io::Result<Fate> {
+    let Some(sample) = stream.timeline.sample(line).copied() else {
+        return Ok(Fate::Drop);
+    };
+    let (is_picture, is_sync) = (stream.lanes[line].is_picture, sample.is_sync());
+    if let Sink::Interleaved { .. } = stream.lanes[line].sink {
+        // A viewer who is slow misses something; it does not wait for everything ever later.
+        let connection = around
+            .connections
+            .get(stream.connection)
+            .and_then(Option::as_ref);
+        if connection.is_some_and(|connection| connection.waiting() > BACKLOG) {
+            stream.lanes[line].skips = is_picture;
+            return Ok(Fate::Drop);
+        }
+    }
+    let level = around.load.level();
+    let until_lower = stream.timeline.until_lower(line).filter(|ns| *ns <= SHORT);
+    if is_picture && until_lower.is_some() && around.load.is_late(late_ns) {
+        // There is no rate for it, and what there is one for would be as late.
+        stream.lanes[line].skips = true;
+        around.gathering.sample(false);
+        return Ok(Fate::Drop);
+    }
+    if is_picture && is_sync {
+        stream.lanes[line].left = match level.pictures() {
+            // Where that changes in the middle, what is sent becomes less at once.
+            Pictures::All | Pictures::Needed => 0,
+            // What there is a rate for are pictures of the lowest quality.
+            Pictures::Keys if stream.timeline.is_turning(line) => 0,
+            Pictures::Keys => around.load.within(stream.timeline.behind(line)),
+        };
+    } else if is_picture && leaves_out(stream, line, around)? {
+        // What a slow viewer misses says nothing of the server.
+        if level.pictures() > Pictures::All {
+            around.gathering.sample(false);
+        }
+        return Ok(Fate::Drop);
+    }
+    let view = SampleView {
+        is_picture,
+        is_sync,
+        bytes: sample.size(),
+        late_ns,
+        level: level.pictures() as u8,
+    };
+    let dropped = stream
+        .handlers
+        .iter_mut()
+        .any(|of| of.sample(&view) == Fate::Drop);
+    Ok(if dropped { Fate::Drop } else { Fate::Send })
+}
+
+/// Whether a picture that decoding cannot begin with is left out, as there is no rate for it, or for
+/// one that it is predicted from.
+fn leaves_out(stream: &mut Stream, line: usize, around: &Around<'_>) -> io::Result<bool> {
+    let Some(sample) = stream.timeline.sample(line).copied() else {
+        return Ok(true);
+    };
+    if stream.lanes[line].skips {
+        return Ok(true);
+    }
+    let mut failed = None;
+    let is_needless = around.load.drops(|| {
+        let (file, track) = (stream.file(line), stream.timeline.track(line));
+        let found = beginning(file, track, &sample, h264::is_disposable);
+        found.unwrap_or_else(|error| {
+            failed = Some(error);
+            None
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    if is_needless || around.load.level().pictures() < Pictures::Keys {
+        return Ok(is_needless);
+    }
+    let lane = &mut stream.lanes[line];
+    // What is predicted from a picture makes no sense without it.
+    match lane.left.checked_sub(sample.size().into()) {
+        Some(left) => lane.left = left,
+        None => lane.skips = true,
+    }
+    Ok(lane.skips)
+}
+
 /// How many frames of sound go out together, if there are several; where handlers decide of each sample,
-/// each goes alone.
+/// or a packetiser makes its payloads, each goes alone.
 fn together(stream: &Stream, line: usize) -> Option<(usize, Heads)> {
-    let is_sound = stream.timeline.track(line).how() == How::Aac;
-    if !is_sound || !stream.handlers.is_empty() {
+    let track = stream.timeline.track(line);
+    let is_alone = !stream.handlers.is_empty() || stream.pipeline.takes(&track.codec);
+    if track.how() != How::Aac || is_alone {
         return None;
     }
     let (mut sizes, mut count, mut bytes) = ([0; aac::TOGETHER], 0, Heads::MOST);
@@ -456,25 +511,61 @@ fn together(stream: &Stream, line: usize) -> Option<(usize, Heads)> {
 
 /// Where a line's packets go, and the header of its next.
 fn bound(stream: &Stream, line: usize) -> Bound {
+    let (lane, mut header) = (&stream.lanes[line], stream.timeline.header(line, 0, false));
+    header.timestamp = lane.rest.unwrap_or(header.timestamp);
     Bound {
         line,
-        sink: stream.lanes[line].sink,
-        header: stream.timeline.header(line, 0, false),
+        sink: lane.sink,
+        header,
     }
 }
 
-fn observe(stream: &mut Stream, head: &[u8], body: &[u8]) {
-    if stream.handlers.is_empty() {
-        return;
+/// Whether anybody looks at packets.
+fn is_observed(stream: &Stream) -> bool {
+    !stream.handlers.is_empty() || !stream.parts.sinks.is_empty()
+}
+
+/// Shows a packet to handlers and sinks; how many of these do not take it.
+fn observe(stream: &mut Stream, line: usize, head: &[u8], body: &[u8]) -> u64 {
+    if !is_observed(stream) {
+        return 0;
     }
     let packet = PacketView {
         now_ns: now(),
+        track: stream.timeline.number(line),
         head,
         body,
     };
     for handler in &mut stream.handlers {
         handler.packet(&packet);
     }
+    let sinks = stream.parts.sinks.iter_mut();
+    let taken = sinks.map(|sink| sink.packet(&packet));
+    taken.map(|taken| u64::from(taken.is_err())).sum()
+}
+
+/// Fills `bytes` with those of a line's sample from there on.
+fn read(
+    stream: &mut Stream,
+    line: usize,
+    (sample, at): (&Sample, u32),
+    bytes: &mut [u8],
+) -> io::Result<()> {
+    let quality = stream.timeline.quality(line);
+    let Some(source) = &mut stream.parts.source else {
+        let offset = sample.offset + u64::from(at);
+        return stream.film.file(quality).read_exact_at(bytes, offset);
+    };
+    let wanted = Wanted {
+        clip: &stream.clip,
+        quality,
+        file: stream.film.file(quality),
+        stamp: stream.film.stamp(quality),
+        offset: sample.offset,
+        size: sample.size(),
+        at,
+    };
+    source.read(&wanted, bytes)
 }
 
 fn interleaved(stream: &Stream, around: &mut Around<'_>, bytes: &[u8]) -> Out {

@@ -11,7 +11,7 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::viewer::{Desk, Of, Viewer};
-use super::{Lower, Plan, Progress, ViewerReport};
+use super::{Guest, Lower, Plan, Progress, ViewerReport};
 use crate::clock::{Timer, now, ns};
 use crate::datagrams::FIRST;
 
@@ -38,6 +38,8 @@ pub(super) struct Part {
     pub(super) cpu_ns: u64,
     /// The busiest second, 0 to 1.
     pub(super) busiest: f64,
+    /// The most that it was too late for what it had to do at a time.
+    pub(super) late_ns: u64,
 }
 
 struct Engine<'a> {
@@ -56,11 +58,11 @@ struct Engine<'a> {
     seen_at: u64,
 }
 
-/// Lets viewers come at those times after the beginning, and waits until all have gone.
+/// Lets viewers come at their times after the beginning, and waits until all have gone.
 pub(super) fn run(
     plan: &Plan,
     begin: u64,
-    times: &[u64],
+    guests: &[Guest],
     thread: usize,
     progress: &(dyn Fn(usize, Progress) + Sync),
 ) -> io::Result<Part> {
@@ -83,13 +85,18 @@ pub(super) fn run(
     let cpu = || ns(clock_gettime(ClockId::ThreadCPUTime));
     let began = cpu();
     let (mut told, mut busiest, mut before) = (begin + TOLD, 0.0_f64, (begin, began));
+    let mut late_ns = 0;
     let mut events = Vec::with_capacity(EVENTS);
-    let mut coming = times.iter().copied().peekable();
+    let mut coming = guests.iter().copied().peekable();
     while coming.peek().is_some() || engine.viewers.iter().any(Option::is_some) {
         let at = now();
         engine.desk.clocks.compare(at);
-        while let Some(came) = coming.next_if(|came| begin + came <= at) {
-            engine.come(came, at);
+        let next = coming
+            .peek()
+            .map_or(told, |guest| told.min(begin + guest.at_ns));
+        late_ns = late_ns.max(at.saturating_sub(next));
+        while let Some(guest) = coming.next_if(|guest| begin + guest.at_ns <= at) {
+            engine.come(&guest, at);
         }
         engine.tick(at);
         if at >= told {
@@ -98,7 +105,7 @@ pub(super) fn run(
             busiest = busiest.max((used - before.1) as f64 / (at - before.0).max(1) as f64);
             (told, before) = (at + TOLD, (at, used));
         }
-        let next = coming.peek().map_or(u64::MAX, |came| begin + came);
+        let next = coming.peek().map_or(u64::MAX, |guest| begin + guest.at_ns);
         let due = engine.due.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let target = next.min(due).min(told);
         let waits = target > now() && engine.timer.wake_at(target);
@@ -116,19 +123,24 @@ pub(super) fn run(
             let rest = (at + APART).saturating_sub(now());
             std::thread::sleep(std::time::Duration::from_nanos(rest));
         }
+        // Between two looks at the clock it has waited until then, and not longer.
+        if waits {
+            late_ns = late_ns.max(at.saturating_sub(target));
+        }
     }
     progress(thread, engine.progress(now()));
     Ok(Part {
         viewers: engine.reports,
         cpu_ns: cpu() - began,
         busiest,
+        late_ns,
     })
 }
 
 impl Engine<'_> {
-    fn come(&mut self, came: u64, at: u64) {
+    fn come(&mut self, guest: &Guest, at: u64) {
         let index = self.viewers.len();
-        let viewer = Viewer::come(self.plan, came, at).and_then(|viewer| {
+        let viewer = Viewer::come(self.plan, guest, at).and_then(|viewer| {
             let flags = EventFlags::IN | EventFlags::OUT;
             epoll::add(
                 &self.epoll,
@@ -146,9 +158,14 @@ impl Engine<'_> {
                 self.after(index);
             }
             Err(error) => self.reports.push(ViewerReport {
-                came_ns: came,
-                failure: Some(format!("connect: {}: {error}", self.plan.server)),
+                came_ns: guest.at_ns,
+                video: guest.video + 1,
+                failure: Some(format!(
+                    "connect: {}: {error}",
+                    self.plan.videos[guest.video].server
+                )),
                 failed_at: Some("connect"),
+                is_refused: false,
                 tracks: Vec::new(),
             }),
         }

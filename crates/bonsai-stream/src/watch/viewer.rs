@@ -16,7 +16,7 @@ use bonsai_media::rtsp::{Client, Failure, Lower, Phase};
 use bonsai_media::seen::{Counted, Gathering};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
-use super::{Plan, TrackReport, ViewerReport};
+use super::{Guest, Plan, TrackReport, ViewerReport};
 use crate::clock::{Clocks, nanos};
 use crate::datagrams::{Datagrams, MOST};
 
@@ -63,9 +63,11 @@ pub(super) enum Of {
 }
 
 pub(super) struct Viewer {
-    came: u64,
-    /// The same by the clock.
+    guest: Guest,
+    /// When it came, by the clock.
     since: u64,
+    /// Where its server is.
+    server: SocketAddr,
     stream: TcpStream,
     is_connected: bool,
     client: Client,
@@ -95,14 +97,15 @@ struct Track {
 
 impl Viewer {
     /// One that comes now.
-    pub(super) fn come(plan: &Plan, came: u64, now: u64) -> io::Result<Self> {
-        let family = match plan.server {
+    pub(super) fn come(plan: &Plan, guest: &Guest, now: u64) -> io::Result<Self> {
+        let video = &plan.videos[guest.video];
+        let family = match video.server {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-        match connect(&socket, &plan.server) {
+        match connect(&socket, &video.server) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -110,11 +113,12 @@ impl Viewer {
         let _ = stream.set_nodelay(true);
         let step = nanos(plan.step);
         Ok(Self {
-            came,
+            guest: *guest,
             since: now,
+            server: video.server,
             stream,
             is_connected: false,
-            client: Client::new(plan.url.clone(), plan.lower, step, now),
+            client: Client::new(video.url.clone(), plan.lower, step, now),
             tracks: Vec::new(),
             asked: now,
             until: None,
@@ -196,7 +200,7 @@ impl Viewer {
         let done = match of {
             Of::Messages => self.talk(plan, desk, now, add),
             Of::Track(track, is_control) => {
-                self.take(track, is_control, plan.server.ip(), desk, now);
+                self.take(track, is_control, desk, now);
                 Ok(())
             }
         };
@@ -217,7 +221,7 @@ impl Viewer {
         }
         for track in 0..self.tracks.len() {
             if now >= self.tracks[track].reports_at {
-                self.say(track, plan, now);
+                self.say(track, now);
             }
         }
         if self.until.is_some_and(|until| now >= until) {
@@ -270,9 +274,11 @@ impl Viewer {
             false => "connect",
         };
         self.report = Some(ViewerReport {
-            came_ns: self.came,
+            came_ns: self.guest.at_ns,
+            video: self.guest.video + 1,
             failure: failure.map(|failure| format!("{}: {}", word(failure), failure.why)),
             failed_at: failure.map(word),
+            is_refused: failure.is_some_and(is_answer),
             tracks: tracks.collect(),
         });
         for track in &mut self.tracks {
@@ -294,7 +300,7 @@ impl Viewer {
                 Ok(None) if self.stream.peer_addr().is_ok() => self.is_connected = true,
                 Ok(None) => return Ok(()),
                 Ok(Some(error)) | Err(error) => {
-                    return Err(self.failure(format!("{}: {error}", plan.server)));
+                    return Err(self.failure(format!("{}: {error}", self.server)));
                 }
             }
         }
@@ -391,7 +397,7 @@ impl Viewer {
     /// Whether the first packet has come, in time, and whether the clip has ended.
     fn look(&mut self, plan: &Plan, now: u64) {
         let step = nanos(plan.step);
-        let length = nanos(plan.length);
+        let length = self.guest.length_ns;
         if self.until.is_none() {
             let firsts = self.tracks.iter();
             let firsts = firsts.filter_map(|track| track.meter.as_ref()?.first_ns());
@@ -451,7 +457,8 @@ impl Viewer {
     }
 
     /// Reads what has come by a socket of a track.
-    fn take(&mut self, index: usize, is_control: bool, server: IpAddr, desk: &mut Desk, now: u64) {
+    fn take(&mut self, index: usize, is_control: bool, desk: &mut Desk, now: u64) {
+        let server = self.server.ip();
         let Some(track) = self.tracks.get_mut(index) else {
             return;
         };
@@ -483,7 +490,7 @@ impl Viewer {
     }
 
     /// Sends a receiver's report.
-    fn say(&mut self, index: usize, plan: &Plan, now: u64) {
+    fn say(&mut self, index: usize, now: u64) {
         let set_up = self.client.set_up().get(index);
         let server = set_up.and_then(|of| of.server);
         let channel = set_up.and_then(|of| of.control_channel());
@@ -516,7 +523,7 @@ impl Viewer {
             (Some((_, control)), Some((_, port)), _) => {
                 control.send(
                     &buffer[4..4 + length],
-                    SocketAddr::new(plan.server.ip(), port),
+                    SocketAddr::new(self.server.ip(), port),
                 );
             }
             (None, _, Some(channel)) => {
@@ -578,4 +585,10 @@ impl Track {
         let silent = meter.last_ns().is_some_and(|last| now >= last + SILENCE);
         silent && meter.media_ns() + SECOND >= length
     }
+}
+
+/// Whether a failure is a status that the server answered with, as `453 Not Enough Bandwidth`.
+fn is_answer(failure: &Failure) -> bool {
+    let code = failure.why.split_once(' ').map_or("", |(code, _)| code);
+    code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,12 +1,18 @@
 //! The crate as its users see it, on files and sockets.
 
+mod brought;
 mod capture;
 mod documents;
+mod files;
 mod film;
+mod parts;
 mod play;
 mod programs;
+mod qualities;
 mod rates;
+mod retina;
 mod serve;
 mod strangers;
 mod support;
+mod vbr;
 mod web;

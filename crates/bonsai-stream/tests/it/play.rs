@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bonsai_media::adapt::{Rule, Settings};
-use bonsai_stream::play::{Arrivals, Outcome, Plan, Shortfall, play};
+use bonsai_stream::play::{Arrivals, Outcome, Plan, Shortfall, Video, play};
 
 use crate::support::{has, skip};
 use crate::web::{Answer, Web};
@@ -19,8 +19,7 @@ fn plan(address: &str, viewers: u32, length: Duration) -> Plan {
     let url = url::Url::parse(address).expect("an address");
     let server = url.socket_addrs(|| None).expect("an address")[0];
     Plan {
-        url,
-        server,
+        videos: vec![Video { url, server }],
         viewers,
         arrivals: Arrivals::Crowd,
         length,

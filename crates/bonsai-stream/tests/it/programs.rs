@@ -8,14 +8,14 @@ use std::time::Duration;
 use bonsai_media::meter::Thresholds;
 use bonsai_media::rtsp::{Lower, Url};
 use bonsai_stream::serve::Engine;
-use bonsai_stream::watch::{Arrivals, Plan, watch};
+use bonsai_stream::watch::{Arrivals, Plan, Video, watch};
 
 use crate::support::{Served, clip, has, plan, skip};
 
 const ENGINES: [Engine; 2] = [Engine::Classic, Engine::Fast];
 
 /// Packets of each stream of a file: times of showing in milliseconds, and sizes.
-fn packets(path: &Path) -> BTreeMap<String, Vec<(i64, u64)>> {
+pub(crate) fn packets(path: &Path) -> BTreeMap<String, Vec<(i64, u64)>> {
     let args = [
         "-v",
         "error",
@@ -121,8 +121,10 @@ fn our_own_viewers_lose_nothing_and_see_it_at_its_pace() {
         for lower in [Lower::Udp, Lower::Tcp] {
             let outcome = watch(
                 &Plan {
-                    url: Url::parse(&served.url("clip.mp4")).expect("an address"),
-                    server: served.at,
+                    videos: vec![Video {
+                        url: Url::parse(&served.url("clip.mp4")).expect("an address"),
+                        server: served.at,
+                    }],
                     lower,
                     viewers: 4,
                     arrivals: Arrivals::Crowd,
@@ -214,20 +216,26 @@ if message is None or message.type == Gst.MessageType.ERROR:
 print(counts.get("video"), counts.get("audio"))
 "#;
 
+/// A python that has GStreamer with that element.
+pub(crate) fn python(folder: &Path, element: &str) -> Option<&'static str> {
+    let probe = folder.join("probe.py");
+    let text = format!(
+        "import gi\ngi.require_version('Gst', '1.0')\nfrom gi.repository import Gst\nGst.init(None)\n\
+         assert Gst.ElementFactory.find('rtspsrc') and Gst.ElementFactory.find('{element}')\n"
+    );
+    std::fs::write(&probe, text).expect("written");
+    // The bindings belong to the system's own python.
+    let python = ["/usr/bin/python3", "python3"];
+    python
+        .into_iter()
+        .find(|python| has(python, &probe.to_string_lossy()))
+}
+
 #[test]
 fn gstreamer_gets_all_of_a_clip() {
     const TEST: &str = "gstreamer_gets_all_of_a_clip";
     let folder = tempfile::tempdir().expect("a folder");
-    let probe = folder.path().join("probe.py");
-    let text = "import gi\ngi.require_version('Gst', '1.0')\nfrom gi.repository import Gst\nGst.init(None)\n\
-                assert Gst.ElementFactory.find('rtspsrc')\n";
-    std::fs::write(&probe, text).expect("written");
-    // The bindings belong to the system's own python.
-    let python = ["/usr/bin/python3", "python3"];
-    let python = python
-        .into_iter()
-        .find(|python| has(python, &probe.to_string_lossy()));
-    let Some(python) = python else {
+    let Some(python) = python(folder.path(), "rtspsrc") else {
         return skip(TEST, "there is no GStreamer with python3-gi and rtspsrc");
     };
     let Some(path) = clip(TEST, folder.path()) else {

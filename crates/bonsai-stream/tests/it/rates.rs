@@ -39,7 +39,7 @@ fn what_is_allotted_is_kept_to_by_all_alike() {
             let name = viewer.session.clone();
             assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &name)), 200);
         }
-        served.wait_for("Level(");
+        served.wait_for("Level {");
         let sent: Vec<usize> = viewers
             .iter_mut()
             .map(|viewer| {
@@ -138,7 +138,7 @@ fn a_clip_goes_the_way_that_a_file_names_for_it() {
     };
     std::fs::copy(path, folder.path().join("other.mp4")).expect("copied");
     let served = limited(folder.path(), |plan| {
-        let read = Pipelines::read(WAYS, Engine::Classic, &plan.handlers);
+        let read = Pipelines::read(WAYS, Engine::Classic, &plan.parts);
         plan.pipelines = read.expect("right");
     });
     let datagrams = "Transport: RTP/AVP;unicast;client_port=50000-50001\r\n";

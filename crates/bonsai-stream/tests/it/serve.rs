@@ -306,7 +306,7 @@ fn a_stream_goes_through_the_handlers_that_are_named() {
         let tee = tempfile::tempdir().expect("a folder");
         let mut plan = plan(folder.path(), engine);
         for handler in ["keys".to_owned(), format!("tee={}", tee.path().display())] {
-            plan.handlers.append(&handler).expect("known");
+            plan.parts.append(&handler).expect("known");
         }
         let served = Served::new(plan);
         let url = served.url("clip.mp4");
@@ -361,8 +361,8 @@ fn a_server_that_is_behind_leaves_pictures_out_or_lets_nobody_in() {
         let name = set_up(&mut viewer, &url);
         assert_eq!(status(&viewer.ask(&format!("PLAY {url}"), &name)), 200);
         if when_behind == WhenBehind::DropPictures {
-            served.wait_for("Level(1)");
-            served.wait_for("Level(2)");
+            served.wait_for("Level { quality: 0, pictures: Needed }");
+            served.wait_for("Level { quality: 0, pictures: Keys }");
         }
         while viewer.packets.len() < 30 {
             assert_eq!(viewer.next(), None);

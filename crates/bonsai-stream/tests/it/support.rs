@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bonsai_stream::serve::{
-    Engine, Event, HandlerSet, Limits, Pipelines, Plan, Summary, WhenBehind, serve,
+    Engine, Event, Limits, Parts, Pipelines, Plan, Summary, WhenBehind, serve,
 };
 
 /// Says that a test cannot run here, and why.
@@ -100,8 +100,9 @@ pub(crate) fn plan(root: &Path, engine: Engine) -> Plan {
         late: Duration::from_secs(20),
         allotted: Arc::default(),
         limits: Limits::default(),
-        handlers: HandlerSet::builtin(),
+        parts: Parts::builtin(),
         pipelines: Pipelines::default(),
+        lower: Arc::default(),
     }
 }
 

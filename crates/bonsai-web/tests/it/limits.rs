@@ -1,8 +1,10 @@
 //! Strangers: many, slow, silent, under false names.
 
 use std::io::{Read as _, Write as _};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use bonsai_stream::serve::Allotted;
 use bonsai_web::Limits;
 
 use crate::support::{PATIENCE, Said, Server, bytes, until};
@@ -19,6 +21,42 @@ fn short() -> Limits {
         stall: Duration::from_millis(1500),
         ..Limits::default()
     }
+}
+
+/// By the safe side alone: never faster than that, counted in bytes.
+#[test]
+fn files_are_read_at_what_streams_leave_of_a_rate() {
+    const RATE: u64 = 4 << 20;
+    let folder = clips();
+    let rate = Arc::new(Allotted::default());
+    rate.set(Some(RATE));
+    let server = Server::beside(
+        Some(Arc::clone(&rate)),
+        Some(folder.path()),
+        None,
+        Limits::default(),
+    );
+    let began = Instant::now();
+    let part = |from: u64| {
+        let range = format!("Range: bytes={from}-{}", from + (1 << 20) - 1);
+        let said = server.ask("GET", "/a.mp4", &[&range], "");
+        assert_eq!((said.status, said.body.len()), (206, 1 << 20));
+    };
+    std::thread::scope(|scope| {
+        for from in 0..4 {
+            scope.spawn(move || part(from << 20));
+        }
+    });
+    let most = began.elapsed().as_secs_f64() * RATE as f64 + f64::from(128 << 10);
+    assert!(f64::from(4 << 20) <= most, "4 MiB, {most} bytes may go");
+    // Whoever leaves in the middle takes nothing along.
+    let mut gone = server.connect();
+    let request = "GET /a.mp4 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    gone.write_all(request.as_bytes()).expect("asked");
+    drop(gone);
+    // A rate that nobody says any more holds nobody back.
+    rate.set(None);
+    assert_eq!(server.get("/a.mp4").body.len(), 32 << 20);
 }
 
 #[test]

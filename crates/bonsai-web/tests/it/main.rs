@@ -3,4 +3,6 @@
 mod clips;
 mod library;
 mod limits;
+mod line;
+mod proxy;
 mod support;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bonsai_davvi::Library;
+use bonsai_stream::serve::Allotted;
 use bonsai_web::{Event, Limits, Plan, Site, Summary};
 use serde_json::{Value, json};
 
@@ -25,12 +26,23 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(clips: Option<&Path>, library: Option<&Path>, limits: Limits) -> Self {
+        Self::beside(None, clips, library, limits)
+    }
+
+    /// One that shares a rate with streams.
+    pub(crate) fn beside(
+        beside: Option<Arc<Allotted>>,
+        clips: Option<&Path>,
+        library: Option<&Path>,
+        limits: Limits,
+    ) -> Self {
         let told = Arc::new(Mutex::new(Vec::new()));
         let teller = Arc::clone(&told);
         let plan = Plan {
             listen: "127.0.0.1:0".parse().expect("an address"),
             clips: clips.map(PathBuf::from),
             library: library.map(|path| Library::open(path).expect("a library")),
+            beside,
             limits,
         };
         let on_event = Arc::new(move |event: &Event<'_>| {

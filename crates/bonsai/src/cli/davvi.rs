@@ -1,11 +1,14 @@
 //! Libraries of annotated video.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bonsai_davvi::{Name, parse_position};
+use bonsai_media::adapt::Rule;
 use bonsai_units::parse_duration;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 
 /// Import videos with their annotations, find what happens in them, and make playlists of it.
@@ -22,6 +25,7 @@ pub(crate) enum DavviCommand {
     Watched(DavviWatched),
     Recommend(DavviRecommend),
     Nginx(DavviNginx),
+    Play(DavviPlay),
 }
 
 const EXAMPLES: &str = "\
@@ -31,6 +35,7 @@ Examples:
   bonsai davvi search 'sliding tackle' --player 8,14 --card yellow
   bonsai davvi search 'sliding tackle' --length 2min --playlist tackles.m3u8
   bonsai davvi watched match:17 && bonsai davvi recommend
+  bonsai davvi play http://server:8080/match/master.m3u8 -- vlc
   bonsai davvi nginx > nginx.conf
   bonsai run --name davvi --limit send=80Mbit/s -- nginx -e stderr -c $PWD/nginx.conf";
 
@@ -225,6 +230,87 @@ pub(crate) struct DavviNginx {
     /// Let pages of this origin read it, such as http://127.0.0.1:8000, or *.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Option<String>,
+}
+
+/// Play a film in a player of one's own: a proxy downloads it ahead and chooses the quality of each segment.
+///
+/// The player is given an address on this machine, of one film in one quality, and may go anywhere in it. What
+/// it gets is fetched before it asks, in the quality that the level of the buffer and the speed of downloads allow
+/// (--abr). Several URLs are the same film on several web servers: segments are asked of each in proportion to its
+/// speed, one at a time, and one that fails or stalls is left for the others.
+///
+/// URLs are of HLS or DASH, of films that end, over http; https is not supported. One player plays at a time: the
+/// last that opened the address. At the end it prints what was fetched: quality, bytes, time and
+/// server of each segment, and what the viewer saw, as far as it can be known from what the player asked for.
+#[derive(Args, Debug)]
+#[command(after_help = PLAY_EXAMPLES)]
+pub(crate) struct DavviPlay {
+    /// The film's playlist, as http://HOST:8080/PATH (.m3u8, .mpd); further servers of the same film.
+    #[arg(required = true, value_name = "URL")]
+    pub(crate) urls: Vec<String>,
+
+    /// How the quality of a segment is chosen: as DAVVI's proxy does (davvi), by what the network carries (throughput),
+    /// by the buffer (bola, bolae), or by both (dynamic).
+    #[arg(long, value_name = "RULE", default_value = "davvi", value_parser = PossibleValuesParser::new(Rule::ALL.map(Rule::name)).try_map(|name| name.parse::<Rule>()))]
+    pub(crate) abr: Rule,
+
+    /// How much film is kept ready at most, with what the player has and has not played yet; two segments at least.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
+    pub(crate) buffer: Duration,
+
+    /// How much memory segments may take, MiB, and a segment more; one that is larger is not played.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) memory: u32,
+
+    /// How long a server may take to connect, to the head of an answer, and between some of its bytes.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = step)]
+    pub(crate) patience: Duration,
+
+    /// Where the player finds it; without it, for this machine alone, at a free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+
+    /// Let pages of this origin play it, such as http://127.0.0.1:8080, or *.
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
+    pub(crate) allow_origin: Option<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// A player to run, and its arguments, where {} is the address; without {}, the address is the last.
+    /// It all ends with the player, and with its exit code.
+    #[arg(last = true, value_name = "PLAYER")]
+    pub(crate) player: Vec<OsString>,
+}
+
+const PLAY_EXAMPLES: &str = "\
+Examples:
+  bonsai davvi play http://server:8080/match/master.m3u8
+  bonsai davvi play http://server:8080/match/master.m3u8 -- vlc {}
+  bonsai davvi play http://one/match/master.m3u8 http://two/match/master.m3u8 --buffer 1min -- mpv {}
+  bonsai davvi play http://server/match/manifest.mpd --abr bola --json -- ffmpeg -i {} -f null -";
+
+fn step(text: &str) -> Result<Duration, String> {
+    let step = time(text)?;
+    match step >= Duration::from_millis(100) {
+        true => Ok(step),
+        false => Err("out of range: 100ms is the least".to_owned()),
+    }
+}
+
+fn origin(text: &str) -> Result<String, String> {
+    let host = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    let is_host = |host: &str| {
+        let of_hosts = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte);
+        !host.is_empty() && host.bytes().all(of_hosts)
+    };
+    match text == "*" || host.is_some_and(is_host) {
+        true => Ok(text.to_owned()),
+        false => Err("write http://HOST[:PORT], or *".to_owned()),
+    }
 }
 
 fn name(text: &str) -> Result<Name, String> {

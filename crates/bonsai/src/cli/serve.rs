@@ -39,10 +39,16 @@ pub(crate) struct Serve {
     #[arg(long, value_enum, default_value_t = Sends::Classic)]
     pub(crate) engine: Sends,
 
-    /// What to do when it falls behind: drop pictures of all viewers, those that others do not need
-    /// first; refuse further viewers; or wait, and send all of it later and later.
+    /// What to do when it falls behind: drop to lower qualities for all viewers, and then pictures, those
+    /// that others do not need first; refuse further viewers; or wait, and send all of it later and later.
     #[arg(long, value_enum, default_value_t = Behind::Drop)]
     pub(crate) behind: Behind,
+
+    /// Files that are lower qualities of the clips, for when its rate does not suffice: a path below the
+    /// folder, in which {} is the clip's own without its extension, as {}-500k.mp4. Up to five, the best
+    /// first; a clip that has no such file has no such quality.
+    #[arg(long = "lower", value_name = "PATTERN")]
+    pub(crate) lower: Vec<String>,
 
     /// How late a picture is sent by a server that has fallen behind.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = short)]
@@ -72,7 +78,9 @@ pub(crate) struct Serve {
     pub(crate) handlers: Vec<String>,
 
     /// Other ways for some clips: a TOML file with tables `pipeline` of clips = ["sport/**"], source =
-    /// "sample" or "packet", packetiser = 1200 (bytes of payload), handlers = ["keys"], sink = ["udp", "tcp"].
+    /// "sample" or "packet", or ["sample", "memory=256MiB"], handlers = ["keys"], packetiser = 1200 (bytes of
+    /// payload), "together" or "single", pacer = "media" or "spread=0.8", sink = ["udp", "tcp",
+    /// "udp-to=239.1.2.3:5004"], lower = ["{}-500k.mp4"], selector = "server" or "fixed=0".
     #[arg(long, value_name = "FILE")]
     pub(crate) pipeline: Option<PathBuf>,
 
@@ -102,7 +110,7 @@ pub(crate) enum Sends {
 /// What to do when it falls behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Behind {
-    /// Leave pictures out, of all viewers.
+    /// Send lower qualities, and then fewer pictures, to all viewers.
     Drop,
     /// Let nobody in.
     Refuse,
@@ -117,6 +125,7 @@ Examples:
   bonsai serve ~/.local/share/bonsai/davvi --http :8080
   bonsai serve /srv/video --rtsp 0.0.0.0:8554 --per-address 8
   bonsai serve /srv/video --engine fast --behind refuse
+  bonsai serve /srv/video --lower {}-500k.mp4 --lower {}-200k.mp4
   bonsai serve /srv/video --pipeline ways.toml
   bonsai run --name vod --limit send=80Mbit/s -- bonsai serve /srv/video";
 

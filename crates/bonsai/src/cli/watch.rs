@@ -25,9 +25,10 @@ use clap::{Args, ValueEnum};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Watch {
     /// The clip, as rtsp://HOST:8554/PATH (port 554 where none is said), or its playlist, as
-    /// http://HOST:8080/PATH (.m3u8, .mpd).
-    #[arg(required_unless_present = "capture")]
-    pub(crate) url: Option<String>,
+    /// http://HOST:8080/PATH (.m3u8, .mpd). Of several, all of one kind, viewers watch one after the other in turns:
+    /// with as many as --clients each has its own.
+    #[arg(value_name = "URL", required_unless_present = "capture")]
+    pub(crate) urls: Vec<String>,
 
     /// Search the largest number of viewers that all have top quality, by all criteria, from --clients on: doubled
     /// until it is too many, then halved, then tried again. Ends with 1 if there is none.
@@ -43,16 +44,16 @@ pub(crate) struct Watch {
     pub(crate) most: u32,
 
     /// Measure the streams of a capture file (pcap, pcapng) instead.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "clients", "length", "by", "arrivals", "patience", "threads", "seed", "find_max", "streams", "csv", "abr", "buffer", "p1203"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urls", "clients", "length", "by", "arrivals", "patience", "threads", "seed", "find_max", "streams", "csv", "abr", "buffer", "p1203"])]
     pub(crate) capture: Option<PathBuf>,
 
     /// Of a capture, ticks a second of the streams of a payload type, as 97=48000; else they are guessed.
-    #[arg(long, value_name = "TYPE=RATE", conflicts_with = "url", value_parser = clock)]
+    #[arg(long, value_name = "TYPE=RATE", conflicts_with = "urls", value_parser = clock)]
     pub(crate) clock: Vec<(u8, u32)>,
 
-    /// How many viewers there are.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) clients: u32,
+    /// How many viewers there are [default: 1, and of a trace all that it has].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) clients: Option<u32>,
 
     /// How long each watches, from its first packet or picture on; it ends with the clip.
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = length)]
@@ -71,8 +72,10 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) buffer: Option<Duration>,
 
-    /// How viewers come: all (at once), RATE (as 20/s, one after the other), or random:RATE (by chance, so
-    /// many a second on average).
+    /// How viewers come: all (at once), RATE (as 20/s, one after the other), random:RATE (by chance, so
+    /// many a second on average), or trace:FILE. Of a trace each line is a viewer: at_s,for_s,video are when it
+    /// comes and how long it stays, in seconds, and what it watches, as the number of a URL here, from 1 on, or as
+    /// an address; the last two may be left out. Lines that begin with # are passed over.
     #[arg(long, value_name = "HOW", default_value = "20/s")]
     pub(crate) arrivals: String,
 
@@ -128,6 +131,8 @@ Examples:
   bonsai watch rtsp://server/clip.mp4 --clients 50 --arrivals all --by tcp
   bonsai watch rtsp://server/clip.mp4 --clients 500 --arrivals random:30/s --csv streams.csv
   bonsai watch rtsp://server/clip.mp4 --find-max --for 20s
+  bonsai watch rtsp://server/{a,b,c}.mp4 --clients 3 --arrivals all
+  bonsai watch rtsp://server/clip.mp4 --arrivals trace:evening.csv
   bonsai watch http://server/clip/master.m3u8 --clients 50 --for 60s --abr bola
   bonsai watch http://server/clip/master.m3u8 --find-max --for 60s --buffer 10s
   bonsai watch --capture evening.pcap --clock 96=90000 --clock 97=48000";

@@ -17,7 +17,11 @@ use crate::cli::Serve;
 ///
 /// # Errors
 /// What was asked for makes no sense, or there is no listening.
-pub(super) fn open(args: &Serve, log: &Arc<Mutex<Log>>) -> anyhow::Result<Option<Site>> {
+pub(super) fn open(
+    args: &Serve,
+    beside: Option<Arc<rtsp::Allotted>>,
+    log: &Arc<Mutex<Log>>,
+) -> anyhow::Result<Option<Site>> {
     let Some(at) = &args.http else {
         return Ok(None);
     };
@@ -35,6 +39,7 @@ pub(super) fn open(args: &Serve, log: &Arc<Mutex<Log>>) -> anyhow::Result<Option
         listen,
         clips,
         library,
+        beside,
         limits: Limits {
             connections: args.sessions.saturating_add(FURTHER),
             per_address: per_address(args, listen),

@@ -8,7 +8,7 @@ use bonsai_stream::watch::{Outcome, TrackReport, ViewerReport};
 use serde::Serialize;
 
 /// A line; of a viewer without tracks the rest is empty.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Row<'a> {
     viewer: usize,
     came_ns: u64,
@@ -39,6 +39,10 @@ struct Row<'a> {
     dropped_here: Option<u64>,
     paper: Option<bool>,
     honest: Option<bool>,
+    jitter_decoded_mean_ns: Option<f64>,
+    jitter_decoded_max_ns: Option<f64>,
+    video: usize,
+    url: &'a str,
 }
 
 /// The file that lines go to.
@@ -54,29 +58,39 @@ pub(super) fn create(path: &Path) -> anyhow::Result<File> {
 ///
 /// # Errors
 /// The file takes no more.
-pub(super) fn write(file: File, outcome: &Outcome) -> anyhow::Result<()> {
+pub(super) fn write(file: File, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(file);
     for (number, viewer) in outcome.viewers.iter().enumerate() {
+        let row = || of_viewer(number, viewer, addresses);
         if viewer.tracks.is_empty() {
-            writer.serialize(of_viewer(number, viewer))?;
+            writer.serialize(row())?;
         }
         for track in &viewer.tracks {
-            writer.serialize(of_track(number, viewer, track))?;
+            writer.serialize(of_track(row(), track))?;
         }
     }
     Ok(writer.flush()?)
 }
 
-fn of_viewer(number: usize, viewer: &ViewerReport) -> Row<'_> {
+/// The address of a video, by its number.
+pub(super) fn address(addresses: &[String], video: usize) -> &str {
+    let place = video.checked_sub(1);
+    let address = place.and_then(|place| addresses.get(place));
+    address.map_or("", String::as_str)
+}
+
+fn of_viewer<'a>(number: usize, viewer: &'a ViewerReport, addresses: &'a [String]) -> Row<'a> {
     Row {
         viewer: number,
         came_ns: viewer.came_ns,
         failure: viewer.failure.as_deref(),
+        video: viewer.video,
+        url: address(addresses, viewer.video),
         ..Row::default()
     }
 }
 
-fn of_track<'a>(number: usize, viewer: &'a ViewerReport, track: &'a TrackReport) -> Row<'a> {
+fn of_track<'a>(row: Row<'a>, track: &'a TrackReport) -> Row<'a> {
     let of = &track.stream;
     Row {
         kind: Some(&track.kind),
@@ -105,6 +119,8 @@ fn of_track<'a>(number: usize, viewer: &'a ViewerReport, track: &'a TrackReport)
         dropped_here: Some(of.dropped_here),
         paper: Some(track.verdict.paper),
         honest: Some(track.verdict.honest),
-        ..of_viewer(number, viewer)
+        jitter_decoded_mean_ns: Some(of.jitter_decoded.mean_ns),
+        jitter_decoded_max_ns: Some(of.jitter_decoded.max_ns),
+        ..row
     }
 }

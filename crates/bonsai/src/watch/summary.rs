@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bonsai_media::meter::{Criterion, Thresholds};
-use bonsai_stream::watch::{Outcome, TrackReport};
+use bonsai_media::meter::Criterion;
+use bonsai_media::rtsp::Lower;
+use bonsai_stream::watch::{Outcome, Plan, TrackReport, ViewerReport};
 use serde::Serialize;
 
 use bonsai_host::tenants::plain;
 
+use super::asked::{Asked, Saw, by_video};
 use crate::output::{count, finish, table};
 
 /// A client that is busier than that may be what is measured.
@@ -26,17 +28,19 @@ pub(super) struct Quality {
 #[derive(Debug)]
 pub(super) struct Summary<'a> {
     outcome: &'a Outcome,
+    plan: &'a Plan,
     /// Viewers that watched to the end.
     pub(super) watched: usize,
     pub(super) quality: Quality,
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn of(outcome: &'a Outcome) -> Self {
+    pub(super) fn of(outcome: &'a Outcome, plan: &'a Plan) -> Self {
         let verdicts = || outcome.viewers.iter().map(|viewer| viewer.verdict());
         let watched = outcome.viewers.iter().filter(|one| one.failure.is_none());
         Self {
             outcome,
+            plan,
             watched: watched.count(),
             quality: Quality {
                 paper: verdicts().filter(|(paper, _)| *paper).count(),
@@ -45,16 +49,37 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// Whether it says nothing of the server: packets came, and were dropped here.
-    pub(super) fn is_void(&self) -> bool {
-        self.outcome.dropped_here > 0
+    /// Why it says nothing of the server, if that is so: packets came, and were dropped here; or somebody fell short
+    /// of something that this client may have done itself. A refusal is the server's own.
+    pub(super) fn why_void(&self) -> Option<String> {
+        let (outcome, thresholds) = (self.outcome, &self.plan.thresholds);
+        if outcome.dropped_here > 0 {
+            let dropped = count(outcome.dropped_here, "packet", "packets");
+            return Some(format!("{dropped} came and found no room here"));
+        }
+        // What the server refused is no matter of time.
+        let mut others = outcome.viewers.iter().filter(|viewer| !viewer.is_refused);
+        if others.all(|viewer| viewer.verdict().1) {
+            return None;
+        }
+        let late_ns = outcome.late_ns as f64;
+        match self.plan.lower {
+            // Packets have the kernel's times: what is late are arrivals, answers, and the server if it is here.
+            Lower::Udp if late_ns >= thresholds.gap_ns as f64 => Some(was_late(late_ns)),
+            Lower::Tcp if late_ns >= thresholds.jitter_ns => Some(was_late(late_ns)),
+            Lower::Tcp if outcome.busiest > BUSY => Some(
+                "this client was too busy, and packets in connections have the time when they were read"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
     }
 
-    pub(super) fn text(&self, address: &str, thresholds: &Thresholds) -> String {
+    pub(super) fn text(&self, asked: &Asked) -> String {
         let all = self.outcome.viewers.len();
         let mut text = format!(
             "{}: {} of {} watched to the end\n",
-            address,
+            asked.title(),
             self.watched,
             count(all as u64, "viewer", "viewers")
         );
@@ -62,19 +87,21 @@ impl<'a> Summary<'a> {
             text.push_str(&format!("  {times} failed: {why}\n"));
         }
         text.push_str(&self.tracks());
-        text.push_str(&self.verdict(all, thresholds));
+        let saw: Vec<Saw> = self.outcome.viewers.iter().map(saw).collect();
+        text.push_str(&by_video(&asked.addresses, &saw));
+        text.push_str(&self.verdict(all));
         let (cpu, busiest) = (self.outcome.cpu_s, self.outcome.busiest * 100.0);
+        let late = ms(self.outcome.late_ns as f64);
         text.push_str(&format!(
-            "this client: {cpu:.1} s of CPU, {busiest:.0} % of a core in its busiest half second"
+            "this client: {cpu:.1} s of CPU, {busiest:.0} % of a core in its busiest half second, up to {late} late"
         ));
-        match self.outcome.dropped_here {
-            0 if self.outcome.busiest <= BUSY => text.push_str(", nothing dropped here\n"),
-            0 => text.push_str(
-                ", nothing dropped here, but gaps and jitter may be its own: use --threads\n",
-            ),
-            dropped => text.push_str(&format!(
-                "; VOID: {dropped} packets came and were dropped here, so this says nothing of the server\n"
-            )),
+        text.push_str(match self.outcome.dropped_here {
+            0 if self.outcome.busiest <= BUSY => ", nothing dropped here\n",
+            0 => ", nothing dropped here, but gaps and jitter may be its own: use --threads\n",
+            _ => "\n",
+        });
+        if let Some(why) = self.why_void() {
+            text.push_str(&void(&why));
         }
         text
     }
@@ -147,8 +174,8 @@ impl<'a> Summary<'a> {
                 format!("{:.3} %", lost as f64 / expected.max(1) as f64 * 100.0),
                 format!("{:.3} %", most(|of| of.stream.loss) * 100.0),
                 ms(most(|of| of.stream.gap_max_ns as f64)),
-                ms(mean(|of| of.stream.jitter_pictures.mean_ns)),
-                ms(most(|of| of.stream.jitter_pictures.max_ns)),
+                ms(mean(|of| of.stream.jitter_decoded.mean_ns)),
+                ms(most(|of| of.stream.jitter_decoded.max_ns)),
                 sum(|of| of.stream.reordered).to_string(),
                 ms(most(|of| of.stream.lag_max_ns)),
                 format!("{least:.3}"),
@@ -188,7 +215,8 @@ impl<'a> Summary<'a> {
         short
     }
 
-    fn verdict(&self, all: usize, thresholds: &Thresholds) -> String {
+    fn verdict(&self, all: usize) -> String {
+        let thresholds = &self.plan.thresholds;
         let broken = self.broken();
         let short = |is_of_paper: bool| {
             let broken = broken
@@ -218,10 +246,41 @@ impl<'a> Summary<'a> {
     }
 }
 
+/// What a viewer saw of its video.
+fn saw(viewer: &ViewerReport) -> Saw {
+    let tracks = viewer.tracks.iter();
+    let broken: BTreeSet<_> = tracks.flat_map(|of| &of.verdict.broken).collect();
+    let rates = viewer.tracks.iter().map(|of| of.stream.bits_per_sec);
+    Saw {
+        video: viewer.video,
+        has_watched: viewer.failure.is_none(),
+        is_top: viewer.verdict().1,
+        bits_per_sec: (!viewer.tracks.is_empty()).then(|| rates.sum()),
+        short_of: match viewer.failure {
+            Some(_) => vec!["failed"],
+            None => broken.into_iter().map(|of| of.word()).collect(),
+        },
+    }
+}
+
+/// That a client was late by so much.
+pub(super) fn was_late(late_ns: f64) -> String {
+    let seconds = late_ns / 1e9;
+    format!(
+        "this client was late by {seconds:.2} s (it got no processor, was stopped, or had too much to do)"
+    )
+}
+
+/// That a run says nothing.
+pub(super) fn void(why: &str) -> String {
+    format!("VOID: {why}, so this says nothing of the server\n")
+}
+
 /// A line for each stream.
 pub(super) fn streams(outcome: &Outcome) -> String {
     let header = [
         "viewer",
+        "video",
         "track",
         "came",
         "start",
@@ -236,13 +295,14 @@ pub(super) fn streams(outcome: &Outcome) -> String {
         "pace",
         "short of",
     ];
-    let mut table = table(&header, &[0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let mut table = table(&header, &[0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     for (number, viewer) in outcome.viewers.iter().enumerate() {
         for track in &viewer.tracks {
             let of = &track.stream;
             let broken = track.verdict.broken.iter().map(|of| of.word());
             table.add_row(vec![
                 number.to_string(),
+                viewer.video.to_string(),
                 plain(&track.kind),
                 ms(viewer.came_ns as f64),
                 of.startup_ns
@@ -252,8 +312,8 @@ pub(super) fn streams(outcome: &Outcome) -> String {
                 of.duplicates.to_string(),
                 of.reordered.to_string(),
                 ms(of.gap_max_ns as f64),
-                ms(of.jitter_pictures.mean_ns),
-                ms(of.jitter_pictures.max_ns),
+                ms(of.jitter_decoded.mean_ns),
+                ms(of.jitter_decoded.max_ns),
                 ms(of.lag_ns),
                 format!("{:.3}", of.pace),
                 broken.collect::<Vec<_>>().join(", "),
@@ -266,4 +326,54 @@ pub(super) fn streams(outcome: &Outcome) -> String {
 /// Milliseconds, as the papers have them.
 pub(super) fn ms(ns: f64) -> String {
     format!("{:.2} ms", ns / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bonsai_media::meter::Thresholds;
+    use bonsai_stream::watch::Arrivals;
+
+    use super::*;
+
+    #[test]
+    fn a_viewer_that_was_refused_does_not_void_a_run_of_a_late_client() {
+        let plan = |lower| Plan {
+            videos: Vec::new(),
+            lower,
+            viewers: 1,
+            arrivals: Arrivals::Crowd,
+            length: Duration::from_secs(1),
+            step: Duration::from_secs(1),
+            threads: 1,
+            seed: 0,
+            thresholds: Thresholds::default(),
+        };
+        for (lower, is_refused) in [
+            (Lower::Udp, true),
+            (Lower::Udp, false),
+            (Lower::Tcp, true),
+            (Lower::Tcp, false),
+        ] {
+            let outcome = Outcome {
+                viewers: vec![ViewerReport {
+                    came_ns: 0,
+                    video: 1,
+                    failure: Some("SETUP: it failed".to_owned()),
+                    failed_at: Some("SETUP"),
+                    is_refused,
+                    tracks: Vec::new(),
+                }],
+                elapsed_ns: 1,
+                cpu_s: 0.0,
+                busiest: 0.0,
+                dropped_here: 0,
+                late_ns: 1_000_000_000,
+            };
+            let plan = plan(lower);
+            let why = Summary::of(&outcome, &plan).why_void();
+            assert_eq!(why.is_none(), is_refused, "{lower:?}: {why:?}");
+        }
+    }
 }

@@ -50,6 +50,10 @@ fn each_mistake_has_its_sentence() {
             "the limit on read is given twice: write it once",
         ),
         (
+            &["serve", "/", "--lower", "../{}.mp4"],
+            "--lower \"../{}.mp4\": it leads out of the folder, or to what is hidden; write a path below the folder, as low/{}.mp4",
+        ),
+        (
             &["run", "--name", "a/b", "--", "true"],
             "\"a/b\" cannot be the name of a service, it has '/' in it: names are made of letters, digits, dots, underscores and dashes, such as vod-1",
         ),
@@ -321,7 +325,7 @@ fn what_cannot_be_watched_has_its_sentence() {
         ),
         (
             &["watch", "rtsp://127.0.0.1/clip", "--arrivals", "20"],
-            "--arrivals \"20\": write all, a rate such as 20/s, or random:20/s",
+            "--arrivals \"20\": write all, a rate such as 20/s, random:20/s, or trace:FILE",
         ),
         (
             &["watch", "rtsp://127.0.0.1/clip", "--clients", "0"],

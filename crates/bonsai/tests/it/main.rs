@@ -3,6 +3,7 @@
 mod bad_input;
 mod cgroups;
 mod davvi;
+mod davvi_play;
 mod generated;
 mod groups;
 mod guests;
@@ -20,4 +21,5 @@ mod uncovered;
 mod waiting;
 mod watch;
 mod watch_http;
+mod watch_many;
 mod why;

@@ -14,7 +14,7 @@ use crate::support::{Place, Said, signal, skip};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A clip of so many seconds in a folder of clips; `None`, and the reason in the log, without ffmpeg.
-fn clip(test: &str, place: &Place, seconds: &str) -> Option<PathBuf> {
+pub(crate) fn clip(test: &str, place: &Place, seconds: &str) -> Option<PathBuf> {
     let folder = place.path().join("clips");
     std::fs::create_dir(&folder).expect("made");
     let path = folder.join("clip.mp4");
@@ -50,7 +50,7 @@ fn clip(test: &str, place: &Place, seconds: &str) -> Option<PathBuf> {
 }
 
 /// A server, until its end is asked for or the test fails.
-struct Server {
+pub(crate) struct Server {
     child: Option<Child>,
     /// What else it says.
     rest: Option<JoinHandle<String>>,
@@ -58,7 +58,7 @@ struct Server {
 
 impl Server {
     /// Starts `bonsai serve ARGS`, and reads as many addresses as it is to have from what it says.
-    fn start(place: &Place, args: &[&str], addresses: usize) -> (Self, Vec<String>) {
+    pub(crate) fn start(place: &Place, args: &[&str], addresses: usize) -> (Self, Vec<String>) {
         let mut child = place
             .bonsai(&[&["serve"], args].concat())
             .stdout(Stdio::piped())

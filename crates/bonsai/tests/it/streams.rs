@@ -1,7 +1,9 @@
 //! `bonsai serve` as a service: what it is allotted, what its viewers see, and what it does about it.
 
+mod beside;
+
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -46,6 +48,8 @@ fn film(test: &str, folder: &Path, seconds: u32) -> Option<u64> {
 struct Served {
     child: Option<Child>,
     url: String,
+    /// Where it serves HTTP, if it does.
+    http: Option<SocketAddr>,
     lines: Receiver<String>,
 }
 
@@ -68,9 +72,17 @@ impl Served {
         let mut served = Self {
             child: Some(child),
             url: String::new(),
+            http: None,
             lines,
         };
-        served.url = format!("{}film.mp4", served.wait_for("rtsp://"));
+        let ways = if options.contains(&"--http") { 2 } else { 1 };
+        for _ in 0..ways {
+            let line = served.wait_for("://");
+            match line.strip_prefix("http://") {
+                Some(at) => served.http = at.trim_end_matches('/').parse().ok(),
+                None => served.url = format!("{line}film.mp4"),
+            }
+        }
         served
     }
 

@@ -100,7 +100,9 @@ fn viewers_of_a_real_server_count_each_packet() {
         let all = ["watch", &server.address, "--clients", "3", "--for", "10s"];
         let said = place.say(&[&all[..], &["--by", by, "--json", "--csv", csv]].concat());
         let value = watched(&said);
-        assert_eq!(said.code, Some(0), "{by}: {said:?}");
+        // A machine where this client gets no processor says nothing of the server.
+        let is_void = value["void"].as_bool().expect("whether it is");
+        assert_eq!(said.code, Some(i32::from(is_void)), "{by}: {said:?}");
         assert_eq!((&value["schema"], &value["by"]), (&1.into(), &by.into()));
         let viewers = value["outcome"]["viewers"].as_array().expect("viewers");
         assert_eq!(viewers.len(), 3);
@@ -127,9 +129,9 @@ fn viewers_of_a_real_server_count_each_packet() {
             );
             if by == "tcp" {
                 assert_eq!(stream("lost"), 0, "{viewer:#}");
-                // 100 pictures, the last of which is shown for 40 ms, and is not waited for.
-                let media = track["stream"]["media_ns"].as_f64().expect("a number");
-                assert!((media - 3.96e9).abs() < 1e6, "{viewer:#}");
+                // 100 pictures of 40 ms.
+                let media = track["stream"]["covered_ns"].as_f64().expect("a number");
+                assert!((media - 4e9).abs() < 1e6, "{viewer:#}");
             }
             // 4 s of 2 Mbit/s, and never more than the film has.
             let film = std::fs::metadata(place.path().join("film.mp4"))

@@ -10,9 +10,9 @@ use serde_json::Value;
 use crate::support::{Place, Said, skip};
 
 /// nginx with a library, until the test ends.
-struct Nginx {
+pub(crate) struct Nginx {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Drop for Nginx {
@@ -39,7 +39,7 @@ fn has(program: &str, version: &str) -> bool {
 }
 
 /// A library with a film of 6 s in two qualities; `None`, and the reason in the log, where there cannot be one.
-fn library(test: &str, place: &Place) -> Option<PathBuf> {
+pub(crate) fn library(test: &str, place: &Place) -> Option<PathBuf> {
     if !has("nginx", "-v") {
         skip(test, "nginx is not installed");
         return None;
@@ -91,7 +91,7 @@ fn library(test: &str, place: &Place) -> Option<PathBuf> {
 }
 
 /// Serves it, with more words for nginx.
-fn serve(place: &Place, library: &Path, more: &str) -> Nginx {
+pub(crate) fn serve(place: &Place, library: &Path, more: &str) -> Nginx {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("an address");
     drop(free);

@@ -1,6 +1,7 @@
 //! What of a description matters here, as XML.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Mpd {
@@ -38,6 +39,8 @@ pub(super) struct Set {
     pub(super) bases: Vec<String>,
     #[serde(rename = "SegmentTemplate")]
     pub(super) template: Option<Template>,
+    #[serde(rename = "ContentProtection", default)]
+    pub(super) protections: Vec<IgnoredAny>,
     #[serde(rename = "Representation", default)]
     pub(super) representations: Vec<Representation>,
 }
@@ -90,6 +93,8 @@ pub(super) struct Representation {
     pub(super) height: Option<u64>,
     #[serde(rename = "@frameRate")]
     pub(super) pace: Option<String>,
+    #[serde(rename = "ContentProtection", default)]
+    pub(super) protections: Vec<IgnoredAny>,
     #[serde(rename = "BaseURL", default)]
     pub(super) bases: Vec<String>,
     #[serde(rename = "SegmentTemplate")]

@@ -102,6 +102,14 @@ fn what_cannot_be_played_is_refused_in_words() {
         ("<MPD/>".to_owned(), "no period"),
         (one(long, good, "type=\"dynamic\""), "live"),
         (one("", good, ""), "how long a period"),
+        (
+            one(
+                long,
+                "<SegmentTemplate media=\"$Number$\" duration=\"2\" startNumber=\"18446744073709551615\"/>",
+                "",
+            ),
+            "counted from 18446744073709551615",
+        ),
         (one("duration=\"10\"", good, ""), "no duration"),
         (one("duration=\"PTNaNS\"", good, ""), "no duration"),
         (one(long, "", ""), "SegmentTemplate"),
@@ -154,4 +162,44 @@ fn what_cannot_be_played_is_refused_in_words() {
         assert!(error.contains(words), "{text}: {error}");
     }
     offer(&one(long, good, "")).expect("read");
+}
+
+#[test]
+fn qualities_are_of_one_codec_and_in_files_that_most_players_have() {
+    let set = |kind: &str, codecs: &str, bits: u64, more: &str| {
+        format!(
+            "<AdaptationSet mimeType=\"{kind}\" codecs=\"{codecs}\"><SegmentTemplate duration=\"2\" \
+             media=\"{bits}-$Number$\"/>{more}<Representation id=\"{bits}\" bandwidth=\"{bits}000\"/></AdaptationSet>"
+        )
+    };
+    let mpd = |sets: &[String]| {
+        let text = format!(
+            "<MPD mediaPresentationDuration=\"PT4S\"><Period>{}</Period></MPD>",
+            sets.concat()
+        );
+        offer(&text).expect("read")
+    };
+    let read = mpd(&[
+        set("video/webm", "vp09.00.10.08", 100, ""),
+        set("video/mp4", "avc1.64001e", 300, ""),
+        set("video/mp4", "av01.0.04M.08", 200, ""),
+        set("video/mp4", "avc3.64001e", 400, ""),
+        set("audio/webm", "opus", 50, ""),
+        set("audio/mp4", "mp4a.40.2", 60, ""),
+    ]);
+    let rates: Vec<_> = read.qualities.iter().map(|(of, _)| of.kbps).collect();
+    assert_eq!(rates, [Some(300.0), Some(400.0)]);
+    let (sound, _) = read.sound.as_ref().expect("sound");
+    assert_eq!(sound.codecs.as_deref(), Some("mp4a.40.2"));
+    let track = |offer: Arc<Offer>| match &offer.qualities[0].1 {
+        Source::Here(track) => track.clone(),
+        Source::At(_) => panic!("elsewhere"),
+    };
+    let open = track(read);
+    assert!(!open.is_webm && !open.is_encrypted);
+    assert!(track(mpd(&[set("video/webm", "vp9", 100, "")])).is_webm);
+    let key = "<ContentProtection schemeIdUri=\"urn:a\" value=\"cenc\"><pssh>AA==</pssh></ContentProtection>\
+               <ContentProtection schemeIdUri=\"urn:b\"/>";
+    let closed = set("video/mp4", "avc1.64001e", 300, key);
+    assert!(track(mpd(&[closed])).is_encrypted);
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
+use std::task::Poll;
 
 use bonsai_media::rtcp;
 use bonsai_media::rtsp::server::Server;
@@ -10,9 +11,9 @@ use rtsp_types::Message;
 use rustix::event::epoll::{self, EventFlags};
 
 use super::super::connection::{BACKLOG, Came, Connection};
-use super::super::house::{House, Peer, network};
+use super::super::house::{House, Peer};
 use super::super::stream::Stream;
-use super::super::{Event, plain};
+use super::super::{Event, network, plain};
 use super::{EVENTS, EXHAUSTED, Engine, Of, unix};
 use crate::clock::now;
 
@@ -45,7 +46,7 @@ impl Engine<'_> {
     }
 
     fn come(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let here = self.connections.iter().flatten().count();
+        let here = self.connections.len() - self.free.len();
         if here >= usize::try_from(self.house.plan.limits.connections).unwrap_or(usize::MAX) {
             let why = format!("there are {here} connections, as many as may be");
             return self.turn_away(&stream, peer, &why);
@@ -105,14 +106,60 @@ impl Engine<'_> {
         self.house.tell(&Event::Refused { peer, why });
     }
 
-    /// A connection can be read or takes more.
-    pub(super) fn talk(&mut self, index: usize) {
+    /// Something was read that requests may wait for.
+    pub(super) fn loaded(&mut self) {
+        let files = self.house.root.loaded();
+        let is_asked = |of: &Connection| {
+            let is_there = of.awaits.iter().any(|file| files.contains(file));
+            of.held.is_some() && (is_there || of.awaits.is_empty())
+        };
+        let asked = (0..self.connections.len())
+            .filter(|index| self.connections[*index].as_ref().is_some_and(is_asked));
+        self.again.extend(asked);
+        self.again.sort_unstable();
+        self.again.dedup();
+    }
+
+    /// Answers requests whose clip may be there now, some at a time; whether there are more.
+    pub(super) fn ask_again(&mut self) -> bool {
+        for _ in 0..TURNS {
+            let Some(index) = self.again.pop() else {
+                return false;
+            };
+            let connection = self.connections.get(index).and_then(Option::as_ref);
+            let is_full = self.house.root.is_full();
+            if connection.is_some_and(|of| of.held.is_some() && !(is_full && of.awaits.is_empty()))
+            {
+                self.answer(index, now());
+                self.waits(index);
+            }
+        }
+        !self.again.is_empty()
+    }
+
+    /// Answers a request without its clip, which is not read in time: streams of its connection go on.
+    pub(super) fn give_up(&mut self, index: usize, at: u64) {
+        self.house.gives_up = true;
+        self.answer(index, at);
+        self.house.gives_up = false;
+        self.waits(index);
+    }
+
+    /// A connection can be read or takes more, or is broken.
+    pub(super) fn talk(&mut self, index: usize, is_broken: bool) {
         let at = now();
         let Some(Some(connection)) = self.connections.get_mut(index) else {
             return;
         };
         if connection.flush(at).is_err() {
             return self.close(index);
+        }
+        if connection.held.is_some() {
+            match is_broken {
+                true => self.close(index),
+                false => self.waits(index),
+            }
+            return;
         }
         // Whoever asks faster than it is answered, or does not take the answers, waits for its turn.
         for _ in 0..TURNS {
@@ -149,6 +196,15 @@ impl Engine<'_> {
                 Ok(Some(Message::Request(request))) => {
                     self.house.asking = index;
                     let answer = self.server.answer(&request, index, &mut self.house, at);
+                    let Poll::Ready(answer) = answer else {
+                        connection.reader.again();
+                        connection.begun = None;
+                        connection.asked = at;
+                        connection.held.get_or_insert(at);
+                        connection.awaits = self.house.root.awaited();
+                        return false;
+                    };
+                    (connection.held, connection.awaits) = (None, Vec::new());
                     if let Some(refusal) = answer.refused {
                         why = Some(format!("{}: {}", u16::from(refusal.status), refusal.why));
                     }
@@ -217,7 +273,8 @@ impl Engine<'_> {
         let waiting = connection.waiting();
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::OUT, waiting > 0);
-        flags.set(EventFlags::IN, waiting <= BACKLOG);
+        let is_heard = waiting <= BACKLOG && connection.held.is_none();
+        flags.set(EventFlags::IN, is_heard);
         if flags != connection.waits {
             connection.waits = flags;
             let _ = epoll::modify(

@@ -84,10 +84,11 @@ pub(super) fn folder(path: &Path) -> anyhow::Result<&Path> {
 /// # Errors
 /// The film does not say what is needed, or a file cannot be written.
 pub(super) fn write(folder: &Path, outcome: &Outcome) -> anyhow::Result<()> {
-    let Some(film) = &outcome.film else {
-        return Ok(());
-    };
-    for (number, quality) in film.qualities.iter().enumerate() {
+    let films = || outcome.players.iter().map(|player| outcome.film_of(player));
+    let qualities = films()
+        .flatten()
+        .flat_map(|film| film.qualities.iter().enumerate());
+    for (number, quality) in qualities {
         if quality.size.is_none() || quality.fps.is_none() {
             return Err(Refusal::input(format!(
                 "--p1203: the playlist does not say how many pixels (RESOLUTION) and pictures a second (FRAME-RATE) \
@@ -95,8 +96,8 @@ pub(super) fn write(folder: &Path, outcome: &Outcome) -> anyhow::Result<()> {
             )));
         }
     }
-    for (number, player) in (1..).zip(&outcome.players) {
-        if let Some(input) = input(film, player, number) {
+    for ((number, player), film) in (1..).zip(&outcome.players).zip(films()) {
+        if let Some(input) = film.and_then(|film| input(film, player, number)) {
             let path = folder.join(format!("player-{number}.json"));
             let text = serde_json::to_string_pretty(&input)? + "\n";
             fs::write(&path, text).with_context(|| format!("--p1203 {}", path.display()))?;

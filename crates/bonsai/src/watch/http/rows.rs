@@ -5,6 +5,8 @@ use std::fs::File;
 use bonsai_stream::play::{Outcome, PlayerReport};
 use serde::Serialize;
 
+use crate::watch::rows::address;
+
 /// A line; of a player that saw nothing the rest is empty.
 #[derive(Debug, Default, Serialize)]
 struct Row<'a> {
@@ -35,25 +37,29 @@ struct Row<'a> {
     quality: Option<usize>,
     score: Option<f64>,
     top: Option<bool>,
+    video: usize,
+    url: &'a str,
 }
 
 /// Writes all of them.
 ///
 /// # Errors
 /// The file takes no more.
-pub(super) fn write(file: File, outcome: &Outcome) -> anyhow::Result<()> {
+pub(super) fn write(file: File, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(file);
     for (number, player) in outcome.players.iter().enumerate() {
-        writer.serialize(row(number, player))?;
+        writer.serialize(row(number, player, addresses))?;
     }
     Ok(writer.flush()?)
 }
 
-fn row(number: usize, player: &PlayerReport) -> Row<'_> {
+fn row<'a>(number: usize, player: &'a PlayerReport, addresses: &'a [String]) -> Row<'a> {
     let row = Row {
         viewer: number,
         came_ns: player.came_ns,
         failure: player.failure.as_deref(),
+        video: player.video,
+        url: address(addresses, player.video),
         ..Row::default()
     };
     let Some(seen) = &player.seen else {

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use bonsai_host::tenants::plain;
 use bonsai_media::adapt::Settings;
-use bonsai_stream::play::{Film, Outcome, Seen};
+use bonsai_stream::play::{Film, Outcome, PlayerReport, Seen};
 
 use crate::output::{count, finish, table};
-use crate::watch::summary::BUSY;
+use crate::watch::asked::{Asked, Saw, by_video};
+use crate::watch::summary::{BUSY, void, was_late};
+
+/// A client that was later than that may have kept a segment waiting: as long as the longest gap of top quality.
+const LATE_NS: f64 = 400e6;
 
 /// What all of them saw.
 #[derive(Debug)]
@@ -29,9 +33,20 @@ impl<'a> Summary<'a> {
         }
     }
 
-    /// Whether it says nothing of the server: somebody fell short, and this client was busy all the time.
-    pub(super) fn is_void(&self) -> bool {
-        self.outcome.busy > BUSY && self.top < self.outcome.players.len()
+    /// Why it says nothing of the server, if that is so: somebody fell short, and this client was busy all the time,
+    /// or was late. A refusal is the server's own.
+    pub(super) fn why_void(&self) -> Option<String> {
+        let outcome = self.outcome;
+        let late_ns = outcome.late_ns as f64;
+        // What the server refused is no matter of time.
+        let mut others = outcome.players.iter().filter(|player| !player.is_refused);
+        match others.any(|player| !player.is_top()) {
+            true if outcome.busy > BUSY => {
+                Some("this client was too busy: use --threads".to_owned())
+            }
+            true if late_ns >= LATE_NS => Some(was_late(late_ns)),
+            _ => None,
+        }
     }
 
     /// Those that saw something.
@@ -44,10 +59,11 @@ impl<'a> Summary<'a> {
         seen.filter(|seen| seen.summary.segments > 0).collect()
     }
 
-    pub(super) fn text(&self, address: &str, settings: &Settings) -> String {
+    pub(super) fn text(&self, asked: &Asked, settings: &Settings) -> String {
         let all = self.outcome.players.len();
         let mut text = format!(
-            "{address}: {} of {} watched to the end, by {} with a buffer of {}\n",
+            "{}: {} of {} watched to the end, by {} with a buffer of {}\n",
+            asked.title(),
             self.watched,
             count(all as u64, "viewer", "viewers"),
             settings.rule,
@@ -62,6 +78,8 @@ impl<'a> Summary<'a> {
             text.push_str(&self.qualities(&seen));
             text.push_str(&self.all(&seen));
         }
+        let saw: Vec<Saw> = self.outcome.players.iter().map(saw).collect();
+        text.push_str(&by_video(&asked.addresses, &saw));
         text.push_str(&self.verdict(all, settings));
         text.push_str(&self.client());
         text
@@ -82,7 +100,13 @@ impl<'a> Summary<'a> {
 
     /// What part of the time each quality was shown.
     fn qualities(&self, seen: &[&Seen]) -> String {
-        let Some(film) = &self.outcome.film else {
+        // Several videos have qualities of their own.
+        let Some(film) = self
+            .outcome
+            .film
+            .as_ref()
+            .filter(|_| self.outcome.films.is_empty())
+        else {
             return String::new();
         };
         let shown = |quality: usize| -> f64 {
@@ -181,14 +205,28 @@ impl<'a> Summary<'a> {
             outcome.busy * 100.0,
             outcome.late_ns as f64 / 1e6,
         );
-        text.push_str(match (self.is_void(), outcome.busiest > BUSY) {
-            (true, _) => {
-                "; VOID: it was too busy, so this says nothing of the server: use --threads\n"
-            }
-            (false, true) => "; times of segments may be its own: use --threads\n",
-            (false, false) => "\n",
-        });
+        match (self.why_void(), outcome.busiest > BUSY) {
+            (Some(why), _) => text.push_str(&format!("\n{}", void(&why))),
+            (None, true) => text.push_str("; times of segments may be its own: use --threads\n"),
+            (None, false) => text.push('\n'),
+        }
         text
+    }
+}
+
+/// What a player's viewer saw of its video.
+fn saw(player: &PlayerReport) -> Saw {
+    let seen = player.seen.as_ref();
+    let short = seen.into_iter().flat_map(|seen| &seen.short_of);
+    Saw {
+        video: player.video,
+        has_watched: player.failure.is_none(),
+        is_top: player.is_top(),
+        bits_per_sec: seen.map(|seen| seen.summary.mean_kbps * 1e3),
+        short_of: match player.failure {
+            Some(_) => vec!["failed"],
+            None => short.map(|short| short.word()).collect(),
+        },
     }
 }
 
@@ -230,12 +268,11 @@ fn numbers(seen: &[&Seen]) -> String {
 /// A line for each player.
 pub(super) fn streams(outcome: &Outcome) -> String {
     let header = [
-        "viewer", "came", "start-up", "stalls", "stalled", "kbit/s", "up", "down", "buffer", "p50",
-        "p99", "given up", "quality", "short of",
+        "viewer", "video", "came", "start-up", "stalls", "stalled", "kbit/s", "up", "down",
+        "buffer", "p50", "p99", "given up", "quality", "short of",
     ];
-    let mut table = table(&header, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let mut table = table(&header, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     let highest = |film: &Film| film.qualities.len().saturating_sub(1);
-    let highest = outcome.film.as_ref().map_or(0, highest);
     let ms = |ms: f64| format!("{ms:.1} ms");
     let maybe = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), ms);
     for (number, player) in outcome.players.iter().enumerate() {
@@ -243,9 +280,11 @@ pub(super) fn streams(outcome: &Outcome) -> String {
             continue;
         };
         let of = &seen.summary;
+        let highest = outcome.film_of(player).map_or(0, highest);
         let short: Vec<&str> = seen.short_of.iter().map(|short| short.word()).collect();
         table.add_row(vec![
             number.to_string(),
+            player.video.to_string(),
             ms(player.came_ns as f64 / 1e6),
             maybe(of.startup_ms),
             of.stalls.to_string(),

@@ -1,14 +1,5 @@
-//! What a stream goes through on its way.
-//!
-//! ```text
-//!   source ──> selectors ──> packetiser ──> pacer ──> observers ──> sink
-//!   (file)     [`Handler::sample`]                    [`Handler::packet`]
-//! ```
-//! Both ends, the packetiser and the pacer are the server's own, by engine, codec and way of sending; what
-//! is between them are handlers, in the order that they are named in. A handler that a program brings
-//! itself is one more maker with a name.
+//! What looks at each sample and at each packet, and leaves samples out.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write as _};
@@ -16,14 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The stream that a handler is made for.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamView<'a> {
-    /// Whose it is.
-    pub peer: SocketAddr,
-    /// What is seen, below the root.
-    pub clip: &'a str,
-}
+use super::{Parts, StreamView};
 
 /// A sample that is about to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +20,9 @@ pub struct SampleView {
     pub bytes: u32,
     /// How late it is, nanoseconds.
     pub late_ns: u64,
-    /// The server's level (`bonsai_media::load`), 0 to 2.
+    /// Which pictures the server leaves out of all streams (`bonsai_media::load::Pictures`): 0 for none, 1
+    /// for those that no other is predicted from, 2 for as many as have to go behind each that decoding can
+    /// begin with. It does so of the lowest quality that there is.
     pub level: u8,
 }
 
@@ -45,6 +31,8 @@ pub struct SampleView {
 pub struct PacketView<'a> {
     /// When, nanoseconds of CLOCK_MONOTONIC.
     pub now_ns: u64,
+    /// Of which track of the clip, counted from 0.
+    pub track: usize,
     /// Its header of RTP, and what its payload begins with.
     pub head: &'a [u8],
     /// The rest of it.
@@ -60,14 +48,14 @@ pub enum Fate {
     Drop,
 }
 
-/// A part of the way of one stream.
+/// Looks at what is sent of one stream.
 ///
 /// A program has its own by a name, which `--handler` and a pipeline's file then know, too:
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use bonsai_stream::serve::{Fate, Handler, HandlerSet, SampleView};
+/// use bonsai_stream::serve::{Fate, Handler, Parts, SampleView};
 ///
 /// /// Sends each picture that is smaller than that, and all of the sound.
 /// #[derive(Debug)]
@@ -82,15 +70,15 @@ pub enum Fate {
 ///     }
 /// }
 ///
-/// let mut handlers = HandlerSet::builtin();
-/// handlers.register("smaller", |value| {
+/// let mut parts = Parts::builtin();
+/// parts.register_handler("smaller", |value| {
 ///     let bytes: u32 = value
 ///         .parse()
 ///         .map_err(|_| format!("smaller={value}: write bytes, as smaller=20000"))?;
 ///     Ok(Arc::new(move |_stream| Ok(Box::new(Smaller(bytes)))))
 /// });
-/// handlers.append("smaller=20000")?;
-/// assert!(handlers.append("smaller=few").is_err());
+/// parts.append("smaller=20000")?;
+/// assert!(parts.append("smaller=few").is_err());
 /// # Ok::<(), String>(())
 /// ```
 pub trait Handler: fmt::Debug {
@@ -109,117 +97,39 @@ pub trait Handler: fmt::Debug {
     fn end(&mut self) {}
 }
 
-/// Makes a handler for a stream. What it cannot make is a reason not to send the stream.
-pub type Maker = Arc<dyn Fn(&StreamView<'_>) -> Result<Box<dyn Handler>, String> + Send + Sync>;
-
-/// Handlers by their names, and those that each stream goes through.
-#[derive(Clone, Default)]
-pub struct HandlerSet {
-    known: BTreeMap<String, Make>,
-    chain: Vec<Maker>,
-}
-
-/// From what stands behind a name to what makes the handler.
-type Make = Arc<dyn Fn(&str) -> Result<Maker, String> + Send + Sync>;
-
-impl fmt::Debug for HandlerSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&String> = self.known.keys().collect();
-        write!(f, "HandlerSet({names:?}, {} in use)", self.chain.len())
-    }
-}
-
-impl HandlerSet {
-    /// Those that there are: `tee=FOLDER` writes each stream's packets to a file of its own, `keys` sends
-    /// no pictures but those that decoding can begin with, and `statistics=FILE` writes a line of JSON of
-    /// each stream that is over.
-    #[must_use]
-    pub fn builtin() -> Self {
-        let mut set = Self::default();
-        set.register("tee", |value| {
-            let folder = std::path::PathBuf::from(value);
-            if !folder.is_dir() {
-                return Err(format!("tee={value}: there is no such folder"));
-            }
-            let number = Arc::new(AtomicU64::new(0));
-            Ok(Arc::new(move |stream| {
-                // Files of before, and of others who write there, stay.
-                loop {
-                    let number = number.fetch_add(1, Ordering::Relaxed);
-                    let path = folder.join(format!("stream-{number}.rtpdump"));
-                    match Tee::create(&path, stream) {
-                        Ok(tee) => return Ok(Box::new(tee) as Box<dyn Handler>),
-                        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                        Err(error) => return Err(format!("{}: {error}", path.display())),
-                    }
+pub(super) fn register(parts: &mut Parts) {
+    parts.register_handler("tee", |value| {
+        let folder = std::path::PathBuf::from(value);
+        if !folder.is_dir() {
+            return Err(format!("tee={value}: there is no such folder"));
+        }
+        let number = Arc::new(AtomicU64::new(0));
+        Ok(Arc::new(move |stream| {
+            // Files of before, and of others who write there, stay.
+            loop {
+                let number = number.fetch_add(1, Ordering::Relaxed);
+                let path = folder.join(format!("stream-{number}.rtpdump"));
+                match Tee::create(&path, stream) {
+                    Ok(tee) => return Ok(Box::new(tee) as Box<dyn Handler>),
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(format!("{}: {error}", path.display())),
                 }
-            }))
-        });
-        set.register("statistics", |value| {
-            // Whoever cannot write hears of it before.
-            let file = File::options().append(true).create(true).open(value);
-            let file = file.map_err(|error| format!("statistics={value}: {error}"))?;
-            let file = Arc::new(file);
-            Ok(Arc::new(move |stream| {
-                Ok(Box::new(Statistics::new(Arc::clone(&file), stream)))
-            }))
-        });
-        set.register("keys", |value| match value {
-            "" => Ok(Arc::new(|_| Ok(Box::new(Keys)))),
-            other => Err(format!("keys={other}: it takes nothing")),
-        });
-        set
-    }
-
-    /// One more, that is named in a configuration by `name`, or `name=value`.
-    pub fn register(
-        &mut self,
-        name: &str,
-        make: impl Fn(&str) -> Result<Maker, String> + Send + Sync + 'static,
-    ) {
-        self.known.insert(name.to_owned(), Arc::new(make));
-    }
-
-    /// Lets each stream go through one more handler, as `name` or `name=value`.
-    ///
-    /// # Errors
-    /// There is none of that name, or it does not take that value.
-    pub fn append(&mut self, text: &str) -> Result<(), String> {
-        self.chain.push(self.maker(text)?);
-        Ok(())
-    }
-
-    /// What each stream goes through.
-    pub(super) fn chain(&self) -> Vec<Maker> {
-        self.chain.clone()
-    }
-
-    /// What makes the handler of that name, and value.
-    ///
-    /// # Errors
-    /// There is none of that name, or it does not take that value.
-    pub(super) fn maker(&self, text: &str) -> Result<Maker, String> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let Some(make) = self.known.get(name) else {
-            let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
-            return Err(format!(
-                "{name:?} is no handler; there are {}",
-                names.join(", ")
-            ));
-        };
-        make(value)
-    }
-}
-
-/// The handlers of a stream.
-///
-/// # Errors
-/// One of them cannot be made.
-pub(super) fn make(
-    chain: &[Maker],
-    stream: &StreamView<'_>,
-) -> Result<Vec<Box<dyn Handler>>, String> {
-    chain.iter().map(|maker| maker(stream)).collect()
+            }
+        }))
+    });
+    parts.register_handler("statistics", |value| {
+        // Whoever cannot write hears of it before.
+        let file = File::options().append(true).create(true).open(value);
+        let file = file.map_err(|error| format!("statistics={value}: {error}"))?;
+        let file = Arc::new(file);
+        Ok(Arc::new(move |stream| {
+            Ok(Box::new(Statistics::new(Arc::clone(&file), stream)))
+        }))
+    });
+    parts.register_handler("keys", |value| match value {
+        "" => Ok(Arc::new(|_| Ok(Box::new(Keys)))),
+        other => Err(format!("keys={other}: it takes nothing")),
+    });
 }
 
 /// Pictures that decoding can begin with, and sound.
@@ -350,6 +260,12 @@ mod tests {
         }
     }
 
+    fn chain(parts: &Parts) -> Vec<Box<dyn Handler>> {
+        let makers = parts.chain();
+        let made = makers.iter().map(|maker| maker(&view()).expect("made"));
+        made.collect()
+    }
+
     #[test]
     fn handlers_are_named_and_one_can_be_added() {
         #[derive(Debug)]
@@ -359,8 +275,8 @@ mod tests {
                 Fate::Drop
             }
         }
-        let mut set = HandlerSet::builtin();
-        set.register("none", |_| Ok(Arc::new(|_| Ok(Box::new(None)))));
+        let mut set = Parts::builtin();
+        set.register_handler("none", |_| Ok(Arc::new(|_| Ok(Box::new(None)))));
         set.append("keys").expect("known");
         set.append("none").expect("added");
         let error = set.append("jump").expect_err("unknown");
@@ -369,7 +285,7 @@ mod tests {
         set.append("keys=2").expect_err("nothing is taken");
         set.append("tee=/nowhere").expect_err("no folder");
         set.append("statistics=/nowhere/x").expect_err("no file");
-        let mut chain = make(&set.chain(), &view()).expect("made");
+        let mut chain = chain(&set);
         let sample = |is_picture, is_sync| SampleView {
             is_picture,
             is_sync,
@@ -386,13 +302,14 @@ mod tests {
     #[test]
     fn packets_are_written_down_as_they_are_sent() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut set = HandlerSet::builtin();
+        let mut set = Parts::builtin();
         set.append(&format!("tee={}", folder.path().display()))
             .expect("known");
-        let mut chain = make(&set.chain(), &view()).expect("made");
+        let mut chain = chain(&set);
         for now_ns in [5_000_000, 12_000_000] {
             chain[0].packet(&PacketView {
                 now_ns,
+                track: 0,
                 head: b"head",
                 body: b"body!",
             });
@@ -412,14 +329,15 @@ mod tests {
     fn a_stream_that_is_over_leaves_a_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("streams.jsonl");
-        let mut set = HandlerSet::builtin();
+        let mut set = Parts::builtin();
         set.append(&format!("statistics={}", file.display()))
             .expect("known");
         for _ in 0..2 {
-            let mut chain = make(&set.chain(), &view()).expect("made");
+            let mut chain = chain(&set);
             for now_ns in [5, 12] {
                 chain[0].packet(&PacketView {
                     now_ns,
+                    track: 0,
                     head: b"head",
                     body: b"body!",
                 });

@@ -1,0 +1,140 @@
+//! A clip in all its qualities, as it is sent to everybody who sees it: one open file for each.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use bonsai_media::clip::{Clip, Codec, Track};
+use bonsai_media::load::{Level, Need};
+use bonsai_media::packets::h264;
+use bonsai_media::rtsp::server::Found;
+
+use super::loader::Source;
+use crate::folder::Stamp;
+
+/// Two qualities of a film may be of lengths that are so much apart, nanoseconds.
+const APART: u64 = 1_000_000_000;
+
+#[derive(Debug)]
+pub(super) struct Film {
+    pub(super) found: Found,
+    /// Below the best.
+    pub(super) lower: Arc<[Arc<Clip>]>,
+    /// Of each quality, the best first.
+    files: Vec<(Arc<File>, Stamp)>,
+}
+
+impl Film {
+    /// Of sources that fit together, the best first, and their files.
+    pub(super) fn new(sources: &[&Source], files: Vec<(Arc<File>, Stamp)>) -> Option<Self> {
+        let (best, lower) = sources.split_first()?;
+        let version = files.first()?.1.changed.0;
+        let of = |(track, need): (&Track, &Need)| match track.codec {
+            // Pictures are the first track of each.
+            Codec::H264 { .. } => {
+                Need::of(sources.iter().filter_map(|of| of.needs.first().copied()))
+            }
+            Codec::Aac { .. } => *need,
+        };
+        let needs = best.clip.tracks.iter().zip(&best.needs).map(of);
+        Some(Self {
+            found: Found {
+                clip: Arc::clone(&best.clip),
+                version: u64::try_from(version).unwrap_or(0),
+                needs: needs.collect(),
+            },
+            lower: lower.iter().map(|of| Arc::clone(&of.clip)).collect(),
+            files,
+        })
+    }
+
+    /// The file of a quality; beyond the lowest, that of the lowest.
+    pub(super) fn file(&self, quality: usize) -> &File {
+        let (file, _) = &self.files[quality.min(self.files.len() - 1)];
+        file
+    }
+
+    /// What that was when it was opened.
+    pub(super) fn stamp(&self, quality: usize) -> &Stamp {
+        let (_, stamp) = &self.files[quality.min(self.files.len() - 1)];
+        stamp
+    }
+
+    /// Its qualities, the best first.
+    pub(super) fn clips(&self) -> impl Iterator<Item = &Clip> {
+        let lower = self.lower.iter().map(Arc::as_ref);
+        std::iter::once(self.found.clip.as_ref()).chain(lower)
+    }
+
+    /// Whether it is of these files.
+    pub(super) fn is_of(&self, stamps: &[Stamp]) -> bool {
+        self.files.iter().map(|(_, stamp)| stamp).eq(stamps)
+    }
+
+    /// Why a quality cannot be sent any further, if its file is no longer what it was.
+    pub(super) fn changed(&self, quality: usize) -> Option<&'static str> {
+        match Stamp::of(self.file(quality)) {
+            Ok(now) if now == *self.stamp(quality) => None,
+            Ok(_) => Some("its file has changed"),
+            Err(_) => Some("its file cannot be looked at any more"),
+        }
+    }
+}
+
+/// Whether a file is a lower quality of a clip, below another of it.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn fits(
+    best: &Source,
+    above: &Source,
+    this: &Source,
+    payload: usize,
+) -> Result<(), String> {
+    let (Some(clip), Some(pictures)) = (best.clip.pictures(), this.clip.pictures()) else {
+        return Err("it has no track of H.264".to_owned());
+    };
+    let (length, expected) = (pictures.length_ns(), clip.length_ns());
+    if length.abs_diff(expected) > APART {
+        let s = |ns: u64| ns as f64 / 1e9;
+        return Err(format!(
+            "it is {:.1} s long, and the clip {:.1} s; they may be 1 s apart",
+            s(length),
+            s(expected)
+        ));
+    }
+    let kbits = |of: &Source| {
+        let need = of.needs.first();
+        need.map_or(0, |need| need.at(Level::BEST)) * 8 / 1000
+    };
+    if kbits(this) >= kbits(above) {
+        return Err(format!(
+            "its pictures take {} kbit/s, and those of the quality above it {}; name the larger first",
+            kbits(this),
+            kbits(above)
+        ));
+    }
+    can_be_begun(this, payload)
+}
+
+/// Whether it can be gone over to in the middle.
+///
+/// # Errors
+/// Why not.
+pub(super) fn can_be_begun(this: &Source, payload: usize) -> Result<(), String> {
+    if !this.begins_anew {
+        let why = "decoding cannot begin with some of its key pictures, which are no IDR; encode it with closed \
+                   groups of pictures";
+        return Err(why.to_owned());
+    }
+    let pictures = this.clip.pictures();
+    match pictures.map(|track| &track.codec) {
+        Some(Codec::H264 { sets, .. }) if !sets.is_empty() => {
+            let sets: Vec<&[u8]> = sets.iter().map(Vec::as_slice).collect();
+            let fit = h264::together(&sets, payload).map(|_| ());
+            fit.ok_or_else(|| {
+                format!("its parameter sets are larger than a packet of {payload} bytes")
+            })
+        }
+        _ => Ok(()),
+    }
+}

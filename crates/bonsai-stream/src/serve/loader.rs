@@ -1,0 +1,228 @@
+//! What files say is read by a thread of its own: a movie's tables may be large and a disk slow, and what
+//! is due of others does not wait for them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use bonsai_media::clip::{Clip, Codec, Finder, Sample, Track, Unreadable};
+use bonsai_media::load::Need;
+use bonsai_media::packets::h264;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::folder::{Opened, Stamp};
+
+use super::stream::MOST;
+
+/// Of a sample, what tells what kind of picture it is.
+const PEEK: usize = 128;
+
+/// Clips that wait to be read.
+pub(super) const QUEUE: usize = 64;
+
+/// Of pictures that decoding is said to begin with, so many are looked at.
+const LOOKED_AT: usize = 8;
+
+/// What a file says.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) clip: Arc<Clip>,
+    /// What each of its tracks needs.
+    pub(super) needs: Vec<Need>,
+    /// Whether all that is decoded behind its key pictures can be without what was before them.
+    pub(super) begins_anew: bool,
+}
+
+/// Why a file says nothing.
+#[derive(Debug)]
+pub(super) enum Bad {
+    Clip(Unreadable),
+    Disk(io::Error),
+}
+
+/// A file that was read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) stamp: Stamp,
+    pub(super) said: Result<Source, Bad>,
+}
+
+/// Why files are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// As many wait as may: they are asked for again when something has been read.
+    Full,
+    /// Nothing is read any more.
+    Over,
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Loader {
+    jobs: SyncSender<Vec<Opened>>,
+    shelf: Arc<Shelf>,
+}
+
+/// What has been read and not taken, and what tells of it.
+#[derive(Debug)]
+struct Shelf {
+    loaded: Mutex<Vec<Loaded>>,
+    bell: OwnedFd,
+    is_over: AtomicBool,
+}
+
+impl Loader {
+    /// Starts it. It ends with this one, when it has read what it is at.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn start() -> io::Result<Self> {
+        let (loader, jobs) = Self::idle()?;
+        loader.run(jobs)?;
+        Ok(loader)
+    }
+
+    /// One that reads nothing as long as it does not run, and what it is asked for.
+    pub(super) fn idle() -> io::Result<(Self, Receiver<Vec<Opened>>)> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let shelf = Arc::new(Shelf {
+            loaded: Mutex::default(),
+            bell: eventfd(0, flags)?,
+            is_over: AtomicBool::new(false),
+        });
+        let (jobs, asked) = sync_channel(QUEUE);
+        Ok((Self { jobs, shelf }, asked))
+    }
+
+    pub(super) fn run(&self, jobs: Receiver<Vec<Opened>>) -> io::Result<()> {
+        let whose = Arc::clone(&self.shelf);
+        let thread = thread::Builder::new().name("clips".to_owned());
+        thread.spawn(move || whose.fill(&jobs))?;
+        Ok(())
+    }
+
+    /// Reads files that belong together.
+    ///
+    /// # Errors
+    /// It cannot, now or ever.
+    pub(super) fn ask(&self, files: Vec<Opened>) -> Result<(), Unread> {
+        self.jobs.try_send(files).map_err(|error| match error {
+            TrySendError::Full(_) => Unread::Full,
+            TrySendError::Disconnected(_) => Unread::Over,
+        })
+    }
+
+    /// What has been read since the last time; its descriptor can be read when there is some.
+    pub(super) fn take(&self) -> Vec<Loaded> {
+        let _ = rustix::io::read(&self.shelf.bell, &mut [0; 8]);
+        std::mem::take(&mut *self.shelf.loaded())
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shelf.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl AsFd for Loader {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shelf.bell.as_fd()
+    }
+}
+
+impl Shelf {
+    fn loaded(&self) -> std::sync::MutexGuard<'_, Vec<Loaded>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fill(&self, jobs: &Receiver<Vec<Opened>>) {
+        for files in jobs {
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let loaded: Vec<Loaded> = files
+                .iter()
+                .map(|opened| Loaded {
+                    stamp: opened.stamp,
+                    // One that it cannot cope with is no reason to read no others.
+                    said: catch_unwind(AssertUnwindSafe(|| read(opened)))
+                        .unwrap_or_else(|_| Err(Bad::Disk(io::Error::other("reading it fails")))),
+                })
+                .collect();
+            drop(files);
+            self.loaded().extend(loaded);
+            // A count that is full wakes, too.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+fn read(opened: &Opened) -> Result<Source, Bad> {
+    let clip = movie(opened)?;
+    let file = &opened.file;
+    let needs = clip.needs(MOST, |track, sample| {
+        // What cannot be read is said when it is to be sent.
+        let found = beginning(file, track, sample, h264::is_disposable);
+        found.unwrap_or_default()
+    });
+    let is_anew = |track: &Track| {
+        let keys = track.samples().iter().skip(1).filter(|of| of.is_sync());
+        let mut keys = keys.take(LOOKED_AT);
+        keys.all(|of| {
+            let found = beginning(file, track, of, h264::begins_anew);
+            found.unwrap_or_default() != Some(false)
+        })
+    };
+    let begins_anew = clip.pictures().is_none_or(is_anew);
+    Ok(Source {
+        clip: Arc::new(clip),
+        needs,
+        begins_anew,
+    })
+}
+
+/// What a picture is, by its beginning.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn beginning(
+    file: &File,
+    track: &Track,
+    sample: &Sample,
+    of: impl Fn(&[u8], u8) -> Option<bool>,
+) -> io::Result<Option<bool>> {
+    let Codec::H264 { length_size, .. } = track.codec else {
+        return Ok(None);
+    };
+    let mut bytes = [0; PEEK];
+    let length = PEEK.min(usize::try_from(sample.size()).unwrap_or(PEEK));
+    file.read_exact_at(&mut bytes[..length], sample.offset)?;
+    Ok(of(&bytes[..length], length_size))
+}
+
+fn movie(opened: &Opened) -> Result<Clip, Bad> {
+    let mut finder = Finder::new(opened.stamp.bytes);
+    let mut header = [0; 16];
+    loop {
+        let (at, len) = finder.wants();
+        opened
+            .file
+            .read_exact_at(&mut header[..len], at)
+            .map_err(Bad::Disk)?;
+        if let Some((at, len)) = finder.found(&header[..len]).map_err(Bad::Clip)? {
+            let mut movie = vec![0; len];
+            opened
+                .file
+                .read_exact_at(&mut movie, at)
+                .map_err(Bad::Disk)?;
+            return Clip::read(&movie, opened.stamp.bytes).map_err(Bad::Clip);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether a packet is due: where there is a pacer, packets of one sample are not sent all at once.
+
+use bonsai_media::clip::Sample;
+use bonsai_media::timeline::Timeline;
+
+use super::super::parts::{PaceView, Pacer};
+use super::super::stream::Stream;
+use crate::clock::now;
+
+/// Lets packets of a sample go when they are due; without a pacer, that is now.
+pub(super) struct Gate {
+    paced: Option<Paced>,
+    /// When the next packet is due that was held back.
+    later: Option<u64>,
+}
+
+struct Paced {
+    pacer: Box<dyn Pacer>,
+    view: PaceView,
+    /// When the first packet was sent.
+    began: u64,
+}
+
+impl Gate {
+    /// Of a line's sample, which has been begun. The stream's pacer is with it until it is given back.
+    pub(super) fn new(stream: &mut Stream, line: usize, sample: &Sample) -> Self {
+        let paced = stream.parts.pacer.take().map(|pacer| {
+            let (began, room_ns) = stream.lanes[line].begun.unwrap_or((0, 0));
+            let full = u32::try_from(stream.pipeline.payload).unwrap_or(u32::MAX);
+            let view = PaceView {
+                is_picture: stream.lanes[line].is_picture,
+                is_sync: sample.is_sync(),
+                bytes: sample.size(),
+                sent: 0,
+                packets: sample.size().div_ceil(full.max(1)),
+                room_ns,
+            };
+            Paced { pacer, view, began }
+        });
+        Self { paced, later: None }
+    }
+
+    /// Whether the packet is due that comes behind so many bytes of the sample.
+    pub(super) fn lets(&mut self, sent: u32) -> bool {
+        self.later = self.due(sent).filter(|due| *due > now());
+        self.later.is_none()
+    }
+
+    /// Up to where in the sample packets are due, at least so far.
+    pub(super) fn reach(&mut self, least: u32, each: usize) -> u32 {
+        let Some(size) = self.paced.as_ref().map(|paced| paced.view.bytes) else {
+            return u32::MAX;
+        };
+        let (each, at) = (u32::try_from(each.max(1)).unwrap_or(u32::MAX), now());
+        let mut reach = least;
+        while reach < size && self.due(reach).is_none_or(|due| due <= at) {
+            reach = reach.saturating_add(each);
+        }
+        reach
+    }
+
+    /// When the packet is due that comes behind so many bytes; `None` for the first, and without a pacer.
+    fn due(&mut self, sent: u32) -> Option<u64> {
+        let paced = self.paced.as_mut().filter(|_| sent > 0)?;
+        paced.view.sent = sent;
+        let after = paced.pacer.at(&paced.view).min(paced.view.room_ns);
+        Some(paced.began.saturating_add(after))
+    }
+
+    /// Gives the pacer back; when the sample goes on, if it was held back.
+    pub(super) fn back(self, stream: &mut Stream) -> Option<u64> {
+        stream.parts.pacer = self.paced.map(|paced| paced.pacer);
+        self.later
+    }
+}
+
+/// From now, when a line's sample is sent so late, to when the next one is due, nanoseconds; behind the last
+/// it is as long as before it.
+pub(super) fn room(timeline: &Timeline, line: usize, late_ns: u64) -> u64 {
+    let track = timeline.track(line);
+    let mut next = timeline.within(line, i64::MAX);
+    let last = track.samples().split_last_chunk();
+    let (one, other) = match (next.next(), next.next(), last) {
+        (Some(this), Some(next), _) => (this, next),
+        (_, None, Some((_, [one, other]))) => (one, other),
+        _ => return 0,
+    };
+    let gap = track.decoded_ns(other) - track.decoded_ns(one);
+    let gap = u64::try_from(gap).unwrap_or(0);
+    // As the timeline catches up.
+    gap.saturating_sub(late_ns).max(gap / 2)
+}
