@@ -89,6 +89,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::scale::Scale,
     &meter::MeterCost,
     &players::Players,
+    &media::cross::Cross,
     &media::capacity::Capacity,
     &media::fig11::Fig11,
     &media::fig12::Fig12,

@@ -170,6 +170,20 @@ impl Context {
         self.programs.get(name)
     }
 
+    /// The program `bonsai`, beside the library.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub(crate) fn bonsai(&self) -> anyhow::Result<PathBuf> {
+        let bonsai = self.library.with_file_name("bonsai");
+        anyhow::ensure!(
+            bonsai.is_file(),
+            "{} is not there: run make build",
+            bonsai.display()
+        );
+        Ok(bonsai)
+    }
+
     /// A source in `bench/` that is run as it is.
     pub(crate) fn source(&self, name: &str) -> PathBuf {
         self.programs.source(name)

@@ -42,12 +42,7 @@ impl Daemon {
     /// # Errors
     /// There is no `bonsai` beside the library, or no place for its folder.
     pub(crate) fn new(context: &Context, config: &str) -> anyhow::Result<Self> {
-        let bonsai = context.library.with_file_name("bonsai");
-        anyhow::ensure!(
-            bonsai.is_file(),
-            "{} is not there: run make build",
-            bonsai.display()
-        );
+        let bonsai = context.bonsai()?;
         let folder = tempfile::Builder::new()
             .prefix("bonsai-bench-")
             .tempdir_in(shared_memory())

@@ -7,6 +7,7 @@
 //! | `clip` | clips that ffmpeg makes, once a run |
 //! | `server` | `bonsai serve`, GStreamer's server and VLC, bare or by `bonsai run` |
 //! | `audience` | viewers: those of `bonsai watch` |
+//! | `cross` | the meter beside a client of others |
 //! | `capacity` | how many streams a server carries |
 //! | `fig11`, `fig12`, `ten` | the figures of 000 |
 //! | `vod` | the tables and figures of 002 |
@@ -18,6 +19,7 @@ mod audience;
 pub(super) mod capacity;
 mod chart;
 mod clip;
+pub(super) mod cross;
 pub(super) mod fig11;
 pub(super) mod fig12;
 mod server;

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use bonsai_media::adapt::{Rule, Settings};
 use bonsai_media::rtsp::Url;
-use bonsai_stream::play::{Arrivals, Plan, play};
+use bonsai_stream::play::{Arrivals, Plan, Video, play};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
-use super::web::{Kind, Wrap, tree_cpu_ms};
+use super::web::{Kind, Wrap, kept_in, tree_cpu_ms};
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
@@ -175,16 +175,7 @@ fn serve(context: &mut Context, folder: &Path) -> anyhow::Result<Server> {
     let program = Kind::Nginx.program().context("nginx is not installed")?;
     let at = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let own = context.scratch().join("players-nginx");
-    std::fs::create_dir_all(&own)?;
-    let user = if rustix::process::geteuid().is_root() {
-        "user root;"
-    } else {
-        ""
-    };
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path {}/{name};\n", own.display()))
-        .collect();
+    let (user, temporary) = kept_in(&own)?;
     let text = format!(
         "daemon off;\n{user}\nworker_processes 1;\nworker_rlimit_nofile 32768;\npid {own}/pid;\n\
          error_log {own}/error.log;\nevents {{ worker_connections 16384; }}\n\
@@ -224,8 +215,10 @@ fn stay(cpu: usize) -> anyhow::Result<()> {
 
 fn many(at: SocketAddr, players: u32) -> anyhow::Result<Measured> {
     let plan = Plan {
-        url: Url::parse(&format!("http://{at}/master.m3u8"))?,
-        server: at,
+        videos: vec![Video {
+            url: Url::parse(&format!("http://{at}/master.m3u8"))?,
+            server: at,
+        }],
         viewers: players,
         arrivals: Arrivals::Even(f64::from(players) / f64::from(COMING_S)),
         length: WATCHED,

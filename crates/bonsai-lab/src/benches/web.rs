@@ -145,20 +145,27 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Writes nginx's configuration; returns its path.
-fn configuration(context: &Context, folder: &Path, port: u16) -> anyhow::Result<String> {
-    let own = context.scratch().join(format!("nginx-{port}"));
-    std::fs::create_dir_all(&own)?;
-    let path = own.join("nginx.conf");
+/// A folder of nginx's own, made if there is none, and what keeps it there: as whom it works, and where it puts
+/// what it writes in between.
+pub(super) fn kept_in(own: &Path) -> anyhow::Result<(&'static str, String)> {
+    std::fs::create_dir_all(own)?;
     let user = if rustix::process::geteuid().is_root() {
         "user root;"
     } else {
         ""
     };
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|name| format!("{name}_temp_path {}/{name};\n", own.display()))
         .collect();
+    Ok((user, temporary))
+}
+
+/// Writes nginx's configuration; returns its path.
+fn configuration(context: &Context, folder: &Path, port: u16) -> anyhow::Result<String> {
+    let own = context.scratch().join(format!("nginx-{port}"));
+    let (user, temporary) = kept_in(&own)?;
+    let path = own.join("nginx.conf");
     let text = format!(
         "daemon off;\n{user}\nworker_processes 1;\npid {own}/pid;\nerror_log {own}/error.log;\n\
          events {{ worker_connections 1024; }}\n\

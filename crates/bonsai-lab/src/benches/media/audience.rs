@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bonsai_media::meter::Thresholds;
 use bonsai_media::rtsp::{Lower, Url};
-use bonsai_stream::watch::{Arrivals, Outcome, Plan, Progress, TrackReport, watch};
+use bonsai_stream::watch::{Arrivals, Outcome, Plan, Progress, TrackReport, Video, watch};
 use serde::{Deserialize, Serialize};
 
 use super::pin;
@@ -65,6 +65,7 @@ pub(super) struct Track {
     /// Of payload.
     pub(super) bytes: u64,
     pub(super) elapsed_ns: u64,
+    /// What all that came plays.
     pub(super) media_ns: f64,
     pub(super) gap_max_ns: u64,
     /// By openRTSP's reading of RFC 3550, which is most likely that of 002.
@@ -143,8 +144,10 @@ impl Ask<'_> {
         let url = Url::parse(&self.url).with_context(|| format!("{:?} is no address", self.url))?;
         let within = self.within.as_secs_f64().max(1e-3);
         Ok(Plan {
-            url,
-            server: self.server,
+            videos: vec![Video {
+                url,
+                server: self.server,
+            }],
             lower: Lower::Udp,
             viewers: self.viewers,
             arrivals: Arrivals::Even(f64::from(self.viewers) / within),
@@ -194,10 +197,10 @@ impl Track {
             reordered: of.reordered,
             bytes: of.bytes,
             elapsed_ns: of.elapsed_ns,
-            media_ns: of.media_ns,
+            media_ns: of.covered_ns,
             gap_max_ns: of.gap_max_ns,
-            jitter_mean_ns: of.jitter_pictures.mean_ns,
-            jitter_max_ns: of.jitter_pictures.max_ns,
+            jitter_mean_ns: of.jitter_decoded.mean_ns,
+            jitter_max_ns: of.jitter_decoded.max_ns,
             lag_max_ns: of.lag_max_ns,
             pace: of.pace,
             late_packets: of.late_packets,

@@ -284,7 +284,6 @@ impl<'a> Found<'a> {
     fn of(samples: &[&'a Sample<Measured>]) -> Self {
         let all = || samples.iter().map(|sample| &sample.data);
         let mut rounds: Vec<u32> = all().map(|data| data.round).collect();
-        rounds.dedup();
         rounds.sort_unstable();
         rounds.dedup();
         let largest = |is_of: &dyn Fn(&Measured) -> bool| -> Vec<&'a Measured> {

@@ -43,12 +43,7 @@ impl Site {
     /// # Errors
     /// No right to make namespaces, or `bonsai` is not there.
     pub(super) fn new(context: &Context) -> anyhow::Result<Self> {
-        let bonsai = context.library.with_file_name("bonsai");
-        anyhow::ensure!(
-            bonsai.is_file(),
-            "{} is not there: run make build",
-            bonsai.display()
-        );
+        let bonsai = context.bonsai()?;
         let folder = tempfile::Builder::new()
             .prefix("bonsai-bench-")
             .tempdir_in(shared_memory())?;
