@@ -1,10 +1,12 @@
 //! Any bytes as the file of a clip, and any change of a good one's tables: it is refused, or all that is
-//! sent of it lies in the file, goes forward in time, and comes to an end.
+//! sent of it lies in the file, goes forward in time, and comes to an end, by itself and as a quality of
+//! another.
 #![no_main]
 
 use std::sync::Arc;
 
 use bonsai_media::clip::{Announced, Clip, Finder};
+use bonsai_media::load::Level;
 use bonsai_media::timeline::{Next, Timeline};
 use libfuzzer_sys::fuzz_target;
 
@@ -70,16 +72,31 @@ fn play(clip: Clip, file: u64, from_s: u64) {
         }
     }
     for need in clip.needs(1388, |_, sample| Some(sample.offset % 2 == 0)) {
-        assert!(need.at(0) >= need.at(1) && need.at(1) >= need.at(2));
+        let levels: Vec<u64> = Level::all().map(|level| need.at(level)).collect();
+        assert!(levels.is_sorted_by(|one, other| one >= other));
     }
     let _ = clip.describe(&Announced {
         name: "clip",
         version: 1,
         address: [127, 0, 0, 1].into(),
     });
-    let tracks = clip.tracks.len();
-    let samples: usize = clip.tracks.iter().map(|track| track.samples().len()).sum();
-    let mut timeline = Timeline::new(Arc::new(clip));
+    let clip = Arc::new(clip);
+    let good = Arc::new(Clip::read(MOVIE, FILE).expect("a clip"));
+    for qualities in [vec![&clip], vec![&good, &clip], vec![&clip, &good]] {
+        send(&qualities, from_s);
+    }
+}
+
+/// Sends a clip, and goes over to another of its qualities now and then.
+fn send(qualities: &[&Arc<Clip>], from_s: u64) {
+    let [best, lower @ ..] = qualities else {
+        return;
+    };
+    let tracks = best.tracks.len();
+    let all = qualities.iter().flat_map(|clip| &clip.tracks);
+    let samples: usize = all.map(|track| track.samples().len()).sum();
+    let lower: Vec<Arc<Clip>> = lower.iter().map(|clip| Arc::clone(clip)).collect();
+    let mut timeline = Timeline::with_lower(Arc::clone(best), lower.into());
     for track in 0..tracks {
         timeline.add(track, 7, u16::MAX, u32::MAX);
     }
@@ -92,7 +109,10 @@ fn play(clip: Clip, file: u64, from_s: u64) {
         now = due.max(now);
         match next {
             Next::Sample(line) => {
-                let _ = timeline.behind(line);
+                if timeline.switch(line, sent / 7 % qualities.len()) {
+                    continue;
+                }
+                let _ = (timeline.behind(line), timeline.until_lower(line));
                 let _ = timeline.header(line, 0, true);
                 timeline.sent(line, 1, 100);
                 timeline.advance(line, now);

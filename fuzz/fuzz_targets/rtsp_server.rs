@@ -3,9 +3,11 @@
 #![no_main]
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
-use bonsai_media::clip::{Announced, Clip};
+use bonsai_media::clip::Clip;
 use bonsai_media::rtsp::Reader;
 use bonsai_media::rtsp::server::{
     Ended, Found, Host, MOST_REQUEST, Offer, Path, Refusal, Server, Way,
@@ -51,20 +53,29 @@ struct House {
     found: Found,
     sessions: BTreeMap<usize, Timeline>,
     names: usize,
+    /// Whether clips are still to be read.
+    reads: bool,
     now: u64,
 }
 
 impl Host for House {
-    fn find(&mut self, path: &Path) -> Result<Found, Refusal> {
+    fn find(&mut self, path: &Path) -> Poll<Result<Found, Refusal>> {
         assert!(
             path.clip()
                 .iter()
                 .all(|part| part != ".." && !part.contains('/'))
         );
+        // Each other time it is still to be read.
+        self.reads = !self.reads;
         match path.to_string().len() % 5 {
-            0 => Err(Refusal::new(StatusCode::NotFound, "none")),
-            _ => Ok(self.found.clone()),
+            _ if self.reads => Poll::Pending,
+            0 => Poll::Ready(Err(Refusal::new(StatusCode::NotFound, "none"))),
+            _ => Poll::Ready(Ok(self.found.clone())),
         }
+    }
+
+    fn address(&self) -> Result<IpAddr, Refusal> {
+        Ok([127, 0, 0, 1].into())
     }
 
     fn admit(&mut self, session: usize, _: usize, _: &Path, _: &Found) -> Result<String, Refusal> {
@@ -122,19 +133,15 @@ impl Host for House {
 
 fuzz_target!(|bytes: &[u8]| {
     let clip = Clip::read(MOVIE, 1 << 20).expect("a good one");
-    let description = clip.describe(&Announced {
-        name: "clip",
-        version: 1,
-        address: [127, 0, 0, 1].into(),
-    });
     let mut house = House {
         found: Found {
             needs: clip.needs(1388, |_, _| None).into(),
             clip: Arc::new(clip),
-            description: description.into(),
+            version: 1,
         },
         sessions: BTreeMap::new(),
         names: 0,
+        reads: false,
         now: 0,
     };
     let mut server = Server::new(10 * SECOND);
@@ -198,7 +205,12 @@ fn hear(
         match reader.message() {
             Ok(None) => return,
             Ok(Some(Message::Request(request))) => {
-                let answer = server.answer(&request, connection, house, now);
+                let before = server.len();
+                let Poll::Ready(answer) = server.answer(&request, connection, house, now) else {
+                    assert_eq!(server.len(), before, "nothing has changed");
+                    reader.again();
+                    continue;
+                };
                 let (first, ok) = (&answer.bytes[..12], b"RTSP/1.0 200");
                 assert!(first.starts_with(b"RTSP/1.0 "));
                 assert_eq!(answer.refused.is_none(), first == ok);
