@@ -181,6 +181,9 @@ _bonsai() {
             bonsai__subcmd__davvi,nginx)
                 cmd="bonsai__subcmd__davvi__subcmd__nginx"
                 ;;
+            bonsai__subcmd__davvi,play)
+                cmd="bonsai__subcmd__davvi__subcmd__play"
+                ;;
             bonsai__subcmd__davvi,recommend)
                 cmd="bonsai__subcmd__davvi__subcmd__recommend"
                 ;;
@@ -201,6 +204,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__davvi__subcmd__help,nginx)
                 cmd="bonsai__subcmd__davvi__subcmd__help__subcmd__nginx"
+                ;;
+            bonsai__subcmd__davvi__subcmd__help,play)
+                cmd="bonsai__subcmd__davvi__subcmd__help__subcmd__play"
                 ;;
             bonsai__subcmd__davvi__subcmd__help,recommend)
                 cmd="bonsai__subcmd__davvi__subcmd__help__subcmd__recommend"
@@ -396,6 +402,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help__subcmd__davvi,nginx)
                 cmd="bonsai__subcmd__help__subcmd__davvi__subcmd__nginx"
+                ;;
+            bonsai__subcmd__help__subcmd__davvi,play)
+                cmd="bonsai__subcmd__help__subcmd__davvi__subcmd__play"
                 ;;
             bonsai__subcmd__help__subcmd__davvi,recommend)
                 cmd="bonsai__subcmd__help__subcmd__davvi__subcmd__recommend"
@@ -1035,7 +1044,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__davvi)
-            opts="-h --help import ls search watched recommend nginx help"
+            opts="-h --help import ls search watched recommend nginx play help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1049,7 +1058,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__davvi__subcmd__help)
-            opts="import ls search watched recommend nginx help"
+            opts="import ls search watched recommend nginx play help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1105,6 +1114,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__davvi__subcmd__help__subcmd__nginx)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__davvi__subcmd__help__subcmd__play)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1236,6 +1259,44 @@ _bonsai() {
                     return 0
                     ;;
                 --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --allow-origin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__davvi__subcmd__play)
+            opts="-h --abr --buffer --memory --patience --listen --allow-origin --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --abr)
+                    COMPREPLY=($(compgen -W "throughput bola bolae dynamic davvi" -- "${cur}"))
+                    return 0
+                    ;;
+                --buffer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --patience)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2025,7 +2086,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__davvi)
-            opts="import ls search watched recommend nginx"
+            opts="import ls search watched recommend nginx play"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2067,6 +2128,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__davvi__subcmd__nginx)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__davvi__subcmd__play)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3037,7 +3112,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__serve)
-            opts="-h --rtsp --http --library --engine --behind --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
+            opts="-h --rtsp --http --library --engine --behind --lower --late --sessions --per-address --timeout --ports --handler --pipeline --report --verbose --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3061,6 +3136,10 @@ _bonsai() {
                     ;;
                 --behind)
                     COMPREPLY=($(compgen -W "drop refuse wait" -- "${cur}"))
+                    return 0
+                    ;;
+                --lower)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --late)

@@ -229,16 +229,17 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l http -d 'Where t
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l library -d 'A library that is served over HTTP beside the clips of the folder' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l engine -d 'How packets are read and sent: classic, one call that reads and one that sends for each; or fast, one for each picture' -r -f -a "classic\t'A call that reads and one that sends for each packet'
 fast\t'A call of each kind for each picture'"
-complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop pictures of all viewers, those that others do not need first; refuse further viewers; or wait, and send all of it later and later' -r -f -a "drop\t'Leave pictures out, of all viewers'
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l behind -d 'What to do when it falls behind: drop to lower qualities for all viewers, and then pictures, those that others do not need first; refuse further viewers; or wait, and send all of it later and later' -r -f -a "drop\t'Send lower qualities, and then fewer pictures, to all viewers'
 refuse\t'Let nobody in'
 wait\t'Nothing: send all of it later and later'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l lower -d 'Files that are lower qualities of the clips, for when its rate does not suffice: a path below the folder, in which {} is the clip\'s own without its extension, as {}-500k.mp4. Up to five, the best first; a clip that has no such file has no such quality' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l late -d 'How late a picture is sent by a server that has fallen behind' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l sessions -d 'Sessions at a time; over HTTP, connections' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l per-address -d 'Sessions, or connections, at a time of one address; 64, and for this machine alone as many as there may be' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l timeout -d 'A session that nothing is heard of ends after so long' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l ports -d 'The ports that datagrams are sent from, two for each address of the machine' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l handler -d 'Let each stream go through a handler, in this order: tee=FOLDER writes its packets to a file there, statistics=FILE adds a line of JSON for each stream that is over, keys leaves all pictures out but those that decoding can begin with' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l pipeline -d 'Other ways for some clips: a TOML file with tables `pipeline` of clips = ["sport/**"], source = "sample" or "packet", packetiser = 1200 (bytes of payload), handlers = ["keys"], sink = ["udp", "tcp"]' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l pipeline -d 'Other ways for some clips: a TOML file with tables `pipeline` of clips = ["sport/**"], source = "sample" or "packet", or ["sample", "memory=256MiB"], handlers = ["keys"], packetiser = 1200 (bytes of payload), "together" or "single", pacer = "media" or "spread=0.8", sink = ["udp", "tcp", "udp-to=239.1.2.3:5004"], lower = ["{}-500k.mp4"], selector = "server" or "fixed=0"' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l report -d 'Tell the daemon what viewers see of this service, for its policy qos: loss, delay and jitter, once a second. Without it, the service that the server runs in, if it does' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l verbose -d 'Say who comes and goes, too, and not only who is refused'
 complete -c bonsai -n "__fish_bonsai_using_subcommand serve" -l json -d 'What was served as JSON'
@@ -247,7 +248,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l runs -d 'Of that
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l most -d 'Of that search, the most viewers that are tried' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l capture -d 'Measure the streams of a capture file (pcap, pcapng) instead' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l clock -d 'Of a capture, ticks a second of the streams of a payload type, as 97=48000; else they are guessed' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l clients -d 'How many viewers there are' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l clients -d 'How many viewers there are [default: 1, and of a trace all that it has]' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l for -d 'How long each watches, from its first packet or picture on; it ends with the clip' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l by -d 'How packets come, of rtsp [default: udp]' -r -f -a "udp\t'As datagrams'
 tcp\t'In the connection'"
@@ -257,7 +258,7 @@ bolae\t''
 dynamic\t''
 davvi\t''"
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l buffer -d 'How much film a viewer keeps ready at most, of http [default: 25s]; two segments at least' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l arrivals -d 'How viewers come: all (at once), RATE (as 20/s, one after the other), or random:RATE (by chance, so many a second on average)' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l arrivals -d 'How viewers come: all (at once), RATE (as 20/s, one after the other), random:RATE (by chance, so many a second on average), or trace:FILE. Of a trace each line is a viewer: at_s,for_s,video are when it comes and how long it stays, in seconds, and what it watches, as the number of a URL here, from 1 on, or as an address; the last two may be left out. Lines that begin with # are passed over' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l patience -d 'How long each step of a viewer may take, from connecting to its first packet; of http, to the head of each answer and between some of its bytes' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l threads -d 'Threads that watch, each with a part of the viewers' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l seed -d 'What random arrivals follow from' -r
@@ -268,14 +269,15 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l find-max -d 'Sea
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l streams -d 'Show each stream, too'
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -l json -d 'As JSON, with each stream'
 complete -c bonsai -n "__fish_bonsai_using_subcommand watch" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "import" -d 'Import a video, by ffmpeg; the library is made if there is none'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "ls" -d 'Show the videos of a library'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "search" -d 'Find events, and make a playlist of the best'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "watched" -d 'Note that events were watched, for recommendations'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "recommend" -d 'Show events that have most in common with those that were watched'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
-complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "import" -d 'Import a video, by ffmpeg; the library is made if there is none'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "ls" -d 'Show the videos of a library'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "search" -d 'Find events, and make a playlist of the best'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "watched" -d 'Note that events were watched, for recommendations'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "recommend" -d 'Show events that have most in common with those that were watched'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "play" -d 'Play a film in a player of one\'s own: a proxy downloads it ahead and chooses the quality of each segment'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and not __fish_seen_subcommand_from import ls search watched recommend nginx play help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from import" -l library -d 'The library\'s folder' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from import" -l events -d 'What happens in it, as CSV' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from import" -l name -d 'What it is called in the library; after the file, unless said' -r
@@ -316,12 +318,25 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from nginx" -l user -d 'Whom its workers run as, where root starts it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from nginx" -l allow-origin -d 'Let pages of this origin read it, such as http://127.0.0.1:8000, or *' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from nginx" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l abr -d 'How the quality of a segment is chosen: as DAVVI\'s proxy does (davvi), by what the network carries (throughput), by the buffer (bola, bolae), or by both (dynamic)' -r -f -a "throughput\t''
+bola\t''
+bolae\t''
+dynamic\t''
+davvi\t''"
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l buffer -d 'How much film is kept ready at most, with what the player has and has not played yet; two segments at least' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l memory -d 'How much memory segments may take, MiB, and a segment more; one that is larger is not played' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l patience -d 'How long a server may take to connect, to the head of an answer, and between some of its bytes' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l listen -d 'Where the player finds it; without it, for this machine alone, at a free port' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l allow-origin -d 'Let pages of this origin play it, such as http://127.0.0.1:8080, or *' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from play" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "import" -d 'Import a video, by ffmpeg; the library is made if there is none'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "ls" -d 'Show the videos of a library'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "search" -d 'Find events, and make a playlist of the best'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "watched" -d 'Note that events were watched, for recommendations'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "recommend" -d 'Show events that have most in common with those that were watched'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "play" -d 'Play a film in a player of one\'s own: a proxy downloads it ahead and chooses the quality of each segment'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -s h -l help -d 'Print help'
@@ -456,6 +471,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "watched" -d 'Note that events were watched, for recommendations'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "recommend" -d 'Show events that have most in common with those that were watched'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "play" -d 'Play a film in a player of one\'s own: a proxy downloads it ahead and chooses the quality of each segment'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Say whether a configuration file could be used, and what is wrong with it where'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "set" -d 'Change what is in force, such as policy.mode=static capacity.send=1Gbit/s; NAME= removes'
