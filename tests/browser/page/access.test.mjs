@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { AXE, Machine, read, until } from "./machine.mjs";
+import { AXE, goByKeys, Machine, read, until } from "./machine.mjs";
 
 const CONFIG = `
 [capacity]
@@ -91,10 +91,13 @@ test("everything_is_reached_by_keys_alone", async () => {
   await page.keyboard.press("Enter");
   // Resources by number, a service by the filter and Tab.
   await page.keyboard.press("3");
-  assert.equal(await page.locator("#tab-send").getAttribute("aria-selected"), "true");
+  await until(
+    async () => (await page.locator("#tab-send").getAttribute("aria-selected")) === "true",
+    "the resource is chosen",
+  );
   await page.keyboard.press("/");
   await page.keyboard.type("vod");
-  await until(async () => (await page.locator(".count").textContent()) === "1 of 2 services", "the filter acts", 5);
+  await until(async () => (await page.locator(".count").textContent()) === "1 of 2 services", "the filter acts");
   const reach = async (selector, most = 40) => {
     for (let at = 0; at < most; at += 1) {
       await page.keyboard.press("Tab");
@@ -107,35 +110,31 @@ test("everything_is_reached_by_keys_alone", async () => {
   assert.notEqual(ring, "none", "the focus is seen");
   await page.keyboard.press("Enter");
   await page.locator(".handle").waitFor();
-  await until(async () => read(await page.locator(".legend li:nth-child(2)").textContent()) > 0, "there is data", 10);
+  await until(async () => read(await page.locator(".legend li:nth-child(2)").textContent()) > 0, "there is data");
   await reach(".handle");
   const slider = page.locator(".handle");
   assert.equal(await slider.getAttribute("aria-valuetext"), "no limit");
-  await page.keyboard.press("ArrowDown");
+  // One key: of two, with a pause between them, each would be a change to be undone.
   await page.keyboard.press("PageDown");
   const wanted = await slider.getAttribute("aria-valuetext");
   await until(
     async () => Math.abs((await machine.use("vod", "send")).max - read(wanted)) < 1,
     "the limit is in force",
-    5,
   );
   // Said once to a screen reader, in the region for changes.
   await until(
     async () => (await page.locator("#live").textContent()).includes("vod.send.max"),
     "the change is told",
-    5,
   );
   await page.locator("h1").click();
   await page.keyboard.press("u");
-  await until(async () => (await machine.use("vod", "send")).max === null, "it is undone", 5);
-  await page.keyboard.press("g");
-  await page.keyboard.press("h");
-  await page.getByRole("heading", { name: "History" }).waitFor();
+  await until(async () => (await machine.use("vod", "send")).max === null, "it is undone");
+  await goByKeys(page, "h", "History");
   await page.keyboard.press("?");
   await page.locator("dialog").waitFor();
   await page.keyboard.press("Escape");
   // A dialog tells of its end in a task of its own.
-  await until(async () => (await page.locator("dialog").count()) === 0, "the dialog is gone", 5);
+  await until(async () => (await page.locator("dialog").count()) === 0, "the dialog is gone");
   await page.context().close();
 });
 

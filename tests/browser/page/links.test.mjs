@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { AXE, Machine, read, until } from "./machine.mjs";
+import { AXE, goByKeys, Machine, read, until } from "./machine.mjs";
 
 /** Sends 40 Mbit/s out of an interface, whatever its queue drops. */
 const SENDER = `
@@ -79,9 +79,7 @@ if (process.env.BONSAI_ROOM === undefined) {
     const page = await machine.open({ hash: "/" });
     // By the keyboard alone.
     await page.getByRole("link", { name: "Interfaces" }).waitFor();
-    await page.keyboard.press("g");
-    await page.keyboard.press("i");
-    await page.getByRole("heading", { name: "Interfaces" }).waitFor();
+    await goByKeys(page, "i", "Interfaces");
     await row(page, "v1").getByText("in force").waitFor();
     await row(page, "later").getByText("waiting", { exact: true }).waitFor();
     await until(async () => Math.abs((await sends(page)) - 2e6) < 0.3e6, "what it sends is at its limit");

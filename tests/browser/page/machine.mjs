@@ -57,6 +57,16 @@ export async function until(what, about, seconds = 15) {
   }
 }
 
+/** Goes to a view by `g` and its letter, again if a busy machine let too long pass between the two. */
+export async function goByKeys(page, letter, heading) {
+  await until(async () => {
+    await page.keyboard.press("g");
+    await page.keyboard.press(letter);
+    await page.getByRole("heading", { name: heading }).waitFor({ timeout: 3000 });
+    return true;
+  }, `the view ${heading} is there`);
+}
+
 export class Machine {
   /** `config` is a bonsai.toml; `services` are `{ name, rate }` (bytes/s; 0 sleeps). */
   static async start({ config = "", services = [] }) {

@@ -12,7 +12,8 @@ export class ConfigForm {
     this.service = null;
     this.base = null;
     this.config = {};
-    this.fieldset = el("fieldset", { class: "bare" });
+    // Until there is something to change: what was typed before would be written over.
+    this.fieldset = el("fieldset", { class: "bare", disabled: true });
     this.node = el(
       "form",
       {

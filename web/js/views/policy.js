@@ -117,8 +117,9 @@ export function policyView(app) {
     const may = app.store.mayWrite();
     setText(note, app.store.whyNot());
     for (const form of forms) {
+      if (!form.editing) continue;
       if (form.fieldset.disabled === may) form.fieldset.disabled = !may;
-      if (form.editing) form.editing.update();
+      form.editing.update();
     }
     groups.update(may);
     classes.update(may);
