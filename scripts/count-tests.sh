@@ -51,7 +51,11 @@ while [ $# -gt 0 ]; do
   suite_log=$1 suite_exit=$2
   shift 2
   grep '^SKIP: ' "$suite_log" || true
-  sed -n -E '/^(browser|api) not ok|, DIFFERENT$/s/^/FAIL: /p' "$suite_log"
+  # With the first lines of what a failed test of the page said, too.
+  awk '
+    /^browser / || /^[0-9]+ passed, / { more = 0 }
+    /^(browser|api) not ok|, DIFFERENT$/ { print "FAIL: " $0; more = /^browser/ ? 12 : 0; next }
+    more-- > 0' "$suite_log"
   closing=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$suite_log" | tail -n 1 || true)
   read -r suite_passed _ suite_failed _ suite_skipped _ <<<"${closing:-0 passed, 0 failed, 0 skipped}"
   if [ "$suite_failed" -eq 0 ] && { [ "$suite_exit" -ne 0 ] || [ -z "$closing" ]; }; then

@@ -21,29 +21,35 @@ rm -f "$target/test-summary.txt"
 : >"$BONSAI_SKIP_LOG"
 results=("$target/tests.log" 0 "$BONSAI_SKIP_LOG")
 read -ra flags <<<"${CARGO_FLAGS-}"
+
+# Suites that count for themselves: those of others, bare and under limits; the web page, in node
+# and in a browser; requests that are made up from the description of the interface. One after the
+# other, beside the tests of the crates: each waits nearly half of its time.
+suites=(transparency tests/transparency/quick.sh
+  browser scripts/browser-tests.sh
+  api-fuzz scripts/api-fuzz.sh)
+if [ $# -gt 0 ] || [ ! -d tests ]; then suites=(); fi
+beside() {
+  while [ $# -gt 0 ]; do
+    local code=0
+    rm -f "$target/$1.exit"
+    "$2" </dev/null >"$target/$1.log" 2>&1 || code=$?
+    echo "$code" >"$target/$1.exit"
+    shift 2
+  done
+}
+beside "${suites[@]}" &
+
 # The preload library builds with its own profile only; the tests load it from BONSAI_BIN_DIR.
 "${CARGO:-cargo}" test "${flags[@]}" --workspace --exclude bonsai-preload --no-fail-fast "$@" \
   </dev/null 2>&1 | tee "${results[0]}" || results[1]=$?
 
-# Suites of others, bare and under limits. They count for themselves.
-if [ -x tests/transparency/quick.sh ] && [ $# -eq 0 ]; then
-  results+=("$target/transparency.log" 0)
-  tests/transparency/quick.sh </dev/null 2>&1 | tee "${results[3]}" || results[4]=$?
-fi
-
-# The web page, in node and in a browser. They count for themselves, too.
-if [ -d tests/browser ] && [ $# -eq 0 ]; then
-  at=${#results[@]}
-  results+=("$target/browser.log" 0)
-  scripts/browser-tests.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?
-fi
-
-# Requests that are made up from the description of the interface.
-if [ -d tests/api ] && [ $# -eq 0 ]; then
-  at=${#results[@]}
-  results+=("$target/api-fuzz.log" 0)
-  scripts/api-fuzz.sh </dev/null 2>&1 | tee "${results[at]}" || results[at + 1]=$?
-fi
+wait
+for ((at = 0; at < ${#suites[@]}; at += 2)); do
+  name=${suites[at]}
+  cat "$target/$name.log"
+  results+=("$target/$name.log" "$(cat "$target/$name.exit")")
+done
 
 echo
 scripts/count-tests.sh "${results[@]}" | tee "$target/test-summary.txt"

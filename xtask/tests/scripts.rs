@@ -316,3 +316,18 @@ fn what_is_installed_is_removed_again() {
     }
     assert!(!repository.has("a prefix/lib/bonsai") && repository.has("a prefix/bin"));
 }
+
+/// Whoever reads what remains of a run finds there what was wrong in it.
+#[test]
+fn a_test_of_the_page_that_failed_says_why() {
+    let suite = "browser ok one\nbrowser not ok two\n  error: 'waited 5 s in vain'\nbrowser ok three\n\
+                 2 passed, 1 failed, 0 skipped\n";
+    let repository = Repository::new(&[("log", TWO_GOOD), ("skips", ""), ("suite", suite)]);
+    let output = repository.run("count-tests.sh", &["log", "0", "skips", "suite", "1"]);
+    let told = stdout(&output);
+    assert!(
+        told.contains("FAIL: browser not ok two\n  error: 'waited 5 s in vain'\n"),
+        "{told}"
+    );
+    assert!(!told.contains("three"), "{told}");
+}
