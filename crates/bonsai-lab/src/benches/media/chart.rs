@@ -8,13 +8,16 @@ use plotters::prelude::*;
 use crate::plot::{self, Area, GREY, line, square, words};
 
 /// Of what was measured, in this order.
-pub(super) const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 9] = [
     RGBColor(25, 80, 160),
     RGBColor(200, 90, 30),
     RGBColor(90, 160, 90),
     RGBColor(130, 90, 170),
     RGBColor(60, 160, 170),
     RGBColor(170, 60, 110),
+    RGBColor(160, 135, 40),
+    RGBColor(110, 110, 110),
+    RGBColor(225, 140, 165),
 ];
 /// Of what a paper has.
 pub(super) const PAPER: RGBColor = RGBColor(20, 20, 20);

@@ -1,8 +1,8 @@
 //! Fig. 11 of 000: what each viewer gets of a server under a limit, beside another server under its own.
 //!
 //! The servers are what they are: `bonsai serve`, GStreamer's, VLC, unmodified. Two of a kind run at the same
-//! time on one processor, each a service of its own under a limit of what it sends; the viewers of both on
-//! another. Viewers come one after the other within the time between two key frames, so that theirs do not
+//! time on one processor, each a service of its own under a limit of what it sends, and others' one by one as well; the viewers
+//! are on another. Viewers come one after the other within the time between two key frames, so that theirs do not
 //! coincide. Up to a second after the last has come nothing is counted: the paper's bucket was full then.
 //!
 //! A server that may not send what its viewers ask for drops nothing here, but sends later and later: what
@@ -30,7 +30,9 @@ pub(crate) struct Fig11;
 
 /// The paper's limit, bytes a second, and others.
 const LIMITS: [u64; 3] = [10_000_000, 5_000_000, 2_500_000];
-const SERVERS: usize = 2;
+const TWO: usize = 2;
+/// Others' servers alone, too: two of them may want more than the one processor.
+const ONE: usize = 1;
 /// From the beginning of the last viewer's to that of what is counted, and a rest at the end.
 const BESIDE: Duration = Duration::from_millis(1_500);
 /// So long may it take until all viewers of others' servers have come, which answer late when they are held
@@ -55,6 +57,7 @@ impl Measured {
             kind: self.kind,
             limit: self.limit,
             viewers: self.viewers,
+            servers: self.servers.len(),
         }
     }
 }
@@ -65,12 +68,19 @@ struct Cell {
     kind: Kind,
     limit: u64,
     viewers: u32,
+    servers: usize,
 }
 
 impl Cell {
+    /// The servers.
+    fn name(self) -> String {
+        let alone = if self.servers == ONE { " alone" } else { "" };
+        format!("{}{alone}", self.kind.name())
+    }
+
     fn text(self) -> String {
         let limit = crate::study::rate(self.limit);
-        format!("{}, {limit}, {} viewers", self.kind.name(), self.viewers)
+        format!("{}, {limit}, {} viewers", self.name(), self.viewers)
     }
 }
 
@@ -82,26 +92,29 @@ fn cells(effort: Effort) -> Vec<Cell> {
     let (quick, one) = (&[30, 50, 100][..], &[50][..]);
     let plan = match effort {
         Effort::Quick => vec![
-            (Kind::Classic, whole, quick),
-            (Kind::Fast, whole, one),
-            (Kind::Gstreamer, whole, one),
-            (Kind::Vlc, whole, one),
+            (Kind::Classic, whole, TWO, quick),
+            (Kind::Fast, whole, TWO, one),
+            (Kind::Gstreamer, whole, TWO, one),
+            (Kind::Vlc, whole, TWO, one),
         ],
         Effort::Normal | Effort::Full => vec![
-            (Kind::Classic, whole, all),
-            (Kind::Classic, half, some),
-            (Kind::Classic, quarter, &[10, 20, 40][..]),
-            (Kind::Fast, whole, some),
-            (Kind::Dropping, whole, some),
-            (Kind::Gstreamer, whole, some),
-            (Kind::Vlc, whole, some),
+            (Kind::Classic, whole, TWO, all),
+            (Kind::Classic, half, TWO, some),
+            (Kind::Classic, quarter, TWO, &[10, 20, 40][..]),
+            (Kind::Fast, whole, TWO, some),
+            (Kind::Dropping, whole, TWO, some),
+            (Kind::Gstreamer, whole, TWO, some),
+            (Kind::Gstreamer, whole, ONE, some),
+            (Kind::Vlc, whole, TWO, some),
+            (Kind::Vlc, whole, ONE, some),
         ],
     };
-    let cells = plan.into_iter().flat_map(|(kind, limit, counts)| {
+    let cells = plan.into_iter().flat_map(|(kind, limit, servers, counts)| {
         counts.iter().map(move |viewers| Cell {
             kind,
             limit,
             viewers: *viewers,
+            servers,
         })
     });
     cells.collect()
@@ -163,7 +176,7 @@ fn measure(
     let before = Moment::now();
     let cores = Cores::find();
     let mut servers = Vec::new();
-    for number in 0..SERVERS {
+    for number in 0..cell.servers {
         let limit = format!("send={}B/s", cell.limit);
         let service = ["--name", &format!("media-{number}"), "--limit", &limit];
         let start = Start {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimeout, ReceiveTimestampns};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimeout, ReceiveTimestampns, RxqOvfl};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
     recvmsg, setsockopt, socket,
@@ -45,6 +45,7 @@ impl Tap {
             setsockopt(&socket, RcvBuf, &BUFFER)?;
         }
         setsockopt(&socket, ReceiveTimestampns, &true)?;
+        setsockopt(&socket, RxqOvfl, &1)?;
         setsockopt(&socket, ReceiveTimeout, &TimeVal::milliseconds(LOOKS_MS))?;
         let loopback = usize::try_from(if_nametoindex("lo")?)?;
         Ok(Self { socket, loopback })
@@ -53,17 +54,20 @@ impl Tap {
     /// Captures datagrams of the loopback while something is done; the file, and what was done.
     ///
     /// # Errors
-    /// Either cannot be done.
+    /// Either cannot be done, or frames came faster than they were captured.
     pub(super) fn during<T>(
         &self,
         work: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(Vec<u8>, T)> {
         // What has come since it was opened.
         let mut frame = [0; KEPT];
-        while self.next(&mut frame, MsgFlags::MSG_DONTWAIT)?.is_some() {}
+        let mut dropped = 0;
+        while let Some(frame) = self.next(&mut frame, MsgFlags::MSG_DONTWAIT)? {
+            dropped = frame.dropped;
+        }
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let capturing = scope.spawn(|| self.capture(&is_over));
+            let capturing = scope.spawn(|| self.capture(&is_over, dropped));
             let done = work();
             is_over.store(true, Ordering::Relaxed);
             let file = capturing.join();
@@ -72,17 +76,27 @@ impl Tap {
         })
     }
 
-    fn capture(&self, is_over: &AtomicBool) -> anyhow::Result<Vec<u8>> {
+    fn capture(&self, is_over: &AtomicBool, before: u32) -> anyhow::Result<Vec<u8>> {
         // pcap with nanoseconds, Ethernet.
         let kept = u32::try_from(KEPT)?;
         let header = [0xa1b2_3c4d_u32, 4 << 16 | 2, 0, 0, kept, 1];
         let mut file = header.map(u32::to_le_bytes).concat();
         let mut frame = [0; KEPT];
         while !is_over.load(Ordering::Relaxed) {
-            let Some(Frame { at, length, is_it }) = self.next(&mut frame, MsgFlags::empty())?
-            else {
+            let Some(next) = self.next(&mut frame, MsgFlags::empty())? else {
                 continue;
             };
+            let Frame {
+                at,
+                length,
+                is_it,
+                dropped,
+            } = next;
+            anyhow::ensure!(
+                dropped == before,
+                "the capture lost {} frames",
+                dropped.wrapping_sub(before)
+            );
             // IPv4 (or IPv6) and UDP.
             let is_udp = match (frame[12], frame[13]) {
                 (8, 0) => frame[23] == 17,
@@ -116,16 +130,21 @@ impl Tap {
         };
         let from = message.address.as_ref();
         let is_it = from.is_some_and(|of| of.ifindex() == self.loopback && of.pkttype() == HOST);
-        let mut at = None;
+        let (mut at, mut dropped) = (None, 0);
         for control in message.cmsgs()? {
-            if let ControlMessageOwned::ScmTimestampns(of) = control {
-                at = Some((u32::try_from(of.tv_sec())?, u32::try_from(of.tv_nsec())?));
+            match control {
+                ControlMessageOwned::ScmTimestampns(of) => {
+                    at = Some((u32::try_from(of.tv_sec())?, u32::try_from(of.tv_nsec())?));
+                }
+                ControlMessageOwned::RxqOvfl(of) => dropped = of,
+                _ => {}
             }
         }
         Ok(Some(Frame {
             at: at.context("a frame without a time")?,
             length: message.bytes,
             is_it,
+            dropped,
         }))
     }
 }
@@ -137,4 +156,6 @@ struct Frame {
     length: usize,
     /// Whether it came by the loopback.
     is_it: bool,
+    /// Frames that found no room since this socket was opened (`SO_RXQ_OVFL`, socket(7)).
+    dropped: u32,
 }

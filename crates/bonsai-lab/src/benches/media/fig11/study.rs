@@ -87,7 +87,7 @@ fn theirs(cell: Cell) -> Option<f64> {
 pub(super) fn report(samples: &[Sample<Measured>]) -> Section {
     let mut section = Section::default();
     section.text(format!(
-        "Two servers at a time, each under a limit of what it sends, each with so many viewers of a clip of \
+        "Two servers at a time (*alone*: one), each under a limit of what it sends, each with so many viewers of a clip of \
          {PICTURES} pictures a second and sound. kbit/s of RTP for each viewer, from a second after all have come: the \
          mean, the share of the limit or the clip's own rate, whichever is less, and the slowest and the fastest viewer \
          of all that they watched. *Gap*: the longest between two packets of a stream; *even*: between two pictures of a server that \
@@ -155,7 +155,7 @@ fn row(
     let (least, most) = seen.spread();
     let cpu = sample.data.cpu_ms.get(number).copied().unwrap_or(0) as f64;
     vec![
-        cell.kind.name().to_owned(),
+        cell.name(),
         crate::study::rate(cell.limit),
         cell.viewers.to_string(),
         of(|judged| kbit(judged.got), 1),
@@ -258,20 +258,21 @@ pub(super) fn write(path: &Path, samples: &[Sample<Measured>]) -> anyhow::Result
             points: (5..110).map(share).collect(),
         });
     }
-    let mut groups: Vec<(Kind, u64)> = Vec::new();
+    let group = |data: &Measured| (data.cell().name(), data.limit);
+    let mut groups: Vec<(String, u64)> = Vec::new();
     for sample in samples {
-        let group = (sample.data.kind, sample.data.limit);
+        let group = group(&sample.data);
         if !groups.contains(&group) {
             groups.push(group);
         }
     }
-    for (number, (kind, limit)) in groups.into_iter().enumerate() {
+    for (number, (name, limit)) in groups.into_iter().enumerate() {
         let of_it = samples.iter().map(|sample| &sample.data);
-        let of_it = of_it.filter(|data| data.kind == kind && data.limit == limit);
+        let of_it = of_it.filter(|data| group(data) == (name.clone(), limit));
         let mut points: Vec<(f64, f64)> = of_it.filter_map(mean).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         lines.push(Line {
-            name: format!("{}, {}", kind.name(), crate::study::rate(limit)),
+            name: format!("{name}, {}", crate::study::rate(limit)),
             colour: COLOURS[number % COLOURS.len()],
             style: Style::Dots,
             points,
