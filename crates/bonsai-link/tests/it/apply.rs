@@ -11,7 +11,7 @@ const BURST_S: f64 = bonsai_link::rules::BURST_NS as f64 / 1e9;
 const MBIT: u64 = 125_000;
 
 fn traces(room: &Room) -> String {
-    room.host("tc qdisc show") + &room.host("ip -o link show")
+    room.host("tc qdisc show") + &room.interfaces()
 }
 
 fn wanted(links: &[(u32, Terms)]) -> Wanted {

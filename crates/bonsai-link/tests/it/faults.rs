@@ -26,7 +26,7 @@ fn wanted(index: u32, terms: Terms) -> Wanted {
 
 fn traces(room: &Room) -> String {
     let filters = room.host("tc filter show dev v1 ingress");
-    room.host("tc qdisc show") + &room.host("ip -o link show") + &filters
+    room.host("tc qdisc show") + &room.interfaces() + &filters
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_class_ends_in_a_queue_that_keeps_itself_short() {
     let Some(room) = room("a_class_ends_in_a_queue_that_keeps_itself_short") else {
         return;
     };
-    let before = room.host("tc qdisc show") + &room.host("ip -o link show");
+    let before = room.host("tc qdisc show") + &room.interfaces();
     let mut site = room.site();
     let of_v1 = || {
         let shown = room.host("tc qdisc show dev v1");
@@ -93,10 +93,7 @@ fn a_class_ends_in_a_queue_that_keeps_itself_short() {
     assert!(of_v1().contains("target 5ms"), "{}", of_v1());
 
     site.apply(&Wanted::default(), &[]).expect("cleared");
-    assert_eq!(
-        room.host("tc qdisc show") + &room.host("ip -o link show"),
-        before
-    );
+    assert_eq!(room.host("tc qdisc show") + &room.interfaces(), before);
 }
 
 #[test]

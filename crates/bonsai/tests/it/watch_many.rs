@@ -195,11 +195,17 @@ fn stopped(place: &Place, args: &[&str], after: Duration, held: Duration) -> Sai
     child.wait_with_output().expect("ended").into()
 }
 
-/// The same later and later, as it has to watch by then, until it says that it is void, and why in these words.
+/// The same later and later, as it has to watch by then, and for longer, as a busy server sends little meanwhile,
+/// until it says that it is void, and why in these words.
 fn void(place: &Place, args: &[&str], held: Duration, words: &str) -> Said {
     let mut last = None;
-    for seconds in [2, 4, 6] {
-        let said = stopped(place, args, Duration::from_secs(seconds), held);
+    for attempt in 1..=3 {
+        let said = stopped(
+            place,
+            args,
+            attempt * Duration::from_secs(2),
+            attempt * held,
+        );
         let is_it = |line: &str| line.starts_with("VOID: ") && line.contains(words);
         if said.out.lines().any(is_it) {
             return said;
