@@ -22,33 +22,21 @@ rm -f "$target/test-summary.txt"
 results=("$target/tests.log" 0 "$BONSAI_SKIP_LOG")
 read -ra flags <<<"${CARGO_FLAGS-}"
 
-# Suites that count for themselves: those of others, bare and under limits; the web page, in node
-# and in a browser; requests that are made up from the description of the interface. One after the
-# other, beside the tests of the crates: each waits nearly half of its time.
-suites=(transparency tests/transparency/quick.sh
-  browser scripts/browser-tests.sh
-  api-fuzz scripts/api-fuzz.sh)
-if [ $# -gt 0 ] || [ ! -d tests ]; then suites=(); fi
-beside() {
-  while [ $# -gt 0 ]; do
-    local code=0
-    rm -f "$target/$1.exit"
-    "$2" </dev/null >"$target/$1.log" 2>&1 || code=$?
-    echo "$code" >"$target/$1.exit"
-    shift 2
-  done
-}
-beside "${suites[@]}" &
-
 # The preload library builds with its own profile only; the tests load it from BONSAI_BIN_DIR.
 "${CARGO:-cargo}" test "${flags[@]}" --workspace --exclude bonsai-preload --no-fail-fast "$@" \
   </dev/null 2>&1 | tee "${results[0]}" || results[1]=$?
 
-wait
+# Suites that count for themselves: those of others, bare and under limits; the web page, in node
+# and in a browser; requests that are made up from the description of the interface. Not beside
+# the tests of the crates: these have real players in them, which lose what they have no time for.
+suites=(transparency tests/transparency/quick.sh
+  browser scripts/browser-tests.sh
+  api-fuzz scripts/api-fuzz.sh)
+if [ $# -gt 0 ] || [ ! -d tests ]; then suites=(); fi
 for ((at = 0; at < ${#suites[@]}; at += 2)); do
-  name=${suites[at]}
-  cat "$target/$name.log"
-  results+=("$target/$name.log" "$(cat "$target/$name.exit")")
+  log=$target/${suites[at]}.log code=0
+  "${suites[at + 1]}" </dev/null 2>&1 | tee "$log" || code=$?
+  results+=("$log" "$code")
 done
 
 echo
