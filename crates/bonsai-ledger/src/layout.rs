@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -238,7 +238,9 @@ pub struct BucketLine {
     /// Advances when the line starts anew: when it is given to another limit, and
     /// when its rate drops so far that waiting in the old order means nothing.
     pub generation: AtomicU32,
-    pub(crate) _pad: AtomicU32,
+    /// Until then leases are booked before their tickets are taken: one that was due had
+    /// found no room. ms, modulo 2^32.
+    pub short_until_ms: AtomicU32,
     /// Units that went through under a limit on some descriptors, or per stream; not
     /// counted for others.
     pub used: AtomicU64,

@@ -127,7 +127,7 @@ mod made {
         Enter { pid state helper _pad }
         Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
             group_bytes }
-        BucketLine { issued leased generation _pad used waited }
+        BucketLine { issued leased generation short_until_ms used waited }
         Label { name scope }
         StreamLine { key issued generation fd pid _pad used waited_ns waits lease }
         SiteTable { libs sites }

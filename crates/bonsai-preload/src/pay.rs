@@ -9,7 +9,7 @@ use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{CALLS, CallId};
-use bonsai_ledger::{Segment, Unshaped};
+use bonsai_ledger::{Segment, Tickets, Unshaped};
 use core::sync::atomic::Ordering;
 
 /// Pieces of a large call are at least this long: a page, and the bytes that a
@@ -216,43 +216,24 @@ fn reach(
     };
 
     let mut now = sys::now();
-    let (lease_bytes, lease_calls) = if alone {
-        let line = segment.line(mask, now);
-        let turn = line.map_or(Turn::FIRST, |wait| Turn::after(now, wait));
-        let round = line.map(|_| turn.round);
-        let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, turn.ns);
-        let next = |last: u32, short: u64, size: u64, most: u64| {
-            let pace = Pace {
-                lease: last,
-                granted_us: entry.granted_us,
-            };
-            if short == 0 {
-                0
-            } else {
-                pace.next(us(now), short, size, most, round)
-            }
-        };
-        // What is still to be paid of a call that was made is about one call.
-        let size = u64::try_from(level).unwrap_or(0).max(short_bytes);
-        let wanted = (
-            next(entry.lease_bytes, short_bytes, size, most_bytes),
-            next(entry.lease_calls, short_calls, 1, most_calls),
-        );
-        // What was booked for the leases that are used up now.
-        let ended = |short: u64, lease: u32| if short == 0 { 0 } else { u64::from(lease) };
-        let (b, c) = (
-            ended(short_bytes, entry.lease_bytes),
-            ended(short_calls, entry.lease_calls),
-        );
-        segment.end_lease(mask, byte_buckets, b, c, epoch);
-        wanted
-    } else {
-        (0, 0)
+    let under = Under {
+        mask,
+        byte_buckets,
+        epoch,
     };
+    // What is still to be paid of a call that was made is about one call.
+    let size = u64::try_from(level).unwrap_or(0).max(short_bytes);
+    let lease = if alone {
+        under.ahead(segment, entry, (short_bytes, short_calls), size, now)
+    } else {
+        Ahead::default()
+    };
+    let (lease_bytes, lease_calls) = (lease.bytes, lease.calls);
 
     let want = (short_bytes + lease_bytes, short_calls + lease_calls);
     let Some(tickets) = segment.take(mask, byte_buckets, want.0, want.1, now) else {
         segment.count_unshaped(Unshaped::TooManyLimits);
+        lease.drop(segment, under);
         give_back(entry);
         return Wait::Due;
     };
@@ -275,6 +256,7 @@ fn reach(
                 _ => segment.due_part(&tickets, want.0, now).min(short_bytes),
             };
             segment.refund(&tickets, want.0 - earned, want.1);
+            lease.drop(segment, under);
             give_back(entry);
             entry.bytes += i64::try_from(earned).unwrap_or(0);
             if alone {
@@ -283,12 +265,7 @@ fn reach(
             return end;
         }
     }
-    let (got_bytes, got_calls) = if lease_bytes + lease_calls == 0 || segment.epoch() != epoch {
-        (0, 0)
-    } else {
-        segment.lease(mask, byte_buckets, lease_bytes, lease_calls, epoch)
-    };
-    segment.refund(&tickets, lease_bytes - got_bytes, lease_calls - got_calls);
+    let (got_bytes, got_calls) = lease.get(segment, under, &tickets, now);
     let signed = |n: u64| i64::try_from(n).unwrap_or(0);
     give_back(entry);
     entry.bytes += if has_bytes {
@@ -311,6 +288,100 @@ fn reach(
         entry.granted_us = us(now);
     }
     Wait::Due
+}
+
+/// The limits that a call is under.
+#[derive(Clone, Copy)]
+struct Under {
+    mask: u64,
+    byte_buckets: u64,
+    epoch: u32,
+}
+
+/// What a thread takes beyond what its call needs.
+#[derive(Clone, Copy, Default)]
+struct Ahead {
+    bytes: u64,
+    calls: u64,
+    /// It is booked already.
+    is_booked: bool,
+}
+
+impl Under {
+    /// What to take beyond `short` bytes and calls, of which a call has `size` bytes. What
+    /// was booked for the leases that are used up now ends.
+    fn ahead(
+        self,
+        segment: &Segment,
+        entry: &Entry,
+        short: (u64, u64),
+        size: u64,
+        now: u64,
+    ) -> Ahead {
+        let (mask, byte_buckets, epoch) = (self.mask, self.byte_buckets, self.epoch);
+        let line = segment.line(mask, now);
+        let turn = line.map_or(Turn::FIRST, |wait| Turn::after(now, wait));
+        let round = line.map(|_| turn.round);
+        let (most_bytes, most_calls) = segment.quantum(mask, byte_buckets, turn.ns);
+        let next = |last: u32, short: u64, size: u64, most: u64| {
+            let pace = Pace {
+                lease: last,
+                granted_us: entry.granted_us,
+            };
+            if short == 0 {
+                0
+            } else {
+                pace.next(us(now), short, size, most, round)
+            }
+        };
+        let mut ahead = Ahead {
+            bytes: next(entry.lease_bytes, short.0, size, most_bytes),
+            calls: next(entry.lease_calls, short.1, 1, most_calls),
+            is_booked: segment.leases_are_short(mask, now),
+        };
+        if ahead.is_booked {
+            // Before its own ends: who had one leaves the room to the next in line.
+            (ahead.bytes, ahead.calls) =
+                segment.lease(mask, byte_buckets, ahead.bytes, ahead.calls, epoch);
+        }
+        let ended = |short: u64, lease: u32| if short == 0 { 0 } else { u64::from(lease) };
+        let (b, c) = (
+            ended(short.0, entry.lease_bytes),
+            ended(short.1, entry.lease_calls),
+        );
+        segment.end_lease(mask, byte_buckets, b, c, epoch);
+        ahead
+    }
+}
+
+impl Ahead {
+    /// What there is of it when its tickets are due.
+    fn get(self, segment: &Segment, under: Under, tickets: &Tickets, now: u64) -> (u64, u64) {
+        let all = (self.bytes, self.calls);
+        if all == (0, 0) {
+            return all;
+        }
+        if segment.epoch() != under.epoch {
+            // What was booked is void with its epoch.
+            segment.refund(tickets, all.0, all.1);
+            return (0, 0);
+        }
+        if self.is_booked {
+            return all;
+        }
+        let got = segment.lease(under.mask, under.byte_buckets, all.0, all.1, under.epoch);
+        if got != all {
+            segment.refuse_lease(under.mask, now);
+        }
+        got
+    }
+
+    /// The wait has ended early.
+    fn drop(self, segment: &Segment, under: Under) {
+        if self.is_booked {
+            segment.end_lease(under.mask, under.byte_buckets, self.bytes, self.calls, under.epoch);
+        }
+    }
 }
 
 /// Gives back everything a thread holds: it is about to end, or to become another

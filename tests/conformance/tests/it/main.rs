@@ -1,6 +1,7 @@
 //! The same programs bare and under Bonsai.
 
 mod attach;
+mod bursts;
 mod busy;
 mod calls;
 mod coverage;

@@ -1,0 +1,48 @@
+//! Many threads that write in bursts and keep what is left of their leases.
+
+use std::time::Duration;
+
+use conformance::{finish, skip};
+
+use crate::fixture::{bonsai, compiler, scratch};
+
+const THREADS: u64 = 100;
+/// Bytes of a write.
+const SIZE: u64 = 1400;
+/// Bytes a second; the burst is 20 ms of it.
+const RATE: u64 = 4_000_000;
+
+/// Those who hold a lease and pause leave no room to the others, whose tickets are for a lease as well:
+/// what these did not get was given back once, and let through at a multiple of the rate a line later.
+#[test]
+fn bursts_of_many_threads_are_never_over_the_envelope() {
+    let test = "bursts_of_many_threads_are_never_over_the_envelope";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let options = ["-pthread"];
+    let program = match compiler.make("bursts", &["transparency/bursts.c"], &options) {
+        Ok(program) => program,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let folder = tempfile::tempdir_in(scratch()).expect("a folder");
+    let file = folder.path().join("file").display().to_string();
+    let numbers = [THREADS, SIZE, 5, RATE].map(|number| number.to_string());
+    let args: Vec<String> = [file].into_iter().chain(numbers).collect();
+    let limit = format!("write={RATE}B/s");
+    let (_, mut command) = bonsai().run(&["--limit", &limit], &program, &args);
+    let said = finish(&mut command, Duration::from_secs(60)).expect("it ends");
+    assert!(said.status.success(), "{said:?}");
+    let words = said.stdout.split_whitespace();
+    let found: Vec<u64> = words.map(|word| word.parse().expect("a number")).collect();
+    let &[ahead, all] = found.as_slice() else {
+        panic!("{:?}", said.stdout);
+    };
+    println!("{all} bytes, at most {ahead} ahead in any window");
+    // A thread whose turn has come may make its call late.
+    let most = RATE / 50 + THREADS * SIZE;
+    assert!(
+        ahead <= most,
+        "{ahead} bytes ahead of the rate; {most} may be"
+    );
+}
