@@ -14,7 +14,7 @@ pub const KEPT: usize = 5;
 /// For so long leases are booked before their tickets are taken, after one was refused whose
 /// ticket was due. What the line holds of such tickets then is lost, a tenth of a second's
 /// worth at most where lines are long: 0.3 % of that time.
-pub(crate) const REFUSED_MS: u32 = 30_000;
+const REFUSED_MS: u32 = 30_000;
 
 /// Places in the lines of all buckets that a call draws on.
 #[derive(Clone, Copy, Debug)]

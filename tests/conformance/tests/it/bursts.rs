@@ -1,10 +1,8 @@
 //! Many threads that write in bursts and keep what is left of their leases.
 
-use std::time::Duration;
+use conformance::finish;
 
-use conformance::{finish, skip};
-
-use crate::fixture::{bonsai, compiler, scratch};
+use crate::fixture::{PATIENCE, bonsai, compiler, scratch};
 
 const THREADS: u64 = 100;
 /// Bytes of a write.
@@ -20,18 +18,15 @@ fn bursts_of_many_threads_are_never_over_the_envelope() {
     let Some(compiler) = compiler(test) else {
         return;
     };
-    let options = ["-pthread"];
-    let program = match compiler.make("bursts", &["transparency/bursts.c"], &options) {
-        Ok(program) => program,
-        Err(error) => return skip(test, &error.to_string()),
-    };
+    let made = compiler.make("bursts", &["transparency/bursts.c"], &["-pthread"]);
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
     let folder = tempfile::tempdir_in(scratch()).expect("a folder");
     let file = folder.path().join("file").display().to_string();
     let numbers = [THREADS, SIZE, 5, RATE].map(|number| number.to_string());
     let args: Vec<String> = [file].into_iter().chain(numbers).collect();
     let limit = format!("write={RATE}B/s");
     let (_, mut command) = bonsai().run(&["--limit", &limit], &program, &args);
-    let said = finish(&mut command, Duration::from_secs(60)).expect("it ends");
+    let said = finish(&mut command, PATIENCE).expect("it ends");
     assert!(said.status.success(), "{said:?}");
     let words = said.stdout.split_whitespace();
     let found: Vec<u64> = words.map(|word| word.parse().expect("a number")).collect();
