@@ -233,7 +233,6 @@ fn reach(
     let want = (short_bytes + lease_bytes, short_calls + lease_calls);
     let Some(tickets) = segment.take(mask, byte_buckets, want.0, want.1, now) else {
         segment.count_unshaped(Unshaped::TooManyLimits);
-        lease.drop(segment, under);
         give_back(entry);
         return Wait::Due;
     };
@@ -256,12 +255,8 @@ fn reach(
                 _ => segment.due_part(&tickets, want.0, now).min(short_bytes),
             };
             segment.refund(&tickets, want.0 - earned, want.1);
-            lease.drop(segment, under);
             give_back(entry);
             entry.bytes += i64::try_from(earned).unwrap_or(0);
-            if alone {
-                (entry.lease_bytes, entry.lease_calls) = (0, 0);
-            }
             return end;
         }
     }
@@ -309,11 +304,12 @@ struct Ahead {
 
 impl Under {
     /// What to take beyond `short` bytes and calls, of which a call has `size` bytes. What
-    /// was booked for the leases that are used up now ends.
+    /// was booked for the leases that are used up now ends; what is booked for this one stands
+    /// in the entry from now on, so that the thread's next turn ends it however this one ends.
     fn ahead(
         self,
         segment: &Segment,
-        entry: &Entry,
+        entry: &mut Entry,
         short: (u64, u64),
         size: u64,
         now: u64,
@@ -339,17 +335,24 @@ impl Under {
             calls: next(entry.lease_calls, short.1, 1, most_calls),
             is_booked: segment.leases_are_short(mask, now),
         };
+        let mut booked = (0, 0);
         if ahead.is_booked {
             // Before its own ends: who had one leaves the room to the next in line.
-            (ahead.bytes, ahead.calls) =
-                segment.lease(mask, byte_buckets, ahead.bytes, ahead.calls, epoch);
+            booked = segment.lease(mask, byte_buckets, ahead.bytes, ahead.calls, epoch);
+            (ahead.bytes, ahead.calls) = booked;
         }
-        let ended = |short: u64, lease: u32| if short == 0 { 0 } else { u64::from(lease) };
-        let (b, c) = (
-            ended(short.0, entry.lease_bytes),
-            ended(short.1, entry.lease_calls),
+        let replace = |short: u64, lease: &mut u32, booked: u64| {
+            if short == 0 {
+                return 0;
+            }
+            let booked = u32::try_from(booked).unwrap_or(0);
+            u64::from(core::mem::replace(lease, booked))
+        };
+        let ended = (
+            replace(short.0, &mut entry.lease_bytes, booked.0),
+            replace(short.1, &mut entry.lease_calls, booked.1),
         );
-        segment.end_lease(mask, byte_buckets, b, c, epoch);
+        segment.end_lease(mask, byte_buckets, ended.0, ended.1, epoch);
         ahead
     }
 }
@@ -374,13 +377,6 @@ impl Ahead {
             segment.refuse_lease(under.mask, now);
         }
         got
-    }
-
-    /// The wait has ended early.
-    fn drop(self, segment: &Segment, under: Under) {
-        if self.is_booked {
-            segment.end_lease(under.mask, under.byte_buckets, self.bytes, self.calls, under.epoch);
-        }
     }
 }
 
