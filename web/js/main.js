@@ -254,6 +254,12 @@ window.addEventListener("hashchange", () => {
   route();
 });
 
+// The address says which view there is: a jump within the page must not change it.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+
 const shortcuts = keys({
   go: (path) => {
     window.location.hash = `#/${path}`;

@@ -85,10 +85,13 @@ test("colours_follow_the_system_until_somebody_chooses", async () => {
 test("everything_is_reached_by_keys_alone", async () => {
   const page = await machine.open();
   await page.locator('tr[data-id="vod"]').waitFor();
-  // The first stop leads past the header.
+  // The first stop leads past the header, and to no other view.
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
+  const before = await page.evaluate(() => window.location.hash);
   await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+  assert.equal(await page.evaluate(() => window.location.hash), before);
   // Resources by number, a service by the filter and Tab.
   await page.keyboard.press("3");
   await until(
