@@ -35,8 +35,17 @@ use crate::clock::now;
 const ROOM: usize = 4 + HEADER + Heads::MOST;
 
 /// Sound goes out with what is due within so long after it, as far as that fits a packet. A clip is all
-/// there, so that nothing waits for it; and of a film's calls two thirds were for its sound.
-const TOGETHER_NS: i64 = 100_000_000;
+/// there, so that nothing waits for it; and of a film's calls two thirds were for its sound. No longer: one
+/// that is late besides is still heard within 100 ms.
+const TOGETHER_NS: i64 = 60_000_000;
+
+/// The same of a stream that is behind, which waits for its turn besides: what goes out together is heard of
+/// that much more seldom.
+const TOGETHER_BEHIND_NS: i64 = 40_000_000;
+
+/// A stream is behind whose pictures or sound are later than that, nanoseconds: there is no rate for all, or
+/// no processor.
+const BEHIND: u64 = 20_000_000;
 
 /// Pictures of a quality that there is no rate for are left out if they are late, where the lower one comes in
 /// so long, nanoseconds of the clip: motion stops no longer than that.
@@ -154,10 +163,11 @@ impl Sender {
                 Out::Broken(why) => return Step::Failed(why),
             }
         }
-        if let Some((count, heads)) = together(stream, line) {
+        let is_behind = stream.is_later(BEHIND, at);
+        if let Some((count, heads)) = together(stream, line, is_behind) {
             return self.sound(stream, line, (count, &heads), cut, around);
         }
-        let mut gate = Gate::new(stream, line, &sample);
+        let mut gate = Gate::new(stream, line, &sample, is_behind);
         let is_whole = stream.pipeline.engine == Engine::Fast && sample.size() <= MOST_WHOLE;
         let (cut, out) = match is_whole {
             _ if stream.pipeline.takes(&stream.timeline.track(line).codec) => {
@@ -486,18 +496,18 @@ fn leaves_out(stream: &mut Stream, line: usize, around: &Around<'_>) -> io::Resu
 
 /// How many frames of sound go out together, if there are several; where handlers decide of each sample,
 /// or a packetiser makes its payloads, each goes alone.
-fn together(stream: &Stream, line: usize) -> Option<(usize, Heads)> {
+fn together(stream: &Stream, line: usize, is_behind: bool) -> Option<(usize, Heads)> {
     let track = stream.timeline.track(line);
     let is_alone = !stream.handlers.is_empty() || stream.pipeline.takes(&track.codec);
     if track.how() != How::Aac || is_alone {
         return None;
     }
     let (mut sizes, mut count, mut bytes) = ([0; aac::TOGETHER], 0, Heads::MOST);
-    for sample in stream
-        .timeline
-        .within(line, TOGETHER_NS)
-        .take(aac::TOGETHER)
-    {
+    let within = match is_behind {
+        true => TOGETHER_BEHIND_NS,
+        false => TOGETHER_NS,
+    };
+    for sample in stream.timeline.within(line, within).take(aac::TOGETHER) {
         bytes += usize::try_from(sample.size()).ok()?;
         if bytes > stream.pipeline.payload {
             break;

@@ -184,6 +184,11 @@ impl Stream {
         started
     }
 
+    /// Whether a line is later than that, nanoseconds.
+    pub(super) fn is_later(&self, than: u64, now: u64) -> bool {
+        (0..self.lanes.len()).any(|line| self.timeline.late(line, now) > than)
+    }
+
     /// Stops, and knows how the rest of samples is sent that have been begun.
     pub(super) fn pause(&mut self, now: u64) {
         for (line, lane) in self.lanes.iter_mut().enumerate() {

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -267,6 +267,18 @@ fn nginx_joins_a_group_and_leaves_it_while_it_serves() {
     assert!(said(&["group", "remove", "nginx-live"]));
 }
 
+/// Shows what a server has complained of, where a test fails.
+struct Complaints(PathBuf);
+
+impl Drop for Complaints {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let said = std::fs::read_to_string(&self.0).unwrap_or_default();
+            eprintln!("{}: {said}", self.0.display());
+        }
+    }
+}
+
 fn nginx(test: &str, bonsai: &Bonsai, options: &[&str], meanwhile: impl FnOnce(&Server)) {
     let Some(nginx) = installed(test, "/usr/sbin/nginx") else {
         return;
@@ -293,6 +305,7 @@ fn nginx(test: &str, bonsai: &Bonsai, options: &[&str], meanwhile: impl FnOnce(&
         std::fs::write(&path, text).expect("room");
         vec!["-c".to_owned(), path.display().to_string()]
     };
+    let _complaints = Complaints(folder.path().join("error.log"));
     let server = start(bonsai, options, &nginx, args);
     meanwhile(&server);
     serves_others(&server, Protocol::Http("small", "big"));

@@ -1,4 +1,5 @@
-//! Whether a packet is due: where there is a pacer, packets of one sample are not sent all at once.
+//! Whether a packet is due: where there is a pacer, or the stream is behind, packets of one sample are not sent
+//! all at once.
 
 use bonsai_media::clip::Sample;
 use bonsai_media::timeline::Timeline;
@@ -7,9 +8,16 @@ use super::super::parts::{PaceView, Pacer};
 use super::super::stream::Stream;
 use crate::clock::now;
 
+/// Packets that a stream which is behind sends before others have their turn. Where the rate does not suffice
+/// for all, whoever waits for whole pictures of all others waits longer the larger these are.
+const TURN: u32 = 4;
+
 /// Lets packets of a sample go when they are due; without a pacer, that is now.
 pub(super) struct Gate {
     paced: Option<Paced>,
+    /// Bytes that may go now, and behind how many.
+    turn: u32,
+    from: Option<u32>,
     /// When the next packet is due that was held back.
     later: Option<u64>,
 }
@@ -23,10 +31,10 @@ struct Paced {
 
 impl Gate {
     /// Of a line's sample, which has been begun. The stream's pacer is with it until it is given back.
-    pub(super) fn new(stream: &mut Stream, line: usize, sample: &Sample) -> Self {
+    pub(super) fn new(stream: &mut Stream, line: usize, sample: &Sample, is_behind: bool) -> Self {
+        let full = u32::try_from(stream.pipeline.payload).unwrap_or(u32::MAX);
         let paced = stream.parts.pacer.take().map(|pacer| {
             let (began, room_ns) = stream.lanes[line].begun.unwrap_or((0, 0));
-            let full = u32::try_from(stream.pipeline.payload).unwrap_or(u32::MAX);
             let view = PaceView {
                 is_picture: stream.lanes[line].is_picture,
                 is_sync: sample.is_sync(),
@@ -37,26 +45,43 @@ impl Gate {
             };
             Paced { pacer, view, began }
         });
-        Self { paced, later: None }
+        let turn = if is_behind {
+            full.saturating_mul(TURN)
+        } else {
+            u32::MAX
+        };
+        Self {
+            paced,
+            turn,
+            from: None,
+            later: None,
+        }
     }
 
     /// Whether the packet is due that comes behind so many bytes of the sample.
     pub(super) fn lets(&mut self, sent: u32) -> bool {
-        self.later = self.due(sent).filter(|due| *due > now());
+        let at = now();
+        let from = *self.from.get_or_insert(sent);
+        self.later = match sent - from < self.turn {
+            true => self.due(sent).filter(|due| *due > at),
+            // Whoever is due earlier comes first.
+            false => Some(at),
+        };
         self.later.is_none()
     }
 
     /// Up to where in the sample packets are due, at least so far.
     pub(super) fn reach(&mut self, least: u32, each: usize) -> u32 {
+        let most = self.from.unwrap_or(0).saturating_add(self.turn).max(least);
         let Some(size) = self.paced.as_ref().map(|paced| paced.view.bytes) else {
-            return u32::MAX;
+            return most;
         };
         let (each, at) = (u32::try_from(each.max(1)).unwrap_or(u32::MAX), now());
         let mut reach = least;
         while reach < size && self.due(reach).is_none_or(|due| due <= at) {
             reach = reach.saturating_add(each);
         }
-        reach
+        reach.min(most)
     }
 
     /// When the packet is due that comes behind so many bytes; `None` for the first, and without a pacer.
@@ -89,4 +114,39 @@ pub(super) fn room(timeline: &Timeline, line: usize, late_ns: u64) -> u64 {
     let gap = u64::try_from(gap).unwrap_or(0);
     // As the timeline catches up.
     gap.saturating_sub(late_ns).max(gap / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate(turn: u32) -> Gate {
+        Gate {
+            paced: None,
+            turn,
+            from: None,
+            later: None,
+        }
+    }
+
+    #[test]
+    fn who_is_behind_goes_on_after_the_others_had_their_turn() {
+        let mut gate = gate(4 * 1388);
+        assert!(gate.lets(10_000) && gate.lets(10_000 + 4 * 1388 - 1));
+        assert!(gate.later.is_none(), "it goes on at once");
+        assert!(!gate.lets(10_000 + 4 * 1388));
+        assert!(
+            gate.later.is_some_and(|at| at <= now()),
+            "it waits for nothing else"
+        );
+        assert_eq!(gate.reach(10_100, 1388), 10_000 + 4 * 1388);
+        assert_eq!(gate.reach(20_000, 1388), 20_000, "a packet at least");
+    }
+
+    #[test]
+    fn who_is_in_time_sends_all_at_once() {
+        let mut gate = gate(u32::MAX);
+        assert!(gate.lets(0) && gate.lets(u32::MAX - 1));
+        assert_eq!(gate.reach(1, 1388), u32::MAX);
+    }
 }
