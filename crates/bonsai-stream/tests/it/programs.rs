@@ -162,9 +162,10 @@ fn our_own_viewers_lose_nothing_and_see_it_at_its_pace() {
                     assert!(stream.pace < 1.05, "{stream:?}");
                 }
                 let of = |kind: &str| viewer.tracks.iter().find(|track| track.kind == kind);
-                // Four frames of sound are a packet: 4 s of 48,000 in frames of 1024, and the first.
+                // Three frames of sound are a packet, or two where a busy machine is late: 4 s of 48,000 in
+                // frames of 1024, and the first.
                 let sound = of("audio").expect("sound").stream.received;
-                assert!((47..=48).contains(&sound), "{sound}");
+                assert!((63..=95).contains(&sound), "{sound}");
             }
         }
         let summary = served.end();
