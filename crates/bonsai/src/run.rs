@@ -102,11 +102,13 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
         }
         eprintln!("bonsai: {warning}");
     }
+    // A signal ends nothing half-way from here on: it waits for the program.
+    let ready = Ready::new().map_err(before_start)?;
     let service = plan.make().map_err(before_start)?;
     let started = share::within(
         args.cpu.as_ref(),
         &service.name,
-        || plan.start(&service),
+        || plan.start(&service, ready),
         |(keeper, ledger)| {
             keeper.stop();
             group::leave_at_end(&ledger);
@@ -195,10 +197,10 @@ impl Plan {
     }
 
     /// Fills the service's folder and starts the program.
-    fn start(&self, service: &OwnService) -> anyhow::Result<(Keeper, Arc<Ledger>)> {
+    fn start(&self, service: &OwnService, ready: Ready) -> anyhow::Result<(Keeper, Arc<Ledger>)> {
         let (ledger, command) = self.prepare(service)?;
         let ledger = Arc::new(ledger);
-        let started = self.start_with(service, &ledger, command);
+        let started = self.start_with(service, &ledger, command, ready);
         if started.is_err() {
             group::leave_at_end(&ledger);
         }
@@ -210,8 +212,8 @@ impl Plan {
         service: &OwnService,
         ledger: &Arc<Ledger>,
         mut command: Command,
+        ready: Ready,
     ) -> anyhow::Result<Keeper> {
-        let ready = Ready::new()?;
         write_start(service)?;
         if self.engine.is_some() {
             answer_questions(service.ledger_path(), Arc::clone(ledger))?;

@@ -190,11 +190,13 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
             plan.program.shown()
         );
     }
+    // As without enforcement: a signal waits for the program.
+    let ready = Ready::new().map_err(before_start)?;
     let service = plan.make().map_err(before_start)?;
     let started = share::within(
         args.cpu.as_ref(),
         &service.name,
-        || start(plan, &service),
+        || start(plan, &service, ready),
         |(keeper, ..)| keeper.stop(),
     );
     let ((keeper, ledger, enforcer), share) = match started {
@@ -233,6 +235,7 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
 fn start(
     plan: &Plan,
     service: &OwnService,
+    ready: Ready,
 ) -> anyhow::Result<(Keeper, Arc<Ledger>, Option<Arc<Enforcer>>)> {
     let ledger = Arc::new(Ledger::create_unnamed(&service.name)?);
     ledger
@@ -262,7 +265,7 @@ fn start(
     let (ours, theirs) = UnixStream::pair().context("no socket")?;
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).context("no socket")?;
     let mut command = command(plan, &asked, theirs.as_raw_fd())?;
-    let keeper = Ready::new()?.start(&mut command, &plan.program)?;
+    let keeper = ready.start(&mut command, &plan.program)?;
     drop(theirs);
     more_descriptors();
     // Without one, the program has ended already, and has said why.

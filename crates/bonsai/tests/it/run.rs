@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, Said, signal};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{PATIENCE, Place, Said, signal};
 
 #[test]
 fn exit_codes_are_the_programs() {
@@ -143,6 +145,26 @@ fn limits_of_a_file_hold_and_name_the_service() {
     drop(child.stdin.take());
     assert!(child.wait().expect("ended").success());
     assert_eq!(place.left(), [".limits.toml"]);
+}
+
+#[test]
+fn a_signal_at_the_start_leaves_nothing_behind() {
+    let Some(place) = Place::new("a_signal_at_the_start_leaves_nothing_behind") else {
+        return;
+    };
+    for _ in 0..5 {
+        let mut command = place.bonsai(&["run", "--name", "s", "--", "sleep", "60"]);
+        let mut child = command.stderr(Stdio::null()).spawn().expect("bonsai");
+        // There is a service before there is a program.
+        let end = Instant::now() + PATIENCE;
+        while place.left().is_empty() {
+            assert!(Instant::now() < end, "there is no service");
+        }
+        // At once: kill(1) takes as long as the start does.
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+        assert_eq!(child.wait().expect("ended").code(), Some(143));
+        assert_eq!(place.left(), Vec::<String>::new());
+    }
 }
 
 #[test]
