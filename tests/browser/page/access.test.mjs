@@ -88,10 +88,10 @@ test("everything_is_reached_by_keys_alone", async () => {
   // The first stop leads past the header, and to no other view.
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.className), "skip");
-  const before = await page.evaluate(() => window.location.hash);
+  const address = await page.evaluate(() => window.location.hash);
   await page.keyboard.press("Enter");
   assert.equal(await page.evaluate(() => document.activeElement.id), "main");
-  assert.equal(await page.evaluate(() => window.location.hash), before);
+  assert.equal(await page.evaluate(() => window.location.hash), address);
   // Resources by number, a service by the filter and Tab.
   await page.keyboard.press("3");
   await until(

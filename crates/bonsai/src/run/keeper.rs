@@ -86,8 +86,13 @@ impl Ready {
     ///
     /// # Errors
     /// A refusal with code 126 if the kernel does not execute it.
-    pub(super) fn start(self, command: &mut Command, program: &Program) -> anyhow::Result<Keeper> {
+    pub(super) fn start(
+        mut self,
+        command: &mut Command,
+        program: &Program,
+    ) -> anyhow::Result<Keeper> {
         inherit_sigpipe(command);
+        let early: Vec<Origin> = self.signals.pending().collect();
         let child = match command.spawn() {
             // As every shell and execvp(3) do with text that names no interpreter.
             Err(error) if is_no_exec(&error) && program.cover == Some(Cover::NotElf) => {
@@ -108,12 +113,17 @@ impl Ready {
         })?;
         let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let program = program.context("the program has no process id")?;
-        Ok(Keeper {
+        let mut keeper = Keeper {
             signals: self.signals,
             program,
             follow_stop: false,
             stopped: false,
-        })
+        };
+        for origin in early {
+            // What the terminal sent then has not reached it.
+            keeper.pass_on(&origin, true);
+        }
+        Ok(keeper)
     }
 }
 
@@ -159,7 +169,10 @@ impl Keeper {
             }
             let arrived: Vec<Origin> = self.signals.wait().collect();
             for origin in arrived {
-                self.pass_on(&origin);
+                let sender = origin.process.map(|process| process.pid);
+                let from_program = sender == Some(self.program.as_raw_nonzero().get());
+                let sent = matches!(origin.cause, Cause::Sent(_)) && !from_program;
+                self.pass_on(&origin, sent);
             }
         };
         Ok(End {
@@ -203,13 +216,11 @@ impl Keeper {
         }
     }
 
-    fn pass_on(&mut self, origin: &Origin) {
+    /// Does what a signal is for; `sent` is whether the program has not got it yet.
+    fn pass_on(&mut self, origin: &Origin, sent: bool) {
         let Some(signal) = Signal::from_named_raw(origin.signal) else {
             return;
         };
-        let sender = origin.process.map(|process| process.pid);
-        let from_program = sender == Some(self.program.as_raw_nonzero().get());
-        let sent = matches!(origin.cause, Cause::Sent(_)) && !from_program;
         match signal {
             Signal::CHILD => {}
             Signal::CONT => {

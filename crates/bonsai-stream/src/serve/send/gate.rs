@@ -60,12 +60,11 @@ impl Gate {
 
     /// Whether the packet is due that comes behind so many bytes of the sample.
     pub(super) fn lets(&mut self, sent: u32) -> bool {
-        let at = now();
         let from = *self.from.get_or_insert(sent);
         self.later = match sent - from < self.turn {
-            true => self.due(sent).filter(|due| *due > at),
+            true => self.due(sent).filter(|due| *due > now()),
             // Whoever is due earlier comes first.
-            false => Some(at),
+            false => Some(now()),
         };
         self.later.is_none()
     }
