@@ -92,7 +92,6 @@ impl Ready {
         program: &Program,
     ) -> anyhow::Result<Keeper> {
         inherit_sigpipe(command);
-        let early: Vec<Origin> = self.signals.pending().collect();
         let child = match command.spawn() {
             // As every shell and execvp(3) do with text that names no interpreter.
             Err(error) if is_no_exec(&error) && program.cover == Some(Cover::NotElf) => {
@@ -113,6 +112,8 @@ impl Ready {
         })?;
         let program = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let program = program.context("the program has no process id")?;
+        // Up to its exec(2) it has our handlers, which lose what it gets.
+        let early: Vec<Origin> = self.signals.pending().collect();
         let mut keeper = Keeper {
             signals: self.signals,
             program,
