@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bonsai_media::adapt::{self, Ladder};
 use hyper::header::HeaderValue;
 use hyper::http::uri::PathAndQuery;
 use serde::Serialize;
@@ -93,6 +94,14 @@ pub struct Offer {
     pub sound: Option<(Sound, Source)>,
 }
 
+impl Offer {
+    /// Bitrates as a ladder has them, kbit/s. What a single list carries is known at the end only.
+    pub(super) fn kbps(&self) -> Vec<f64> {
+        let qualities = self.qualities.iter();
+        qualities.map(|(of, _)| of.kbps.unwrap_or(1.0)).collect()
+    }
+}
+
 /// What is said of a quality.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Quality {
@@ -167,6 +176,16 @@ impl Track {
     #[must_use]
     pub fn durations_ms(&self) -> Vec<f64> {
         self.segments.iter().map(|segment| segment.ms).collect()
+    }
+
+    /// The ladder of these bitrates, kbit/s, with its segments. What is usual is their median: a last one
+    /// that is short changes nothing.
+    pub(super) fn ladder(&self, kbps: Vec<f64>) -> Result<Ladder, adapt::Error> {
+        let durations = self.durations_ms();
+        let mut sorted = durations.clone();
+        sorted.sort_by(f64::total_cmp);
+        let usual_ms = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+        Ladder::new(usual_ms, kbps, None)?.with_durations(durations)
     }
 
     /// The number of a header, a new one if it is not among the last.

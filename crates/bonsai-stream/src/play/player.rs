@@ -161,11 +161,8 @@ impl Player {
             }
             None => None,
         };
-        // What a single list carries is known at the end.
-        let kbps = offer.qualities.iter().map(|(of, _)| of.kbps.unwrap_or(1.0));
-        let kbps: Vec<f64> = kbps.collect();
         let adapt = |error: bonsai_media::adapt::Error| failed(&error.into());
-        let ladder = shared.ladder(&lowest, &kbps).map_err(adapt)?;
+        let ladder = shared.ladder(&lowest, offer.kbps()).map_err(adapt)?;
         shared.films.borrow_mut()[guest.video].get_or_insert_with(|| Film {
             qualities: offer.qualities.iter().map(|(of, _)| of.clone()).collect(),
             sound: offer.sound.as_ref().map(|(of, _)| of.clone()),

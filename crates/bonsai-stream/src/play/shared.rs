@@ -89,7 +89,7 @@ impl Shared {
     pub(super) fn ladder(
         &self,
         track: &Arc<Track>,
-        kbps: &[f64],
+        kbps: Vec<f64>,
     ) -> Result<Arc<Ladder>, adapt::Error> {
         let mut ladders = self.ladders.borrow_mut();
         let is_it = |(known, ladder): &&(Arc<Track>, Arc<Ladder>)| {
@@ -98,12 +98,7 @@ impl Shared {
         if let Some((_, ladder)) = ladders.iter().find(is_it) {
             return Ok(ladder.clone());
         }
-        let durations = track.durations_ms();
-        let mut sorted = durations.clone();
-        sorted.sort_by(f64::total_cmp);
-        let usual_ms = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-        let ladder = Ladder::new(usual_ms, kbps.to_vec(), None)?.with_durations(durations)?;
-        let ladder = Arc::new(ladder);
+        let ladder = Arc::new(track.ladder(kbps)?);
         if ladders.len() < KEPT {
             ladders.push((track.clone(), ladder.clone()));
         }

@@ -5,7 +5,6 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use bonsai_media::adapt::{self, Ladder};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use url::Url;
@@ -28,7 +27,7 @@ const SAME_MS: f64 = 50.0;
 pub(super) struct Source {
     /// What is said of each of the pictures.
     qualities: Vec<Quality>,
-    /// Of each quality, from the lowest on.
+    /// Of each quality, from the lowest on; at least one.
     pub(super) pictures: Vec<Arc<Track>>,
     /// If it is apart.
     pub(super) sound: Option<Arc<Track>>,
@@ -147,17 +146,6 @@ pub(super) async fn load(
     Ok((offer, source))
 }
 
-/// The ladder of a film.
-fn ladder(offer: &Offer, source: &Source) -> Result<Ladder, adapt::Error> {
-    let durations = source.pictures.first().map(|lowest| lowest.durations_ms());
-    let durations = durations.unwrap_or_default();
-    let mut sorted = durations.clone();
-    sorted.sort_by(f64::total_cmp);
-    let usual_ms = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    let kbps = offer.qualities.iter().map(|(of, _)| of.kbps.unwrap_or(1.0));
-    Ladder::new(usual_ms, kbps.collect(), None)?.with_durations(durations)
-}
-
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -223,7 +211,7 @@ pub(super) fn open(plan: Plan, on_event: Teller) -> Result<Inner, Error> {
         let url = &plan.servers[*number].url;
         on_event(&Event::Down { url, why });
     }
-    let ladder = ladder(&offer, &first)?;
+    let ladder = first.pictures[0].ladder(offer.kbps())?;
     let film = Film {
         qualities: offer.qualities.iter().map(|(of, _)| of.clone()).collect(),
         sound: offer.sound.as_ref().map(|(of, _)| of.clone()),
