@@ -3,40 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, skip};
+use crate::support::{self, Place};
 
 /// A film of 12 s and its annotations; `None`, and the reason in the log, without ffmpeg.
 fn film(test: &str, place: &Place) -> Option<(PathBuf, PathBuf)> {
-    let (film, events) = (
-        place.path().join("match.mp4"),
-        place.path().join("match.csv"),
-    );
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            "testsrc2=size=96x54:rate=10",
-        ])
-        .args([
-            "-f",
-            "lavfi",
-            "-i",
-            "sine=frequency=440",
-            "-t",
-            "12",
-            "-c:v",
-            "libx264",
-        ])
-        .arg(&film)
-        .stdin(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        skip(test, "ffmpeg is not installed, or has no x264");
-        return None;
-    }
+    let path = place.path().join("match.mp4");
+    let sources = ["testsrc2=size=96x54:rate=10", "sine=frequency=440"];
+    let film = support::film(test, path, &sources, 12, "")?;
+    let events = place.path().join("match.csv");
     let lines = "time,type,players,card,text\n\
                  0:03,tackle,8,yellow,A sliding tackle\n\
                  0:07,goal,10;14,,A header\n\

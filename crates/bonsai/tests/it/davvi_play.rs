@@ -6,38 +6,19 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Place, signal, skip};
+use crate::support::{self, Place, signal, skip};
 
 const SECONDS: u64 = 16;
 
 /// A library with a film of 16 s, 1 s to a segment; `None`, and the reason in the log, without ffmpeg.
 fn library(test: &str, place: &Place) -> Option<PathBuf> {
-    let film = place.path().join("film.mp4");
-    let inputs = [
+    let path = place.path().join("film.mp4");
+    let sources = [
         "testsrc2=size=160x90:rate=25",
         "sine=frequency=440:sample_rate=48000",
     ];
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v", "error", "-f", "lavfi", "-i", inputs[0], "-f", "lavfi", "-i", inputs[1],
-        ])
-        .args([
-            "-t",
-            &SECONDS.to_string(),
-            "-c:v",
-            "libx264",
-            "-preset",
-            "ultrafast",
-            "-c:a",
-            "aac",
-        ])
-        .arg(&film)
-        .stdin(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        skip(test, "ffmpeg is not installed, or has no x264");
-        return None;
-    }
+    let words = "-preset ultrafast -c:a aac";
+    let film = support::film(test, path, &sources, SECONDS, words)?;
     let root = place.path().join("library");
     let said = place.say(&[
         "davvi",

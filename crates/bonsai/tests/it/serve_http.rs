@@ -9,44 +9,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Place, Said, signal, skip};
+use crate::support::{Place, Said, film, signal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A clip of so many seconds in a folder of clips; `None`, and the reason in the log, without ffmpeg.
-pub(crate) fn clip(test: &str, place: &Place, seconds: &str) -> Option<PathBuf> {
+pub(crate) fn clip(test: &str, place: &Place, seconds: u64) -> Option<PathBuf> {
     let folder = place.path().join("clips");
     std::fs::create_dir(&folder).expect("made");
-    let path = folder.join("clip.mp4");
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            "testsrc2=size=160x90:rate=25",
-        ])
-        .args([
-            "-f",
-            "lavfi",
-            "-i",
-            "sine=frequency=440:sample_rate=48000",
-            "-t",
-            seconds,
-        ])
-        .args([
-            "-c:v", "libx264", "-preset", "veryfast", "-g", "25", "-pix_fmt", "yuv420p",
-        ])
-        .args(["-c:a", "aac", "-movflags", "+faststart"])
-        .arg(&path)
-        .stdin(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        skip(test, "ffmpeg is not installed, or has no x264");
-        return None;
-    }
-    Some(path)
+    let sources = [
+        "testsrc2=size=160x90:rate=25",
+        "sine=frequency=440:sample_rate=48000",
+    ];
+    let words = "-preset veryfast -g 25 -pix_fmt yuv420p -c:a aac -movflags +faststart";
+    film(test, folder.join("clip.mp4"), &sources, seconds, words)
 }
 
 /// A server, until its end is asked for or the test fails.
@@ -134,7 +110,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn the_same_clip_is_sent_both_ways_at_once() {
     let place = Place::bare();
-    let Some(clip) = clip("both ways", &place, "4") else {
+    let Some(clip) = clip("both ways", &place, 4) else {
         return;
     };
     let folder = text(clip.parent().expect("a folder"));
@@ -247,7 +223,7 @@ fn what_cannot_be_served_is_refused_in_one_sentence() {
 #[test]
 fn a_library_is_searched_and_played_over_http() {
     let place = Place::bare();
-    let Some(film) = clip("a library over HTTP", &place, "12") else {
+    let Some(film) = clip("a library over HTTP", &place, 12) else {
         return;
     };
     let events = place.path().join("events.csv");

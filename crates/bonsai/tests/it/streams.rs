@@ -14,34 +14,20 @@ use bonsai_api::{QosView, Resource};
 use bonsai_client::Client;
 use serde_json::Value;
 
-use crate::support::{Place, Said, compiled, signal, skip};
+use crate::support::{self, Place, Said, compiled, signal, skip};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Bytes a second of a film in a folder of its own, seconds long; `None`, and the reason in the log, where
 /// it cannot be made.
-fn film(test: &str, folder: &Path, seconds: u32) -> Option<u64> {
-    let path = folder.join("film.mp4");
-    let picture = format!("testsrc2=size=320x240:rate=25:duration={seconds}");
-    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
-    let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-v", "error", "-f", "lavfi", "-i", &picture]);
-    ffmpeg.args(["-f", "lavfi", "-i", &sound]);
-    ffmpeg.args("-c:v libx264 -preset veryfast -g 25 -bf 2 -pix_fmt yuv420p".split(' '));
-    ffmpeg.args("-b:v 800k -c:a aac -y".split(' ')).arg(&path);
-    match ffmpeg.status() {
-        Ok(status) if status.success() => {}
-        Ok(_) => {
-            skip(test, "ffmpeg has no libx264");
-            return None;
-        }
-        Err(_) => {
-            skip(test, "there is no ffmpeg");
-            return None;
-        }
-    }
-    let bytes = std::fs::metadata(&path).expect("a film").len();
-    Some(bytes / u64::from(seconds))
+fn film(test: &str, folder: &Path, seconds: u64) -> Option<u64> {
+    let sources = [
+        "testsrc2=size=320x240:rate=25",
+        "sine=frequency=440:sample_rate=48000",
+    ];
+    let words = "-preset veryfast -g 25 -bf 2 -pix_fmt yuv420p -b:v 800k -c:a aac";
+    let path = support::film(test, folder.join("film.mp4"), &sources, seconds, words)?;
+    Some(std::fs::metadata(&path).expect("a film").len() / seconds)
 }
 
 /// A server that runs, and the lines that it says.

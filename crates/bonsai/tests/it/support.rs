@@ -297,3 +297,27 @@ pub(crate) fn compiled(
         }
     }
 }
+
+/// A film of so many seconds that ffmpeg draws from its own sources (`-f lavfi`), in H.264, and as the
+/// words for ffmpeg say; `None`, and the reason in the log, where that cannot be done.
+pub(crate) fn film(
+    test: &str,
+    path: PathBuf,
+    sources: &[&str],
+    seconds: u64,
+    words: &str,
+) -> Option<PathBuf> {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error"]);
+    for source in sources {
+        command.args(["-f", "lavfi", "-i", source]);
+    }
+    command.args(["-t", &seconds.to_string(), "-c:v", "libx264"]);
+    command.args(words.split_whitespace()).arg(&path);
+    let made = command.stdin(Stdio::null()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        skip(test, "ffmpeg is not installed, or has no libx264");
+        return None;
+    }
+    Some(path)
+}

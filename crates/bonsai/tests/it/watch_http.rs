@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Place, Said, skip};
+use crate::support::{Place, Said, film, skip};
 
 /// nginx with a library, until the test ends.
 pub(crate) struct Nginx {
@@ -44,28 +44,9 @@ pub(crate) fn library(test: &str, place: &Place) -> Option<PathBuf> {
         skip(test, "nginx is not installed");
         return None;
     }
-    let film = place.path().join("match.mp4");
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            "testsrc2=size=320x180:rate=25",
-            "-f",
-            "lavfi",
-            "-i",
-            "sine=frequency=440",
-        ])
-        .args(["-t", "6", "-c:v", "libx264", "-preset", "ultrafast"])
-        .arg(&film)
-        .stdin(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        skip(test, "ffmpeg is not installed, or has no x264");
-        return None;
-    }
+    let path = place.path().join("match.mp4");
+    let sources = ["testsrc2=size=320x180:rate=25", "sine=frequency=440"];
+    let film = film(test, path, &sources, 6, "-preset ultrafast")?;
     let events = place.path().join("match.csv");
     std::fs::write(&events, "time,type,text\n0:01,goal,one\n0:05,goal,two\n").expect("written");
     let library = place.path().join("library");

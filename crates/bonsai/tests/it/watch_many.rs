@@ -1,13 +1,13 @@
 //! Viewers of several videos, viewers who come by a trace, and viewers who cannot keep up themselves.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::serve_http::{Server, clip};
-use crate::support::{Place, Said, signal, skip};
+use crate::support::{Place, Said, film, signal};
 use crate::watch_http::{library, serve};
 
 fn text(path: &Path) -> &str {
@@ -20,7 +20,7 @@ fn json_of(said: &Said) -> Value {
 
 /// A server of two clips, and their addresses.
 fn two_clips(test: &str, place: &Place) -> Option<(Server, [String; 2])> {
-    let path = clip(test, place, "3")?;
+    let path = clip(test, place, 3)?;
     let folder = path.parent().expect("a folder");
     std::fs::copy(&path, folder.join("other.mp4")).expect("copied");
     let (server, at) = Server::start(place, &[text(folder), "--rtsp", "127.0.0.1:0"], 1);
@@ -218,26 +218,9 @@ fn void(place: &Place, args: &[&str], held: Duration, words: &str) -> Said {
 /// Ten seconds of noise, 20 Mbit/s and more; `None`, and the reason in the log, without ffmpeg.
 fn noise(test: &str, place: &Place) -> Option<PathBuf> {
     let path = place.path().join("noise.mp4");
-    let pictures = "testsrc2=size=640x360:rate=25:duration=10,noise=alls=100:allf=t";
-    let made = Command::new("ffmpeg")
-        .args(["-v", "error", "-f", "lavfi", "-i", pictures])
-        .args([
-            "-c:v",
-            "libx264",
-            "-preset",
-            "ultrafast",
-            "-qp",
-            "20",
-            "-pix_fmt",
-            "yuv420p",
-        ])
-        .arg(&path)
-        .stdin(Stdio::null())
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        skip(test, "ffmpeg is not installed, or has no x264");
-        return None;
-    }
+    let pictures = "testsrc2=size=640x360:rate=25,noise=alls=100:allf=t";
+    let words = "-preset ultrafast -qp 20 -pix_fmt yuv420p";
+    let path = film(test, path, &[pictures], 10, words)?;
     let bytes = std::fs::metadata(&path).expect("a clip").len();
     assert!(bytes > 25_000_000, "20 Mbit/s are {bytes} bytes");
     Some(path)
