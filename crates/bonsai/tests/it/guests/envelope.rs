@@ -47,7 +47,8 @@ pub(super) fn is_limited(machine: &Machine, tap: &str, flows: &Flows, limits: [f
     while used != [true; 2] || began.0.elapsed() < Duration::from_secs(1) {
         assert!(
             flows.have_survived(),
-            "{limits:?}: a connection is interrupted"
+            "{limits:?}: a connection is interrupted: {:?}",
+            flows.ends()
         );
         assert!(
             began.0.elapsed() < PATIENCE,

@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) enum Way {
 #[derive(Debug, Default)]
 struct State {
     bytes: AtomicU64,
-    ended: AtomicBool,
+    ended: OnceLock<String>,
     stop: AtomicBool,
 }
 
@@ -55,7 +55,12 @@ impl Flows {
 
     /// They are the connections that were made at first.
     pub(super) fn have_survived(&self) -> bool {
-        !self.up.has_ended() && !self.down.has_ended()
+        self.ends() == [None; 2]
+    }
+
+    /// How what the guest sends and what it receives came to an end.
+    pub(super) fn ends(&self) -> [Option<&str>; 2] {
+        [&self.up, &self.down].map(|flow| flow.state.ended.get().map(String::as_str))
     }
 }
 
@@ -73,8 +78,8 @@ impl Flow {
         let of_thread = state.clone();
         let thread = std::thread::spawn(move || {
             if let Some(stream) = accepted(&listener, &of_thread) {
-                run(stream, way, &of_thread);
-                of_thread.ended.store(true, Ordering::Release);
+                let end = run(stream, way, &of_thread);
+                let _ = of_thread.ended.set(end);
             }
         });
         Self {
@@ -87,11 +92,6 @@ impl Flow {
     /// What has gone through it, bytes of payload.
     pub(super) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::Acquire)
-    }
-
-    /// Whether the connection is there no more.
-    fn has_ended(&self) -> bool {
-        self.state.ended.load(Ordering::Acquire)
     }
 }
 
@@ -117,7 +117,8 @@ fn accepted(listener: &TcpListener, state: &State) -> Option<TcpStream> {
     None
 }
 
-fn run(mut stream: TcpStream, way: Way, state: &State) {
+/// Moves what goes until the connection ends; says how it did.
+fn run(mut stream: TcpStream, way: Way, state: &State) -> String {
     let often = Some(Duration::from_millis(100));
     stream.set_nonblocking(false).expect("set");
     stream.set_read_timeout(often).expect("set");
@@ -129,12 +130,18 @@ fn run(mut stream: TcpStream, way: Way, state: &State) {
             Way::Down => stream.write(&piece),
         };
         match moved {
-            Ok(0) => return,
+            Ok(0) => return "the guest has closed it".into(),
             Ok(bytes) => {
                 state.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(_) => return,
+            // With a time limit, calls on a socket are interrupted by a stop of the process, too (signal(7)).
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
+            Err(error) => return error.to_string(),
         }
     }
+    "it was ended here".into()
 }

@@ -166,6 +166,9 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("its console: {}", self.console());
+        }
         // User Mode Linux is several processes; they may have gone.
         let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.child.wait();
