@@ -81,8 +81,8 @@ impl Default for Knobs {
     fn default() -> Self {
         Self {
             seed: 1,
-            window: 16,
-            shuffle: 4,
+            window: 96,
+            shuffle: 2,
             sharing: 1.0,
             reuse: 1.0,
             writes: None,
