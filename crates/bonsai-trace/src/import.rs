@@ -209,7 +209,7 @@ impl<S: Sink> Out<'_, S> {
 
     /// Whether a request is of whole blocks.
     const fn is_aligned(&self, offset: u64, length: u64) -> bool {
-        (offset.wrapping_add(self.shift) | length) % BLOCK == 0
+        (offset.wrapping_add(self.shift) | length).is_multiple_of(BLOCK)
     }
 
     /// Gives a request away, with the contents that were added since the last one.
@@ -244,7 +244,7 @@ impl<S: Sink> Out<'_, S> {
             ));
         }
         let offset = found.offset + self.shift;
-        self.report.unaligned += u64::from((offset | found.length) % BLOCK != 0);
+        self.report.unaligned += u64::from(!(offset | found.length).is_multiple_of(BLOCK));
         self.report.backwards += u64::from(found.time_ns < self.last_ns);
         self.last_ns = found.time_ns;
         let mut done = 0;

@@ -490,7 +490,7 @@ impl<'a, W: std::io::Write> Made<'a, W> {
         let (area, within) = (offset / span, offset % span);
         let chunks = span / chunk;
         // A step without a common divisor reaches each chunk once.
-        let mut step = chunks / 2 + chunks / 8 | 1;
+        let mut step = (chunks / 2 + chunks / 8) | 1;
         while gcd(step, chunks) != 1 {
             step += 2;
         }
