@@ -94,6 +94,9 @@ _bonsai() {
             bonsai,top)
                 cmd="bonsai__subcmd__top"
                 ;;
+            bonsai,trace)
+                cmd="bonsai__subcmd__trace"
+                ;;
             bonsai,undo)
                 cmd="bonsai__subcmd__undo"
                 ;;
@@ -361,6 +364,9 @@ _bonsai() {
             bonsai__subcmd__help,top)
                 cmd="bonsai__subcmd__help__subcmd__top"
                 ;;
+            bonsai__subcmd__help,trace)
+                cmd="bonsai__subcmd__help__subcmd__trace"
+                ;;
             bonsai__subcmd__help,undo)
                 cmd="bonsai__subcmd__help__subcmd__undo"
                 ;;
@@ -463,6 +469,21 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__token,revoke)
                 cmd="bonsai__subcmd__help__subcmd__token__subcmd__revoke"
                 ;;
+            bonsai__subcmd__help__subcmd__trace,export)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__export"
+                ;;
+            bonsai__subcmd__help__subcmd__trace,gen)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__gen"
+                ;;
+            bonsai__subcmd__help__subcmd__trace,head)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__head"
+                ;;
+            bonsai__subcmd__help__subcmd__trace,import)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__import"
+                ;;
+            bonsai__subcmd__help__subcmd__trace,stat)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__stat"
+                ;;
             bonsai__subcmd__link,clear)
                 cmd="bonsai__subcmd__link__subcmd__clear"
                 ;;
@@ -517,6 +538,42 @@ _bonsai() {
             bonsai__subcmd__token__subcmd__help,revoke)
                 cmd="bonsai__subcmd__token__subcmd__help__subcmd__revoke"
                 ;;
+            bonsai__subcmd__trace,export)
+                cmd="bonsai__subcmd__trace__subcmd__export"
+                ;;
+            bonsai__subcmd__trace,gen)
+                cmd="bonsai__subcmd__trace__subcmd__gen"
+                ;;
+            bonsai__subcmd__trace,head)
+                cmd="bonsai__subcmd__trace__subcmd__head"
+                ;;
+            bonsai__subcmd__trace,help)
+                cmd="bonsai__subcmd__trace__subcmd__help"
+                ;;
+            bonsai__subcmd__trace,import)
+                cmd="bonsai__subcmd__trace__subcmd__import"
+                ;;
+            bonsai__subcmd__trace,stat)
+                cmd="bonsai__subcmd__trace__subcmd__stat"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,export)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__export"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,gen)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__gen"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,head)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__head"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,help)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,import)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__import"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,stat)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__stat"
+                ;;
             *)
                 ;;
         esac
@@ -524,7 +581,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1862,7 +1919,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set group link disk cpu serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2673,6 +2730,90 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__trace)
+            opts="import head stat gen export"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__export)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__gen)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__head)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__help__subcmd__undo)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -3431,6 +3572,300 @@ _bonsai() {
                     return 0
                     ;;
                 --filter)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace)
+            opts="-h --help import head stat gen export help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__export)
+            opts="-o -h --to --output --file --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -W "fio fio2 fiu csv" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__gen)
+            opts="-n -o -h --like --number --output --seed --window --shuffle --sharing --reuse --writes --longest-run --pace --content --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --like)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --number)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shuffle)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sharing)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --reuse)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --writes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --longest-run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --content)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__head)
+            opts="-n -h --number --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --number)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help)
+            opts="import head stat gen export help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__export)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__gen)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__head)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__import)
+            opts="-o -h --output --format --columns --event --first-sector --by-process --skip-bad --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "fiu blkparse tracefs msr fio arc csv" -- "${cur}"))
+                    return 0
+                    ;;
+                --columns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --event)
+                    COMPREPLY=($(compgen -W "issue queue complete" -- "${cur}"))
+                    return 0
+                    ;;
+                --first-sector)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --skip-bad)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__stat)
+            opts="-h --html --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --html)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
