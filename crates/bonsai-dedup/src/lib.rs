@@ -8,4 +8,5 @@
 //! Nothing here reads a clock, a file or a random source.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod drive;

@@ -1,3 +1,4 @@
 //! Tests of the crate: each state machine beside a naive model of it.
 
+mod cache;
 mod drive;
