@@ -67,6 +67,7 @@ use std::fmt;
 
 use contents::Contents;
 pub use contents::Key;
+pub(crate) use contents::mix;
 use pages::{Cell, NIL, Pages};
 pub use stamps::Stamp;
 use stamps::Stamps;

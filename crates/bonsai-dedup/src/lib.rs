@@ -9,4 +9,9 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod curve;
+pub mod distance;
 pub mod drive;
+pub mod intern;
+pub mod scheme;
+pub mod stream;

@@ -17,8 +17,8 @@ pub struct Arc {
     t2: Queue,
     b1: Queue,
     b2: Queue,
-    /// What T1 should have.
-    p: u32,
+    /// What T1 should have: a real number, as it moves by ratios.
+    p: f64,
     capacity: u32,
 }
 
@@ -35,15 +35,15 @@ impl Arc {
             b1: Queue::new(B1, most),
             // With as many more as remember what T2 had before T1 was full.
             b2: Queue::new(B2, most.saturating_mul(2).min(ids)),
-            p: 0,
+            p: 0.0,
             capacity,
         }
     }
 
     /// One block of T1 or T2 goes, and is remembered.
     fn replace(&mut self, in_b2: bool) {
-        let t1 = self.t1.len();
-        if t1 > 0 && (t1 > self.p || t1 == self.p && in_b2) {
+        let t1 = f64::from(self.t1.len());
+        if t1 > 0.0 && (t1 > self.p || t1 >= self.p && in_b2) {
             if let Some(id) = self.t1.pop(&self.words) {
                 self.b1.push(&mut self.words, id, 0);
             }
@@ -58,11 +58,11 @@ impl Arc {
 
     /// It was evicted too early: the queue that it had been in should have more.
     fn recall(&mut self, in_b2: bool) {
-        let (b1, b2) = (self.b1.len(), self.b2.len());
+        let (b1, b2) = (f64::from(self.b1.len()), f64::from(self.b2.len()));
         if in_b2 {
-            self.p = self.p.saturating_sub((b1 / b2.max(1)).max(1));
+            self.p = (self.p - (b1 / b2).max(1.0)).max(0.0);
         } else {
-            self.p = (self.p + (b2 / b1.max(1)).max(1)).min(self.capacity);
+            self.p = (self.p + (b2 / b1).max(1.0)).min(self.capacity.into());
         }
         if self.is_full() {
             self.replace(in_b2);

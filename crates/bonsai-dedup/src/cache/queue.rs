@@ -151,11 +151,6 @@ impl Queue {
         self.ring[place]
     }
 
-    /// Whether the next [`Queue::push`] moves entries.
-    pub(super) fn is_full(&self) -> bool {
-        self.window == self.ring.len()
-    }
-
     /// Dead entries at the front go.
     pub(super) fn trim(&mut self, words: &[Word]) {
         while self.window > 0 && !self.is_live(self.first, words) {

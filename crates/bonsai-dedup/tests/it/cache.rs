@@ -10,7 +10,10 @@ trait Naive {
 
 fn take(list: &mut Vec<u32>, id: u32) -> bool {
     let found = list.iter().position(|&other| other == id);
-    found.inspect(|&at| drop(list.remove(at))).is_some()
+    if let Some(at) = found {
+        list.remove(at);
+    }
+    found.is_some()
 }
 
 struct NaiveLru(usize, Vec<u32>);
@@ -77,7 +80,7 @@ impl Naive for Marked {
 #[derive(Default)]
 struct NaiveArc {
     c: usize,
-    p: usize,
+    p: f64,
     t1: Vec<u32>,
     t2: Vec<u32>,
     b1: Vec<u32>,
@@ -86,8 +89,8 @@ struct NaiveArc {
 
 impl NaiveArc {
     fn replace(&mut self, in_b2: bool) {
-        let t1 = self.t1.len();
-        if t1 >= 1 && (t1 > self.p || in_b2 && t1 == self.p) {
+        let t1 = self.t1.len() as f64;
+        if t1 >= 1.0 && (t1 > self.p || in_b2 && t1 >= self.p) {
             self.b1.push(self.t1.remove(0));
         } else if !self.t2.is_empty() {
             self.b2.push(self.t2.remove(0));
@@ -102,12 +105,14 @@ impl Naive for NaiveArc {
             return true;
         }
         if self.b1.contains(&id) {
-            self.p = self.c.min(self.p + (self.b2.len() / self.b1.len()).max(1));
+            let ratio = self.b2.len() as f64 / self.b1.len() as f64;
+            self.p = (self.p + ratio.max(1.0)).min(self.c as f64);
             self.replace(false);
             take(&mut self.b1, id);
             self.t2.push(id);
         } else if self.b2.contains(&id) {
-            self.p = self.p.saturating_sub((self.b1.len() / self.b2.len()).max(1));
+            let ratio = self.b1.len() as f64 / self.b2.len() as f64;
+            self.p = (self.p - ratio.max(1.0)).max(0.0);
             self.replace(true);
             take(&mut self.b2, id);
             self.t2.push(id);
