@@ -1,4 +1,7 @@
 //! S3-FIFO (Yang and others, SOSP 2023), with the parameters that libCacheSim calls `0.1000-2`.
+//!
+//! As there, until the cache is full the small queue takes all that comes; its share binds from then on. libCacheSim has
+//! had another version since December 2024, which begins to fill the main queue before.
 
 use super::queue::{NOWHERE, Queue, Word, flags, tag, warm, with_flags};
 use super::{BATCH, Cache, MAX_CAPACITY};
@@ -18,10 +21,9 @@ pub struct S3Fifo {
     small: Queue,
     main: Queue,
     ghost: Queue,
-    small_size: u32,
+    capacity: u32,
     main_size: u32,
     ghost_size: u32,
-    has_evicted: bool,
 }
 
 impl S3Fifo {
@@ -29,24 +31,21 @@ impl S3Fifo {
     #[must_use]
     pub fn new(capacity: u32, ids: u32) -> Self {
         let capacity = capacity.clamp(1, MAX_CAPACITY);
-        let small_size = capacity / 10;
         let ghost_size = u32::try_from(u64::from(capacity) * 9 / 10).unwrap_or(capacity);
         let most = capacity.min(ids);
         Self {
             words: vec![NOWHERE; ids as usize],
-            // Until the first eviction either may have all.
+            // Until the first eviction it may have all; so may the other, of what comes back.
             small: Queue::new(SMALL, most),
             main: Queue::new(MAIN, most),
             ghost: Queue::new(GHOST, ghost_size.min(ids)),
-            small_size,
-            main_size: capacity - small_size,
+            capacity,
+            main_size: capacity - capacity / 10,
             ghost_size,
-            has_evicted: false,
         }
     }
 
     fn evict(&mut self) {
-        self.has_evicted = true;
         if self.main.len() > self.main_size || self.small.len() == 0 {
             self.evict_main();
         } else {
@@ -90,15 +89,11 @@ impl S3Fifo {
     }
 
     fn insert(&mut self, id: u32, came_back: bool) {
-        if self.len() == self.small_size + self.main_size {
+        // More than once where all of the small queue is promoted.
+        while self.len() == self.capacity {
             self.evict();
-            // What fills the main queue may leave the small one without an eviction.
-            while self.len() == self.small_size + self.main_size {
-                self.evict();
-            }
         }
-        let early = !self.has_evicted && self.small.len() >= self.small_size;
-        if came_back || early {
+        if came_back {
             self.main.push(&mut self.words, id, 0);
         } else {
             self.small.push(&mut self.words, id, 0);

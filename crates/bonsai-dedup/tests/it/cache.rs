@@ -143,12 +143,10 @@ struct NaiveS3 {
     small: Vec<(u32, u32)>,
     main: Vec<(u32, u32)>,
     ghost: Vec<u32>,
-    has_evicted: bool,
 }
 
 impl NaiveS3 {
     fn evict(&mut self) {
-        self.has_evicted = true;
         let small_size = self.size / 10;
         if self.main.len() > self.size - small_size || self.small.is_empty() {
             loop {
@@ -184,7 +182,7 @@ impl Naive for NaiveS3 {
         while self.small.len() + self.main.len() >= self.size {
             self.evict();
         }
-        if came_back || !self.has_evicted && self.small.len() >= self.size / 10 {
+        if came_back {
             self.main.push((id, 0));
         } else {
             self.small.push((id, 0));
@@ -216,7 +214,7 @@ fn check(size: u32, ids: &[u32], blocks: u32) {
     assert_eq!(all_of(Sieve::new(size, blocks), size)(ids), wanted(marked(false)), "SIEVE");
     let arc = NaiveArc { c, ..NaiveArc::default() };
     assert_eq!(all_of(Arc::new(size, blocks), size)(ids), wanted(Box::new(arc)), "ARC");
-    let s3 = NaiveS3 { size: c, small: Vec::new(), main: Vec::new(), ghost: Vec::new(), has_evicted: false };
+    let s3 = NaiveS3 { size: c, small: Vec::new(), main: Vec::new(), ghost: Vec::new() };
     assert_eq!(all_of(S3Fifo::new(size, blocks), size)(ids), wanted(Box::new(s3)), "S3-FIFO");
 }
 
