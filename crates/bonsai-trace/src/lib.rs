@@ -3,6 +3,9 @@
 //! | type | is |
 //! |---|---|
 //! | [`Request`], [`Access`] | a request, and its part of one block of 4096 bytes |
+//! | [`stat::Stat`] | what a trace is like; distances of reuse |
+//! | [`twin::twin`] | a trace like another |
+//! | [`import`] | traces in the formats of others |
 //! | [`Reader`], [`Writer`] | traces in Bonsai's format, `.btr`; [`Interning`] numbers volumes and contents |
 //!
 //! Nothing here opens a file or reads a clock: bytes come from [`std::io::Read`] and go to
@@ -27,8 +30,11 @@
 
 mod error;
 mod format;
+pub mod import;
 mod intern;
 mod model;
+pub mod stat;
+pub mod twin;
 
 pub use error::{BadRecord, Error};
 pub use format::{Accesses, Batch, Reader, Writer, Written, is_trace};

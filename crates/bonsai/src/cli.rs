@@ -13,6 +13,7 @@ mod look;
 mod run;
 mod serve;
 mod top;
+mod trace;
 mod watch;
 
 use std::path::PathBuf;
@@ -38,6 +39,10 @@ pub(crate) use look::{Audit, Doctor, Stats, Status, Why};
 pub(crate) use run::{Confine, Enter, Loops, Run, Unpatched, WhenDead};
 pub(crate) use serve::{Behind, Sends, Serve};
 pub(crate) use top::Top;
+pub(crate) use trace::{
+    TraceCommand, TraceEvent, TraceExport, TraceFormat, TraceGen, TraceHead, TraceImport,
+    TraceStat, TraceTo,
+};
 pub(crate) use watch::{By, Watch};
 
 /// Shapes the input and output of unmodified programs, live and without root.
@@ -86,6 +91,8 @@ pub(crate) enum Command {
     Watch(Watch),
     #[command(subcommand)]
     Davvi(DavviCommand),
+    #[command(subcommand)]
+    Trace(TraceCommand),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),

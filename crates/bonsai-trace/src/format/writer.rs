@@ -170,6 +170,11 @@ impl<W: Write> Writer<W> {
         self.requests
     }
 
+    /// Fingerprints so far.
+    pub const fn contents(&self) -> u64 {
+        self.fingerprints.all as u64
+    }
+
     fn flush_tables(&mut self) -> Result<(), Error> {
         for (kind, is_volumes) in [(Kind::Volumes, true), (Kind::Fingerprints, false)] {
             let table = if is_volumes {

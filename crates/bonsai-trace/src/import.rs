@@ -1,0 +1,463 @@
+//! Traces in the formats of others: text, a record a line.
+//!
+//! | format | is |
+//! |---|---|
+//! | `fiu` | `ts_ns pid process lba size R\|W major minor digest`, in sectors of 512 bytes; a digest of 32 hexadecimal digits for each 4096 bytes, or for each 512 |
+//! | `blkparse` | what blkparse(1) prints when it is told nothing else |
+//! | `tracefs` | the kernel's events `block_rq_issue`, `block_rq_complete`, as in its `trace` |
+//! | `msr` | `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, time in 100 ns since 1601 |
+//! | `fio` | fio's iolog of version 2 or 3 |
+//! | `arc` | `start count ignored sequence`, in blocks |
+//! | `csv` | columns that [`Columns`] names |
+
+mod blk;
+mod csv;
+mod fio;
+mod fiu;
+mod lines;
+mod simple;
+mod text;
+
+use std::io::Read;
+
+use serde::Serialize;
+
+pub use csv::{Columns, ColumnsError};
+use lines::Lines;
+
+use crate::error::BadRecord;
+use crate::model::{BLOCK, MAX_END, MAX_LENGTH, Op, Request, Sink};
+use crate::{Digest, Error};
+
+/// A format of others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// FIU's traces with contents.
+    Fiu,
+    /// blkparse's text.
+    Blkparse,
+    /// The kernel's events as text.
+    Tracefs,
+    /// MSR Cambridge.
+    Msr,
+    /// fio's iolog.
+    Fio,
+    /// The traces of the ARC paper.
+    Arc,
+    /// Columns with names.
+    Csv,
+}
+
+impl Format {
+    /// All of them, in the order in which they are tried.
+    pub const ALL: [Self; 7] = [
+        Self::Fiu,
+        Self::Blkparse,
+        Self::Tracefs,
+        Self::Msr,
+        Self::Fio,
+        Self::Arc,
+        Self::Csv,
+    ];
+
+    /// Its name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fiu => "fiu",
+            Self::Blkparse => "blkparse",
+            Self::Tracefs => "tracefs",
+            Self::Msr => "msr",
+            Self::Fio => "fio",
+            Self::Arc => "arc",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// Which event of a request's life is its record, where a format has several.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Event {
+    /// It was given to the device: `D`, `block_rq_issue`.
+    #[default]
+    Issue,
+    /// It came to the block layer: `Q`.
+    Queue,
+    /// The device was done: `C`, `block_rq_complete`.
+    Complete,
+}
+
+/// How to read.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The format; it is recognised where it is not said.
+    pub format: Option<Format>,
+    /// What is in which column, for [`Format::Csv`].
+    pub columns: Option<Columns>,
+    /// Which event is a request.
+    pub event: Event,
+    /// The sector of 512 bytes at which blocks begin: 63 for partitions of old. Addresses are moved up to
+    /// the next multiple of 8 from it.
+    pub first_sector: u64,
+    /// Bad records that are passed over, and counted; one more is an error.
+    pub skip_bad: u64,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// The format.
+    pub format: Option<Format>,
+    /// Lines.
+    pub records: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Lines that are no requests: headings, comments, other events.
+    pub ignored: u64,
+    /// Bad records that were passed over.
+    pub bad: u64,
+    /// The first of them.
+    pub first_bad: Option<String>,
+    /// Requests that begin or end within a block. They access each block that they touch.
+    pub unaligned: u64,
+    /// Contents of such requests, which belong to no block and were left out.
+    pub contents_left_out: u64,
+    /// Requests that are older than the one before them.
+    pub backwards: u64,
+}
+
+/// Why a line is no request.
+#[derive(Debug)]
+enum Wrong {
+    /// What is wrong, and what would be right.
+    Bad(Box<(String, &'static str)>),
+    /// Where it goes failed.
+    Error(Error),
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+fn bad(what: impl Into<String>, right: &'static str) -> Wrong {
+    Wrong::Bad(Box::new((what.into(), right)))
+}
+
+/// A line that holds no request, and is as it should be.
+const NOTHING: Result<(), Wrong> = Ok(());
+
+trait Codec {
+    fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong>;
+
+    /// After the last line: what is missing.
+    fn missing(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Where requests go, and what is counted on the way.
+struct Out<'s, S> {
+    sink: &'s mut S,
+    shift: u64,
+    contents: Vec<u32>,
+    last_ns: u64,
+    report: Report,
+    /// Volumes by their numbers: a search by name takes long.
+    devices: Vec<(u64, u32)>,
+}
+
+/// A request as a record has it.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    time_ns: u64,
+    volume: u32,
+    offset: u64,
+    length: u64,
+    op: Op,
+}
+
+impl<S: Sink> Out<'_, S> {
+    /// The volume with two numbers.
+    #[inline]
+    fn device(&mut self, major: u64, minor: u64) -> Result<u32, Wrong> {
+        if major >= 1 << 32 || minor >= 1 << 32 {
+            return Err(bad(
+                format!("{major}:{minor} is no device"),
+                "numbers below 2^32",
+            ));
+        }
+        let key = major << 32 | minor;
+        if let Some((_, volume)) = self.devices.iter().find(|(known, _)| *known == key) {
+            return Ok(*volume);
+        }
+        let volume = self.sink.volume(&format!("{major}:{minor}"))?;
+        self.devices.push((key, volume));
+        Ok(volume)
+    }
+
+    fn content(&mut self, digest: Digest) -> Result<(), Wrong> {
+        let content = self.sink.content(digest)?;
+        self.contents.push(content);
+        Ok(())
+    }
+
+    /// Whether a request is of whole blocks.
+    const fn is_aligned(&self, offset: u64, length: u64) -> bool {
+        (offset.wrapping_add(self.shift) | length) % BLOCK == 0
+    }
+
+    /// Gives a request away, with the contents that were added since the last one.
+    #[inline]
+    fn request(&mut self, found: Found) -> Result<(), Wrong> {
+        let contents = std::mem::take(&mut self.contents);
+        let done = self.give(found, &contents);
+        self.contents = contents;
+        self.contents.clear();
+        done
+    }
+
+    fn give(&mut self, found: Found, contents: &[u32]) -> Result<(), Wrong> {
+        let end = found.offset.checked_add(found.length);
+        let last = MAX_END - u64::from(MAX_LENGTH) - self.shift;
+        if end.is_none_or(|end| end > last) {
+            return Err(bad(
+                format!("it ends beyond byte {last}"),
+                "an address on a device",
+            ));
+        }
+        if found.length == 0 && found.op != Op::Flush {
+            return Err(bad(
+                "it has no length",
+                "at least one byte, but for flushes",
+            ));
+        }
+        if found.length > u64::from(MAX_LENGTH) && found.op != Op::Trim {
+            return Err(bad(
+                format!("it is of {} bytes", found.length),
+                "at most 1 GiB a request",
+            ));
+        }
+        let offset = found.offset + self.shift;
+        self.report.unaligned += u64::from((offset | found.length) % BLOCK != 0);
+        self.report.backwards += u64::from(found.time_ns < self.last_ns);
+        self.last_ns = found.time_ns;
+        let mut done = 0;
+        // Whole disks are trimmed at once.
+        loop {
+            let length = (found.length - done).min(u64::from(MAX_LENGTH));
+            self.report.requests += 1;
+            self.sink.request(&Request {
+                time_ns: found.time_ns,
+                volume: found.volume,
+                offset: offset + done,
+                length: u32::try_from(length).unwrap_or(MAX_LENGTH),
+                op: found.op,
+                contents,
+            })?;
+            done += length;
+            if done >= found.length {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads a trace in a format of others.
+///
+/// # Errors
+/// The format is not recognised, a record is bad ([`Error::Record`]) and may not be passed over, or it
+/// cannot be read or written.
+pub fn import<R: Read, S: Sink>(from: R, options: &Options, sink: &mut S) -> Result<Report, Error> {
+    let mut lines = Lines::new(from);
+    lines.fill()?;
+    let format = match options.format {
+        Some(format) => format,
+        None if options.columns.is_some() => Format::Csv,
+        None => recognise(lines.beginning()).ok_or_else(|| unknown(lines.beginning()))?,
+    };
+    let shift = (8 - options.first_sector % 8) % 8 * 512;
+    let mut out = Out {
+        sink,
+        shift,
+        contents: Vec::new(),
+        last_ns: 0,
+        report: Report {
+            format: Some(format),
+            ..Report::default()
+        },
+        devices: Vec::new(),
+    };
+    let skip = options.skip_bad;
+    match format {
+        Format::Fiu => run(fiu::Fiu, &mut lines, &mut out, skip),
+        Format::Blkparse => run(
+            blk::Blkparse::new(options.event),
+            &mut lines,
+            &mut out,
+            skip,
+        ),
+        Format::Tracefs => run(blk::Tracefs::new(options.event), &mut lines, &mut out, skip),
+        Format::Msr => run(simple::Msr::default(), &mut lines, &mut out, skip),
+        Format::Fio => run(fio::Fio::default(), &mut lines, &mut out, skip),
+        Format::Arc => run(simple::Arc::default(), &mut lines, &mut out, skip),
+        Format::Csv => {
+            let columns = options.columns.clone().ok_or_else(|| no_columns(&lines))?;
+            run(csv::Csv::new(columns), &mut lines, &mut out, skip)
+        }
+    }?;
+    let mut report = out.report;
+    report.ignored = report.records.saturating_sub(report.bad + report.ignored);
+    Ok(report)
+}
+
+fn run<C: Codec, R: Read, S: Sink>(
+    mut codec: C,
+    lines: &mut Lines<R>,
+    out: &mut Out<'_, S>,
+    skip: u64,
+) -> Result<(), Error> {
+    // Lines with requests, for now; what is left was ignored.
+    let mut with_requests = 0;
+    loop {
+        let at = lines.offset();
+        let line = match lines.next()? {
+            None => break,
+            Some(Ok(line)) => {
+                let before = out.report.requests;
+                let done = codec.line(line, out);
+                with_requests += u64::from(out.report.requests > before);
+                done
+            }
+            Some(Err(long)) => Err(long),
+        };
+        out.report.records += 1;
+        let Err(wrong) = line else { continue };
+        out.contents.clear();
+        let (what, right) = match wrong {
+            Wrong::Error(error) => return Err(error),
+            Wrong::Bad(words) => *words,
+        };
+        let bad = BadRecord {
+            record: out.report.records,
+            offset: at,
+            what,
+            right: right.to_owned(),
+        };
+        if out.report.bad >= skip {
+            return Err(bad.into());
+        }
+        out.report.bad += 1;
+        out.report.first_bad.get_or_insert_with(|| bad.to_string());
+    }
+    out.report.bytes = lines.offset();
+    out.report.ignored = with_requests;
+    match codec.missing().filter(|_| out.report.requests == 0) {
+        None => Ok(()),
+        Some(what) => Err(BadRecord {
+            record: out.report.records,
+            offset: lines.offset(),
+            what,
+            right: "an input that has some, or another event".to_owned(),
+        }
+        .into()),
+    }
+}
+
+/// Takes nothing: for trying.
+#[derive(Debug, Default)]
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn volume(&mut self, _: &str) -> Result<u32, Error> {
+        Ok(0)
+    }
+
+    fn content(&mut self, _: Digest) -> Result<u32, Error> {
+        Ok(0)
+    }
+
+    fn request(&mut self, _: &Request<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Lines that are looked at.
+const TRIED: usize = 20;
+
+/// The format of a file that begins so: the first one of which the first lines are, at least one of them a request, or
+/// one that says so itself.
+pub fn recognise(beginning: &[u8]) -> Option<Format> {
+    if fio::is_header(beginning) {
+        return Some(Format::Fio);
+    }
+    let whole = match memchr::memrchr(b'\n', beginning) {
+        Some(end) => &beginning[..end],
+        None => beginning,
+    };
+    // A trace of the kernel may begin with events of other kinds.
+    if beginning.starts_with(b"# tracer: ") {
+        return Some(Format::Tracefs);
+    }
+    let lines = || whole.split(|byte| *byte == b'\n').take(TRIED);
+    Format::ALL.into_iter().find(|format| match format {
+        Format::Fiu => is_of(fiu::Fiu, lines()),
+        Format::Blkparse => is_of(blk::Blkparse::any(), lines()),
+        Format::Tracefs => is_of(blk::Tracefs::any(), lines()),
+        Format::Msr => is_of(simple::Msr::default(), lines()),
+        Format::Arc => is_of(simple::Arc::default(), lines()),
+        Format::Fio | Format::Csv => false,
+    })
+}
+
+fn is_of<'l, C: Codec>(mut codec: C, lines: impl Iterator<Item = &'l [u8]>) -> bool {
+    let mut out = Out {
+        sink: &mut Nowhere,
+        shift: 0,
+        contents: Vec::new(),
+        last_ns: 0,
+        report: Report::default(),
+        devices: Vec::new(),
+    };
+    for line in lines {
+        out.contents.clear();
+        if codec.line(line, &mut out).is_err() {
+            return false;
+        }
+    }
+    out.report.requests > 0
+}
+
+fn unknown(beginning: &[u8]) -> Error {
+    let line = beginning.split(|byte| *byte == b'\n').next().unwrap_or(&[]);
+    let what = if crate::format::is_trace(beginning) {
+        "it is a .btr trace already".to_owned()
+    } else if beginning.is_empty() {
+        "the input is empty".to_owned()
+    } else {
+        format!(
+            "its format is not recognised, it begins with {}",
+            text::shown(line)
+        )
+    };
+    BadRecord {
+        record: 1,
+        offset: 0,
+        what,
+        right: "fiu, blkparse, tracefs, msr, fio or arc, or csv with its columns named".to_owned(),
+    }
+    .into()
+}
+
+fn no_columns<R>(lines: &Lines<R>) -> Error {
+    BadRecord {
+        record: 1,
+        offset: lines.offset(),
+        what: "it is not said what is in which column".to_owned(),
+        right: "columns such as time=1,offset=5:sector,length=6:sector,op=7".to_owned(),
+    }
+    .into()
+}

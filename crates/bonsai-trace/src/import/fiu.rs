@@ -1,0 +1,125 @@
+//! FIU's traces with contents.
+
+use twox_hash::XxHash3_128;
+
+use super::text::{Fields, digest, number, shown};
+use super::{Codec, Found, Out, Wrong, bad};
+use crate::Digest;
+use crate::model::{BLOCK, Op, Sink};
+
+const RIGHT: &str = "ts_ns pid process lba size R|W major minor digest";
+
+#[derive(Debug)]
+pub(super) struct Fiu;
+
+impl Codec for Fiu {
+    #[inline]
+    fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong> {
+        let mut fields = Fields(line);
+        let Some(time) = fields.field() else {
+            return super::NOTHING;
+        };
+        let time_ns = number(time, "the time")?;
+        fields.number("pid")?;
+        skip_process(&mut fields)?;
+        let lba = fields.number("lba")?;
+        let size = fields.number("size")?;
+        let op = match fields.field() {
+            Some([b'R' | b'r']) => Op::Read,
+            Some([b'W' | b'w']) => Op::Write,
+            other => {
+                let what = format!("{} is no operation", shown(other.unwrap_or(&[])));
+                return Err(bad(what, "R or W"));
+            }
+        };
+        let (major, minor) = (fields.number("major")?, fields.number("minor")?);
+        let volume = out.device(major, minor)?;
+        let bytes = |sectors: u64| {
+            sectors
+                .checked_mul(512)
+                .ok_or_else(|| bad("the address is beyond all devices", RIGHT))
+        };
+        let (offset, length) = (bytes(lba)?, bytes(size)?);
+        if let Some(hex) = fields.field() {
+            contents(hex, offset, length, out)?;
+            if !fields.is_empty() {
+                return Err(bad("more follows the digest", RIGHT));
+            }
+        }
+        out.request(Found {
+            time_ns,
+            volume,
+            offset,
+            length,
+            op,
+        })
+    }
+}
+
+/// Names of processes may have blanks: after one come two numbers and an operation.
+#[inline]
+fn skip_process(fields: &mut Fields<'_>) -> Result<(), Wrong> {
+    if fields.field().is_none() {
+        return Err(bad("there is no process", RIGHT));
+    }
+    let is_op = |field: Option<&[u8]>| matches!(field, Some([b'R' | b'W' | b'r' | b'w']));
+    let mut tried = *fields;
+    loop {
+        let mut ahead = tried;
+        ahead.field();
+        ahead.field();
+        if is_op(ahead.field()) {
+            *fields = tried;
+            return Ok(());
+        }
+        if tried.field().is_none() {
+            // What is wrong is said of the plain reading.
+            return Ok(());
+        }
+    }
+}
+
+/// Digests of 4096 bytes each, or of 512 bytes each, eight of which make that of a block.
+#[inline]
+pub(super) fn contents<S: Sink>(
+    hex: &[u8],
+    offset: u64,
+    length: u64,
+    out: &mut Out<'_, S>,
+) -> Result<(), Wrong> {
+    let (digests, rest) = hex.as_chunks::<32>();
+    let count = digests.len() as u64;
+    let wrong = |what: String| {
+        bad(
+            what,
+            "32 hexadecimal digits for each 4096 bytes, or for each 512",
+        )
+    };
+    if !rest.is_empty() {
+        return Err(wrong(format!("the digest is of {} digits", hex.len())));
+    }
+    let blocks = length / BLOCK;
+    if !out.is_aligned(offset, length) {
+        out.report.contents_left_out += count;
+        return Ok(());
+    }
+    let no_hex = || wrong(format!("{} is no digest", shown(hex)));
+    if count == blocks {
+        for one in digests {
+            out.content(Digest(digest(one).ok_or_else(no_hex)?))?;
+        }
+    } else if count == blocks * 8 {
+        for block in digests.chunks_exact(8) {
+            let mut all = [0; 128];
+            for (to, one) in all.chunks_exact_mut(16).zip(block) {
+                to.copy_from_slice(&digest(one).ok_or_else(no_hex)?);
+            }
+            out.content(Digest(XxHash3_128::oneshot(&all).to_be_bytes()))?;
+        }
+    } else {
+        return Err(wrong(format!(
+            "{count} digests are given for {length} bytes"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Lines of an input, without copies.
+
+use std::io::Read;
+
+use super::{Wrong, bad};
+use crate::Error;
+
+/// No line is longer: 8 digests a block of 1 GiB would be, and nobody writes those.
+const LONGEST: usize = 1 << 20;
+const READ: usize = 1 << 18;
+
+/// Cuts an input at line feeds. A carriage return before one belongs to it.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// What of the buffer is not given out yet.
+    start: usize,
+    end: usize,
+    /// Bytes given out.
+    offset: u64,
+    is_over: bool,
+    /// The rest of a line that is too long follows.
+    is_long: bool,
+}
+
+impl<R: Read> Lines<R> {
+    pub(super) fn new(from: R) -> Self {
+        Self {
+            from,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            offset: 0,
+            is_over: false,
+            is_long: false,
+        }
+    }
+
+    /// Reads more, as much as comes.
+    pub(super) fn fill(&mut self) -> Result<(), Error> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.buffer.len() < self.end + READ {
+            self.buffer.resize(self.end + READ, 0);
+        }
+        let most = self.end + READ;
+        while self.end < most && !self.is_over {
+            match self.from.read(&mut self.buffer[self.end..most]) {
+                Ok(0) => self.is_over = true,
+                Ok(n) => self.end += n,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line, or that it is too long; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Result<&[u8], Wrong>>, Error> {
+        let mut seen = 0;
+        loop {
+            let rest = &self.buffer[self.start + seen..self.end];
+            let found = memchr::memchr(b'\n', rest);
+            let length = seen + found.unwrap_or(rest.len());
+            if found.is_none() && !self.is_over && length <= LONGEST {
+                seen = length;
+                self.fill()?;
+                continue;
+            }
+            if found.is_none() && length == 0 {
+                return Ok(None);
+            }
+            let line = self.start..self.start + length;
+            let taken = length + usize::from(found.is_some());
+            self.start += taken;
+            self.offset += taken as u64;
+            let was_long = std::mem::replace(&mut self.is_long, found.is_none() && !self.is_over);
+            if was_long {
+                seen = 0;
+                continue;
+            }
+            if self.is_long || length > LONGEST {
+                return Ok(Some(Err(bad(
+                    "the line is longer than 1 MiB",
+                    "text, a record a line",
+                ))));
+            }
+            let line = &self.buffer[line];
+            return Ok(Some(Ok(line.strip_suffix(b"\r").unwrap_or(line))));
+        }
+    }
+}
+
+impl<R> Lines<R> {
+    /// What there is so far.
+    pub(super) fn beginning(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Where the next line begins, bytes.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+}

@@ -1,0 +1,284 @@
+//! Block traces.
+
+use std::path::PathBuf;
+
+use bonsai_trace::import::Columns;
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Block traces: take them in, look at them, make others like them.
+///
+/// A trace says who read and wrote which blocks of a device when, and, where it knows, what they held. Other formats are
+/// taken in once, into files of at most 16 bytes a request with checksums, .btr, that all other commands read.
+/// - is standard input or output; what comes compressed (.zst, .gz) is read as it is.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(crate) enum TraceCommand {
+    Import(TraceImport),
+    Head(TraceHead),
+    Stat(TraceStat),
+    Gen(TraceGen),
+    Export(TraceExport),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bonsai trace import homes.blkparse.gz -o homes.btr
+  bonsai trace import --columns time=1:s,offset=4:sector,length=5:sector,op=3 own.csv -o own.btr
+  bonsai trace stat homes.btr --html report.html
+  bonsai trace gen --like homes.btr -n 10M -o twin.btr
+  bonsai trace export twin.btr --to fio -o twin.iolog";
+
+/// Formats of others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum TraceFormat {
+    /// FIU: `ts_ns pid process lba size R|W major minor digest`
+    Fiu,
+    /// What blkparse(1) prints
+    Blkparse,
+    /// Events `block_rq_issue` or `block_rq_complete` of the kernel, as text
+    Tracefs,
+    /// MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
+    Msr,
+    /// fio's iolog, version 2 or 3
+    Fio,
+    /// The ARC paper's .lis: `start count ignored sequence`
+    Arc,
+    /// CSV, with --columns
+    Csv,
+}
+
+/// Which event of a request counts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum TraceEvent {
+    /// It was given to the device
+    #[default]
+    Issue,
+    /// It came to the block layer
+    Queue,
+    /// The device was done
+    Complete,
+}
+
+/// Take in a trace of another format.
+///
+/// The format is recognised by the first lines. The file appears under its name when it is whole.
+/// Requests that begin or end within a block of 4096 bytes are kept as they are, counted, and access each block that
+/// they touch; contents they may have are left out, for they are those of no block.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace import mail.blkparse -o mail.btr
+  blkparse -i sda | bonsai trace import - -o sda.btr
+  bonsai trace import --skip-bad 10 old.csv.gz --format msr -o old.btr
+  bonsai trace import log.csv --columns time=when:ms,volume=disk,offset=addr,length=bytes,op=kind -o log.btr")]
+pub(crate) struct TraceImport {
+    /// The trace; - is standard input.
+    pub(crate) from: PathBuf,
+
+    /// Where to; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// Its format, where it is not recognised.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(crate) format: Option<TraceFormat>,
+
+    /// What is in which column of CSV, by number or heading: NAME=COLUMN[:UNIT],... of time (ns, us, ms, s,
+    /// filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest.
+    #[arg(long, value_name = "COLUMNS")]
+    pub(crate) columns: Option<Columns>,
+
+    /// Which event is a request, in blkparse and tracefs.
+    #[arg(long, value_name = "EVENT", value_enum, default_value_t)]
+    pub(crate) event: TraceEvent,
+
+    /// Sector at which blocks begin, such as 63 for partitions of old: addresses are moved up to where that
+    /// is a multiple of 8.
+    #[arg(long, value_name = "SECTOR", default_value_t = 0)]
+    pub(crate) first_sector: u64,
+
+    /// Bad records that are passed over, and counted; one more is an error.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) skip_bad: u64,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show the first requests of a trace.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace head homes.btr
+  bonsai trace head -n 3 --json homes.btr")]
+pub(crate) struct TraceHead {
+    /// The trace; - is standard input.
+    pub(crate) trace: PathBuf,
+
+    /// How many requests.
+    #[arg(short, long = "number", value_name = "N", default_value_t = 10)]
+    pub(crate) number: u64,
+
+    /// As JSON, a request a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Describe a trace: what it reads and writes, and how often the same blocks and contents come again.
+///
+/// Distances of reuse are exact: the number of other blocks (or contents) that were accessed since the last access
+/// of the same, so that the part of accesses with less than N is the hit ratio of an LRU cache of N blocks.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace stat homes.btr
+  bonsai trace stat homes.btr --html report.html
+  bonsai trace stat --json homes.btr")]
+pub(crate) struct TraceStat {
+    /// The trace; - is standard input.
+    pub(crate) trace: PathBuf,
+
+    /// Write a page with plots, in one file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Make a trace like another, of any length.
+///
+/// The twin goes through the original's runs again, in an order that differs locally, on fresh addresses and contents,
+/// as often as the length needs. So its hit ratios and distributions are those of the original, unless an option
+/// changes one. The same seed makes the same twin. It is no way to hide what the original did.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace gen --like homes.btr -n 10M -o twin.btr
+  bonsai trace gen --like homes.btr -n 1M --sharing 0.5 --writes 0.3 -o fewer.btr
+  bonsai trace gen --like homes.btr -n 100k -o twin.btr --content image.raw")]
+pub(crate) struct TraceGen {
+    /// The original.
+    #[arg(long, value_name = "TRACE")]
+    pub(crate) like: PathBuf,
+
+    /// How many requests: 10M is 10 million, k thousand, G 10^9. As many as the original has, unless said.
+    #[arg(short, long = "number", value_name = "N", value_parser = count)]
+    pub(crate) number: Option<u64>,
+
+    /// Where to; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// What chance begins with.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Runs in a window, which stay in their order.
+    #[arg(long, value_name = "RUNS", default_value_t = 16)]
+    pub(crate) window: usize,
+
+    /// Windows that may change places with each other; 1 leaves the order as it is.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) shuffle: usize,
+
+    /// Part of the blocks with a content of others that keep it; the rest get their own.
+    #[arg(long, value_name = "0..1", default_value_t = 1.0)]
+    pub(crate) sharing: f64,
+
+    /// Part of the runs over known blocks that stay so; the rest go to new blocks.
+    #[arg(long, value_name = "0..1", default_value_t = 1.0)]
+    pub(crate) reuse: f64,
+
+    /// Part of the requests that write; as in the original, unless said.
+    #[arg(long, value_name = "0..1")]
+    pub(crate) writes: Option<f64>,
+
+    /// Longest run: pieces of so many blocks of 4096 bytes are laid apart, and requests cut where they end.
+    #[arg(long, value_name = "BLOCKS")]
+    pub(crate) longest_run: Option<u32>,
+
+    /// Times between requests, multiplied.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub(crate) pace: f64,
+
+    /// Also write what is on the volumes before the first request, for replay: equal contents are equal bytes,
+    /// different ones differ. A sparse image; with several volumes one for each, with its name at the end.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) content: Option<PathBuf>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Formats for others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum TraceTo {
+    /// fio's iolog of version 3, with times: fio --read_iolog
+    Fio,
+    /// fio's iolog of version 2, without times, for fio before 3.31
+    Fio2,
+    /// FIU: a line for each block, where contents are known
+    Fiu,
+    /// CSV: time_ns,volume,offset,length,op,digest
+    Csv,
+}
+
+/// Write a trace in a format of others.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace export homes.btr --to fio -o homes.iolog
+  bonsai trace export homes.btr --to csv -o - | head")]
+pub(crate) struct TraceExport {
+    /// The trace; - is standard input.
+    pub(crate) trace: PathBuf,
+
+    /// The format.
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub(crate) to: TraceTo,
+
+    /// Where to; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// For fio: the file or device of all requests, instead of the volumes' names.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<String>,
+}
+
+/// A count with k, M or G.
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.strip_suffix(['k', 'M', 'G']) {
+        Some(digits) => (digits, &text[digits.len()..]),
+        None => (text, ""),
+    };
+    let scale = match unit {
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        _ => 1,
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|n| n.checked_mul(scale))
+        .filter(|n| *n > 0)
+        .ok_or_else(|| format!("{text:?} is no count: write 500k, 10M or 1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_units() {
+        assert_eq!(count("10M"), Ok(10_000_000));
+        assert_eq!(count("7"), Ok(7));
+        for wrong in ["0", "M", "1m", "99999999999G", "-1"] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! `bonsai trace`: block traces.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `files` | where traces come from and go to |
+//! | `import` | formats of others |
+//! | `made` | twins |
+//! | `stat`, `page` | what a trace is like, as text and as a page |
+//! | `show` | the first requests, and formats for others |
+
+mod files;
+mod import;
+mod made;
+mod page;
+mod show;
+mod stat;
+
+use crate::cli::TraceCommand;
+
+/// Does what one of the subcommands says.
+///
+/// # Errors
+/// A trace that cannot be read, is bad, or cannot be written.
+pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<u8> {
+    match command {
+        TraceCommand::Import(args) => import::run(args)?,
+        TraceCommand::Head(args) => show::head(args)?,
+        TraceCommand::Export(args) => show::export(args)?,
+        TraceCommand::Stat(args) => stat::run(args)?,
+        TraceCommand::Gen(args) => made::run(args)?,
+    }
+    Ok(0)
+}

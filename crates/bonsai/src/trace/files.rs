@@ -1,0 +1,154 @@
+//! Files that traces come from and go to.
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use bonsai_services::refusal::Refusal;
+use indicatif::{ProgressBar, ProgressStyle};
+
+const STANDARD: &str = "-";
+const BUFFER: usize = 1 << 18;
+
+/// An input, unpacked.
+pub(crate) type Input = Box<dyn Read>;
+
+/// Opens an input: what is packed by zstd or gzip is unpacked, by its first bytes.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
+    let (file, bytes): (Input, Option<u64>) = if path == Path::new(STANDARD) {
+        (Box::new(io::stdin()), None)
+    } else {
+        let file = File::open(path)
+            .map_err(|error| Refusal::input(format!("{}: {error}", path.display())))?;
+        let about = file.metadata()?;
+        if about.is_dir() {
+            return Err(Refusal::input(format!(
+                "{}: it is a folder, not a trace",
+                path.display()
+            )));
+        }
+        (Box::new(file), about.is_file().then(|| about.len()))
+    };
+    let progress = Progress::new(bytes);
+    let mut counted = BufReader::with_capacity(
+        BUFFER,
+        Counted {
+            file,
+            seen: Arc::clone(&progress.seen),
+            bar: progress.bar.clone(),
+        },
+    );
+    let mut first = [0; 4];
+    let mut got = 0;
+    while got < first.len() {
+        match counted.read(&mut first[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+    let whole = io::Cursor::new(first[..got].to_vec()).chain(counted);
+    let input: Input = match first[..got] {
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole)?),
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        _ => Box::new(whole),
+    };
+    Ok((input, progress))
+}
+
+/// How far an input is read, on a terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    seen: Arc<AtomicU64>,
+}
+
+impl Progress {
+    fn new(bytes: Option<u64>) -> Self {
+        let bar = match bytes {
+            _ if !io::stderr().is_terminal() => ProgressBar::hidden(),
+            Some(bytes) => {
+                let bar = ProgressBar::new(bytes);
+                let style = "{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+                if let Ok(style) = ProgressStyle::with_template(style) {
+                    bar.set_style(style);
+                }
+                bar
+            }
+            None => ProgressBar::new_spinner(),
+        };
+        Self {
+            bar,
+            seen: Arc::default(),
+        }
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+struct Counted {
+    file: Input,
+    seen: Arc<AtomicU64>,
+    bar: ProgressBar,
+}
+
+impl Read for Counted {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read(to)?;
+        let seen = self.seen.fetch_add(got as u64, Ordering::Relaxed) + got as u64;
+        self.bar.set_position(seen);
+        Ok(got)
+    }
+}
+
+/// Writes a file whole: it appears under its name when `write` is done, or not at all.
+///
+/// # Errors
+/// It cannot be written, or what `write` says.
+pub(crate) fn save<T>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let failed = || format!("{}: cannot be written", path.display());
+    if path == Path::new(STANDARD) {
+        let mut out = io::BufWriter::with_capacity(BUFFER, io::stdout().lock());
+        let done = write(&mut out)?;
+        out.flush()?;
+        return Ok(done);
+    }
+    if path.is_dir() || path.file_name().is_none() {
+        return Err(Refusal::input(format!(
+            "{}: it is a folder, name a file",
+            path.display()
+        )));
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let file = tempfile::Builder::new()
+        .prefix(".bonsai-trace-")
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))
+        .with_context(failed)?;
+    let mut out = io::BufWriter::with_capacity(BUFFER, file);
+    let done = write(&mut out)?;
+    let file = out
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)
+        .with_context(failed)?;
+    file.persist(path)
+        .map_err(|error| error.error)
+        .with_context(failed)?;
+    Ok(done)
+}
