@@ -19,6 +19,8 @@ pub struct Arc {
     b2: Queue,
     /// What T1 should have: a real number, as it moves by ratios.
     p: f64,
+    /// Whether that moves in whole blocks only.
+    whole: bool,
     capacity: u32,
 }
 
@@ -36,8 +38,24 @@ impl Arc {
             // With as many more as remember what T2 had before T1 was full.
             b2: Queue::new(B2, most.saturating_mul(2).min(ids)),
             p: 0.0,
+            whole: false,
             capacity,
         }
+    }
+
+    /// The same, with ratios rounded down to whole blocks, as programs have it that count in integers: the
+    /// content cache of IODEDUP in the thesis' simulator is one.
+    #[must_use]
+    pub fn in_whole_steps(capacity: u32, ids: u32) -> Self {
+        Self {
+            whole: true,
+            ..Self::new(capacity, ids)
+        }
+    }
+
+    fn step(&self, ratio: f64) -> f64 {
+        let ratio = if self.whole { ratio.floor() } else { ratio };
+        ratio.max(1.0)
     }
 
     /// One block of T1 or T2 goes, and is remembered.
@@ -60,9 +78,9 @@ impl Arc {
     fn recall(&mut self, in_b2: bool) {
         let (b1, b2) = (f64::from(self.b1.len()), f64::from(self.b2.len()));
         if in_b2 {
-            self.p = (self.p - (b1 / b2).max(1.0)).max(0.0);
+            self.p = (self.p - self.step(b1 / b2)).max(0.0);
         } else {
-            self.p = (self.p + (b2 / b1).max(1.0)).min(self.capacity.into());
+            self.p = (self.p + self.step(b2 / b1)).min(self.capacity.into());
         }
         if self.is_full() {
             self.replace(in_b2);

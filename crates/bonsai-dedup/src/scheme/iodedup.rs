@@ -20,7 +20,7 @@ pub(super) fn run(
     if for_contents == 0 {
         return super::simple::plain(stream, policy, blocks);
     }
-    let mut contents = Arc::new(for_contents, stream.contents);
+    let mut contents = Arc::in_whole_steps(for_contents, stream.contents);
     with_cache!(policy, blocks - for_contents, stream.blocks.len(), |cache| {
         let mut cache = cache;
         let mut outcome = go(stream, &mut cache, &mut contents, on_write);

@@ -81,6 +81,7 @@ impl Naive for Marked {
 struct NaiveArc {
     c: usize,
     p: f64,
+    whole: bool,
     t1: Vec<u32>,
     t2: Vec<u32>,
     b1: Vec<u32>,
@@ -88,6 +89,14 @@ struct NaiveArc {
 }
 
 impl NaiveArc {
+    fn ratio(&self, of: usize, to: usize) -> f64 {
+        if self.whole {
+            (of / to).max(1) as f64
+        } else {
+            (of as f64 / to as f64).max(1.0)
+        }
+    }
+
     fn replace(&mut self, in_b2: bool) {
         let t1 = self.t1.len() as f64;
         if t1 >= 1.0 && (t1 > self.p || in_b2 && t1 >= self.p) {
@@ -105,14 +114,14 @@ impl Naive for NaiveArc {
             return true;
         }
         if self.b1.contains(&id) {
-            let ratio = self.b2.len() as f64 / self.b1.len() as f64;
-            self.p = (self.p + ratio.max(1.0)).min(self.c as f64);
+            let ratio = self.ratio(self.b2.len(), self.b1.len());
+            self.p = (self.p + ratio).min(self.c as f64);
             self.replace(false);
             take(&mut self.b1, id);
             self.t2.push(id);
         } else if self.b2.contains(&id) {
-            let ratio = self.b1.len() as f64 / self.b2.len() as f64;
-            self.p = (self.p - ratio.max(1.0)).max(0.0);
+            let ratio = self.ratio(self.b1.len(), self.b2.len());
+            self.p = (self.p - ratio).max(0.0);
             self.replace(true);
             take(&mut self.b2, id);
             self.t2.push(id);
@@ -212,8 +221,11 @@ fn check(size: u32, ids: &[u32], blocks: u32) {
     assert_eq!(all_of(Lru::new(size, blocks), size)(ids), wanted(Box::new(NaiveLru(c, Vec::new()))), "LRU");
     assert_eq!(all_of(Clock::new(size, blocks), size)(ids), wanted(marked(true)), "CLOCK");
     assert_eq!(all_of(Sieve::new(size, blocks), size)(ids), wanted(marked(false)), "SIEVE");
-    let arc = NaiveArc { c, ..NaiveArc::default() };
-    assert_eq!(all_of(Arc::new(size, blocks), size)(ids), wanted(Box::new(arc)), "ARC");
+    for whole in [false, true] {
+        let arc = NaiveArc { c, whole, ..NaiveArc::default() };
+        let make = if whole { Arc::in_whole_steps } else { Arc::new };
+        assert_eq!(all_of(make(size, blocks), size)(ids), wanted(Box::new(arc)), "ARC");
+    }
     let s3 = NaiveS3 { size: c, small: Vec::new(), main: Vec::new(), ghost: Vec::new() };
     assert_eq!(all_of(S3Fifo::new(size, blocks), size)(ids), wanted(Box::new(s3)), "S3-FIFO");
 }
