@@ -90,7 +90,7 @@ impl Interner {
     /// [`Unnumbered::TooMany`]; those before have their numbers.
     pub fn number(&mut self, keys: &[u64], ids: &mut Vec<u32>) -> Result<(), Unnumbered> {
         for batch in keys.chunks(crate::cache::BATCH) {
-            while (self.keys.len() + batch.len()) * 8 > self.table.len() * 7 {
+            while (self.keys.len() + batch.len()) * 8 > self.table.len() * 5 {
                 self.grow();
             }
             let mut starts = [0; crate::cache::BATCH];

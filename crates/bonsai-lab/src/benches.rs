@@ -24,6 +24,7 @@ mod rtsp;
 mod servers;
 mod shares;
 mod startup;
+mod traces;
 mod trapped;
 mod wait_cpu;
 mod web;
@@ -88,6 +89,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &links::cost::Cost,
     &links::scale::Scale,
     &meter::MeterCost,
+    &traces::TraceImport,
     &players::Players,
     &media::cross::Cross,
     &media::capacity::Capacity,

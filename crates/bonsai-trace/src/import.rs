@@ -99,6 +99,8 @@ pub struct Options {
     /// The sector of 512 bytes at which blocks begin: 63 for partitions of old. Addresses are moved up to
     /// the next multiple of 8 from it.
     pub first_sector: u64,
+    /// Whose request it is tells volumes apart, too, in [`Format::Fiu`]: recorders put the guest's name there.
+    pub by_process: bool,
     /// Bad records that are passed over, and counted; one more is an error.
     pub skip_bad: u64,
 }
@@ -207,7 +209,7 @@ impl<S: Sink> Out<'_, S> {
 
     /// Whether a request is of whole blocks.
     const fn is_aligned(&self, offset: u64, length: u64) -> bool {
-        (offset.wrapping_add(self.shift) | length) % BLOCK == 0
+        (offset.wrapping_add(self.shift) | length).is_multiple_of(BLOCK)
     }
 
     /// Gives a request away, with the contents that were added since the last one.
@@ -242,7 +244,7 @@ impl<S: Sink> Out<'_, S> {
             ));
         }
         let offset = found.offset + self.shift;
-        self.report.unaligned += u64::from((offset | found.length) % BLOCK != 0);
+        self.report.unaligned += u64::from(!(offset | found.length).is_multiple_of(BLOCK));
         self.report.backwards += u64::from(found.time_ns < self.last_ns);
         self.last_ns = found.time_ns;
         let mut done = 0;
@@ -293,7 +295,12 @@ pub fn import<R: Read, S: Sink>(from: R, options: &Options, sink: &mut S) -> Res
     };
     let skip = options.skip_bad;
     match format {
-        Format::Fiu => run(fiu::Fiu, &mut lines, &mut out, skip),
+        Format::Fiu => run(
+            fiu::Fiu::new(options.by_process),
+            &mut lines,
+            &mut out,
+            skip,
+        ),
         Format::Blkparse => run(
             blk::Blkparse::new(options.event),
             &mut lines,
@@ -404,7 +411,7 @@ pub fn recognise(beginning: &[u8]) -> Option<Format> {
     }
     let lines = || whole.split(|byte| *byte == b'\n').take(TRIED);
     Format::ALL.into_iter().find(|format| match format {
-        Format::Fiu => is_of(fiu::Fiu, lines()),
+        Format::Fiu => is_of(fiu::Fiu::new(false), lines()),
         Format::Blkparse => is_of(blk::Blkparse::any(), lines()),
         Format::Tracefs => is_of(blk::Tracefs::any(), lines()),
         Format::Msr => is_of(simple::Msr::default(), lines()),
@@ -424,6 +431,7 @@ fn is_of<'l, C: Codec>(mut codec: C, lines: impl Iterator<Item = &'l [u8]>) -> b
     };
     for line in lines {
         out.contents.clear();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
         if codec.line(line, &mut out).is_err() {
             return false;
         }

@@ -107,7 +107,7 @@ impl<'a> Request<'a> {
 
     /// Whether it begins and ends where blocks do.
     pub const fn is_aligned(&self) -> bool {
-        self.offset % BLOCK == 0 && self.length as u64 % BLOCK == 0
+        self.offset.is_multiple_of(BLOCK) && (self.length as u64).is_multiple_of(BLOCK)
     }
 
     /// The blocks that it touches, in whole or in part, in rising order; a request without length

@@ -81,8 +81,8 @@ impl Default for Knobs {
     fn default() -> Self {
         Self {
             seed: 1,
-            window: 16,
-            shuffle: 4,
+            window: 96,
+            shuffle: 2,
             sharing: 1.0,
             reuse: 1.0,
             writes: None,
@@ -490,7 +490,7 @@ impl<'a, W: std::io::Write> Made<'a, W> {
         let (area, within) = (offset / span, offset % span);
         let chunks = span / chunk;
         // A step without a common divisor reaches each chunk once.
-        let mut step = chunks / 2 + chunks / 8 | 1;
+        let mut step = (chunks / 2 + chunks / 8) | 1;
         while gcd(step, chunks) != 1 {
             step += 2;
         }

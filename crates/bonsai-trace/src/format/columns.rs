@@ -125,10 +125,10 @@ impl Packer {
         let step = request.offset.wrapping_sub(*end);
         let length = u64::from(request.length);
         let both = step | length;
-        let unit = if both % BLOCK == 0 {
+        let unit = if both.is_multiple_of(BLOCK) {
             2
         } else {
-            u8::from(both % 512 == 0)
+            u8::from(both.is_multiple_of(512))
         };
         flag |= unit << UNIT;
         let bits = UNITS[usize::from(unit)].trailing_zeros();

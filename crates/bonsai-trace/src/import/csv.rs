@@ -230,7 +230,11 @@ impl Csv {
             }
         }
         let offset = self.value(&self.columns.offset.0, values);
-        has_names || offset.is_ok_and(|value| scaled(value, 1).is_none())
+        let kind = self.columns.op.as_ref();
+        let kind = kind.and_then(|column| self.value(column, values).ok());
+        has_names
+            || offset.is_ok_and(|value| scaled(value, 1).is_none())
+            || kind.is_some_and(|value| op(value).is_err())
     }
 }
 

@@ -10,7 +10,41 @@ use crate::model::{BLOCK, Op, Sink};
 const RIGHT: &str = "ts_ns pid process lba size R|W major minor digest";
 
 #[derive(Debug)]
-pub(super) struct Fiu;
+pub(super) struct Fiu {
+    by_process: bool,
+    /// Volumes of processes.
+    volumes: Vec<(Vec<u8>, (u64, u64), u32)>,
+}
+
+impl Fiu {
+    pub(super) const fn new(by_process: bool) -> Self {
+        Self {
+            by_process,
+            volumes: Vec::new(),
+        }
+    }
+
+    /// The volume of a process on a device.
+    fn volume<S: Sink>(
+        &mut self,
+        process: &[u8],
+        device: (u64, u64),
+        out: &mut Out<'_, S>,
+    ) -> Result<u32, Wrong> {
+        let found = self
+            .volumes
+            .iter()
+            .find(|(name, of, _)| *of == device && name == process);
+        if let Some((_, _, volume)) = found {
+            return Ok(*volume);
+        }
+        let name = String::from_utf8_lossy(process);
+        let name = format!("{name}@{}:{}", device.0, device.1);
+        let volume = out.sink.volume(&name)?;
+        self.volumes.push((process.to_vec(), device, volume));
+        Ok(volume)
+    }
+}
 
 impl Codec for Fiu {
     #[inline]
@@ -21,7 +55,7 @@ impl Codec for Fiu {
         };
         let time_ns = number(time, "the time")?;
         fields.number("pid")?;
-        skip_process(&mut fields)?;
+        let process = process(&mut fields)?;
         let lba = fields.number("lba")?;
         let size = fields.number("size")?;
         let op = match fields.field() {
@@ -33,7 +67,11 @@ impl Codec for Fiu {
             }
         };
         let (major, minor) = (fields.number("major")?, fields.number("minor")?);
-        let volume = out.device(major, minor)?;
+        let volume = if self.by_process {
+            self.volume(process, (major, minor), out)?
+        } else {
+            out.device(major, minor)?
+        };
         let bytes = |sectors: u64| {
             sectors
                 .checked_mul(512)
@@ -58,10 +96,12 @@ impl Codec for Fiu {
 
 /// Names of processes may have blanks: after one come two numbers and an operation.
 #[inline]
-fn skip_process(fields: &mut Fields<'_>) -> Result<(), Wrong> {
+fn process<'l>(fields: &mut Fields<'l>) -> Result<&'l [u8], Wrong> {
+    let start = fields.0.trim_ascii_start();
     if fields.field().is_none() {
         return Err(bad("there is no process", RIGHT));
     }
+    let name = |rest: &Fields<'_>| &start[..start.len() - rest.0.len()];
     let is_op = |field: Option<&[u8]>| matches!(field, Some([b'R' | b'W' | b'r' | b'w']));
     let mut tried = *fields;
     loop {
@@ -70,11 +110,11 @@ fn skip_process(fields: &mut Fields<'_>) -> Result<(), Wrong> {
         ahead.field();
         if is_op(ahead.field()) {
             *fields = tried;
-            return Ok(());
+            return Ok(name(fields));
         }
         if tried.field().is_none() {
             // What is wrong is said of the plain reading.
-            return Ok(());
+            return Ok(name(fields));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Bytes for contents.
 
-use crate::model::{BLOCK, Digest};
+use crate::model::Digest;
 
-const BYTES: usize = BLOCK as usize;
+/// Those of a block.
+const BYTES: usize = 4096;
 const LANES: usize = 4;
 
 /// Fills a block with the bytes of a content: equal digests give equal bytes, different ones different bytes, as

@@ -97,6 +97,11 @@ pub(crate) struct TraceImport {
     #[arg(long, value_name = "SECTOR", default_value_t = 0)]
     pub(crate) first_sector: u64,
 
+    /// In FIU's format the name of the process tells volumes apart, too: recorders of machines put the
+    /// guest's name there.
+    #[arg(long)]
+    pub(crate) by_process: bool,
+
     /// Bad records that are passed over, and counted; one more is an error.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) skip_bad: u64,
@@ -177,11 +182,11 @@ pub(crate) struct TraceGen {
     pub(crate) seed: u64,
 
     /// Runs in a window, which stay in their order.
-    #[arg(long, value_name = "RUNS", default_value_t = 16)]
+    #[arg(long, value_name = "RUNS", default_value_t = 96)]
     pub(crate) window: usize,
 
     /// Windows that may change places with each other; 1 leaves the order as it is.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) shuffle: usize,
 
     /// Part of the blocks with a content of others that keep it; the rest get their own.

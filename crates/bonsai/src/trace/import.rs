@@ -66,6 +66,7 @@ fn options(args: &TraceImport) -> anyhow::Result<Options> {
             TraceEvent::Complete => Event::Complete,
         },
         first_sector: args.first_sector,
+        by_process: args.by_process,
         skip_bad: args.skip_bad,
     })
 }

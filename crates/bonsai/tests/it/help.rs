@@ -2,8 +2,8 @@
 
 use crate::support::Place;
 
-const COMMANDS: [&str; 10] = [
-    "run", "status", "top", "set", "disk", "cpu", "davvi", "stats", "audit", "doctor",
+const COMMANDS: [&str; 11] = [
+    "run", "status", "top", "set", "disk", "cpu", "davvi", "trace", "stats", "audit", "doctor",
 ];
 
 #[test]

@@ -17,6 +17,7 @@ mod run;
 mod serve_http;
 mod streams;
 mod support;
+mod traces;
 mod uncovered;
 mod waiting;
 mod watch;
