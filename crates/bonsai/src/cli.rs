@@ -12,6 +12,7 @@ mod link;
 mod look;
 mod run;
 mod serve;
+mod sim;
 mod top;
 mod trace;
 mod watch;
@@ -38,6 +39,7 @@ pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet}
 pub(crate) use look::{Audit, Doctor, Stats, Status, Why};
 pub(crate) use run::{Confine, Enter, Loops, Run, Unpatched, WhenDead};
 pub(crate) use serve::{Behind, Sends, Serve};
+pub(crate) use sim::{SimCommand, SimCurve, SimRun, SimTable};
 pub(crate) use top::Top;
 pub(crate) use trace::{
     TraceCommand, TraceEvent, TraceExport, TraceFormat, TraceGen, TraceHead, TraceImport,
@@ -93,6 +95,8 @@ pub(crate) enum Command {
     Davvi(DavviCommand),
     #[command(subcommand)]
     Trace(TraceCommand),
+    #[command(subcommand)]
+    Sim(SimCommand),
     Stats(Stats),
     Audit(Audit),
     Doctor(Doctor),

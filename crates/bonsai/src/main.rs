@@ -5,7 +5,7 @@
 //! - [`cli`]: every option; what services and their limits are, and one look at them as a
 //!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
-//!   [`link`], [`disk`], [`cpu`], [`davvi`], [`trace`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   [`link`], [`disk`], [`cpu`], [`davvi`], [`trace`], [`sim`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -35,6 +35,7 @@ mod reporter;
 mod run;
 mod serve;
 mod set;
+mod sim;
 mod stats;
 mod status;
 mod top;
@@ -82,6 +83,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Watch(args) => watch::run(&args),
         Command::Davvi(command) => davvi::run(&command),
         Command::Trace(command) => trace::run(&command),
+        Command::Sim(command) => sim::run(&command),
         Command::Stats(args) => stats::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Doctor(args) => doctor::run(&args),

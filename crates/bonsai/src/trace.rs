@@ -17,6 +17,12 @@ mod stat;
 
 use crate::cli::TraceCommand;
 
+pub(crate) use files::save;
+pub(crate) use import::said;
+pub(crate) use page::{escaped, plot};
+pub(crate) use show::trace;
+pub(crate) use stat::size;
+
 /// Does what one of the subcommands says.
 ///
 /// # Errors

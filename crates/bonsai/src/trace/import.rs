@@ -72,7 +72,7 @@ fn options(args: &TraceImport) -> anyhow::Result<Options> {
 }
 
 /// An error, with the name of the input; what is wrong with it has the exit code for bad input.
-pub(super) fn said(name: &str, error: Error) -> anyhow::Error {
+pub(crate) fn said(name: &str, error: Error) -> anyhow::Error {
     match error {
         // What is below: a disk that is full, or packed data that is damaged.
         Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {

@@ -7,14 +7,17 @@ use plotters::prelude::*;
 use super::stat::{caches, size};
 
 const SIZE: (u32, u32) = (680, 360);
-const COLOURS: [RGBColor; 3] = [
+const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 90, 30),
     RGBColor(44, 140, 60),
+    RGBColor(130, 80, 160),
+    RGBColor(120, 90, 60),
+    RGBColor(90, 90, 90),
 ];
 
 /// A line of a plot: its name, and its points.
-type Line = (&'static str, Vec<(f64, f64)>);
+pub(crate) type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
 /// Makes the page.
 ///
@@ -117,14 +120,14 @@ pub(super) fn page(name: &str, stat: &Stat) -> anyhow::Result<String> {
     ))
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
 /// Draws lines; with a logarithmic x axis where that is wanted.
-fn plot(title: &str, is_log: bool, lines: &[Line]) -> anyhow::Result<String> {
+pub(crate) fn plot(title: &str, is_log: bool, lines: &[Line<'_>]) -> anyhow::Result<String> {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let Some(right) = points().map(|(x, _)| *x).reduce(f64::max) else {
         return Ok(String::new());
@@ -160,7 +163,7 @@ fn plot(title: &str, is_log: bool, lines: &[Line]) -> anyhow::Result<String> {
                     chart
                         .draw_series(LineSeries::new(points.iter().copied(), style))
                         .map_err(failed)?
-                        .label(*name)
+                        .label((*name).to_owned())
                         .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
                 }
                 chart

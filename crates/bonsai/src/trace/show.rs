@@ -12,7 +12,7 @@ use crate::cli::{TraceExport, TraceHead, TraceTo};
 use crate::output::{finish, print, table};
 
 /// Opens a trace of our own.
-pub(super) fn trace(
+pub(crate) fn trace(
     path: &std::path::Path,
 ) -> anyhow::Result<(Reader<Box<dyn Read>>, super::files::Progress)> {
     let (input, progress) = open(path)?;

@@ -79,7 +79,7 @@ fn document(stat: &Stat, volumes: &[Volume]) -> Value {
 }
 
 /// Bytes of blocks, for people.
-pub(super) fn size(blocks: u64) -> String {
+pub(crate) fn size(blocks: u64) -> String {
     let bytes = blocks.saturating_mul(BLOCK);
     for (unit, name) in [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")] {
         if bytes >= unit {

@@ -1,0 +1,35 @@
+//! Jobs on several threads, with their results in order.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Does all jobs, on at most `threads` threads; `done` is told of each that is done.
+pub(crate) fn in_parallel<J: Sync, T: Send>(
+    jobs: &[J],
+    threads: usize,
+    work: impl Fn(&J) -> T + Sync,
+    done: impl Fn() + Sync,
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(jobs.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = jobs.get(at) else {
+                        return;
+                    };
+                    let result = work(job);
+                    let mut results = results.lock().unwrap_or_else(|broken| broken.into_inner());
+                    results.push((at, result));
+                    drop(results);
+                    done();
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    results.sort_unstable_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
