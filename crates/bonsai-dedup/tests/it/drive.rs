@@ -1,0 +1,310 @@
+//! The DRIVE map beside a model of plain lists.
+
+use std::collections::BTreeMap;
+
+use bonsai_dedup::drive::{
+    Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source, Volume, Why,
+};
+use proptest::prelude::*;
+
+/// What the thesis says, in lists: contents with their stacks, the leader last.
+#[derive(Default)]
+struct Model {
+    stacks: BTreeMap<(u32, u32), Vec<(usize, u64)>>,
+    known: BTreeMap<(usize, u64), (u32, Option<u32>)>,
+}
+
+impl Model {
+    fn forget(&mut self, at: (usize, u64)) {
+        if let Some((group, Some(key))) = self.known.remove(&at) {
+            let stack = self.stacks.get_mut(&(group, key)).unwrap();
+            stack.retain(|&other| other != at);
+            if stack.is_empty() {
+                self.stacks.remove(&(group, key));
+            }
+        }
+    }
+
+    fn learn(&mut self, at: (usize, u64), group: u32, key: Option<u32>) {
+        if self.known.get(&at) == Some(&(group, key)) {
+            return;
+        }
+        self.forget(at);
+        self.known.insert(at, (group, key));
+        if let Some(key) = key {
+            self.stacks.entry((group, key)).or_default().push(at);
+        }
+    }
+
+    fn source(&self, at: (usize, u64)) -> Option<(usize, u64)> {
+        match self.known.get(&at) {
+            None => Some(at),
+            Some((_, None)) => None,
+            Some(&(group, Some(key))) => self.stacks[&(group, key)].last().copied(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Read(usize, u64),
+    Learn(usize, u64, Option<u32>),
+    Write(usize, u64),
+    Trim(usize, u64),
+    Remove(usize),
+}
+
+fn apply(map: &mut DriveMap<u32>, volumes: &mut [Volume], event: Event) -> Option<Learned> {
+    let content = |key: Option<u32>| key.map_or(Content::Zero, Content::Key);
+    match event {
+        Event::Read(volume, block) => {
+            map.read(volumes[volume], block);
+        }
+        Event::Learn(volume, block, key) => {
+            return Some(map.learn(volumes[volume], block, content(key), How::Read));
+        }
+        Event::Write(volume, block) => {
+            map.writing(volumes[volume], block);
+            assert!(map.written(volumes[volume], block).is_some());
+        }
+        Event::Trim(volume, block) => map.trimmed(volumes[volume], block),
+        Event::Remove(volume) => {
+            map.remove_volume(volumes[volume]);
+            volumes[volume] = map.add_volume(Group(group(volume))).unwrap();
+        }
+    }
+    None
+}
+
+/// Volumes 0 and 1 share, 2 is by itself.
+fn group(volume: usize) -> u32 {
+    if volume < 2 { 7 } else { 9 }
+}
+
+fn with_volumes(config: Config) -> (DriveMap<u32>, Vec<Volume>) {
+    let mut map = DriveMap::new(config);
+    let volumes = (0..3).map(|v| map.add_volume(Group(group(v))).unwrap());
+    let volumes = volumes.collect();
+    (map, volumes)
+}
+
+fn tell(model: &mut Model, event: Event) {
+    match event {
+        Event::Read(..) => (),
+        Event::Learn(volume, block, key) => model.learn((volume, block), group(volume), key),
+        Event::Write(volume, block) | Event::Trim(volume, block) => model.forget((volume, block)),
+        Event::Remove(volume) => {
+            let blocks: Vec<_> = model.known.range((volume, 0)..(volume + 1, 0)).collect();
+            let blocks: Vec<_> = blocks.into_iter().map(|(at, _)| *at).collect();
+            blocks.into_iter().for_each(|at| model.forget(at));
+        }
+    }
+}
+
+fn agrees(map: &DriveMap<u32>, volumes: &[Volume], model: &Model, at: (usize, u64)) {
+    let place = |volume: Volume| volumes.iter().position(|v| *v == volume).unwrap();
+    let seen = match map.peek(volumes[at.0], at.1) {
+        Source::Itself(why) => {
+            assert_eq!(why.is_known(), model.known.contains_key(&at), "{why:?}");
+            Some(at)
+        }
+        Source::Leader { volume, block } => Some((place(volume), block)),
+        Source::Zero => None,
+    };
+    assert_eq!(seen, model.source(at), "at {at:?}");
+}
+
+fn events(blocks: u64, keys: u32) -> impl Strategy<Value = Event> {
+    let at = move || (0..3_usize, 0..blocks);
+    prop_oneof![
+        4 => at().prop_map(|(v, b)| Event::Read(v, b)),
+        8 => (at(), prop::option::weighted(0.9, 0..keys)).prop_map(|((v, b), k)| Event::Learn(v, b, k)),
+        3 => at().prop_map(|(v, b)| Event::Write(v, b)),
+        1 => at().prop_map(|(v, b)| Event::Trim(v, b)),
+        1 => (0..3_usize).prop_map(Event::Remove),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn does_what_the_lists_do(all in prop::collection::vec(events(600, 12), 1..200)) {
+        let (mut map, mut volumes) = with_volumes(Config::UNBOUNDED);
+        let mut model = Model::default();
+        for event in all {
+            apply(&mut map, &mut volumes, event);
+            tell(&mut model, event);
+            map.check_invariants();
+            if let Event::Read(v, b) | Event::Learn(v, b, _) | Event::Write(v, b) | Event::Trim(v, b) = event {
+                agrees(&map, &volumes, &model, (v, b));
+            }
+        }
+        let known: Vec<_> = model.known.keys().copied().collect();
+        for at in known {
+            agrees(&map, &volumes, &model, at);
+        }
+    }
+
+    /// With little room and short walks it forgets, and never redirects to another content.
+    #[test]
+    fn forgets_and_never_lies(
+        all in prop::collection::vec(events(100_000, 3_000), 1..120), max_walk in 0_u32..4, seed: u64,
+    ) {
+        let (mut map, mut volumes) = with_volumes(Config { max_bytes: MIN_BYTES, max_walk });
+        let mut model = Model::default();
+        fill(&mut map, &volumes, &mut model, seed);
+        for event in all {
+            let learned = apply(&mut map, &mut volumes, event);
+            if learned != Some(Learned::Refused) {
+                tell(&mut model, event);
+            }
+            map.check_invariants();
+            if let Event::Read(v, b) | Event::Learn(v, b, _) = event {
+                is_true(&map, &volumes, &model, (v, b));
+            }
+        }
+    }
+}
+
+/// More than there is room for.
+fn fill(map: &mut DriveMap<u32>, volumes: &[Volume], model: &mut Model, seed: u64) {
+    let mut x = seed | 1;
+    for _ in 0..6_000 {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        let volume = (x >> 8) as usize % 3;
+        let event = Event::Learn(volume, (x >> 16) % 100_000, Some((x >> 40) as u32 % 3_000));
+        apply(map, &mut volumes.to_vec(), event);
+        tell(model, event);
+    }
+    assert!(map.counters().pages_evicted > 0);
+}
+
+fn is_true(map: &DriveMap<u32>, volumes: &[Volume], model: &Model, at: (usize, u64)) {
+    match map.peek(volumes[at.0], at.1) {
+        Source::Leader { volume, block } => {
+            let leader = (volumes.iter().position(|v| *v == volume).unwrap(), block);
+            assert_eq!(model.known[&leader], model.known[&at]);
+        }
+        Source::Zero => assert_eq!(model.known[&at].1, None),
+        Source::Itself(_) => (),
+    }
+}
+
+/// All sequences of five events on two volumes of one group, one block each, and one of another.
+#[test]
+fn all_short_histories() {
+    let mut alphabet = Vec::new();
+    for volume in 0..3 {
+        for block in 0..2 {
+            alphabet.extend([
+                Event::Learn(volume, block, Some(1)),
+                Event::Write(volume, block),
+            ]);
+        }
+        alphabet.push(Event::Learn(volume, 0, Some(2)));
+    }
+    alphabet.push(Event::Learn(0, 1, None));
+    alphabet.push(Event::Remove(0));
+    let kinds = alphabet.len();
+    for history in 0..kinds.pow(4) {
+        let (mut map, mut volumes) = with_volumes(Config::UNBOUNDED);
+        let mut model = Model::default();
+        let mut rest = history;
+        for _ in 0..4 {
+            let event = alphabet[rest % kinds];
+            rest /= kinds;
+            apply(&mut map, &mut volumes, event);
+            tell(&mut model, event);
+        }
+        map.check_invariants();
+        for at in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
+            agrees(&map, &volumes, &model, at);
+        }
+    }
+}
+
+fn one() -> (DriveMap<u32>, Volume) {
+    let mut map = DriveMap::new(Config::bounded(1 << 20));
+    let volume = map.add_volume(Group(0)).unwrap();
+    (map, volume)
+}
+
+#[test]
+fn a_stamp_is_void_after_a_write_began_and_after_it_ended() {
+    let (mut map, volume) = one();
+    let before = map.stamp(volume, 5).unwrap();
+    map.writing(volume, 5);
+    assert_eq!(map.stamp(volume, 5), None);
+    assert_eq!(
+        map.learned(volume, 5, Content::Key(1), How::Read, before),
+        Learned::Stale
+    );
+    map.writing(volume, 5);
+    assert_eq!(map.written(volume, 5), None, "another is under way");
+    let after = map.written(volume, 5).unwrap();
+    assert!(!map.holds(volume, 5, before));
+    assert_eq!(
+        map.learned(volume, 5, Content::Key(2), How::Write, after),
+        Learned::New
+    );
+    assert_eq!(map.counters().stale, 1);
+}
+
+#[test]
+fn says_why_a_read_is_not_redirected() {
+    let (mut map, volume) = one();
+    let why = |map: &mut DriveMap<u32>, block| match map.read(volume, block) {
+        Source::Itself(why) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(&mut map, 0), Why::Unknown);
+    map.learn(volume, 0, Content::Key(1), How::Read);
+    assert_eq!(why(&mut map, 0), Why::Alone);
+    map.learn(volume, 9, Content::Key(1), How::Scan);
+    assert_eq!(why(&mut map, 9), Why::Leads);
+    assert_eq!(map.read(volume, 0), Source::Leader { volume, block: 9 });
+    map.learn(volume, 0, Content::Key(1), How::Read);
+    assert_eq!(
+        map.read(volume, 0),
+        Source::Leader { volume, block: 9 },
+        "nothing new"
+    );
+    map.overwrite(volume, 9);
+    assert_eq!(why(&mut map, 9), Why::Written);
+    assert_eq!(why(&mut map, 0), Why::Alone);
+    map.learn(volume, 9, Content::Zero, How::Write);
+    assert_eq!(map.read(volume, 9), Source::Zero);
+    let c = map.counters();
+    assert_eq!(
+        (c.unknown, c.alone, c.leads, c.redirected, c.written, c.zero),
+        (1, 2, 1, 2, 1, 1)
+    );
+    assert_eq!(c.reads(), 8);
+}
+
+/// 20 bytes a known block where sharing is as on real guests (0.575 contents a block), and never more than allowed.
+#[test]
+fn stays_within_its_bytes() {
+    let mut map = DriveMap::<[u32; 3]>::new(Config::bounded(4 << 20));
+    let volume = map.add_volume(Group(0)).unwrap();
+    let mut most = 0;
+    for block in 0..600_000_u32 {
+        let key = [block / 2, 0, (block / 2).wrapping_mul(77)];
+        map.learn(volume, block.into(), Content::Key(key), How::Scan);
+        most = most.max(map.bytes());
+    }
+    map.check_invariants();
+    assert!(most <= 4 << 20, "{most}");
+    assert!(map.bytes() as f64 / map.known_blocks() as f64 <= 20.0);
+    assert!(map.counters().contents_evicted + map.counters().pages_evicted > 0);
+    assert_eq!(
+        map.read(volume, 599_998),
+        Source::Leader {
+            volume,
+            block: 599_999
+        }
+    );
+}

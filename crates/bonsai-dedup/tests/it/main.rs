@@ -1,0 +1,3 @@
+//! Tests of the crate: each state machine beside a naive model of it.
+
+mod drive;

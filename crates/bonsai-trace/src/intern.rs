@@ -1,0 +1,114 @@
+//! Numbers for names and digests, and a writer that gives them.
+
+use std::io::Write;
+
+use hashbrown::HashTable;
+
+use crate::Error;
+use crate::format::{Writer, Written};
+use crate::model::{Digest, Request, Sink, Volume};
+
+/// Numbers of contents, in the order in which they first come; about 25 bytes each.
+#[derive(Debug, Default)]
+pub struct Contents {
+    digests: Vec<Digest>,
+    table: HashTable<u32>,
+}
+
+impl Contents {
+    /// The number of a digest, and whether it is new.
+    pub fn number(&mut self, digest: Digest) -> (u32, bool) {
+        let Self { digests, table } = self;
+        let hash = hash(digest);
+        let found = table.find(hash, |n| digests[*n as usize] == digest);
+        if let Some(n) = found {
+            return (*n, false);
+        }
+        // The writer refuses the last one.
+        let n = u32::try_from(digests.len()).unwrap_or(u32::MAX);
+        digests.push(digest);
+        table.insert_unique(hash, n, |n| self::hash(digests[*n as usize]));
+        (n, true)
+    }
+
+    /// The digests, by their numbers.
+    pub fn digests(&self) -> &[Digest] {
+        &self.digests
+    }
+}
+
+/// Digests are spread evenly; the multiplication is for those that somebody made up.
+fn hash(digest: Digest) -> u64 {
+    let [a, b] = [0, 8].map(|at| {
+        let mut half = [0; 8];
+        half.copy_from_slice(&digest.0[at..at + 8]);
+        u64::from_le_bytes(half)
+    });
+    let wide = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b | 1);
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+    let folded = wide as u64 ^ (wide >> 64) as u64;
+    folded
+}
+
+/// A writer that numbers volumes and contents by itself.
+#[derive(Debug)]
+pub struct Interning<W> {
+    writer: Writer<W>,
+    volumes: Vec<String>,
+    contents: Contents,
+}
+
+impl<W: Write> Interning<W> {
+    /// Begins a trace.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn new(to: W) -> Result<Self, Error> {
+        Ok(Self {
+            writer: Writer::new(to)?,
+            volumes: Vec::new(),
+            contents: Contents::default(),
+        })
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(self) -> Result<(W, Written), Error> {
+        self.writer.finish()
+    }
+
+    /// The names of the volumes, by their numbers.
+    pub fn volumes(&self) -> &[String] {
+        &self.volumes
+    }
+}
+
+impl<W: Write> Sink for Interning<W> {
+    fn volume(&mut self, name: &str) -> Result<u32, Error> {
+        if let Some(n) = self.volumes.iter().position(|volume| volume == name) {
+            return Ok(u32::try_from(n).unwrap_or(u32::MAX));
+        }
+        let n = self.writer.add_volume(&Volume {
+            name: name.to_owned(),
+            bytes: None,
+        })?;
+        self.volumes.push(name.to_owned());
+        Ok(n)
+    }
+
+    #[inline]
+    fn content(&mut self, digest: Digest) -> Result<u32, Error> {
+        let (n, is_new) = self.contents.number(digest);
+        if is_new {
+            self.writer.add_content(digest)?;
+        }
+        Ok(n)
+    }
+
+    #[inline]
+    fn request(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        self.writer.push(request)
+    }
+}

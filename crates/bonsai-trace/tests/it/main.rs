@@ -1,0 +1,3 @@
+//! Traces as others meet them: written, read, damaged, imported, described and made anew.
+
+mod format;

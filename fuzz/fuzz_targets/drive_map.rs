@@ -1,0 +1,58 @@
+//! The DRIVE map: any sequence of events, its invariants after each, and every redirect true.
+#![no_main]
+
+use std::collections::HashMap;
+
+use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&first, rest)) = bytes.split_first() else {
+        return;
+    };
+    let mut map = DriveMap::new(Config {
+        max_bytes: MIN_BYTES,
+        max_walk: u32::from(first),
+    });
+    let groups = [Group(0), Group(0), Group(1)];
+    let mut volumes = groups.map(|group| map.add_volume(group).expect("room for a volume"));
+    let mut true_contents = HashMap::new();
+    for event in rest.chunks_exact(4) {
+        let v = usize::from(event[0] >> 3) % 3;
+        let volume = volumes[v];
+        let block = u64::from(event[1]) << (event[0] >> 5) * 2;
+        let key = u32::from(event[2]) | u32::from(event[3] & 3) << 8;
+        match event[0] & 7 {
+            0 => {
+                map.writing(volume, block);
+                true_contents.remove(&(volume, block));
+                if let Some(stamp) = map.written(volume, block) {
+                    let learned = map.learned(volume, block, Content::Key(key), How::Write, stamp);
+                    assert_ne!(learned, Learned::Stale);
+                    true_contents.insert((volume, block), Content::Key(key));
+                }
+            }
+            1 => map.trimmed(volume, block),
+            2 if event[3] == 0 => {
+                map.remove_volume(volume);
+                volumes[v] = map.add_volume(groups[v]).expect("room for a volume");
+            }
+            3 => {
+                map.learn(volume, block, Content::Zero, How::Read);
+                true_contents.insert((volume, block), Content::Zero);
+            }
+            _ => {
+                map.learn(volume, block, Content::Key(key), How::Scan);
+                true_contents.insert((volume, block), Content::Key(key));
+            }
+        }
+        match map.read(volume, block) {
+            Source::Leader { volume: v, block: b } => {
+                assert_eq!(true_contents[&(v, b)], true_contents[&(volume, block)]);
+            }
+            Source::Zero => assert_eq!(true_contents[&(volume, block)], Content::Zero),
+            Source::Itself(_) => (),
+        }
+        map.check_invariants();
+    }
+});
