@@ -3,6 +3,7 @@
 //! # Map
 //! - [`protocol`]: the protocol, without sockets;
 //! - [`image`]: a file or block device, its lock, and what the page cache has of it;
+//! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
 //! - [`server`]: listening, a thread for each connection, and workers for what would wait.
 //!
@@ -15,6 +16,7 @@
 // An edge: system calls that no library has (cachestat). Every block states its reason.
 #![allow(unsafe_code)]
 
+pub mod control;
 pub mod export;
 pub mod image;
 pub mod protocol;
