@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
+use crate::sharing::Member;
 
 /// How names of control sockets end.
 const ENDING: &str = "control";
@@ -60,8 +61,47 @@ pub struct ExportStatus {
     pub refused: u64,
     /// Requests that failed below.
     pub failed: u64,
+    /// What it shares; `None` for a plain one.
+    pub sharing: Option<SharingStatus>,
     /// What is wrong with the image.
     pub wrong: Option<String>,
+}
+
+/// What an export shares with others, and why reads were not redirected (in blocks of 4 KiB).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct SharingStatus {
+    /// Images of the same group may share.
+    pub group: String,
+    /// Reads that needed no disk, as their blocks were elsewhere or zero.
+    pub reads_saved: u64,
+    /// Bytes that came from the page cache in another block's place.
+    pub redirected_bytes: u64,
+    /// Bytes that were answered as zeroes.
+    pub zero_bytes: u64,
+    /// Not redirected: not known what is in it.
+    pub not_known: u64,
+    /// Not redirected: it is the one that others go to, or the only one.
+    pub leads: u64,
+    /// Not redirected: the page cache has none of them.
+    pub cold: u64,
+    /// Not redirected: the read would have become too many.
+    pub split: u64,
+    /// Not redirected: somebody wrote meanwhile.
+    pub raced: u64,
+    /// Not redirected: the content was another than was known.
+    pub wrong: u64,
+    /// Not learned: too much to learn.
+    pub not_learned: u64,
+    /// How often somebody else wrote to the image.
+    pub outside_writes: u64,
+    /// Of all images of the server: blocks that are known.
+    pub known_blocks: u64,
+    /// Of all images of the server: different contents of these.
+    pub contents: u64,
+    /// Of all images of the server: bytes of the map.
+    pub metadata_bytes: u64,
+    /// The most that it may take.
+    pub metadata_limit: u64,
 }
 
 /// A control socket; it goes with this.
@@ -112,7 +152,7 @@ fn answer(mut stream: UnixStream, exports: &[Arc<Export>]) -> io::Result<()> {
 
 fn status(export: &Export) -> ExportStatus {
     let of = &export.counters;
-    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ExportStatus {
         name: export.info().name.clone(),
         image: export.image().path().display().to_string(),
@@ -127,7 +167,32 @@ fn status(export: &Export) -> ExportStatus {
         flushes: get(&of.flushes),
         refused: get(&of.refused),
         failed: get(&of.failed),
+        sharing: export.member().map(sharing),
         wrong: export.image().look().map(str::to_owned),
+    }
+}
+
+fn sharing(member: &Member) -> SharingStatus {
+    let of = &member.counters;
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let map = member.extent();
+    SharingStatus {
+        group: member.group().to_owned(),
+        reads_saved: get(&of.saved),
+        redirected_bytes: get(&of.redirected_bytes),
+        zero_bytes: get(&of.zero_bytes),
+        not_known: get(&of.unknown),
+        leads: get(&of.leads),
+        cold: get(&of.cold),
+        split: get(&of.split),
+        raced: get(&of.raced),
+        wrong: get(&of.wrong),
+        not_learned: get(&of.dropped),
+        outside_writes: get(&of.outside),
+        known_blocks: map.known_blocks,
+        contents: map.contents,
+        metadata_bytes: map.bytes as u64,
+        metadata_limit: map.max_bytes as u64,
     }
 }
 

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::image::Image;
+use crate::image::{Image, Now, Times};
 use crate::protocol::ExportInfo;
 use crate::server::pool::Pool;
+use crate::sharing::{Member, Written};
+use std::io;
+use std::sync::Mutex;
 
 /// Blocks of the page cache, in bytes.
 const PAGE: u32 = 4096;
@@ -23,10 +26,13 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Export {
     info: ExportInfo,
-    image: Image,
+    image: Arc<Image>,
+    member: Option<Member>,
     /// What was done with it.
     pub counters: Counters,
     pub(crate) pool: Arc<Pool>,
+    /// The image's times when it was looked at, and how many changes had been begun then.
+    times: Mutex<(Option<Times>, u64)>,
 }
 
 /// What was done, from the start on.
@@ -48,6 +54,8 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Requests that failed below.
     pub failed: AtomicU64,
+    /// Changes that were begun or ended.
+    pub changes: AtomicU64,
     /// Connections now.
     pub connections: AtomicU64,
 }
@@ -60,7 +68,7 @@ pub(crate) fn add(counter: &AtomicU64, units: u64) {
 impl Export {
     /// An image under a name.
     #[must_use]
-    pub fn new(image: Image, options: &Options) -> Self {
+    pub fn new(image: Arc<Image>, member: Option<Member>, options: &Options) -> Self {
         let info = ExportInfo {
             name: options.name.clone(),
             description: image.path().display().to_string(),
@@ -72,7 +80,9 @@ impl Export {
         };
         Self {
             info,
+            times: Mutex::new((image.times(), 0)),
             image,
+            member,
             counters: Counters::default(),
             pool: Arc::new(Pool::new(&options.name, options.workers)),
         }
@@ -84,9 +94,81 @@ impl Export {
         &self.info
     }
 
+    /// Its part in what images share; `None` for a plain one.
+    #[must_use]
+    pub const fn member(&self) -> Option<&Member> {
+        self.member.as_ref()
+    }
+
+    /// Reads what needs no disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
+        if let Some(member) = &self.member
+            && Member::is_whole(offset, into.len())
+            && !member.is_resident(offset, into.len())
+        {
+            return member.read_now(into, offset);
+        }
+        self.image.read_now(into, offset)
+    }
+
+    /// Reads, and waits for the disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.member {
+            Some(member) => member.read(into, offset),
+            None => self.image.read(into, offset),
+        }
+    }
+
+    /// Does what changes bytes.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn change(
+        &self,
+        range: (u64, u64),
+        written: Written<'_>,
+        change: impl FnOnce(&Image) -> io::Result<()>,
+    ) -> io::Result<()> {
+        add(&self.counters.changes, 1);
+        let done = match &self.member {
+            Some(member) => member.change(range, written, || change(&self.image)),
+            None => change(&self.image),
+        };
+        add(&self.counters.changes, 1);
+        done
+    }
+
+    /// Looks whether somebody else wrote to the image: its times are others, and nothing was changed
+    /// here meanwhile. Then all that was known of it is forgotten.
+    pub(crate) fn look_outside(&self) -> bool {
+        let Some(member) = &self.member else {
+            return false;
+        };
+        let before = self.counters.changes.load(Ordering::SeqCst);
+        let times = self.image.times();
+        let after = self.counters.changes.load(Ordering::SeqCst);
+        let mut last = self
+            .times
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let quiet = before == after && last.1 == before;
+        let outside = quiet && last.0 != times;
+        *last = (times, after);
+        if outside {
+            member.forget();
+        }
+        outside
+    }
+
     /// What is served.
     #[must_use]
-    pub const fn image(&self) -> &Image {
+    pub fn image(&self) -> &Image {
         &self.image
     }
 }

@@ -48,7 +48,7 @@ pub enum ImageError {
         format: &'static str,
     },
     /// Another program has it.
-    #[error("{path}: is in use by another program ({whose}); end that, or serve it --read-only")]
+    #[error("{path}: is in use by another program, {whose}; only readers can share it")]
     InUse {
         /// Of the image.
         path: PathBuf,
@@ -79,6 +79,14 @@ pub struct Image {
     shrunk: AtomicBool,
     /// It cannot leave out blocks in its middle.
     no_holes: AtomicBool,
+}
+
+/// When a file was changed: its size, and its times in nanoseconds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Times {
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
 /// What became of a read that must not wait.
@@ -179,6 +187,17 @@ impl Image {
         self.shrunk.load(Ordering::Relaxed)
     }
 
+    /// When it was changed; `None` of a device, whose times say nothing.
+    #[must_use]
+    pub fn times(&self) -> Option<Times> {
+        let meta = self.file.metadata().ok().filter(|_| !self.device)?;
+        Some(Times {
+            size: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+
     /// What is wrong with it by now, for people: it is shorter than it was, or another file has
     /// its name.
     #[must_use]
@@ -226,6 +245,24 @@ impl Image {
             self.shrunk.store(true, Ordering::Relaxed);
         }
         read
+    }
+
+    /// Reads without leaving in the page cache what was not there before, where the kernel can do that.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_past(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        // RWF_DONTCACHE (Linux 6.14), which readahead follows.
+        let flags = ReadWriteFlags::from_bits_retain(0x80);
+        let wanted = into.len();
+        match preadv2(&self.file, &mut [IoSliceMut::new(into)], offset, flags) {
+            Ok(read) if read == wanted => Ok(()),
+            Ok(_) | Err(Errno::INTR) => self.read(into, offset),
+            Err(_) => {
+                self.read(into, offset)?;
+                self.forget(offset, wanted as u64)
+            }
+        }
     }
 
     /// Writes; with `durable`, to the disk and not only to the page cache.

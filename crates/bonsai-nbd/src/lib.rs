@@ -5,7 +5,8 @@
 //! - [`image`]: a file or block device, its lock, and what the page cache has of it;
 //! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
-//! - [`server`]: listening, a thread for each connection, and workers for what would wait.
+//! - [`server`]: listening, a thread for each connection, and workers for what would wait;
+//! - [`sharing`]: reads that go to another block with the same content.
 //!
 //! # Invariants
 //! 1. What was flushed, or written with FUA, is on the disk before the reply begins.
@@ -21,3 +22,4 @@ pub mod export;
 pub mod image;
 pub mod protocol;
 pub mod server;
+pub mod sharing;

@@ -186,7 +186,7 @@ fn read(link: &Arc<Link>, request: &Request, batch: &mut Batch) -> Result<(), En
             batch.send(link)?;
         }
         let into = batch.at(header, length);
-        match link.export.image().read_now(into, request.offset) {
+        match link.export.read_now(into, request.offset) {
             Ok(Now::Done) => {
                 let replies = link.replies();
                 let into = batch.at(0, header);

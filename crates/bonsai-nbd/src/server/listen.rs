@@ -219,6 +219,10 @@ fn end(open: &Open) {
 fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell: &Arc<OnEvent>) {
     for export in exports {
         let name = &export.info().name;
+        if export.look_outside() {
+            let what = "somebody else wrote to the image: all that was known of it is forgotten";
+            tell(&Event::Image { export: name, what });
+        }
         match export.image().look() {
             Some(what) if said.get(name) != Some(&what) => {
                 said.insert(name.clone(), what);

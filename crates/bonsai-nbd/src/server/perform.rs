@@ -8,6 +8,7 @@ use rustix::io::Errno as System;
 use super::link::{Link, Reply};
 use crate::export::{Export, add};
 use crate::protocol::{Command, Errno, Request};
+use crate::sharing::Written;
 
 /// Extents of one reply, at most: 8 KiB.
 const MOST_EXTENTS: usize = 1024;
@@ -49,7 +50,7 @@ fn read(link: &Link, request: &Request) -> Reply {
     let length = request.length as usize;
     let mut data = export.pool.memory(length);
     let into = data.get_mut(..length).unwrap_or_default();
-    if let Err(error) = export.image().read(into, request.offset) {
+    if let Err(error) = export.read(into, request.offset) {
         export.pool.give_back(data);
         return failure(link, request, &error);
     }
@@ -98,13 +99,20 @@ pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::
     match request.command {
         Command::Write => {
             let bytes = payload.get(..request.length as usize);
-            image.write(bytes.unwrap_or_default(), offset, fua)?;
+            let bytes = bytes.unwrap_or_default();
+            export.change((offset, length), Written::Bytes(bytes), |image| {
+                image.write(bytes, offset, fua)
+            })?;
         }
         // The system takes no empty ranges.
         Command::Trim | Command::WriteZeroes | Command::Cache if length == 0 => {}
-        Command::Trim => image.trim(offset, length)?,
+        Command::Trim => export.change((offset, length), Written::Unknown, |image| {
+            image.trim(offset, length)
+        })?,
         Command::WriteZeroes => {
-            image.zero(offset, length, request.no_hole(), request.fast_zero())?;
+            export.change((offset, length), Written::Zeroes, |image| {
+                image.zero(offset, length, request.no_hole(), request.fast_zero())
+            })?;
         }
         Command::Cache => return image.fetch(offset, length),
         Command::Flush => {

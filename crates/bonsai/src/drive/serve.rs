@@ -7,13 +7,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use bonsai_nbd::control;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError};
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
+use bonsai_nbd::sharing::Sharing;
 use bonsai_services::refusal::Refusal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -29,7 +30,11 @@ const NEGOTIATION: Duration = Duration::from_secs(10);
 /// # Errors
 /// An image that cannot be served, or no listening.
 pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
-    let tcp = args.listen.as_deref().map(|at| address(at, args)).transpose()?;
+    let tcp = args
+        .listen
+        .as_deref()
+        .map(|at| address(at, args))
+        .transpose()?;
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => {
             let config = server_config(certificate, key);
@@ -38,7 +43,10 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         _ => None,
     };
     let folder = bonsai_host::runtime_dir()?.join(FOLDER);
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
     let exports = exports(args)?;
     let unix = match (&args.socket, tcp) {
         (Some(path), _) => Some(path.clone()),
@@ -51,11 +59,13 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     let stop = Stop::new()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let asked = stop.clone();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for _ in &mut signals {
-            asked.stop();
-        }
-    })?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for _ in &mut signals {
+                asked.stop();
+            }
+        })?;
     let server = Server::bind(Plan {
         exports: exports.clone(),
         unix: unix.clone(),
@@ -65,6 +75,9 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         negotiation: NEGOTIATION,
     });
     let server = server.map_err(said)?;
+    if args.scan {
+        scan(&exports)?;
+    }
     let _control = control::listen(&folder, exports.clone())?;
     tell(&exports, unix.as_deref(), server.tcp());
     let verbose = args.verbose;
@@ -76,6 +89,10 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
 }
 
 fn exports(args: &DriveServe) -> anyhow::Result<Vec<Arc<Export>>> {
+    let sharing = match args.plain {
+        true => None,
+        false => Some(Sharing::new((args.memory as usize) << 20, args.verify)?),
+    };
     let mut names = BTreeSet::new();
     let mut exports = Vec::new();
     for path in &args.images {
@@ -88,17 +105,45 @@ fn exports(args: &DriveServe) -> anyhow::Result<Vec<Arc<Export>>> {
         }
         let image = Image::open(path, args.read_only).map_err(|error| match error {
             ImageError::Open { source, path } if source.raw_os_error() == Some(libc_erofs()) => {
-                Refusal::input(format!("{}: cannot be written; --read-only serves it", path.display()))
+                Refusal::input(format!(
+                    "{}: cannot be written; --read-only serves it",
+                    path.display()
+                ))
             }
             error => Refusal::input(error.to_string()),
         })?;
+        let image = Arc::new(image);
+        let group = args.group.as_ref().unwrap_or(&name);
+        let member = sharing
+            .as_ref()
+            .map(|sharing| sharing.member(&image, group));
         let options = Options {
-            name,
+            name: name.clone(),
             workers: args.workers as usize,
         };
-        exports.push(Arc::new(Export::new(image, &options)));
+        exports.push(Arc::new(Export::new(image, member.transpose()?, &options)));
     }
     Ok(exports)
+}
+
+/// Learns what images hold, before anybody asks.
+fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
+    for export in exports {
+        let Some(member) = export.member() else {
+            continue;
+        };
+        let start = Instant::now();
+        let path = export.image().path().display();
+        let scanned = member
+            .scan()
+            .with_context(|| format!("{path}: cannot be read"))?;
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!(
+            "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
+            scanned.read, scanned.holes
+        );
+    }
+    Ok(())
 }
 
 fn libc_erofs() -> i32 {
@@ -107,9 +152,17 @@ fn libc_erofs() -> i32 {
 
 /// The name of a file without what all of them end in.
 fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let short = name.strip_suffix(".raw").or_else(|| name.strip_suffix(".img"));
-    short.filter(|short| !short.is_empty()).unwrap_or(&name).to_owned()
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    let short = name
+        .strip_suffix(".raw")
+        .or_else(|| name.strip_suffix(".img"));
+    short
+        .filter(|short| !short.is_empty())
+        .unwrap_or(&name)
+        .to_owned()
 }
 
 /// Where to listen on TCP, if that may be.
@@ -118,9 +171,13 @@ fn address(text: &str, args: &DriveServe) -> anyhow::Result<SocketAddr> {
         let port = port.parse().ok()?;
         Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
     };
-    let at = text.strip_prefix(':').map_or_else(|| text.parse().ok(), own);
+    let at = text
+        .strip_prefix(':')
+        .map_or_else(|| text.parse().ok(), own);
     let at = at.ok_or_else(|| {
-        Refusal::input(format!("--listen {text}: is no address such as :10809 or 192.0.2.1:10809"))
+        Refusal::input(format!(
+            "--listen {text}: is no address such as :10809 or 192.0.2.1:10809"
+        ))
     })?;
     if !at.ip().is_loopback() && args.tls_cert.is_none() && !args.insecure {
         return Err(Refusal::input(format!(
@@ -144,7 +201,10 @@ fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
         let unix = unix.map(|path| format!("nbd+unix:///{name}?socket={}", path.display()));
         let tcp = tcp.map(|at| format!("nbd://{at}/{name}"));
         for uri in unix.into_iter().chain(tcp) {
-            eprintln!("bonsai: {} is served at {uri}", export.image().path().display());
+            eprintln!(
+                "bonsai: {} is served at {uri}",
+                export.image().path().display()
+            );
         }
     }
 }
@@ -152,11 +212,21 @@ fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
 fn log(event: &Event<'_>, verbose: bool) {
     match event {
         Event::Image { export, what } => eprintln!("bonsai: {export}: {what}"),
-        Event::Full { most } => eprintln!("bonsai: a client was sent away: there are {most} already"),
-        Event::Closed { export, peer, why: Some(why) } if verbose => {
+        Event::Full { most } => {
+            eprintln!("bonsai: a client was sent away: there are {most} already")
+        }
+        Event::Closed {
+            export,
+            peer,
+            why: Some(why),
+        } if verbose => {
             eprintln!("bonsai: {export}: {peer} was left: {why}");
         }
-        Event::Closed { export, peer, why: None } if verbose => eprintln!("bonsai: {export}: {peer} has ended"),
+        Event::Closed {
+            export,
+            peer,
+            why: None,
+        } if verbose => eprintln!("bonsai: {export}: {peer} has ended"),
         Event::Open { export, peer } if verbose => eprintln!("bonsai: {export}: {peer} has come"),
         _ => {}
     }

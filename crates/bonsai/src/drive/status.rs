@@ -1,6 +1,6 @@
 //! `bonsai drive status`.
 
-use bonsai_nbd::control::{self, ExportStatus, ServerStatus};
+use bonsai_nbd::control::{self, ExportStatus, ServerStatus, SharingStatus};
 use bonsai_services::observe::SCHEMA;
 use serde_json::json;
 
@@ -47,8 +47,39 @@ fn of_export(of: &ExportStatus) -> String {
         of.refused,
         of.failed,
     );
+    if let Some(shared) = &of.sharing {
+        text += &of_sharing(shared);
+    }
     if let Some(wrong) = &of.wrong {
         text += &format!("    {wrong}\n");
     }
     text
+}
+
+fn of_sharing(of: &SharingStatus) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let factor = match of.contents {
+        0 => 1.0,
+        contents => of.known_blocks as f64 / contents as f64,
+    };
+    format!(
+        "    group {}: {} reads saved, {} bytes redirected, {} bytes of zeroes; charged to this export as read
+    not redirected (blocks): {} not known, {} lead, {} cold, {} split, {} raced, {} wrong; {} not learned
+    of the server: {} blocks known, dedup factor {factor:.2}, metadata {} of {} bytes; outside writes {}\n",
+        of.group,
+        of.reads_saved,
+        of.redirected_bytes,
+        of.zero_bytes,
+        of.not_known,
+        of.leads,
+        of.cold,
+        of.split,
+        of.raced,
+        of.wrong,
+        of.not_learned,
+        of.known_blocks,
+        of.metadata_bytes,
+        of.metadata_limit,
+        of.outside_writes,
+    )
 }
