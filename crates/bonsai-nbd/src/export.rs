@@ -107,9 +107,11 @@ impl Export {
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
         if let Some(member) = &self.member
             && Member::is_whole(offset, into.len())
-            && !member.is_resident(offset, into.len())
         {
-            return member.read_now(into, offset);
+            return match member.is_resident(offset, into.len()) {
+                true => member.read_resident(into, offset),
+                false => member.read_now(into, offset),
+            };
         }
         self.image.read_now(into, offset)
     }

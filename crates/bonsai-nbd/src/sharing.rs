@@ -23,6 +23,7 @@
 mod learn;
 mod plan;
 mod scan;
+mod seen;
 
 pub use scan::Scanned;
 
@@ -35,6 +36,7 @@ use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
 use crate::image::Image;
 use learn::Learner;
+use seen::Seen;
 
 /// A block, in bytes.
 pub const BLOCK: u64 = 4096;
@@ -71,6 +73,8 @@ pub struct Member {
     group_name: String,
     key: [u8; 32],
     volume: RwLock<Volume>,
+    /// Blocks that were given to the learner.
+    seen: Seen,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -158,6 +162,7 @@ impl Sharing {
             group_name: group.to_owned(),
             key,
             volume: RwLock::new(volume),
+            seen: Seen::new(image.size() / BLOCK),
             counters: Shared::default(),
         })
     }
@@ -259,7 +264,9 @@ impl Member {
                 continue;
             };
             let lesson = learn::Lesson::new(volume, block, bytes, (self.key, stamp, how));
-            if !self.sharing.learner.push(lesson) {
+            if self.sharing.learner.push(lesson) {
+                self.seen.add(block);
+            } else {
                 self.counters.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -273,6 +280,7 @@ impl Member {
         if let Some(fresh) = self.sharing.state.add(self.group, &self.image) {
             *volume = fresh;
         }
+        self.seen.clear();
         self.counters.outside.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -15,6 +15,8 @@ struct Run {
     block: u64,
     count: u64,
     from: From,
+    /// The disk has to be asked.
+    cold: bool,
 }
 
 #[derive(Debug)]
@@ -54,13 +56,40 @@ impl Member {
         pages.is_none_or(|pages| pages * BLOCK >= length as u64)
     }
 
+    /// Reads what is resident, and learns of it what is new.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read_resident(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
+        let blocks = offset / BLOCK..(offset + into.len() as u64) / BLOCK;
+        if self.seen.all(&blocks) {
+            return self.image.read_now(into, offset);
+        }
+        let volume = self.volume();
+        let mut learn = Vec::new();
+        let map = self.sharing.state.map();
+        for block in blocks.filter(|block| !self.seen.has(*block)) {
+            if map.content(volume, block).is_some() {
+                self.seen.add(block);
+            } else if let Some(stamp) = map.stamp(volume, block) {
+                learn.push((block, stamp));
+            }
+        }
+        drop(map);
+        let done = self.image.read_now(into, offset)?;
+        if done == Now::Done {
+            self.learn(volume, offset, into, &learn, How::Read);
+        }
+        Ok(done)
+    }
+
     /// Reads without the disk, where all is resident elsewhere, or zero.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
         let plan = self.plan(offset, into.len());
-        if plan.runs.iter().any(|run| matches!(run.from, From::Itself)) {
+        if plan.needs_disk() {
             return Ok(Now::WouldWait);
         }
         for run in &plan.runs {
@@ -88,7 +117,7 @@ impl Member {
                 self.image.read(part, run.block * BLOCK)?;
             }
         }
-        if !plan.runs.iter().any(|run| matches!(run.from, From::Itself)) {
+        if !plan.needs_disk() {
             add(&self.counters.saved, 1);
         }
         self.lead(&plan);
@@ -99,8 +128,13 @@ impl Member {
     /// Blocks that were read where they are, as their leaders were not resident, lead from now on: the leader is the
     /// one that was fetched last. Otherwise the next duplicate would be read from the disk as well.
     fn lead(&self, plan: &Plan) {
-        let fetched = plan.runs.iter().filter(|run| matches!(run.from, From::Itself));
-        let fetched: Vec<_> = fetched.map(|run| run.block..run.block + run.count).collect();
+        let fetched = plan
+            .runs
+            .iter()
+            .filter(|run| matches!(run.from, From::Itself));
+        let fetched: Vec<_> = fetched
+            .map(|run| run.block..run.block + run.count)
+            .collect();
         let led = |of: &&(u64, Stamp)| fetched.iter().any(|blocks| blocks.contains(&of.0));
         let mut led = plan.led.iter().filter(led).peekable();
         if led.peek().is_none() {
@@ -156,8 +190,15 @@ impl Member {
         plan
     }
 
-    /// Runs whose leaders are not resident are read where they are; and all of it is where there are too many.
+    /// Runs whose leaders are not resident are read where they are, but for a read that comes from leaders as a
+    /// whole: that takes the disk no longer, and the next duplicate finds the leaders. All of it is read where it is if there
+    /// are too many runs.
     fn keep_what_pays(&self, plan: &mut Plan) {
+        let elsewhere = plan
+            .runs
+            .iter()
+            .filter(|run| !matches!(run.from, From::Zero));
+        let alone = elsewhere.count() == 1;
         for run in &mut plan.runs {
             let From::Leader { volume, block, .. } = run.from else {
                 continue;
@@ -167,7 +208,10 @@ impl Member {
             let pages = image.and_then(|image| image.resident_pages(block * BLOCK, bytes));
             if pages.is_none_or(|pages| pages < run.count) {
                 add(&self.counters.cold, run.count);
-                run.from = From::Itself;
+                run.cold = true;
+                if !alone {
+                    run.from = From::Itself;
+                }
             }
         }
         plan.runs.dedup_by(|next, run| {
@@ -185,6 +229,7 @@ impl Member {
             block: first,
             count: all,
             from: From::Itself,
+            cold: true,
         }];
     }
 
@@ -208,7 +253,11 @@ impl Member {
             return Ok(false);
         };
         // An error of another image is none of this one: it is read where it is.
-        if !matches!(image.read_now(into, block * BLOCK), Ok(Now::Done)) {
+        let read = match run.cold {
+            true => image.read(into, block * BLOCK).map(|()| Now::Done),
+            false => image.read_now(into, block * BLOCK),
+        };
+        if !matches!(read, Ok(Now::Done)) {
             add(&self.counters.cold, run.count);
             return Ok(false);
         }
@@ -252,9 +301,14 @@ impl Plan {
             _ => self.runs.push(Run {
                 block,
                 count: 1,
+                cold: matches!(from, From::Itself),
                 from,
             }),
         }
+    }
+
+    fn needs_disk(&self) -> bool {
+        self.runs.iter().any(|run| run.cold)
     }
 
     fn add_leader(&mut self, block: u64, (of, at): (Volume, u64), stamp: Stamp) {
@@ -280,6 +334,7 @@ impl Plan {
             block,
             count: 1,
             from,
+            cold: false,
         });
     }
 }
