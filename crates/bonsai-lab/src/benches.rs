@@ -14,6 +14,7 @@ mod links;
 mod live_change;
 mod media;
 mod meter;
+mod nbd;
 mod network;
 mod notes;
 mod peers;
@@ -67,6 +68,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &groups::Groups,
     &servers::Servers,
     &event_loops::EventLoops,
+    &nbd::NbdHot,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,
