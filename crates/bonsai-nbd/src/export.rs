@@ -7,6 +7,7 @@ use crate::image::{Image, Now, Times};
 use crate::protocol::ExportInfo;
 use crate::server::pool::Pool;
 use crate::sharing::{Member, Written};
+use crate::throttle::Throttle;
 use std::io;
 use std::sync::Mutex;
 
@@ -28,6 +29,7 @@ pub struct Export {
     info: ExportInfo,
     image: Arc<Image>,
     member: Option<Member>,
+    throttle: Option<Throttle>,
     /// What was done with it.
     pub counters: Counters,
     pub(crate) pool: Arc<Pool>,
@@ -83,9 +85,21 @@ impl Export {
             times: Mutex::new((image.times(), 0)),
             image,
             member,
+            throttle: None,
             counters: Counters::default(),
             pool: Arc::new(Pool::new(&options.name, options.workers)),
         }
+    }
+
+    /// Under the limits of a ledger.
+    #[must_use]
+    pub fn under(mut self, throttle: Throttle) -> Self {
+        self.throttle = Some(throttle);
+        self
+    }
+
+    pub(crate) const fn throttle(&self) -> Option<&Throttle> {
+        self.throttle.as_ref()
     }
 
     /// What clients are told.

@@ -6,7 +6,8 @@
 //! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
 //! - [`server`]: listening, a thread for each connection, and workers for what would wait;
-//! - [`sharing`]: reads that go to another block with the same content.
+//! - [`sharing`]: reads that go to another block with the same content;
+//! - [`throttle`]: limits of an export.
 //!
 //! # Invariants
 //! 1. What was flushed, or written with FUA, is on the disk before the reply begins.
@@ -23,3 +24,4 @@ pub mod image;
 pub mod protocol;
 pub mod server;
 pub mod sharing;
+pub mod throttle;

@@ -410,7 +410,7 @@ impl Handshake {
         let all = !sets && queries.is_empty();
         let named =
             |query: &&[u8]| *query == BASE_ALLOCATION.as_bytes() || (!sets && *query == b"base:");
-        if all || queries.iter().any(|query| named(query)) {
+        if all || queries.iter().any(named) {
             let id = if sets { BASE_ALLOCATION_ID } else { 0 };
             let mut data = id.to_be_bytes().to_vec();
             data.extend_from_slice(BASE_ALLOCATION.as_bytes());
@@ -423,8 +423,11 @@ impl Handshake {
     }
 }
 
+/// Of an option: its number, the length of its data, and what is behind.
+type Header<'a> = (u32, u32, &'a [u8]);
+
 /// The header of an option: its number, the length of its data, and what is behind.
-fn header(input: &[u8]) -> Result<Option<(u32, u32, &[u8])>, ProtocolError> {
+fn header(input: &[u8]) -> Result<Option<Header<'_>>, ProtocolError> {
     // Told as soon as it shows: who speaks something else may send no more.
     if let Some((magic, _)) = input.split_first_chunk::<8>() {
         let found = u64::from_be_bytes(*magic);

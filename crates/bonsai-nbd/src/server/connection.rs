@@ -154,6 +154,9 @@ impl Client {
                 batch.with(&link, |out| refuse(&link, &request, error, out))?;
                 continue;
             }
+            if !admit(&link, &request, &mut batch)? {
+                return Ok(());
+            }
             match request.command {
                 Command::Read => {
                     inbox.consume(HEADER_BYTES);
@@ -171,6 +174,27 @@ impl Client {
             }
         }
     }
+}
+
+/// Waits until a request is due by the limits of its export; false where its client has gone.
+fn admit(link: &Link, request: &Request, batch: &mut Batch) -> Result<bool, Ended> {
+    let writes = match request.command {
+        Command::Read => false,
+        Command::Write | Command::Trim | Command::WriteZeroes => true,
+        _ => return Ok(true),
+    };
+    // Trims and zeroes count as calls: nothing of them comes or goes.
+    let moved = matches!(request.command, Command::Read | Command::Write);
+    let bytes = if moved { request.length.into() } else { 0 };
+    let place = link
+        .export
+        .throttle()
+        .and_then(|of| Some((of, of.place(writes, bytes)?)));
+    let Some((throttle, place)) = place else {
+        return Ok(true);
+    };
+    batch.send(link)?;
+    Ok(throttle.wait(&place, || link.is_over()))
 }
 
 /// Answers at once what the page cache has, and leaves the rest to workers.
@@ -211,7 +235,7 @@ fn write(
     batch: &mut Batch,
 ) -> Result<bool, Ended> {
     let length = request.length as usize;
-    let whole = (request.offset | u64::from(request.length)) % PAGE == 0;
+    let whole = (request.offset | u64::from(request.length)).is_multiple_of(PAGE);
     let at_once = whole && !request.fua() && request.length <= WRITTEN_AT_ONCE;
     if at_once && Inbox::fits(HEADER_BYTES + length) {
         while inbox.bytes().len() < HEADER_BYTES + length {

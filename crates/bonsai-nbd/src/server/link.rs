@@ -169,6 +169,17 @@ impl Link {
         self.send_queue(Some(self));
     }
 
+    /// Whether the other side has gone.
+    pub(super) fn is_over(&self) -> bool {
+        let mut fds = [rustix::event::PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let now = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let ready = rustix::event::poll(&mut fds, Some(&now));
+        lock(&self.state).dead || ready.is_ok_and(|count| count > 0)
+    }
+
     /// Ends the connection from this side.
     pub(super) fn die(&self) {
         lock(&self.state).dead = true;

@@ -127,21 +127,21 @@ impl Carrier {
             return Ok(false);
         }
         if outside.intersects(PollFlags::IN | PollFlags::HUP) && !self.over {
-            self.from_outside()?;
+            self.receive_outside()?;
         }
         if !self.plain.is_empty() {
-            self.to_inside()?;
+            self.send_inside()?;
         }
-        if inside.intersects(PollFlags::IN | PollFlags::HUP) && !full && !self.from_inside()? {
+        if inside.intersects(PollFlags::IN | PollFlags::HUP) && !full && !self.receive_inside()? {
             self.tls.send_close_notify();
-            while self.tls.wants_write() && self.to_outside()? {}
+            while self.tls.wants_write() && self.send_outside()? {}
             return Ok(false);
         }
-        while self.tls.wants_write() && self.to_outside()? {}
+        while self.tls.wants_write() && self.send_outside()? {}
         Ok(true)
     }
 
-    fn from_outside(&mut self) -> io::Result<()> {
+    fn receive_outside(&mut self) -> io::Result<()> {
         match self.tls.read_tls(&mut Descriptor(&self.outside)) {
             Ok(0) => self.over = true,
             Ok(_) => {}
@@ -151,7 +151,7 @@ impl Carrier {
         let state = self.tls.process_new_packets();
         let Ok(state) = state else {
             // What is wrong is told to the client before it is closed.
-            self.to_outside()?;
+            self.send_outside()?;
             return Err(io::ErrorKind::InvalidData.into());
         };
         let more = state.plaintext_bytes_to_read();
@@ -167,7 +167,7 @@ impl Carrier {
         Ok(())
     }
 
-    fn to_inside(&mut self) -> io::Result<()> {
+    fn send_inside(&mut self) -> io::Result<()> {
         match send(
             &self.inside,
             &self.plain,
@@ -184,7 +184,7 @@ impl Carrier {
     }
 
     /// False at the end of what is inside.
-    fn from_inside(&mut self) -> io::Result<bool> {
+    fn receive_inside(&mut self) -> io::Result<bool> {
         let mut bytes = vec![0; 64 << 10];
         match read(&self.inside, &mut bytes) {
             Ok(0) => return Ok(false),
@@ -199,7 +199,7 @@ impl Carrier {
     }
 
     /// False where the client takes no more for now.
-    fn to_outside(&mut self) -> io::Result<bool> {
+    fn send_outside(&mut self) -> io::Result<bool> {
         match self.tls.write_tls(&mut Descriptor(&self.outside)) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

@@ -46,7 +46,7 @@ impl Member {
     /// Whether a read of these bytes can be planned at all.
     #[must_use]
     pub(crate) fn is_whole(offset: u64, length: usize) -> bool {
-        length > 0 && offset % BLOCK == 0 && (length as u64) % BLOCK == 0
+        length > 0 && offset.is_multiple_of(BLOCK) && (length as u64).is_multiple_of(BLOCK)
     }
 
     /// Whether the page cache has all of it, so that there is nothing to plan. Where the kernel

@@ -92,7 +92,9 @@ fn qemu_writes_patterns_and_compares() {
         .arg(&copy));
     // QEMU sees the lock.
     let mut refused = Command::new("qemu-io");
-    refused.args(["-f", "raw", "-c", "read 0 1"]).arg(house.folder.path().join("a"));
+    refused
+        .args(["-f", "raw", "-c", "read 0 1"])
+        .arg(house.folder.path().join("a"));
     let text = String::from_utf8(refused.output().unwrap().stderr).unwrap();
     assert!(text.contains("lock"), "{text}");
 }

@@ -148,7 +148,7 @@ fn a_client_that_does_not_read_holds_up_nobody() {
 #[test]
 fn who_never_asks_for_an_export_is_left() {
     let house = House::with(&["a"], SIZE, |plan| {
-        plan.negotiation = Duration::from_millis(200)
+        plan.negotiation = Duration::from_millis(200);
     });
     let mut slow = greeted(&house.socket());
     slow.write_all(b"IHAVE").unwrap();
@@ -211,4 +211,46 @@ fn a_full_disk_is_told() {
     assert!(unmounted.unwrap().success());
     assert_eq!(errors.first(), Some(&0));
     assert_eq!(errors.last(), Some(&28));
+}
+
+#[test]
+fn a_limit_holds_for_its_export_alone() {
+    use bonsai_ledger::Ledger;
+    use bonsai_nbd::export::{Export, Options};
+    use bonsai_nbd::throttle::Throttle;
+    use std::sync::Arc;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    std::fs::File::create(&path).unwrap().set_len(SIZE).unwrap();
+    let ledger = Ledger::create(&folder.path().join("ledger"), "limited").unwrap();
+    // 4 MiB/s and a burst of 64 KiB.
+    let mut editor = ledger.edit(0).unwrap();
+    let rate = bonsai_units::Rate::bytes_per_sec(4 << 20).unwrap();
+    editor.set("read", rate, 64 << 10).unwrap();
+    editor.commit();
+    let house = House::with(&["a"], SIZE, |plan| {
+        let image = Arc::new(Image::open(&path, false).unwrap());
+        let options = Options {
+            name: "limited".to_owned(),
+            workers: 2,
+        };
+        let export = Export::new(image, None, &options).under(Throttle::new(ledger));
+        plan.exports.push(Arc::new(export));
+    });
+    let mut limited = Client::new(&house.socket(), "limited");
+    let mut free = Client::new(&house.socket(), "a");
+    let start = Instant::now();
+    limited.send((0, READ), 0, 1 << 20, &[]);
+    limited.stream.set_nonblocking(true).unwrap();
+    for _ in 0..20 {
+        assert!(free.read(0, 1 << 16).is_ok());
+    }
+    limited.stream.set_nonblocking(false).unwrap();
+    assert_eq!(limited.reply(), 0);
+    // It may take longer on a busy machine, and never less: 1 MiB without the burst.
+    assert!(
+        start.elapsed() >= Duration::from_millis(234),
+        "{:?}",
+        start.elapsed()
+    );
 }

@@ -78,7 +78,9 @@ impl House {
     /// Ends the server, as a signal does.
     pub(crate) fn end(&mut self) {
         self.stop.stop();
-        self.thread.take().map(|thread| thread.join().unwrap());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
     }
 }
 

@@ -78,6 +78,11 @@ pub(crate) struct DriveServe {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
 
+    /// A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is then a
+    /// service with its name, whose limits `bonsai set` changes, and `bonsai status` shows.
+    #[arg(long = "limit", short, value_name = "NAME=RATE[:burst=B]")]
+    pub(crate) limits: Vec<String>,
+
     /// Clients at a time.
     #[arg(long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u32).range(1..=65_536))]

@@ -10,12 +10,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use bonsai_ledger::Ledger;
 use bonsai_nbd::control;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError};
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
 use bonsai_nbd::sharing::Sharing;
+use bonsai_nbd::throttle::Throttle;
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
 use bonsai_services::refusal::Refusal;
+use bonsai_services::service::{OwnService, Services, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -47,7 +52,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         .recursive(true)
         .mode(0o700)
         .create(&folder)?;
-    let exports = exports(args)?;
+    let (exports, services) = exports(args)?;
     let unix = match (&args.socket, tcp) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
@@ -85,10 +90,20 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     server.run(&stop, &on_event).map_err(|(export, error)| {
         anyhow!("{export}: what was written last may not be on the disk: {error}")
     })?;
+    for service in services {
+        service.remove()?;
+    }
     Ok(0)
 }
 
-fn exports(args: &DriveServe) -> anyhow::Result<Vec<Arc<Export>>> {
+fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnService>)> {
+    let limits: Vec<Limit> = args
+        .limits
+        .iter()
+        .map(|text| Limit::parse(text))
+        .collect::<Result<_, _>>()?;
+    limits::check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    let mut services = Vec::new();
     let sharing = match args.plain {
         true => None,
         false => Some(Sharing::new((args.memory as usize) << 20, args.verify)?),
@@ -121,9 +136,17 @@ fn exports(args: &DriveServe) -> anyhow::Result<Vec<Arc<Export>>> {
             name: name.clone(),
             workers: args.workers as usize,
         };
-        exports.push(Arc::new(Export::new(image, member.transpose()?, &options)));
+        let mut export = Export::new(image, member.transpose()?, &options);
+        if !limits.is_empty() {
+            let service = Services::open()?.make(&Wanted::Exactly(&export.info().name))?;
+            let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
+            limits::apply(&ledger, &limits, None, monotonic_ns())?;
+            export = export.under(Throttle::new(ledger));
+            services.push(service);
+        }
+        exports.push(Arc::new(export));
     }
-    Ok(exports)
+    Ok((exports, services))
 }
 
 /// Learns what images hold, before anybody asks.
@@ -213,7 +236,7 @@ fn log(event: &Event<'_>, verbose: bool) {
     match event {
         Event::Image { export, what } => eprintln!("bonsai: {export}: {what}"),
         Event::Full { most } => {
-            eprintln!("bonsai: a client was sent away: there are {most} already")
+            eprintln!("bonsai: a client was sent away: there are {most} already");
         }
         Event::Closed {
             export,
