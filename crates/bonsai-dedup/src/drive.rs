@@ -432,6 +432,16 @@ impl<K: Key> DriveMap<K> {
         self.unlink(volume, block, Cell::Unknown);
     }
 
+    /// What a block holds, as far as that is known.
+    #[must_use]
+    pub fn content(&self, volume: Volume, block: u64) -> Option<Content<K>> {
+        match self.pages.cell(self.volumes.slot(volume, block)?) {
+            Cell::Zero => Some(Content::Zero),
+            Cell::Content(content) => Some(Content::Key(self.contents.key(content))),
+            Cell::Unknown | Cell::Written | Cell::Evicted => None,
+        }
+    }
+
     /// What is known of a volume, in order of blocks: for whoever keeps it.
     pub fn known(&self, volume: Volume) -> impl Iterator<Item = (u64, Content<K>)> + '_ {
         self.volumes.pages(volume).flat_map(move |page| {

@@ -14,6 +14,7 @@ mod links;
 mod live_change;
 mod media;
 mod meter;
+mod nbd;
 mod network;
 mod notes;
 mod peers;
@@ -68,6 +69,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &groups::Groups,
     &servers::Servers,
     &event_loops::EventLoops,
+    &nbd::NbdHot,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,

@@ -7,6 +7,7 @@ mod cpu;
 mod daemon;
 mod davvi;
 mod disk;
+mod drive;
 mod group;
 mod link;
 mod look;
@@ -32,6 +33,7 @@ pub(crate) use davvi::{
     DavviWatched, In,
 };
 pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
+pub(crate) use drive::{DriveCommand, DriveServe, DriveStatus};
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
@@ -89,6 +91,8 @@ pub(crate) enum Command {
     Disk(DiskCommand),
     #[command(subcommand)]
     Cpu(CpuCommand),
+    #[command(subcommand)]
+    Drive(DriveCommand),
     Serve(Serve),
     Watch(Watch),
     #[command(subcommand)]

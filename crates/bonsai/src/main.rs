@@ -5,7 +5,7 @@
 //! - [`cli`]: every option; what services and their limits are, and one look at them as a
 //!   value, which `--json` prints and all views draw, is in [`bonsai_services`];
 //! - one module per subcommand: [`run`], [`attach`], [`detach`], [`status`], [`top`], [`set`], [`group`],
-//!   [`link`], [`disk`], [`cpu`], [`davvi`], [`trace`], [`sim`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
+//!   [`link`], [`disk`], [`cpu`], [`drive`], [`davvi`], [`trace`], [`sim`], [`stats`], [`audit`], [`doctor`], [`generate`]; and [`enter`] and [`confine`], which
 //!   `run` starts for programs without a loader, and for those that are not trusted.
 //!
 //! # Invariants
@@ -25,6 +25,7 @@ mod davvi;
 mod detach;
 mod disk;
 mod doctor;
+mod drive;
 mod enter;
 mod generate;
 mod group;
@@ -79,6 +80,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Link(command) => link::run(&command),
         Command::Disk(command) => disk::run(&command),
         Command::Cpu(command) => cpu::run(&command),
+        Command::Drive(command) => drive::run(&command),
         Command::Serve(args) => serve::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Davvi(command) => davvi::run(&command),

@@ -1,0 +1,202 @@
+//! Listening, connections, and the engine behind them.
+//!
+//! # Story
+//! ```text
+//! connection's thread: socket -> many requests at once
+//!        | resident reads, small writes: done there, replies in one batch
+//!        | all else: a job ----> the export's workers ----> replies, one after the other
+//! ```
+//! There is one thread for each connection, which waits for nothing but its client while the page cache has
+//! what is asked for. What would wait for the disk goes to workers of the export. No async: a hand-over
+//! costs more than a read of 4 KiB from the page cache, and a thread that reads all that has come makes
+//! three system calls for two requests where a queue between tasks would make more.
+//!
+//! # Invariants
+//! 1. Of one connection's replies, one is sent at a time, by whoever holds its turn (see [`link`]).
+//! 2. No worker waits for a client for longer than a moment: what a client does not take is given to
+//!    a thread of that connection.
+//! 3. A connection has bounded requests and bytes under way; beyond that, it is not read.
+
+mod connection;
+mod inbox;
+mod link;
+mod listen;
+mod perform;
+pub(crate) mod pool;
+mod tls;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::export::Export;
+use crate::protocol::{ExportInfo, Exports, ProtocolError};
+
+pub use listen::Server;
+pub use tls::{TlsError, server_config};
+
+/// What is served, and where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In the order in which they are listed.
+    pub exports: Vec<Arc<Export>>,
+    /// A Unix socket, which only its owner may connect to.
+    pub unix: Option<PathBuf>,
+    /// A TCP address.
+    pub tcp: Option<SocketAddr>,
+    /// Over TCP, nothing is told without it.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Connections at a time, at most.
+    pub connections: usize,
+    /// How long a client may take until it has an export.
+    pub negotiation: Duration,
+}
+
+/// Why there is no serving.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// There is no listening.
+    #[error("{at}: cannot listen: {source}")]
+    Listen {
+        /// A path or an address.
+        at: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody else does.
+    #[error("{at}: another server listens there")]
+    Taken {
+        /// The path.
+        at: PathBuf,
+    },
+    /// Something that is no socket has that name.
+    #[error("{at}: is there, and is no socket; name another, or remove it")]
+    NoSocket {
+        /// The path.
+        at: PathBuf,
+    },
+    /// There is no thread.
+    #[error("no thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What happens, for whoever wants to tell.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A client has an export.
+    Open {
+        /// Of the export.
+        export: &'a str,
+        /// Of the client.
+        peer: &'a str,
+    },
+    /// It has gone.
+    Closed {
+        /// Of the export; empty if it never had one.
+        export: &'a str,
+        /// Of the client.
+        peer: &'a str,
+        /// What it did wrong, if anything.
+        why: Option<&'a str>,
+    },
+    /// There are too many.
+    Full {
+        /// How many there may be.
+        most: usize,
+    },
+    /// Something is wrong with an image.
+    Image {
+        /// Of the export.
+        export: &'a str,
+        /// What.
+        what: &'a str,
+    },
+}
+
+/// Is told of events, by several threads.
+pub type OnEvent = dyn Fn(&Event<'_>) + Send + Sync;
+
+/// Ends a server, from any thread and from signal handlers' threads.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<Stopping>);
+
+#[derive(Debug)]
+struct Stopping {
+    asked: AtomicBool,
+    /// Readable once it has been asked.
+    wake: OwnedFd,
+}
+
+impl Stop {
+    /// Not yet.
+    ///
+    /// # Errors
+    /// The system has no descriptor for it.
+    pub fn new() -> io::Result<Self> {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(Stopping {
+            asked: AtomicBool::new(false),
+            wake: rustix::event::eventfd(0, flags)?,
+        })))
+    }
+
+    /// Ends the server: what is under way is done, images are flushed.
+    pub fn stop(&self) {
+        self.0.asked.store(true, Ordering::SeqCst);
+        // It fails only where it is readable already.
+        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Whether it ends.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// Why a connection ended before its time.
+#[derive(Debug, Error)]
+pub(crate) enum Ended {
+    #[error("{0}")]
+    Protocol(#[from] ProtocolError),
+    #[error("it took longer than {0:?} to ask for an export")]
+    Slow(Duration),
+    #[error("it has gone: {0}")]
+    Io(#[from] io::Error),
+    #[error("it went in the middle of a request")]
+    Torn,
+    #[error("bytes came together with the option that starts TLS")]
+    Injected,
+    #[error("a request has {0} bytes of data, more than can be skipped")]
+    TooLong(u32),
+}
+
+impl From<rustix::io::Errno> for Ended {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// A list of exports, as the protocol asks for them.
+struct Listed<'a>(&'a [Arc<Export>]);
+
+impl Exports for Listed<'_> {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> Option<ExportInfo> {
+        self.0.get(index).map(|export| export.info().clone())
+    }
+}
+
+/// What a thread that panicked has left is as good as what others leave: every change is whole.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

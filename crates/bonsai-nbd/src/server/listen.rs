@@ -1,0 +1,310 @@
+//! Sockets that are listened on, and a thread for each client.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::net::{Shutdown, shutdown, sockopt};
+
+use super::connection::{House, negotiate};
+use super::{Event, OnEvent, Plan, ServeError, Stop, lock};
+use crate::export::Export;
+
+/// How often images are looked at.
+const LOOKS: Duration = Duration::from_secs(1);
+/// What clients get at the end, for what is under way.
+const LAST: Duration = Duration::from_secs(10);
+
+/// A server that listens, and does not serve yet.
+pub struct Server {
+    house: Arc<House>,
+    unix: Option<(UnixListener, Socket)>,
+    tcp: Option<TcpListener>,
+    most: usize,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("most", &self.most)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A name in the file system, and who may use it.
+struct Socket {
+    path: PathBuf,
+    lock: PathBuf,
+    /// Held to the end.
+    _held: File,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // What cannot be removed is replaced by the next server, which finds nobody behind it.
+        let _ = fs::remove_file(&self.path);
+        let _ = fs::remove_file(&self.lock);
+    }
+}
+
+/// The connections there are.
+#[derive(Default)]
+struct Open {
+    sockets: Mutex<HashMap<u64, OwnedFd>>,
+}
+
+impl Server {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind(plan: Plan) -> Result<Self, ServeError> {
+        let unix = plan.unix.as_deref().map(bind_unix).transpose()?;
+        let tcp = plan.tcp.map(|at| {
+            TcpListener::bind(at).map_err(|source| ServeError::Listen {
+                at: at.to_string(),
+                source,
+            })
+        });
+        Ok(Self {
+            unix,
+            tcp: tcp.transpose()?,
+            most: plan.connections,
+            house: Arc::new(House {
+                exports: plan.exports,
+                tls: plan.tls,
+                negotiation: plan.negotiation,
+            }),
+        })
+    }
+
+    /// Where it listens on TCP.
+    #[must_use]
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref()?.local_addr().ok()
+    }
+
+    /// Serves until it is stopped; then everything is on the disks.
+    ///
+    /// # Errors
+    /// An image that cannot be flushed at the end: by its export.
+    pub fn run(self, stop: &Stop, on_event: &Arc<OnEvent>) -> Result<(), (String, io::Error)> {
+        let open = Arc::new(Open::default());
+        let mut looked = Instant::now();
+        let mut said: HashMap<String, &'static str> = HashMap::new();
+        let mut number = 0;
+        while !stop.is_asked() {
+            self.wait(stop);
+            let unix = self.unix.as_ref().and_then(|(unix, _)| accept_unix(unix));
+            let tcp = self.tcp.as_ref().and_then(accept_tcp);
+            for (socket, peer, is_tcp) in unix.into_iter().chain(tcp) {
+                number += 1;
+                self.admit((number, socket, peer, is_tcp), &open, on_event);
+            }
+            if looked.elapsed() >= LOOKS {
+                looked = Instant::now();
+                look(&self.house.exports, &mut said, on_event);
+            }
+        }
+        drop(self.unix);
+        end(&open);
+        for export in &self.house.exports {
+            if !export.image().is_read_only() {
+                let flushed = export.image().flush();
+                flushed.map_err(|error| (export.info().name.clone(), error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, stop: &Stop) {
+        let mut fds = vec![PollFd::new(&stop.0.wake, PollFlags::IN)];
+        fds.extend(
+            self.unix
+                .iter()
+                .map(|(unix, _)| PollFd::new(unix, PollFlags::IN)),
+        );
+        fds.extend(self.tcp.iter().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
+        let most = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        // A signal ends it early, as does whatever else: it is called again.
+        let _ = poll(&mut fds, Some(&most));
+    }
+
+    fn admit(
+        &self,
+        (number, socket, peer, is_tcp): (u64, OwnedFd, String, bool),
+        open: &Arc<Open>,
+        on_event: &Arc<OnEvent>,
+    ) {
+        let most = self.most;
+        if lock(&open.sockets).len() >= most {
+            on_event(&Event::Full { most });
+            return;
+        }
+        let Ok(second) = socket.try_clone() else {
+            on_event(&Event::Full { most });
+            return;
+        };
+        if is_tcp {
+            // Small replies go at once; a client whose machine is gone is noticed some day.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let _ = sockopt::set_socket_keepalive(&socket, true);
+        }
+        lock(&open.sockets).insert(number, second);
+        let house = Arc::clone(&self.house);
+        let (opened, tell) = (Arc::clone(open), Arc::clone(on_event));
+        let thread = thread::Builder::new().name("nbd-client".to_owned());
+        let started = thread.spawn(move || {
+            // Over a Unix socket nobody listens in.
+            let plain = House {
+                exports: house.exports.clone(),
+                tls: None,
+                negotiation: house.negotiation,
+            };
+            serve(socket, &peer, if is_tcp { &house } else { &plain }, &tell);
+            lock(&opened.sockets).remove(&number);
+        });
+        if started.is_err() {
+            lock(&open.sockets).remove(&number);
+            on_event(&Event::Full { most });
+        }
+    }
+}
+
+fn serve(socket: OwnedFd, peer: &str, house: &House, tell: &Arc<OnEvent>) {
+    let mut name = String::new();
+    let ended = match negotiate(socket, house) {
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+        Ok(Some(client)) => {
+            name.clone_from(&client.link.export.info().name);
+            let export = name.as_str();
+            tell(&Event::Open { export, peer });
+            client.serve()
+        }
+    };
+    let why = ended.err().map(|error| error.to_string());
+    let (export, why) = (name.as_str(), why.as_deref());
+    tell(&Event::Closed { export, peer, why });
+}
+
+/// Lets clients have what is under way, and no more.
+fn end(open: &Open) {
+    for socket in lock(&open.sockets).values() {
+        // It fails where the client has gone.
+        let _ = shutdown(socket, Shutdown::Read);
+    }
+    let deadline = Instant::now() + LAST;
+    while !lock(&open.sockets).is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
+    for socket in lock(&open.sockets).values() {
+        let _ = shutdown(socket, Shutdown::Both);
+    }
+}
+
+fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell: &Arc<OnEvent>) {
+    for export in exports {
+        let name = &export.info().name;
+        if export.look_outside() {
+            let what = "somebody else wrote to the image: all that was known of it is forgotten";
+            tell(&Event::Image { export: name, what });
+        }
+        match export.image().look() {
+            Some(what) if said.get(name) != Some(&what) => {
+                said.insert(name.clone(), what);
+                let export = name;
+                tell(&Event::Image { export, what });
+            }
+            Some(_) => {}
+            None => drop(said.remove(name)),
+        }
+    }
+}
+
+type Accepted = Option<(OwnedFd, String, bool)>;
+
+fn accept_unix(listener: &UnixListener) -> Accepted {
+    let (stream, _) = listener.accept().ok()?;
+    stream.set_nonblocking(false).ok()?;
+    let who = sockopt::socket_peercred(&stream).ok();
+    let who = who.map_or_else(String::new, |of| {
+        format!("process {}", of.pid.as_raw_nonzero())
+    });
+    Some((stream.into(), who, false))
+}
+
+fn accept_tcp(listener: &TcpListener) -> Accepted {
+    let (stream, from) = listener.accept().ok()?;
+    stream.set_nonblocking(false).ok()?;
+    Some((stream.into(), from.to_string(), true))
+}
+
+/// Listens on a path that only its owner may connect to. A socket that nobody listens on any
+/// more is replaced.
+fn bind_unix(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
+    let failed = |source: io::Error| ServeError::Listen {
+        at: path.display().to_string(),
+        source,
+    };
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = PathBuf::from(lock);
+    let taken = || ServeError::Taken {
+        at: path.to_owned(),
+    };
+    let held = hold(&lock).map_err(failed)?.ok_or_else(taken)?;
+    match fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(ServeError::NoSocket {
+                at: path.to_owned(),
+            });
+        }
+        // A server of another kind may hold no lock, and listen.
+        Ok(_) if UnixStream::connect(path).is_ok() => return Err(taken()),
+        Ok(_) => fs::remove_file(path).map_err(failed)?,
+        Err(_) => {}
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = bound.map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let socket = Socket {
+        path: path.to_owned(),
+        lock,
+        _held: held,
+    };
+    Ok((listener, socket))
+}
+
+/// Holds a lock file; `None` where somebody else does.
+fn hold(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let file = File::options().create(true).append(true).open(path)?;
+        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        // Whoever held it may have removed it before it was let go.
+        use std::os::unix::fs::MetadataExt as _;
+        let named = fs::metadata(path).map(|meta| meta.ino()).ok();
+        if named == Some(file.metadata()?.ino()) {
+            return Ok(Some(file));
+        }
+    }
+}

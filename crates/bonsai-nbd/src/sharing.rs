@@ -1,0 +1,305 @@
+//! Reads that go to another block with the same content, when the page cache has that one.
+//!
+//! # Story
+//! One map ([`bonsai_dedup::drive`]) knows what blocks of all images hold, as far as they were read, written or
+//! gone over. A read of pages that the page cache has never comes here. Of others, the read is *planned*: blocks one after the
+//! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
+//! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
+//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece, as readahead wants it.
+//!
+//! # Invariants
+//! 1. What was read of a leader is given away only if, after it was read, the map still says that
+//!    the block has the leader's content, and nobody had begun to write to the leader.
+//! 2. A change is told to the map before its bytes move, and after they did, also where it fails.
+//! 3. What is learned waits in a queue of bounded bytes; what does not fit is not learned.
+//! 4. Keys of groups are random and never leave the process: no fingerprint can be made up, and
+//!    equal contents of two groups have different ones.
+//!
+//! # Limits
+//! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed by the
+//! times of the image, within a second, and only where the server did not write itself meanwhile; who
+//! shares images with writers that take no lock wants `verify`.
+
+mod learn;
+mod plan;
+mod scan;
+mod seen;
+
+pub use scan::Scanned;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
+
+use crate::image::Image;
+use learn::Learner;
+use seen::Seen;
+
+/// A block, in bytes.
+pub const BLOCK: u64 = 4096;
+
+/// Runs of one read, at most: each costs a system call.
+pub const MOST_RUNS: usize = 8;
+
+type Fingerprint = [u32; 4];
+type Map = DriveMap<Fingerprint>;
+
+/// What all images of a server share.
+#[derive(Debug)]
+pub struct Sharing {
+    state: Arc<State>,
+    learner: Learner,
+    groups: Mutex<HashMap<String, (Group, [u8; 32])>>,
+    verify: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    map: Mutex<Map>,
+    /// By number of the volume.
+    images: RwLock<Vec<Arc<Image>>>,
+    max_bytes: usize,
+}
+
+/// One image's part.
+#[derive(Debug)]
+pub struct Member {
+    sharing: Arc<Sharing>,
+    image: Arc<Image>,
+    group: Group,
+    group_name: String,
+    key: [u8; 32],
+    volume: RwLock<Volume>,
+    /// Blocks that were given to the learner.
+    seen: Seen,
+    /// What became of reads.
+    pub counters: Shared,
+}
+
+/// What became of reads that came to the map, in blocks unless said otherwise.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Bytes that were read from the page cache in another block's place.
+    pub redirected_bytes: AtomicU64,
+    /// Reads that needed no disk, as all of them was elsewhere or zero.
+    pub saved: AtomicU64,
+    /// Bytes that were answered as zeroes.
+    pub zero_bytes: AtomicU64,
+    /// Not redirected: nothing is known of the block.
+    pub unknown: AtomicU64,
+    /// Not redirected: it is the leader, or has no duplicate.
+    pub leads: AtomicU64,
+    /// Not redirected: the page cache has not got the leader either.
+    pub cold: AtomicU64,
+    /// Not redirected: the read would have become too many.
+    pub split: AtomicU64,
+    /// Not redirected in the end: somebody wrote meanwhile.
+    pub raced: AtomicU64,
+    /// Not redirected in the end: what was found was not what the map said.
+    pub wrong: AtomicU64,
+    /// Blocks that were not learned, as too many waited.
+    pub dropped: AtomicU64,
+    /// How often everything was forgotten, as somebody else wrote to the image.
+    pub outside: AtomicU64,
+}
+
+/// What the map is, for all images together.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Blocks whose content is known.
+    pub known_blocks: u64,
+    /// Different contents of these.
+    pub contents: u64,
+    /// Bytes of the map.
+    pub bytes: usize,
+    /// Its most.
+    pub max_bytes: usize,
+}
+
+impl Sharing {
+    /// Nothing known.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub fn new(max_bytes: usize, verify: bool) -> io::Result<Arc<Self>> {
+        let state = Arc::new(State {
+            map: Mutex::new(Map::new(Config::bounded(max_bytes))),
+            images: RwLock::default(),
+            max_bytes,
+        });
+        Ok(Arc::new(Self {
+            learner: Learner::start(Arc::clone(&state))?,
+            state,
+            groups: Mutex::default(),
+            verify,
+        }))
+    }
+
+    /// An image of a group.
+    ///
+    /// # Errors
+    /// The system has no random bytes, or the map no room.
+    pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+        let mut fresh = [0; 32];
+        getrandom::fill(&mut fresh).map_err(io::Error::other)?;
+        let (number, key) = *groups
+            .entry(group.to_owned())
+            .or_insert((Group(count), fresh));
+        drop(groups);
+        let volume = self
+            .state
+            .add(number, image)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Member {
+            sharing: Arc::clone(self),
+            image: Arc::clone(image),
+            group: number,
+            group_name: group.to_owned(),
+            key,
+            volume: RwLock::new(volume),
+            seen: Seen::new(image.size() / BLOCK),
+            counters: Shared::default(),
+        })
+    }
+
+    /// What the map is now.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        let map = self.state.map();
+        Extent {
+            known_blocks: map.known_blocks(),
+            contents: map.contents(),
+            bytes: map.bytes(),
+            max_bytes: self.state.max_bytes,
+        }
+    }
+}
+
+impl State {
+    fn map(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, group: Group, image: &Arc<Image>) -> Option<Volume> {
+        let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
+        let volume = self.map().add_volume(group)?;
+        images.resize(volume.index(), Arc::clone(image));
+        images.push(Arc::clone(image));
+        Some(volume)
+    }
+
+    fn image(&self, volume: Volume) -> Option<Arc<Image>> {
+        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
+        images.get(volume.index()).cloned()
+    }
+}
+
+impl Member {
+    /// The name of its group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        &self.group_name
+    }
+
+    /// What the map is now, of all images.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        self.sharing.extent()
+    }
+
+    fn volume(&self) -> Volume {
+        *self.volume.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what changes bytes, with the map told before and after. Of a write, `bytes` are what was written;
+    /// of zeroes there are none.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub(crate) fn change(
+        &self,
+        (offset, length): (u64, u64),
+        written: Written<'_>,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let volume = self.volume();
+        let blocks = offset / BLOCK..(offset + length).div_ceil(BLOCK);
+        {
+            let mut map = self.sharing.state.map();
+            blocks.clone().for_each(|block| map.writing(volume, block));
+        }
+        let done = change();
+        let mut map = self.sharing.state.map();
+        let mut learn = Vec::new();
+        for block in blocks {
+            let stamp = map.written(volume, block);
+            let inside = block * BLOCK >= offset && (block + 1) * BLOCK <= offset + length;
+            match (stamp, written) {
+                (Some(stamp), Written::Zeroes) if inside && done.is_ok() => {
+                    map.learned(volume, block, Content::Zero, How::Write, stamp);
+                }
+                (Some(stamp), Written::Bytes(_)) if inside && done.is_ok() => {
+                    learn.push((block, stamp));
+                }
+                _ => {}
+            }
+        }
+        drop(map);
+        if let Written::Bytes(bytes) = written {
+            self.learn(volume, offset, bytes, &learn, How::Write);
+        }
+        done
+    }
+
+    /// Has blocks learned that lie in `bytes`, which begin at `offset`.
+    fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
+        for &(block, stamp) in blocks {
+            let start = usize::try_from(block * BLOCK - offset).unwrap_or(usize::MAX);
+            let Some(bytes) = bytes.get(start..).and_then(|rest| rest.get(..4096)) else {
+                continue;
+            };
+            let lesson = learn::Lesson::new(volume, block, bytes, (self.key, stamp, how));
+            if self.sharing.learner.push(lesson) {
+                self.seen.add(block);
+            } else {
+                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Forgets all that is known of the image: somebody else wrote to it.
+    pub(crate) fn forget(&self) {
+        let mut volume = self.volume.write().unwrap_or_else(PoisonError::into_inner);
+        self.sharing.state.map().remove_volume(*volume);
+        // Where there is no room for a new one, the old one stays closed, and nothing is learned.
+        if let Some(fresh) = self.sharing.state.add(self.group, &self.image) {
+            *volume = fresh;
+        }
+        self.seen.clear();
+        self.counters.outside.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a change leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Written<'a> {
+    Bytes(&'a [u8]),
+    Zeroes,
+    Unknown,
+}
+
+/// The content of a block, by its group's key.
+fn content(key: &[u8; 32], bytes: &[u8]) -> Content<Fingerprint> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Content::Zero;
+    }
+    let hash = blake3::keyed_hash(key, bytes);
+    let (words, _) = hash.as_bytes().as_chunks::<4>();
+    let word = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
+    Content::Key([word(0), word(1), word(2), word(3)])
+}

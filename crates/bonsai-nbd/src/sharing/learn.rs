@@ -1,0 +1,117 @@
+//! Fingerprints, made beside the way of replies.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use bonsai_dedup::drive::{How, Stamp, Volume};
+
+use super::{State, content};
+
+/// Blocks that wait, at most: 16 MiB.
+const MOST: usize = 4096;
+
+/// Blocks that are entered into the map together, so that its lock is taken seldom.
+const TOGETHER: usize = 64;
+
+/// A block that was read or written.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    volume: Volume,
+    block: u64,
+    bytes: Box<[u8]>,
+    key: [u8; 32],
+    stamp: Stamp,
+    how: How,
+}
+
+impl Lesson {
+    pub(super) fn new(
+        volume: Volume,
+        block: u64,
+        bytes: &[u8],
+        (key, stamp, how): ([u8; 32], Stamp, How),
+    ) -> Self {
+        Self {
+            volume,
+            block,
+            bytes: bytes.into(),
+            key,
+            stamp,
+            how,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Learner(Arc<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<(VecDeque<Lesson>, bool)>,
+    more: Condvar,
+}
+
+impl Learner {
+    pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
+        let queue = Arc::new(Queue::default());
+        let own = Arc::clone(&queue);
+        let thread = thread::Builder::new().name("nbd-learn".to_owned());
+        thread.spawn(move || {
+            while let Some(lessons) = own.next() {
+                let learned: Vec<_> = lessons
+                    .iter()
+                    .map(|of| (of, content(&of.key, &of.bytes)))
+                    .collect();
+                let mut map = state.map();
+                for (of, content) in learned {
+                    map.learned(of.volume, of.block, content, of.how, of.stamp);
+                }
+            }
+        })?;
+        Ok(Self(queue))
+    }
+
+    /// False where too many wait.
+    pub(super) fn push(&self, lesson: Lesson) -> bool {
+        let mut waiting = self.0.lock();
+        if waiting.0.len() >= MOST {
+            return false;
+        }
+        waiting.0.push_back(lesson);
+        drop(waiting);
+        self.0.more.notify_one();
+        true
+    }
+}
+
+impl Drop for Learner {
+    fn drop(&mut self) {
+        self.0.lock().1 = true;
+        self.0.more.notify_all();
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (VecDeque<Lesson>, bool)> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<Vec<Lesson>> {
+        let mut waiting = self.lock();
+        loop {
+            if waiting.1 {
+                return None;
+            }
+            let count = waiting.0.len().min(TOGETHER);
+            if count > 0 {
+                return Some(waiting.0.drain(..count).collect());
+            }
+            waiting = self
+                .more
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

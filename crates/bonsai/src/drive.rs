@@ -1,0 +1,20 @@
+//! `bonsai drive`: disk images for guests.
+
+mod serve;
+mod status;
+
+use crate::cli::DriveCommand;
+
+/// Where servers of this user listen, below the runtime directory. No service can have that name.
+const FOLDER: &str = ".drive";
+
+/// `bonsai drive`.
+///
+/// # Errors
+/// What was asked for makes no sense, or cannot be served.
+pub(crate) fn run(command: &DriveCommand) -> anyhow::Result<u8> {
+    match command {
+        DriveCommand::Serve(args) => serve::run(args),
+        DriveCommand::Status(args) => status::run(args),
+    }
+}

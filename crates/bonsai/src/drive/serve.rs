@@ -1,0 +1,262 @@
+//! `bonsai drive serve`.
+
+use std::collections::BTreeSet;
+use std::fs::DirBuilder;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use bonsai_ledger::Ledger;
+use bonsai_nbd::control;
+use bonsai_nbd::export::{Export, Options};
+use bonsai_nbd::image::{Image, ImageError};
+use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
+use bonsai_nbd::sharing::Sharing;
+use bonsai_nbd::throttle::Throttle;
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::refusal::Refusal;
+use bonsai_services::service::{OwnService, Services, Wanted};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::FOLDER;
+use crate::cli::DriveServe;
+
+/// How long a client may take until it asks for an export.
+const NEGOTIATION: Duration = Duration::from_secs(10);
+
+/// `bonsai drive serve`.
+///
+/// # Errors
+/// An image that cannot be served, or no listening.
+pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
+    let tcp = args
+        .listen
+        .as_deref()
+        .map(|at| address(at, args))
+        .transpose()?;
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let config = server_config(certificate, key);
+            Some(config.map_err(|error| Refusal::input(error.to_string()))?)
+        }
+        _ => None,
+    };
+    let folder = bonsai_host::runtime_dir()?.join(FOLDER);
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)?;
+    let (exports, services) = exports(args)?;
+    let unix = match (&args.socket, tcp) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(_)) => None,
+        (None, None) => {
+            let first = exports.first().map(|export| export.info().name.clone());
+            Some(folder.join(first.unwrap_or_default() + ".sock"))
+        }
+    };
+    let stop = Stop::new()?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let asked = stop.clone();
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for _ in &mut signals {
+                asked.stop();
+            }
+        })?;
+    let server = Server::bind(Plan {
+        exports: exports.clone(),
+        unix: unix.clone(),
+        tcp,
+        tls,
+        connections: args.connections as usize,
+        negotiation: NEGOTIATION,
+    });
+    let server = server.map_err(said)?;
+    if args.scan {
+        scan(&exports)?;
+    }
+    let _control = control::listen(&folder, exports.clone())?;
+    tell(&exports, unix.as_deref(), server.tcp());
+    let verbose = args.verbose;
+    let on_event: Arc<OnEvent> = Arc::new(move |event| log(event, verbose));
+    server.run(&stop, &on_event).map_err(|(export, error)| {
+        anyhow!("{export}: what was written last may not be on the disk: {error}")
+    })?;
+    for service in services {
+        service.remove()?;
+    }
+    Ok(0)
+}
+
+fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnService>)> {
+    let limits: Vec<Limit> = args
+        .limits
+        .iter()
+        .map(|text| Limit::parse(text))
+        .collect::<Result<_, _>>()?;
+    limits::check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
+    let mut services = Vec::new();
+    let sharing = match args.plain {
+        true => None,
+        false => Some(Sharing::new((args.memory as usize) << 20, args.verify)?),
+    };
+    let mut names = BTreeSet::new();
+    let mut exports = Vec::new();
+    for path in &args.images {
+        let name = name_of(path);
+        if !names.insert(name.clone()) {
+            return Err(Refusal::input(format!(
+                "{}: there is an export {name:?} already; images are told apart by the names of their files",
+                path.display()
+            )));
+        }
+        let image = Image::open(path, args.read_only).map_err(|error| match error {
+            ImageError::Open { source, path } if source.raw_os_error() == Some(libc_erofs()) => {
+                Refusal::input(format!(
+                    "{}: cannot be written; --read-only serves it",
+                    path.display()
+                ))
+            }
+            error => Refusal::input(error.to_string()),
+        })?;
+        let image = Arc::new(image);
+        let group = args.group.as_ref().unwrap_or(&name);
+        let member = sharing
+            .as_ref()
+            .map(|sharing| sharing.member(&image, group));
+        let options = Options {
+            name: name.clone(),
+            workers: args.workers as usize,
+        };
+        let mut export = Export::new(image, member.transpose()?, &options);
+        if !limits.is_empty() {
+            let service = Services::open()?.make(&Wanted::Exactly(&export.info().name))?;
+            let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
+            limits::apply(&ledger, &limits, None, monotonic_ns())?;
+            export = export.under(Throttle::new(ledger));
+            services.push(service);
+        }
+        exports.push(Arc::new(export));
+    }
+    Ok((exports, services))
+}
+
+/// Learns what images hold, before anybody asks.
+fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
+    for export in exports {
+        let Some(member) = export.member() else {
+            continue;
+        };
+        let start = Instant::now();
+        let path = export.image().path().display();
+        let scanned = member
+            .scan()
+            .with_context(|| format!("{path}: cannot be read"))?;
+        let seconds = start.elapsed().as_secs_f64();
+        eprintln!(
+            "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
+            scanned.read, scanned.holes
+        );
+    }
+    Ok(())
+}
+
+fn libc_erofs() -> i32 {
+    rustix::io::Errno::ROFS.raw_os_error()
+}
+
+/// The name of a file without what all of them end in.
+fn name_of(path: &Path) -> String {
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    let short = name
+        .strip_suffix(".raw")
+        .or_else(|| name.strip_suffix(".img"));
+    short
+        .filter(|short| !short.is_empty())
+        .unwrap_or(&name)
+        .to_owned()
+}
+
+/// Where to listen on TCP, if that may be.
+fn address(text: &str, args: &DriveServe) -> anyhow::Result<SocketAddr> {
+    let own = |port: &str| {
+        let port = port.parse().ok()?;
+        Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    };
+    let at = text
+        .strip_prefix(':')
+        .map_or_else(|| text.parse().ok(), own);
+    let at = at.ok_or_else(|| {
+        Refusal::input(format!(
+            "--listen {text}: is no address such as :10809 or 192.0.2.1:10809"
+        ))
+    })?;
+    if !at.ip().is_loopback() && args.tls_cert.is_none() && !args.insecure {
+        return Err(Refusal::input(format!(
+            "--listen {text}: other machines could read and write the images; give --tls-cert and --tls-key, or --insecure"
+        )));
+    }
+    Ok(at)
+}
+
+fn said(error: ServeError) -> anyhow::Error {
+    match error {
+        ServeError::Thread(_) => error.into(),
+        error => Refusal::input(error.to_string()),
+    }
+}
+
+/// What is served where, as clients write it.
+fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
+    for export in exports {
+        let name = &export.info().name;
+        let unix = unix.map(|path| format!("nbd+unix:///{name}?socket={}", path.display()));
+        let tcp = tcp.map(|at| format!("nbd://{at}/{name}"));
+        for uri in unix.into_iter().chain(tcp) {
+            eprintln!(
+                "bonsai: {} is served at {uri}",
+                export.image().path().display()
+            );
+        }
+    }
+}
+
+fn log(event: &Event<'_>, verbose: bool) {
+    match event {
+        Event::Image { export, what } => eprintln!("bonsai: {export}: {what}"),
+        Event::Full { most } => {
+            eprintln!("bonsai: a client was sent away: there are {most} already");
+        }
+        Event::Closed {
+            export,
+            peer,
+            why: Some(why),
+        } if verbose => {
+            eprintln!("bonsai: {export}: {peer} was left: {why}");
+        }
+        Event::Closed {
+            export,
+            peer,
+            why: None,
+        } if verbose => eprintln!("bonsai: {export}: {peer} has ended"),
+        Event::Open { export, peer } if verbose => eprintln!("bonsai: {export}: {peer} has come"),
+        _ => {}
+    }
+}
+
+/// The folder of the sockets of this user's servers, made or not.
+pub(super) fn folder() -> anyhow::Result<PathBuf> {
+    let folder = bonsai_host::runtime_dir_path().context("the runtime directory")?;
+    Ok(folder.join(FOLDER))
+}
