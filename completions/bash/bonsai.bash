@@ -49,6 +49,9 @@ _bonsai() {
             bonsai,doctor)
                 cmd="bonsai__subcmd__doctor"
                 ;;
+            bonsai,drive)
+                cmd="bonsai__subcmd__drive"
+                ;;
             bonsai,group)
                 cmd="bonsai__subcmd__group"
                 ;;
@@ -244,6 +247,24 @@ _bonsai() {
             bonsai__subcmd__disk__subcmd__help,set)
                 cmd="bonsai__subcmd__disk__subcmd__help__subcmd__set"
                 ;;
+            bonsai__subcmd__drive,help)
+                cmd="bonsai__subcmd__drive__subcmd__help"
+                ;;
+            bonsai__subcmd__drive,serve)
+                cmd="bonsai__subcmd__drive__subcmd__serve"
+                ;;
+            bonsai__subcmd__drive,status)
+                cmd="bonsai__subcmd__drive__subcmd__status"
+                ;;
+            bonsai__subcmd__drive__subcmd__help,help)
+                cmd="bonsai__subcmd__drive__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__drive__subcmd__help,serve)
+                cmd="bonsai__subcmd__drive__subcmd__help__subcmd__serve"
+                ;;
+            bonsai__subcmd__drive__subcmd__help,status)
+                cmd="bonsai__subcmd__drive__subcmd__help__subcmd__status"
+                ;;
             bonsai__subcmd__group,create)
                 cmd="bonsai__subcmd__group__subcmd__create"
                 ;;
@@ -318,6 +339,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help,doctor)
                 cmd="bonsai__subcmd__help__subcmd__doctor"
+                ;;
+            bonsai__subcmd__help,drive)
+                cmd="bonsai__subcmd__help__subcmd__drive"
                 ;;
             bonsai__subcmd__help,group)
                 cmd="bonsai__subcmd__help__subcmd__group"
@@ -429,6 +453,12 @@ _bonsai() {
                 ;;
             bonsai__subcmd__help__subcmd__disk,set)
                 cmd="bonsai__subcmd__help__subcmd__disk__subcmd__set"
+                ;;
+            bonsai__subcmd__help__subcmd__drive,serve)
+                cmd="bonsai__subcmd__help__subcmd__drive__subcmd__serve"
+                ;;
+            bonsai__subcmd__help__subcmd__drive,status)
+                cmd="bonsai__subcmd__help__subcmd__drive__subcmd__status"
                 ;;
             bonsai__subcmd__help__subcmd__group,create)
                 cmd="bonsai__subcmd__help__subcmd__group__subcmd__create"
@@ -582,6 +612,7 @@ _bonsai() {
     case "${cmd}" in
         bonsai)
             opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1668,6 +1699,144 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__drive)
+            opts="-h --help serve status help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__help)
+            opts="serve status help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__help__subcmd__serve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__serve)
+            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --verbose --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-cert)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -l)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__drive__subcmd__status)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__group)
             opts="-h --help create set join leave status remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1920,6 +2089,7 @@ _bonsai() {
             ;;
         bonsai__subcmd__help)
             opts="run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2327,6 +2497,48 @@ _bonsai() {
         bonsai__subcmd__help__subcmd__doctor)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__drive)
+            opts="serve status"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__drive__subcmd__serve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__drive__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -12,7 +12,7 @@
 //! three system calls for two requests where a queue between tasks would make more.
 //!
 //! # Invariants
-//! 1. Of one connection's replies, one is sent at a time, by whoever holds its turn (see [`link`]).
+//! 1. Of one connection's replies, one is sent at a time, by whoever holds its turn (see `link.rs`).
 //! 2. No worker waits for a client for longer than a moment: what a client does not take is given to
 //!    a thread of that connection.
 //! 3. A connection has bounded requests and bytes under way; beyond that, it is not read.

@@ -225,8 +225,9 @@ fn a_limit_holds_for_its_export_alone() {
     let ledger = Ledger::create(&folder.path().join("ledger"), "limited").unwrap();
     // 4 MiB/s and a burst of 64 KiB.
     let mut editor = ledger.edit(0).unwrap();
-    let rate = bonsai_units::Rate::bytes_per_sec(4 << 20).unwrap();
-    editor.set("read", rate, 64 << 10).unwrap();
+    let read = bonsai_calls::select("read").unwrap();
+    let milli = 1000 * (4 << 20);
+    editor.set("read", read, true, milli, 64 << 10).unwrap();
     editor.commit();
     let house = House::with(&["a"], SIZE, |plan| {
         let image = Arc::new(Image::open(&path, false).unwrap());
