@@ -28,8 +28,13 @@ impl Curve {
     /// Hits in a cache of `blocks`.
     #[must_use]
     pub fn at(&self, blocks: u64) -> Hits {
-        let last = self.hits.len().min(usize::try_from(blocks).unwrap_or(usize::MAX));
-        last.checked_sub(1).map(|at| self.hits[at]).unwrap_or_default()
+        let last = self
+            .hits
+            .len()
+            .min(usize::try_from(blocks).unwrap_or(usize::MAX));
+        last.checked_sub(1)
+            .map(|at| self.hits[at])
+            .unwrap_or_default()
     }
 
     /// The size from which on nothing changes: blocks.
@@ -192,11 +197,15 @@ impl Shards {
     #[must_use]
     pub fn finish(self) -> Sampled {
         let given = self.given;
-        let curves = self.parts.into_iter().zip(given).map(|((_, ids, writes), given)| {
-            let mut mattson = Mattson::new(given);
-            mattson.access_all(&ids, |at| writes[at]);
-            mattson.finish()
-        });
+        let curves = self
+            .parts
+            .into_iter()
+            .zip(given)
+            .map(|((_, ids, writes), given)| {
+                let mut mattson = Mattson::new(given);
+                mattson.access_all(&ids, |at| writes[at]);
+                mattson.finish()
+            });
         Sampled {
             curves: curves.collect(),
             rate: self.rate / PARTS as f64,
@@ -227,7 +236,9 @@ impl Sampled {
     /// The hit ratio of writes in a cache of `blocks`.
     #[must_use]
     pub fn writes_at(&self, blocks: u64) -> Estimate {
-        self.estimate(blocks, self.writes, |curve, hits| curve.writes - hits.writes)
+        self.estimate(blocks, self.writes, |curve, hits| {
+            curve.writes - hits.writes
+        })
     }
 
     /// The hit ratio of all requests in a cache of `blocks`.
@@ -246,7 +257,10 @@ impl Sampled {
     fn estimate(&self, blocks: u64, of: u64, misses: impl Fn(&Curve, Hits) -> u64) -> Estimate {
         let expected = of as f64 * self.rate;
         if expected == 0.0 {
-            return Estimate { ratio: 0.0, error: 0.0 };
+            return Estimate {
+                ratio: 0.0,
+                error: 0.0,
+            };
         }
         let scaled = (blocks as f64 * self.rate).round() as u64;
         let ratios = self.curves.iter().map(|curve| {
@@ -258,6 +272,9 @@ impl Sampled {
         let mean = ratios.iter().sum::<f64>() / parts;
         let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
         let error = T95 * (squares / (parts - 1.0) / parts).sqrt();
-        Estimate { ratio: mean.clamp(0.0, 1.0), error }
+        Estimate {
+            ratio: mean.clamp(0.0, 1.0),
+            error,
+        }
     }
 }

@@ -15,7 +15,9 @@ pub const MAX_VOLUMES: u32 = 1 << (64 - VOLUME_SHIFT);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unnumbered {
     /// Its volume or its place there is out of range.
-    #[error("block {block} of volume {volume} is out of range: there are 2^14 volumes of 2^50 blocks")]
+    #[error(
+        "block {block} of volume {volume} is out of range: there are 2^14 volumes of 2^50 blocks"
+    )]
     OutOfRange {
         /// The volume's number.
         volume: u32,
@@ -142,7 +144,9 @@ impl Interner {
                 _ => at = (at + 1) & (self.table.len() - 1),
             }
         }
-        let id = u32::try_from(self.keys.len()).ok().filter(|&id| id < FREE - 1);
+        let id = u32::try_from(self.keys.len())
+            .ok()
+            .filter(|&id| id < FREE - 1);
         let id = id.ok_or(Unnumbered::TooMany)?;
         self.table[at] = id;
         if self.keys.len() == self.keys.capacity() {

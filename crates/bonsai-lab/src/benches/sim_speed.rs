@@ -31,9 +31,24 @@ const MOST_BYTES: f64 = 40.0;
 /// Ids, blocks in the cache, exponent, and what libCacheSim does there: LRU, ARC, S3-FIFO, SIEVE, million requests/s, as
 /// measured on another day on a machine of this kind, from files in memory.
 const CELLS: [(u32, u32, f64, [Option<f64>; 4]); 3] = [
-    (1_000_000, 100_000, 0.9, [Some(6.3), Some(5.4), Some(2.9), Some(9.1)]),
-    (10_000_000, 1_000_000, 0.8, [Some(4.45), Some(3.6), Some(2.2), None]),
-    (10_000_000, 5_000_000, 0.8, [Some(4.17), Some(3.4), Some(2.8), None]),
+    (
+        1_000_000,
+        100_000,
+        0.9,
+        [Some(6.3), Some(5.4), Some(2.9), Some(9.1)],
+    ),
+    (
+        10_000_000,
+        1_000_000,
+        0.8,
+        [Some(4.45), Some(3.6), Some(2.2), None],
+    ),
+    (
+        10_000_000,
+        5_000_000,
+        0.8,
+        [Some(4.17), Some(3.4), Some(2.8), None],
+    ),
 ];
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -101,7 +116,11 @@ fn sequence(ids: u32, exponent: f64, seed: u64) -> Vec<u64> {
     let most = f64::from(ids).powf(rest);
     let each = (0..REQUESTS).map(|_| {
         let unit = (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below ids")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "below ids"
+        )]
         let rank = (most * unit).powf(1.0 / rest) as u64;
         rank.min(u64::from(ids) - 1).wrapping_mul(0x9e37_79b1) % (1 << 40)
     });
@@ -199,7 +218,10 @@ fn report(samples: &[Sample<Measured>], seed: u64) -> Section {
          different block of the trace, with its number. libCacheSim (October 2024) as measured before, from files in memory.",
     );
     for cell in 0..CELLS.len() {
-        let of: Vec<_> = samples.iter().filter(|sample| sample.data.cell == cell).collect();
+        let of: Vec<_> = samples
+            .iter()
+            .filter(|sample| sample.data.cell == cell)
+            .collect();
         if !of.is_empty() {
             one(&mut section, cell, &of, seed);
         }
@@ -211,31 +233,47 @@ fn one(section: &mut Section, cell: usize, of: &[&Sample<Measured>], seed: u64) 
     let doubt = doubt_of(of.iter().map(|sample| &sample.conditions));
     let per_us = |ns: f64| REQUESTS as f64 * 1e3 / ns;
     let mut table = Table::new(&[
-        "", "M/s", "with numbering, M/s", "of numbering alone", "B a block", "hits, %", "libCacheSim, M/s",
+        "",
+        "M/s",
+        "with numbering, M/s",
+        "of numbering alone",
+        "B a block",
+        "hits, %",
+        "libCacheSim, M/s",
     ]);
     let names: Vec<String> = of[0].data.runs.iter().map(|run| run.what.clone()).collect();
     for (n, name) in names.iter().enumerate() {
         let each = |value: &dyn Fn(&Measured, &Ran) -> f64| -> Vec<f64> {
-            of.iter().map(|sample| value(&sample.data, &sample.data.runs[n])).collect()
+            of.iter()
+                .map(|sample| value(&sample.data, &sample.data.runs[n]))
+                .collect()
         };
         let alone = each(&|_, ran| per_us(ran.cpu_ns as f64));
         let both = each(&|all, ran| per_us((ran.cpu_ns + all.intern_ns) as f64));
         let part = each(&|all, ran| all.intern_ns as f64 / (ran.cpu_ns + all.intern_ns) as f64);
-        let (Some(alone), Some(both), Some(part)) =
-            (estimate(&alone, seed), estimate(&both, seed), estimate(&part, seed))
-        else {
+        let (Some(alone), Some(both), Some(part)) = (
+            estimate(&alone, seed),
+            estimate(&both, seed),
+            estimate(&part, seed),
+        ) else {
             continue;
         };
         let data = &of[0].data;
         let bytes = (data.runs[n].bytes + data.intern_bytes) as f64 / f64::from(data.blocks);
-        let place = ["lru", "arc", "s3fifo", "sieve"].iter().position(|known| known == name);
+        let place = ["lru", "arc", "s3fifo", "sieve"]
+            .iter()
+            .position(|known| known == name);
         let theirs = place.and_then(|at| CELLS[cell].3[at]);
         table.row(vec![
             name.clone(),
             with_interval(&alone, 1),
             with_interval(&both, 1),
             with_interval(&part, 2),
-            if data.runs[n].bytes == 0 { String::new() } else { format!("{bytes:.1}") },
+            if data.runs[n].bytes == 0 {
+                String::new()
+            } else {
+                format!("{bytes:.1}")
+            },
             format!("{:.2}", 100.0 * data.runs[n].hit_ratio),
             theirs.map(|theirs| format!("{theirs}")).unwrap_or_default(),
         ]);

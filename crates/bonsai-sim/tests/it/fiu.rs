@@ -18,10 +18,15 @@ struct Counters {
 
 fn compare(test: &str, name: &str, wanted: &Counters) {
     let Some(folder) = std::env::var_os("BONSAI_FIU") else {
-        skip(test, "BONSAI_FIU names no folder with FIU's traces, which may not be passed on");
+        skip(
+            test,
+            "BONSAI_FIU names no folder with FIU's traces, which may not be passed on",
+        );
         return;
     };
-    let path = std::path::Path::new(&folder).join(name).with_extension("blkparse");
+    let path = std::path::Path::new(&folder)
+        .join(name)
+        .with_extension("blkparse");
     let Ok(text) = std::fs::File::open(&path) else {
         skip(test, &format!("{} is not there", path.display()));
         return;
@@ -30,21 +35,34 @@ fn compare(test: &str, name: &str, wanted: &Counters) {
     let loaded = load(&mut Reader::new(&file[..]).unwrap(), false).unwrap();
     let plan = Plan {
         blocks: vec![262_144],
-        schemes: ["plain", "drive", "iodedup:9.8%"].map(|name| name.parse().unwrap()).to_vec(),
+        schemes: ["plain", "drive", "iodedup:9.8%"]
+            .map(|name| name.parse().unwrap())
+            .to_vec(),
         policies: vec![Policy::Lru],
         latency: Latency::PUBLISHED,
         threads: 2,
     };
     let rows = run_all(&loaded.stream, &plan, || ());
-    assert_eq!((rows[0].reads, rows[0].writes), (wanted.reads, wanted.writes));
+    assert_eq!(
+        (rows[0].reads, rows[0].writes),
+        (wanted.reads, wanted.writes)
+    );
     assert_eq!(rows[0].read_hits, wanted.plain_reads);
     if let Some(hits) = wanted.plain_hits {
         assert_eq!(rows[0].read_hits + rows[0].write_hits, hits);
     }
     // Two of its own runs of DRIVE are 0.15 % apart; 100 MB of 1,024 are no whole thousandths.
-    for (row, wanted, near) in [(&rows[1], wanted.drive_reads, 0.002), (&rows[2], wanted.iodedup_reads, 0.01)] {
+    for (row, wanted, near) in [
+        (&rows[1], wanted.drive_reads, 0.002),
+        (&rows[2], wanted.iodedup_reads, 0.01),
+    ] {
         let off = row.read_hits as f64 / wanted as f64 - 1.0;
-        assert!(off.abs() <= near, "{}: {} reads saved, not {wanted}", row.scheme, row.read_hits);
+        assert!(
+            off.abs() <= near,
+            "{}: {} reads saved, not {wanted}",
+            row.scheme,
+            row.read_hits
+        );
     }
 }
 

@@ -9,14 +9,17 @@ use bonsai_trace::{Digest, Interning, Op, Request, Sink};
 pub(crate) fn skip(test: &str, reason: &str) {
     eprintln!("{test}: skipped: {reason}");
     if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log);
         writeln!(file.unwrap(), "{test}: {reason}").unwrap();
     }
 }
 
 /// A digest in hexadecimal. FIU's homes has eight for a block: they are folded into one.
 pub(crate) fn content(hex: &str) -> Digest {
-    let mut digest = [0; 16];
+    let mut digest = [0_u8; 16];
     for (n, pair) in (0..hex.len() / 2).map(|n| (n, &hex[2 * n..2 * n + 2])) {
         let byte = u8::from_str_radix(pair, 16).unwrap();
         digest[n % 16] = byte ^ digest[n % 16].wrapping_mul(31);
@@ -34,7 +37,9 @@ pub(crate) fn from_fiu(text: impl Read, volume: impl Fn(&str, &str) -> String) -
         let [time, _, process, sector, sectors, op, major, minor, digest] = words[..] else {
             panic!("no FIU line: {line}");
         };
-        let volume = trace.volume(&volume(process, &format!("{major}:{minor}"))).unwrap();
+        let volume = trace
+            .volume(&volume(process, &format!("{major}:{minor}")))
+            .unwrap();
         let contents = [trace.content(content(digest)).unwrap()];
         let request = Request {
             time_ns: time.parse().unwrap(),
@@ -57,8 +62,13 @@ pub(crate) fn debian4(test: &str) -> Option<Vec<u8>> {
         PathBuf::from,
     );
     let Ok(file) = std::fs::File::open(root.join("traces/debian4.fiu.zst")) else {
-        skip(test, "the trace debian4.fiu.zst is not here: set BONSAI_DATA to the folder above traces/");
+        skip(
+            test,
+            "the trace debian4.fiu.zst is not here: set BONSAI_DATA to the folder above traces/",
+        );
         return None;
     };
-    Some(from_fiu(zstd::Decoder::new(file).unwrap(), |process, _| process.to_owned()))
+    Some(from_fiu(zstd::Decoder::new(file).unwrap(), |process, _| {
+        process.to_owned()
+    }))
 }
