@@ -116,7 +116,7 @@ impl Mattson {
 }
 
 /// Parts of a sample, each of which gives a curve of its own.
-const PARTS: u64 = 8;
+const PARTS: usize = 8;
 
 /// 95 % of what is estimated from eight parts is this many standard errors around the mean at most (Student's t
 /// with 7 degrees of freedom).
@@ -131,7 +131,7 @@ const T95: f64 = 2.365;
 pub struct Shards {
     parts: Vec<(Mattson, Vec<u32>, Vec<bool>)>,
     numbers: Vec<u32>,
-    given: [u32; PARTS as usize],
+    given: [u32; PARTS],
     below: u64,
     rate: f64,
     reads: u64,
@@ -153,12 +153,12 @@ impl Shards {
     #[must_use]
     pub fn new(ids: u32, one_in: u32) -> Self {
         let one_in = u64::from(one_in.max(8));
-        let some = u32::try_from(u64::from(ids) / one_in / PARTS * 2 + 64).unwrap_or(ids);
+        let some = u32::try_from(u64::from(ids) / one_in / 4 + 64).unwrap_or(ids);
         let part = || (Mattson::new(some.min(ids)), Vec::new(), Vec::new());
         Self {
             parts: (0..PARTS).map(|_| part()).collect(),
             numbers: vec![u32::MAX; ids as usize],
-            given: [0; PARTS as usize],
+            given: [0; PARTS],
             below: u64::MAX / one_in,
             rate: 1.0 / one_in as f64,
             reads: 0,
@@ -174,7 +174,7 @@ impl Shards {
             writes += u64::from(write);
             let hash = mix(u64::from(id) ^ 0x5bd1_e995_0000_0000);
             if hash < self.below {
-                self.take(id, hash % PARTS, write);
+                self.take(id, hash % PARTS as u64, write);
             }
         }
         self.writes += writes;
