@@ -85,6 +85,9 @@ _bonsai() {
             bonsai,shares)
                 cmd="bonsai__subcmd__shares"
                 ;;
+            bonsai,sim)
+                cmd="bonsai__subcmd__sim"
+                ;;
             bonsai,stats)
                 cmd="bonsai__subcmd__stats"
                 ;;
@@ -376,6 +379,9 @@ _bonsai() {
             bonsai__subcmd__help,shares)
                 cmd="bonsai__subcmd__help__subcmd__shares"
                 ;;
+            bonsai__subcmd__help,sim)
+                cmd="bonsai__subcmd__help__subcmd__sim"
+                ;;
             bonsai__subcmd__help,stats)
                 cmd="bonsai__subcmd__help__subcmd__stats"
                 ;;
@@ -490,6 +496,15 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__link,set)
                 cmd="bonsai__subcmd__help__subcmd__link__subcmd__set"
                 ;;
+            bonsai__subcmd__help__subcmd__sim,curve)
+                cmd="bonsai__subcmd__help__subcmd__sim__subcmd__curve"
+                ;;
+            bonsai__subcmd__help__subcmd__sim,run)
+                cmd="bonsai__subcmd__help__subcmd__sim__subcmd__run"
+                ;;
+            bonsai__subcmd__help__subcmd__sim,table)
+                cmd="bonsai__subcmd__help__subcmd__sim__subcmd__table"
+                ;;
             bonsai__subcmd__help__subcmd__token,create)
                 cmd="bonsai__subcmd__help__subcmd__token__subcmd__create"
                 ;;
@@ -543,6 +558,30 @@ _bonsai() {
                 ;;
             bonsai__subcmd__link__subcmd__help,set)
                 cmd="bonsai__subcmd__link__subcmd__help__subcmd__set"
+                ;;
+            bonsai__subcmd__sim,curve)
+                cmd="bonsai__subcmd__sim__subcmd__curve"
+                ;;
+            bonsai__subcmd__sim,help)
+                cmd="bonsai__subcmd__sim__subcmd__help"
+                ;;
+            bonsai__subcmd__sim,run)
+                cmd="bonsai__subcmd__sim__subcmd__run"
+                ;;
+            bonsai__subcmd__sim,table)
+                cmd="bonsai__subcmd__sim__subcmd__table"
+                ;;
+            bonsai__subcmd__sim__subcmd__help,curve)
+                cmd="bonsai__subcmd__sim__subcmd__help__subcmd__curve"
+                ;;
+            bonsai__subcmd__sim__subcmd__help,help)
+                cmd="bonsai__subcmd__sim__subcmd__help__subcmd__help"
+                ;;
+            bonsai__subcmd__sim__subcmd__help,run)
+                cmd="bonsai__subcmd__sim__subcmd__help__subcmd__run"
+                ;;
+            bonsai__subcmd__sim__subcmd__help,table)
+                cmd="bonsai__subcmd__sim__subcmd__help__subcmd__table"
                 ;;
             bonsai__subcmd__token,create)
                 cmd="bonsai__subcmd__token__subcmd__create"
@@ -613,6 +652,7 @@ _bonsai() {
         bonsai)
             opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
             opts="-h -V --help --version run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2090,6 +2130,7 @@ _bonsai() {
         bonsai__subcmd__help)
             opts="run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
             opts="run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="run attach detach status top why set group link disk cpu serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2844,6 +2885,62 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__help__subcmd__sim)
+            opts="run curve table"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__sim__subcmd__curve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__sim__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__sim__subcmd__table)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__help__subcmd__stats)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -3587,6 +3684,188 @@ _bonsai() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim)
+            opts="-h --help run curve table help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__curve)
+            opts="-h --scheme --sample --points --as-recorded --threads --json --csv --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --scheme)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sample)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --points)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__help)
+            opts="run curve table help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__help__subcmd__curve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__help__subcmd__table)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__run)
+            opts="-h --cache --scheme --policy --latency --as-recorded --threads --json --csv --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scheme)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__sim__subcmd__table)
+            opts="-h --cache --latency --as-recorded --threads --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --latency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

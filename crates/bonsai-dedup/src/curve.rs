@@ -28,8 +28,13 @@ impl Curve {
     /// Hits in a cache of `blocks`.
     #[must_use]
     pub fn at(&self, blocks: u64) -> Hits {
-        let last = self.hits.len().min(usize::try_from(blocks).unwrap_or(usize::MAX));
-        last.checked_sub(1).map(|at| self.hits[at]).unwrap_or_default()
+        let last = self
+            .hits
+            .len()
+            .min(usize::try_from(blocks).unwrap_or(usize::MAX));
+        last.checked_sub(1)
+            .map(|at| self.hits[at])
+            .unwrap_or_default()
     }
 
     /// The size from which on nothing changes: blocks.
@@ -111,7 +116,7 @@ impl Mattson {
 }
 
 /// Parts of a sample, each of which gives a curve of its own.
-const PARTS: u64 = 8;
+const PARTS: usize = 8;
 
 /// 95 % of what is estimated from eight parts is this many standard errors around the mean at most (Student's t
 /// with 7 degrees of freedom).
@@ -126,7 +131,7 @@ const T95: f64 = 2.365;
 pub struct Shards {
     parts: Vec<(Mattson, Vec<u32>, Vec<bool>)>,
     numbers: Vec<u32>,
-    given: [u32; PARTS as usize],
+    given: [u32; PARTS],
     below: u64,
     rate: f64,
     reads: u64,
@@ -148,12 +153,12 @@ impl Shards {
     #[must_use]
     pub fn new(ids: u32, one_in: u32) -> Self {
         let one_in = u64::from(one_in.max(8));
-        let some = u32::try_from(u64::from(ids) / one_in / PARTS * 2 + 64).unwrap_or(ids);
+        let some = u32::try_from(u64::from(ids) / one_in / 4 + 64).unwrap_or(ids);
         let part = || (Mattson::new(some.min(ids)), Vec::new(), Vec::new());
         Self {
             parts: (0..PARTS).map(|_| part()).collect(),
             numbers: vec![u32::MAX; ids as usize],
-            given: [0; PARTS as usize],
+            given: [0; PARTS],
             below: u64::MAX / one_in,
             rate: 1.0 / one_in as f64,
             reads: 0,
@@ -169,7 +174,7 @@ impl Shards {
             writes += u64::from(write);
             let hash = mix(u64::from(id) ^ 0x5bd1_e995_0000_0000);
             if hash < self.below {
-                self.take(id, hash % PARTS, write);
+                self.take(id, hash % PARTS as u64, write);
             }
         }
         self.writes += writes;
@@ -192,11 +197,15 @@ impl Shards {
     #[must_use]
     pub fn finish(self) -> Sampled {
         let given = self.given;
-        let curves = self.parts.into_iter().zip(given).map(|((_, ids, writes), given)| {
-            let mut mattson = Mattson::new(given);
-            mattson.access_all(&ids, |at| writes[at]);
-            mattson.finish()
-        });
+        let curves = self
+            .parts
+            .into_iter()
+            .zip(given)
+            .map(|((_, ids, writes), given)| {
+                let mut mattson = Mattson::new(given);
+                mattson.access_all(&ids, |at| writes[at]);
+                mattson.finish()
+            });
         Sampled {
             curves: curves.collect(),
             rate: self.rate / PARTS as f64,
@@ -227,7 +236,9 @@ impl Sampled {
     /// The hit ratio of writes in a cache of `blocks`.
     #[must_use]
     pub fn writes_at(&self, blocks: u64) -> Estimate {
-        self.estimate(blocks, self.writes, |curve, hits| curve.writes - hits.writes)
+        self.estimate(blocks, self.writes, |curve, hits| {
+            curve.writes - hits.writes
+        })
     }
 
     /// The hit ratio of all requests in a cache of `blocks`.
@@ -246,7 +257,10 @@ impl Sampled {
     fn estimate(&self, blocks: u64, of: u64, misses: impl Fn(&Curve, Hits) -> u64) -> Estimate {
         let expected = of as f64 * self.rate;
         if expected == 0.0 {
-            return Estimate { ratio: 0.0, error: 0.0 };
+            return Estimate {
+                ratio: 0.0,
+                error: 0.0,
+            };
         }
         let scaled = (blocks as f64 * self.rate).round() as u64;
         let ratios = self.curves.iter().map(|curve| {
@@ -258,6 +272,9 @@ impl Sampled {
         let mean = ratios.iter().sum::<f64>() / parts;
         let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
         let error = T95 * (squares / (parts - 1.0) / parts).sqrt();
-        Estimate { ratio: mean.clamp(0.0, 1.0), error }
+        Estimate {
+            ratio: mean.clamp(0.0, 1.0),
+            error,
+        }
     }
 }

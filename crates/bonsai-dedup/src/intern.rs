@@ -15,7 +15,9 @@ pub const MAX_VOLUMES: u32 = 1 << (64 - VOLUME_SHIFT);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unnumbered {
     /// Its volume or its place there is out of range.
-    #[error("block {block} of volume {volume} is out of range: there are 2^14 volumes of 2^50 blocks")]
+    #[error(
+        "block {block} of volume {volume} is out of range: there are 2^14 volumes of 2^50 blocks"
+    )]
     OutOfRange {
         /// The volume's number.
         volume: u32,
@@ -27,7 +29,7 @@ pub enum Unnumbered {
     TooMany,
 }
 
-/// Gives each block that comes a number, from 0 on. 12.6 to 17 bytes a block.
+/// Gives each block that comes a number, from 0 on. 14 to 23 bytes a block.
 #[derive(Debug)]
 pub struct Interner {
     /// Numbers, where the hash of their block says, or behind.
@@ -90,6 +92,7 @@ impl Interner {
     /// [`Unnumbered::TooMany`]; those before have their numbers.
     pub fn number(&mut self, keys: &[u64], ids: &mut Vec<u32>) -> Result<(), Unnumbered> {
         for batch in keys.chunks(crate::cache::BATCH) {
+            // A longer way along the table costs a key at each step.
             while (self.keys.len() + batch.len()) * 8 > self.table.len() * 5 {
                 self.grow();
             }
@@ -141,9 +144,14 @@ impl Interner {
                 _ => at = (at + 1) & (self.table.len() - 1),
             }
         }
-        let id = u32::try_from(self.keys.len()).ok().filter(|&id| id < FREE - 1);
+        let id = u32::try_from(self.keys.len())
+            .ok()
+            .filter(|&id| id < FREE - 1);
         let id = id.ok_or(Unnumbered::TooMany)?;
         self.table[at] = id;
+        if self.keys.len() == self.keys.capacity() {
+            self.keys.reserve_exact((self.keys.len() / 4).max(1_024));
+        }
         self.keys.push(key);
         Ok(id)
     }

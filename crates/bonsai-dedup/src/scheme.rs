@@ -83,7 +83,9 @@ pub fn run(stream: &Stream, scheme: Scheme, policy: Policy, blocks: u32) -> Outc
     match scheme {
         Scheme::Plain => simple::plain(stream, policy, blocks),
         Scheme::Ideal => simple::ideal(stream, policy, blocks),
-        Scheme::Iodedup { share, on_write } => iodedup::run(stream, policy, blocks, share, on_write),
+        Scheme::Iodedup { share, on_write } => {
+            iodedup::run(stream, policy, blocks, share, on_write)
+        }
         Scheme::Drive(how) => drive::run(stream, policy, blocks, how),
     }
 }

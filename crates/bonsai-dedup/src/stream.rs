@@ -19,7 +19,11 @@ impl Request {
     /// A read, or a write, of a block with a content; [`NO_CONTENT`] when it is not known.
     #[must_use]
     pub const fn new(block: u32, content: u32, is_write: bool) -> Self {
-        let packed = if is_write { content | WRITE } else { content & !WRITE };
+        let packed = if is_write {
+            content | WRITE
+        } else {
+            content & !WRITE
+        };
         Self { block, packed }
     }
 
@@ -33,7 +37,11 @@ impl Request {
     #[must_use]
     pub const fn content(self) -> Option<u32> {
         let content = self.packed & !WRITE;
-        if content == NO_CONTENT { None } else { Some(content) }
+        if content == NO_CONTENT {
+            None
+        } else {
+            Some(content)
+        }
     }
 }
 
@@ -127,7 +135,11 @@ impl Stream {
         for request in &self.requests {
             let there = &mut first[request.block as usize];
             if *there == NEVER {
-                *there = if request.is_write() { NO_CONTENT } else { request.packed };
+                *there = if request.is_write() {
+                    NO_CONTENT
+                } else {
+                    request.packed
+                };
             }
         }
         let known = |content: u32| (content != NEVER && content != NO_CONTENT).then_some(content);

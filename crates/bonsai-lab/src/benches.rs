@@ -24,6 +24,7 @@ mod reaction;
 mod rtsp;
 mod servers;
 mod shares;
+mod sim_speed;
 mod startup;
 mod traces;
 mod trapped;
@@ -77,6 +78,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &shares::Shares,
     &reaction::Reaction,
     &decide::PolicyCost,
+    &sim_speed::SimSpeed,
     &week::PolicyWeek,
     &api::Api,
     &links::generator::Generator,

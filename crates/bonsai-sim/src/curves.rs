@@ -53,7 +53,10 @@ fn sequence(stream: &Stream, scheme: Scheme) -> Result<(Vec<u32>, u32), NotACurv
         }
         Scheme::Ideal => {
             let (ids, of) = contents_of(stream);
-            Ok((stream.requests.iter().map(|&request| of(request)).collect(), ids))
+            Ok((
+                stream.requests.iter().map(|&request| of(request)).collect(),
+                ids,
+            ))
         }
         Scheme::Drive(how) => {
             let to = redirected(stream, how).map_err(|why: NotAStream| no(why.to_string()))?;
@@ -70,7 +73,11 @@ pub fn sizes(most: u64, per_octave: u32) -> Vec<u64> {
     let mut exponent = 0;
     loop {
         let size = 256.0 * 2_f64.powf(f64::from(exponent) / f64::from(per_octave.max(1)));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 256 on")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "from 256 on"
+        )]
         let size = size.round() as u64;
         if size >= most || size > u64::from(u32::MAX) {
             break;
@@ -83,7 +90,11 @@ pub fn sizes(most: u64, per_octave: u32) -> Vec<u64> {
 }
 
 fn ratio(of: u64, all: u64) -> f64 {
-    if all == 0 { 0.0 } else { of as f64 / all as f64 }
+    if all == 0 {
+        0.0
+    } else {
+        of as f64 / all as f64
+    }
 }
 
 fn exact(curve: &Curve, blocks: u64) -> Point {
@@ -129,7 +140,9 @@ pub fn curves(
             points: at.iter().map(|&blocks| exact(&curve, blocks)).collect(),
         })
     };
-    in_parallel(schemes, threads, pass, done).into_iter().collect()
+    in_parallel(schemes, threads, pass, done)
+        .into_iter()
+        .collect()
 }
 
 /// The same from one block in `one_in`.
@@ -151,8 +164,13 @@ pub fn sampled(
         let sampled = shards.finish();
         Ok(Line {
             scheme: scheme.to_string(),
-            points: at.iter().map(|&blocks| estimated(&sampled, blocks)).collect(),
+            points: at
+                .iter()
+                .map(|&blocks| estimated(&sampled, blocks))
+                .collect(),
         })
     };
-    in_parallel(schemes, threads, pass, done).into_iter().collect()
+    in_parallel(schemes, threads, pass, done)
+        .into_iter()
+        .collect()
 }

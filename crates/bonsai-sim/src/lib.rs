@@ -2,7 +2,7 @@
 //!
 //! | function | does |
 //! |---|---|
-//! | [`load`](fn@load) | reads a trace into memory: 8 bytes a request of one block, and 13 to 17 a block |
+//! | [`load`](fn@load) | reads a trace into memory: 8 bytes a request of one block, and 14 to 23 a block |
 //! | [`run_all`] | every combination of scheme, policy and size, on several threads |
 //! | [`curves`] | hit ratios of LRU for every size, one pass for each scheme; or from a sample, with bounds |
 //! | [`published`] | what the thesis on DRIVE has, to be set beside it |

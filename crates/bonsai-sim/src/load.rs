@@ -69,7 +69,9 @@ pub fn load<R: Read>(reader: &mut Reader<R>, as_recorded: bool) -> Result<Loaded
             let is_write = access.op == Op::Write;
             loaded.without_content += u64::from(access.content.is_none());
             let stream = &mut loaded.stream;
-            stream.push(access.volume, access.block, access.content, is_write).map_err(failed)?;
+            stream
+                .push(access.volume, access.block, access.content, is_write)
+                .map_err(failed)?;
         }
         Ok::<(), Failed>(())
     })?;

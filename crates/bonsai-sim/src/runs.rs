@@ -82,7 +82,9 @@ impl Row {
             compulsory_misses: of.compulsory,
             capacity_misses: of.capacity_misses(),
             // The second cache of IODEDUP has copies of what is in the first one: no factor for both.
-            dedup_factor: of.dedup_factor().filter(|_| !matches!(scheme, Scheme::Iodedup { .. })),
+            dedup_factor: of
+                .dedup_factor()
+                .filter(|_| !matches!(scheme, Scheme::Iodedup { .. })),
             metadata_bytes: of.map_bytes,
             metadata_blocks: of.map_blocks,
         }

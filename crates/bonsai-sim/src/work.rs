@@ -29,7 +29,9 @@ pub(crate) fn in_parallel<J: Sync, T: Send>(
             });
         }
     });
-    let mut results = results.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    let mut results = results
+        .into_inner()
+        .unwrap_or_else(|broken| broken.into_inner());
     results.sort_unstable_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, result)| result).collect()
 }

@@ -87,8 +87,14 @@ fn notes(loaded: &Loaded) -> String {
         stream.contents
     );
     for (count, what) in [
-        (stream.inconsistent, "reads return what nobody wrote: the disk's content is taken instead"),
-        (loaded.without_content, "requests say nothing of what their block holds: it is not shared"),
+        (
+            stream.inconsistent,
+            "reads return what nobody wrote: the disk's content is taken instead",
+        ),
+        (
+            loaded.without_content,
+            "requests say nothing of what their block holds: it is not shared",
+        ),
         (loaded.trimmed, "blocks are trimmed, which is not simulated"),
     ] {
         if count > 0 {

@@ -61,7 +61,11 @@ impl Queue {
     }
 
     fn wrapped(&self, at: usize) -> usize {
-        if at < self.ring.len() { at } else { at - self.ring.len() }
+        if at < self.ring.len() {
+            at
+        } else {
+            at - self.ring.len()
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a place is below 2^28")]

@@ -27,12 +27,20 @@ pub(super) fn run(stream: &Stream, policy: Policy, blocks: u32, how: Drive) -> O
 /// The scheme has another kind of metadata, or the trace a request whose content is not known.
 pub fn redirected(stream: &Stream, how: Drive) -> Result<Vec<u32>, NotAStream> {
     if how.on_write != OnWrite::Update {
-        return Err(NotAStream("what a write invalidates is learned when a read misses"));
+        return Err(NotAStream(
+            "what a write invalidates is learned when a read misses",
+        ));
     }
     if how.max_bytes.is_some() {
-        return Err(NotAStream("what is forgotten is learned when a read misses"));
+        return Err(NotAStream(
+            "what is forgotten is learned when a read misses",
+        ));
     }
-    if stream.requests.iter().any(|request| request.content().is_none()) {
+    if stream
+        .requests
+        .iter()
+        .any(|request| request.content().is_none())
+    {
         return Err(NotAStream("the trace does not say what each block holds"));
     }
     let mut simulated = Simulated::new(stream, how);
@@ -91,7 +99,8 @@ impl<'a> Simulated<'a> {
         for (id, content) in (0..).zip(self.stream.initial()) {
             if let Some(content) = content {
                 let (volume, block) = self.place(id);
-                self.map.learn(volume, block, Content::Key(content), How::Scan);
+                self.map
+                    .learn(volume, block, Content::Key(content), How::Scan);
             }
         }
     }

@@ -21,14 +21,19 @@ pub(super) fn run(
         return super::simple::plain(stream, policy, blocks);
     }
     let mut contents = Arc::in_whole_steps(for_contents, stream.contents);
-    with_cache!(policy, blocks - for_contents, stream.blocks.len(), |cache| {
-        let mut cache = cache;
-        let mut outcome = go(stream, &mut cache, &mut contents, on_write);
-        outcome.look_into(&cache, stream);
-        // Whatever is in both counts twice; the second has no duplicates of its own.
-        outcome.cached += u64::from(contents.len());
-        outcome
-    })
+    with_cache!(
+        policy,
+        blocks - for_contents,
+        stream.blocks.len(),
+        |cache| {
+            let mut cache = cache;
+            let mut outcome = go(stream, &mut cache, &mut contents, on_write);
+            outcome.look_into(&cache, stream);
+            // Whatever is in both counts twice; the second has no duplicates of its own.
+            outcome.cached += u64::from(contents.len());
+            outcome
+        }
+    )
 }
 
 fn go(stream: &Stream, cache: &mut impl Cache, contents: &mut Arc, on_write: OnWrite) -> Outcome {

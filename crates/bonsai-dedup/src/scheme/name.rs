@@ -24,7 +24,8 @@ pub enum BadScheme {
 }
 
 const DRIVE_WORDS: &str = "it has scan, invalidate, intra, and max=BYTES (max=16MiB)";
-const IODEDUP_WORDS: &str = "it has the part of the content cache (10%, 0.1% to 99.9%), and invalidate";
+const IODEDUP_WORDS: &str =
+    "it has the part of the content cache (10%, 0.1% to 99.9%), and invalidate";
 
 impl FromStr for Scheme {
     type Err = BadScheme;
@@ -101,7 +102,9 @@ fn drive<'a>(words: impl Iterator<Item = &'a str>) -> Result<Scheme, BadScheme> 
 }
 
 fn bytes(text: &str) -> Option<usize> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit: usize = match unit {
         "B" => 1,

@@ -84,7 +84,8 @@ impl Outcome {
         for (id, content) in (0..).zip(last) {
             if cache.holds(id) {
                 self.cached += 1;
-                let fresh = content.is_none_or(|c: u32| !std::mem::replace(&mut seen[c as usize], true));
+                let fresh =
+                    content.is_none_or(|c: u32| !std::mem::replace(&mut seen[c as usize], true));
                 self.unique += u64::from(fresh);
             }
         }
@@ -92,7 +93,11 @@ impl Outcome {
 }
 
 fn part(of: u64, all: u64) -> f64 {
-    if all == 0 { 0.0 } else { of as f64 / all as f64 }
+    if all == 0 {
+        0.0
+    } else {
+        of as f64 / all as f64
+    }
 }
 
 /// Requests that are looked at together.

@@ -216,18 +216,56 @@ fn all_of(mut cache: impl Cache, size: u32) -> impl FnMut(&[u32]) -> Vec<bool> {
 
 fn check(size: u32, ids: &[u32], blocks: u32) {
     let c = size as usize;
-    let wanted = |mut naive: Box<dyn Naive>| -> Vec<bool> { ids.iter().map(|&id| naive.access(id)).collect() };
-    let marked = |reinserts| Box::new(Marked { size: c, list: Vec::new(), hand: 0, reinserts });
-    assert_eq!(all_of(Lru::new(size, blocks), size)(ids), wanted(Box::new(NaiveLru(c, Vec::new()))), "LRU");
-    assert_eq!(all_of(Clock::new(size, blocks), size)(ids), wanted(marked(true)), "CLOCK");
-    assert_eq!(all_of(Sieve::new(size, blocks), size)(ids), wanted(marked(false)), "SIEVE");
+    let wanted = |mut naive: Box<dyn Naive>| -> Vec<bool> {
+        ids.iter().map(|&id| naive.access(id)).collect()
+    };
+    let marked = |reinserts| {
+        Box::new(Marked {
+            size: c,
+            list: Vec::new(),
+            hand: 0,
+            reinserts,
+        })
+    };
+    assert_eq!(
+        all_of(Lru::new(size, blocks), size)(ids),
+        wanted(Box::new(NaiveLru(c, Vec::new()))),
+        "LRU"
+    );
+    assert_eq!(
+        all_of(Clock::new(size, blocks), size)(ids),
+        wanted(marked(true)),
+        "CLOCK"
+    );
+    assert_eq!(
+        all_of(Sieve::new(size, blocks), size)(ids),
+        wanted(marked(false)),
+        "SIEVE"
+    );
     for whole in [false, true] {
-        let arc = NaiveArc { c, whole, ..NaiveArc::default() };
+        let arc = NaiveArc {
+            c,
+            whole,
+            ..NaiveArc::default()
+        };
         let make = if whole { Arc::in_whole_steps } else { Arc::new };
-        assert_eq!(all_of(make(size, blocks), size)(ids), wanted(Box::new(arc)), "ARC");
+        assert_eq!(
+            all_of(make(size, blocks), size)(ids),
+            wanted(Box::new(arc)),
+            "ARC"
+        );
     }
-    let s3 = NaiveS3 { size: c, small: Vec::new(), main: Vec::new(), ghost: Vec::new() };
-    assert_eq!(all_of(S3Fifo::new(size, blocks), size)(ids), wanted(Box::new(s3)), "S3-FIFO");
+    let s3 = NaiveS3 {
+        size: c,
+        small: Vec::new(),
+        main: Vec::new(),
+        ghost: Vec::new(),
+    };
+    assert_eq!(
+        all_of(S3Fifo::new(size, blocks), size)(ids),
+        wanted(Box::new(s3)),
+        "S3-FIFO"
+    );
 }
 
 /// All sequences of seven of four blocks, in caches of one to four.

@@ -45,10 +45,16 @@ proptest! {
 fn skewed(count: usize, ids: u32, seed: u64) -> Vec<u32> {
     let mut x = seed;
     let each = (0..count).map(|_| {
-        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        x = x
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let unit = (x >> 11) as f64 / (1_u64 << 53) as f64;
         let id = f64::from(ids).powf(unit);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below ids")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "below ids"
+        )]
         let id = id as u32 - 1;
         id.wrapping_mul(2_654_435_761) % ids
     });

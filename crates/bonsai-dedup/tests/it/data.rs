@@ -10,7 +10,10 @@ use bonsai_dedup::stream::Stream;
 pub(crate) fn skip(test: &str, reason: &str) {
     eprintln!("{test}: skipped: {reason}");
     if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log);
         writeln!(file.unwrap(), "{test}: {reason}").unwrap();
     }
 }
@@ -22,7 +25,10 @@ pub(crate) fn open(test: &str, name: &str) -> Option<impl BufRead + use<>> {
         PathBuf::from,
     );
     let Ok(file) = std::fs::File::open(root.join("traces").join(name)) else {
-        skip(test, &format!("the trace {name} is not here: set BONSAI_DATA to the folder above traces/"));
+        skip(
+            test,
+            &format!("the trace {name} is not here: set BONSAI_DATA to the folder above traces/"),
+        );
         return None;
     };
     if name.ends_with(".zst") {
@@ -64,12 +70,18 @@ pub(crate) fn fiu_trace(lines: impl BufRead) -> Stream {
         assert_eq!(sectors, "8");
         // The guests of our own trace are told apart by name.
         let volumes_so_far = u32::try_from(volumes.len()).unwrap();
-        let device = if major == "0" { process.to_owned() } else { format!("{major}:{minor}") };
+        let device = if major == "0" {
+            process.to_owned()
+        } else {
+            format!("{major}:{minor}")
+        };
         let volume = *volumes.entry(device).or_insert(volumes_so_far);
         let contents_so_far = u32::try_from(contents.len()).unwrap();
         let content = *contents.entry(digest.to_owned()).or_insert(contents_so_far);
         let block = sector.parse::<u64>().unwrap() / 8;
-        stream.push(volume, block, Some(content), op == "W").unwrap();
+        stream
+            .push(volume, block, Some(content), op == "W")
+            .unwrap();
     }
     stream.finish().unwrap();
     stream
@@ -77,5 +89,9 @@ pub(crate) fn fiu_trace(lines: impl BufRead) -> Stream {
 
 /// The blocks of its requests.
 pub(crate) fn blocks(stream: &Stream) -> Vec<u32> {
-    stream.requests.iter().map(|request| request.block).collect()
+    stream
+        .requests
+        .iter()
+        .map(|request| request.block)
+        .collect()
 }

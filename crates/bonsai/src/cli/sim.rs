@@ -46,12 +46,21 @@ pub(crate) struct SimRun {
     pub(crate) cache: Vec<Bytes>,
 
     /// Schemes, with commas.
-    #[arg(long, value_name = "SCHEMES", value_delimiter = ',',
-        default_value = "plain,iodedup:10%,drive,drive:scan,ideal")]
+    #[arg(
+        long,
+        value_name = "SCHEMES",
+        value_delimiter = ',',
+        default_value = "plain,iodedup:10%,drive,drive:scan,ideal"
+    )]
     pub(crate) scheme: Vec<Scheme>,
 
     /// Policies of the cache of blocks, with commas: lru, arc, clock, s3fifo, sieve.
-    #[arg(long, value_name = "POLICIES", value_delimiter = ',', default_value = "lru")]
+    #[arg(
+        long,
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        default_value = "lru"
+    )]
     pub(crate) policy: Vec<Policy>,
 
     #[command(flatten)]
@@ -102,7 +111,12 @@ pub(crate) struct SimCurve {
     pub(crate) trace: PathBuf,
 
     /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal.
-    #[arg(long, value_name = "SCHEMES", value_delimiter = ',', default_value = "plain,drive,drive:scan,ideal")]
+    #[arg(
+        long,
+        value_name = "SCHEMES",
+        value_delimiter = ',',
+        default_value = "plain,drive,drive:scan,ideal"
+    )]
     pub(crate) scheme: Vec<Scheme>,
 
     /// Look at one block in N only (8 and more), with a bound of the error.
@@ -174,7 +188,9 @@ fn latency(text: &str) -> Result<Latency, String> {
     }
     for word in text.split(',') {
         let wrong = || {
-            format!("`{word}` is no time: published, metadata, or cache=230ns,disk=8ms,lookup=100ns,update=33us")
+            format!(
+                "`{word}` is no time: published, metadata, or cache=230ns,disk=8ms,lookup=100ns,update=33us"
+            )
         };
         let (name, time) = word.split_once('=').ok_or_else(wrong)?;
         let to = match name {
@@ -207,7 +223,10 @@ mod tests {
         assert_eq!(latency("published"), Ok(Latency::PUBLISHED));
         assert_eq!(latency("metadata"), Ok(Latency::WITH_METADATA));
         let own = latency("disk=0.1ms,cache=100ns,update=2us").unwrap();
-        assert_eq!((own.disk_ns, own.cache_ns, own.update_ns), (1e5, 100.0, 2_000.0));
+        assert_eq!(
+            (own.disk_ns, own.cache_ns, own.update_ns),
+            (1e5, 100.0, 2_000.0)
+        );
         for bad in ["", "disk", "disk=8", "disk=-1ms", "disk=nanms", "tape=1s"] {
             assert!(latency(bad).unwrap_err().contains("is no time"), "{bad}");
         }

@@ -33,7 +33,10 @@ pub(super) fn run(args: &SimCurve) -> anyhow::Result<()> {
         save(path, |out| Ok(out.write_all(page.as_bytes())?))?;
     }
     if args.json {
-        return print_json(&json!({"schema": 1, "sample": args.sample, "curves": lines}), false);
+        return print_json(
+            &json!({"schema": 1, "sample": args.sample, "curves": lines}),
+            false,
+        );
     }
     if args.csv {
         return Ok(write_csv(&flat(&lines), io::stdout().lock())?);
@@ -74,7 +77,11 @@ fn text(lines: &[Line], sample: Option<u32>) -> String {
     header.extend(lines.iter().map(|line| line.scheme.as_str()));
     let right: Vec<usize> = (0..header.len()).collect();
     let mut rows = table(&header, &right);
-    for (n, point) in lines.first().iter().flat_map(|line| line.points.iter().enumerate()) {
+    for (n, point) in lines
+        .first()
+        .iter()
+        .flat_map(|line| line.points.iter().enumerate())
+    {
         let mut row = vec![size(point.cache_bytes)];
         row.extend(lines.iter().map(|line| {
             let point = line.points[n];

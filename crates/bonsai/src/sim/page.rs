@@ -29,18 +29,35 @@ fn drawn(lines: &[Line]) -> anyhow::Result<String> {
         });
         lines.collect()
     };
-    let saved = plot("Reads saved by an LRU cache, %, by its size in MiB", true, &of(|p| p.reads_saved))?;
-    let hits = plot("Hits of reads and writes, %, by its size in MiB", true, &of(|p| p.hit_ratio))?;
+    let saved = plot(
+        "Reads saved by an LRU cache, %, by its size in MiB",
+        true,
+        &of(|p| p.reads_saved),
+    )?;
+    let hits = plot(
+        "Hits of reads and writes, %, by its size in MiB",
+        true,
+        &of(|p| p.hit_ratio),
+    )?;
     Ok(saved + &hits)
 }
 
 fn rows(header: &[&str], cells: impl Iterator<Item = Vec<String>>) -> String {
-    let head: String = header.iter().map(|name| format!("<th>{}</th>", escaped(name))).collect();
+    let head: String = header
+        .iter()
+        .map(|name| format!("<th>{}</th>", escaped(name)))
+        .collect();
     let rows = cells.map(|row| {
-        let cells: String = row.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        let cells: String = row
+            .iter()
+            .map(|cell| format!("<td>{}</td>", escaped(cell)))
+            .collect();
         format!("<tr>{cells}</tr>\n")
     });
-    format!("<table><tr>{head}</tr>\n{}</table>\n", rows.collect::<String>())
+    format!(
+        "<table><tr>{head}</tr>\n{}</table>\n",
+        rows.collect::<String>()
+    )
 }
 
 /// The page of curves.
@@ -64,7 +81,14 @@ pub(super) fn curves(trace: &Path, loaded: &Loaded, lines: &[Line]) -> anyhow::R
 /// # Errors
 /// A plot cannot be drawn.
 pub(super) fn runs(trace: &Path, loaded: &Loaded, found: &[Row]) -> anyhow::Result<String> {
-    let header = ["cache", "scheme", "policy", "reads saved, %", "hits, %", "read, ms"];
+    let header = [
+        "cache",
+        "scheme",
+        "policy",
+        "reads saved, %",
+        "hits, %",
+        "read, ms",
+    ];
     let cells = found.iter().map(|row| {
         vec![
             size(row.cache_bytes),

@@ -51,7 +51,15 @@ pub(super) fn run(args: &SimRun) -> anyhow::Result<()> {
 
 fn text(rows: &[Row]) -> String {
     let header = [
-        "cache", "scheme", "policy", "reads saved, %", "hits, %", "writes hit, %", "read, ms", "unique, %", "metadata",
+        "cache",
+        "scheme",
+        "policy",
+        "reads saved, %",
+        "hits, %",
+        "writes hit, %",
+        "read, ms",
+        "unique, %",
+        "metadata",
     ];
     let mut lines = table(&header, &[0, 3, 4, 5, 6, 7, 8]);
     for row in rows {

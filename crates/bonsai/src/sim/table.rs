@@ -33,13 +33,23 @@ pub(super) fn run(args: &SimTable) -> anyhow::Result<()> {
             .iter()
             .map(|(name, rows)| json!({"trace": name, "runs": rows}))
             .collect();
-        return print_json(&json!({"schema": 1, "traces": traces, "published": FIGURES}), false);
+        return print_json(
+            &json!({"schema": 1, "traces": traces, "published": FIGURES}),
+            false,
+        );
     }
     print(&text(args, &found))
 }
 
 fn text(args: &SimTable, found: &[(String, Vec<Row>)]) -> String {
-    let header = ["trace", "scheme", "hits, %", "reads saved, %", "read, ms", "from"];
+    let header = [
+        "trace",
+        "scheme",
+        "hits, %",
+        "reads saved, %",
+        "read, ms",
+        "from",
+    ];
     let mut lines = table(&header, &[2, 3, 4]);
     for (name, rows) in found {
         for row in rows {
@@ -66,7 +76,9 @@ fn text(args: &SimTable, found: &[(String, Vec<Row>)]) -> String {
 
 fn published(figure: &Published) -> [String; 6] {
     let number = |value: Option<f64>, digits: usize| {
-        value.map(|value| format!("{value:.digits$}")).unwrap_or_default()
+        value
+            .map(|value| format!("{value:.digits$}"))
+            .unwrap_or_default()
     };
     [
         figure.trace.to_owned(),

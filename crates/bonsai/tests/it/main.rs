@@ -15,6 +15,7 @@ mod narrowed;
 mod outside;
 mod run;
 mod serve_http;
+mod sim;
 mod streams;
 mod support;
 mod traces;
