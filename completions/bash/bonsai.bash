@@ -650,9 +650,7 @@ _bonsai() {
 
     case "${cmd}" in
         bonsai)
-            opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
-            opts="-h -V --help --version run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
-            opts="-h -V --help --version run attach detach status top why set group link disk cpu serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="-h -V --help --version run attach detach status top why set group link disk cpu drive serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2128,9 +2126,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help)
-            opts="run attach detach status top why set group link disk cpu serve watch davvi trace stats audit doctor daemon config capacity shares undo log history admit report page token help"
-            opts="run attach detach status top why set group link disk cpu drive serve watch davvi stats audit doctor daemon config capacity shares undo log history admit report page token help"
-            opts="run attach detach status top why set group link disk cpu serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
+            opts="run attach detach status top why set group link disk cpu drive serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
