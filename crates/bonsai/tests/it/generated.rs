@@ -67,6 +67,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "man/bonsai-serve.1",
         "man/bonsai-set.1",
         "man/bonsai-shares.1",
+        "man/bonsai-sim.1",
         "man/bonsai-stats.1",
         "man/bonsai-status.1",
         "man/bonsai-token.1",
