@@ -395,7 +395,7 @@ impl Sink for Nowhere {
 /// Lines that are looked at.
 const TRIED: usize = 20;
 
-/// The format of a file that begins so: the first one of which the first lines are, at least one of them a request, or
+/// The format of a file that begins so: the first one in which more of the first lines are requests than are wrong, or
 /// one that says so itself.
 pub fn recognise(beginning: &[u8]) -> Option<Format> {
     if fio::is_header(beginning) {
@@ -429,14 +429,14 @@ fn is_of<'l, C: Codec>(mut codec: C, lines: impl Iterator<Item = &'l [u8]>) -> b
         report: Report::default(),
         devices: Vec::new(),
     };
+    let mut wrong = 0;
     for line in lines {
-        out.contents.clear();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if codec.line(line, &mut out).is_err() {
-            return false;
-        }
+        out.contents.clear();
+        wrong += u64::from(codec.line(line, &mut out).is_err());
     }
-    out.report.requests > 0
+    // A bad record is to be said as one, and not as an unknown format.
+    out.report.requests > wrong
 }
 
 fn unknown(beginning: &[u8]) -> Error {

@@ -112,7 +112,7 @@ fn blkparse_takes_one_event_of_each_request() {
   8,16   1        2     1.6           700  D   D 0 + 16 [fstrim]
   8,0    1        0     1.700000000     0  m   N cfq697 insert_request
 CPU0 (sda):
- Reads Queued:           0,        0KiB	 Writes Queued:           7,      128KiB
+ Reads Queued:           0,        0KiB\t Writes Queued:           7,      128KiB
 Total (sda):
 ";
     let (report, found) = with(text.as_bytes(), &Options::default()).expect("read");

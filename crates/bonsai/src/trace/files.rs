@@ -34,7 +34,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
                 path.display()
             )));
         }
-        (Box::new(file), about.is_file().then(|| about.len()))
+        (Box::new(file), about.is_file().then_some(about.len()))
     };
     let progress = Progress::new(bytes);
     let mut counted = BufReader::with_capacity(

@@ -150,7 +150,7 @@ fn images(
 
 fn image(path: &Path, blocks: &[&(u32, u64, Digest)]) -> std::io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut bytes = [0; BLOCK as usize];
+    let mut bytes = [0; 4096];
     let mut next = 0;
     for (_, block, digest) in blocks {
         if *block != next {

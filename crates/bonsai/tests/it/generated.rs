@@ -72,6 +72,7 @@ fn the_same_files_come_out_whatever_the_terminal() {
         "man/bonsai-status.1",
         "man/bonsai-token.1",
         "man/bonsai-top.1",
+        "man/bonsai-trace.1",
         "man/bonsai-undo.1",
         "man/bonsai-watch.1",
         "man/bonsai-why.1",

@@ -150,7 +150,7 @@ fn bad_traces_have_their_sentence_and_leave_nothing() {
     std::fs::write(&bad, format!("{FIU}4100 7 nfsd 800 x R 6 0\n")).expect("written");
     refused(
         &["trace", "import", &bad, "-o", &target],
-        "record 4 (byte 168): size \"x\" is no number; right would be a whole number",
+        "record 4 (byte 170): size \"x\" is no number; right would be a whole number",
     );
     std::fs::write(&bad, "hello\n").expect("written");
     refused(
