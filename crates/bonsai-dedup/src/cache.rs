@@ -7,8 +7,8 @@
 //! at once when the ring is full. An access costs about one memory access that the processor cannot guess, where
 //! doubly linked lists have three or four.
 //!
-//! Memory: 4 bytes for each block of the trace, and 12 for each that the cache can hold (ARC: 24, S3-FIFO:
-//! 23, with the blocks that they remember).
+//! Memory: 4 bytes for each block of the trace, and for each that the cache can hold 4 (CLOCK), 12 (LRU, SIEVE), 15
+//! (S3-FIFO) or at most 40 (ARC, which remembers as many blocks as it holds).
 
 mod adaptive;
 mod clock;

@@ -48,7 +48,11 @@ impl Curve {
 #[derive(Debug)]
 pub struct Mattson {
     distances: Distances,
-    curve: Curve,
+    /// Reads and writes.
+    requests: [u64; 2],
+    /// Of both, how many had each distance: 4 bytes a block, and what did not fit.
+    counts: [Vec<u32>; 2],
+    carried: Vec<(usize, usize)>,
 }
 
 impl Mattson {
@@ -57,7 +61,9 @@ impl Mattson {
     pub fn new(ids: u32) -> Self {
         Self {
             distances: Distances::new(ids),
-            curve: Curve::default(),
+            requests: [0; 2],
+            counts: [vec![0; ids as usize], vec![0; ids as usize]],
+            carried: Vec::new(),
         }
     }
 
@@ -73,45 +79,64 @@ impl Mattson {
 
     #[inline]
     fn access(&mut self, id: u32, is_write: bool) {
-        let distance = self.distances.access(id);
-        let curve = &mut self.curve;
-        if is_write {
-            curve.writes += 1;
-        } else {
-            curve.reads += 1;
-        }
-        let Some(distance) = distance else {
+        let kind = usize::from(is_write);
+        self.requests[kind] += 1;
+        let Some(distance) = self.distances.access(id) else {
             return;
         };
-        let distance = distance as usize;
-        if distance >= curve.hits.len() {
-            curve.hits.resize(distance + 1, Hits::default());
-        }
-        let hits = &mut curve.hits[distance];
-        if is_write {
-            hits.writes += 1;
-        } else {
-            hits.reads += 1;
+        let count = &mut self.counts[kind][distance as usize];
+        *count = count.wrapping_add(1);
+        if *count == 0 {
+            self.carried.push((kind, distance as usize));
         }
     }
 
     /// The curve.
     #[must_use]
     pub fn finish(self) -> Curve {
-        let mut curve = self.curve;
+        drop(self.distances);
+        let [read, written] = self.counts;
+        let most = |counts: &[u32]| {
+            counts
+                .iter()
+                .rposition(|&count| count > 0)
+                .map_or(0, |at| at + 1)
+        };
+        let carried = self.carried.iter().map(|(_, at)| at + 1).max();
+        let sizes = most(&read).max(most(&written)).max(carried.unwrap_or(0));
+        let pairs = read.iter().zip(&written).take(sizes);
+        let mut hits: Vec<Hits> = pairs
+            .map(|(&reads, &writes)| Hits {
+                reads: reads.into(),
+                writes: writes.into(),
+            })
+            .collect();
+        for (kind, at) in self.carried {
+            let of = &mut hits[at];
+            *(if kind == 0 {
+                &mut of.reads
+            } else {
+                &mut of.writes
+            }) += 1 << 32;
+        }
         let mut sum = Hits::default();
-        for hits in &mut curve.hits {
+        for hits in &mut hits {
             sum.reads += hits.reads;
             sum.writes += hits.writes;
             *hits = sum;
         }
-        curve
+        Curve {
+            reads: self.requests[0],
+            writes: self.requests[1],
+            hits,
+        }
     }
 
     /// Bytes that it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.distances.bytes() + self.curve.hits.capacity() * size_of::<Hits>()
+        let counts: usize = self.counts.iter().map(Vec::capacity).sum();
+        self.distances.bytes() + counts * size_of::<u32>()
     }
 }
 

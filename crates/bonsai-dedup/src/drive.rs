@@ -213,6 +213,12 @@ pub struct Counters {
     pub new: u64,
     /// Blocks that came to be known with a content that was known.
     pub duplicate: u64,
+    /// Of both, those that came to be known by a read.
+    pub by_read: u64,
+    /// Those that came to be known by a write.
+    pub by_write: u64,
+    /// Those that came to be known by a scan.
+    pub by_scan: u64,
     /// Learned again, nothing new.
     pub again: u64,
     /// Learned with another content than was known, without a write in between.
@@ -392,7 +398,7 @@ impl<K: Key> DriveMap<K> {
     }
 
     /// The same, for a caller that does one thing at a time and needs no stamps.
-    pub fn learn(&mut self, volume: Volume, block: u64, content: Content<K>, _how: How) -> Learned {
+    pub fn learn(&mut self, volume: Volume, block: u64, content: Content<K>, how: How) -> Learned {
         let learned = self.remember(volume, block, content);
         let counters = &mut self.counters;
         *match learned {
@@ -402,6 +408,13 @@ impl<K: Key> DriveMap<K> {
             Learned::Stale => &mut counters.stale,
             Learned::Refused => &mut counters.refused,
         } += 1;
+        if matches!(learned, Learned::New | Learned::Duplicate) {
+            *match how {
+                How::Read => &mut counters.by_read,
+                How::Write => &mut counters.by_write,
+                How::Scan => &mut counters.by_scan,
+            } += 1;
+        }
         learned
     }
 

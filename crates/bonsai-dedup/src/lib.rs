@@ -1,9 +1,13 @@
 //! Caches of blocks that know what is in them: replacement policies, the schemes that use
 //! equal contents (IODEDUP, DRIVE), and exact hit-ratio curves.
 //!
-//! | type | is |
+//! | module | what is in it |
 //! |---|---|
-//! | [`DriveMap`](drive::DriveMap) | which block a read should go to: the state machine of simulator and server |
+//! | [`drive`] | which block a read should go to: the DRIVE map, one state machine for simulator and server |
+//! | [`cache`] | LRU, ARC, CLOCK, S3-FIFO and SIEVE over dense numbers |
+//! | [`scheme`] | plain caching, IODEDUP, DRIVE and the ideal over a trace; latencies |
+//! | [`distance`], [`curve`] | reuse distances, and from them the hits of LRU at every size, exact or from a sample |
+//! | [`intern`], [`stream`] | dense numbers for blocks, and a trace made of them |
 //!
 //! Nothing here reads a clock, a file or a random source.
 #![forbid(unsafe_code)]

@@ -51,7 +51,7 @@ fn load(path: &Path, as_recorded: bool) -> anyhow::Result<Loaded> {
 /// A size in blocks.
 fn blocks(size: Bytes) -> anyhow::Result<u32> {
     let most = u64::from(MAX_CAPACITY) * BLOCK;
-    if size.0 == 0 || size.0 % BLOCK != 0 || size.0 > most {
+    if size.0 == 0 || !size.0.is_multiple_of(BLOCK) || size.0 > most {
         return Err(Refusal::input(format!(
             "{size} is no size of a cache: it has whole blocks of 4 KiB, at least one and at most 256 GiB of them"
         )));

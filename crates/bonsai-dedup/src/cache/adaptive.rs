@@ -32,11 +32,11 @@ impl Arc {
         let most = capacity.min(ids);
         Self {
             words: vec![NOWHERE; ids as usize],
-            t1: Queue::new(T1, most),
-            t2: Queue::new(T2, most),
-            b1: Queue::new(B1, most),
+            t1: Queue::new(T1, most, 2),
+            t2: Queue::new(T2, most, 2),
+            b1: Queue::new(B1, most, 2),
             // With as many more as remember what T2 had before T1 was full.
-            b2: Queue::new(B2, most.saturating_mul(2).min(ids)),
+            b2: Queue::new(B2, capacity.saturating_mul(2).min(ids), 2),
             p: 0.0,
             whole: false,
             capacity,

@@ -18,7 +18,7 @@ impl Lru {
         let capacity = capacity.clamp(1, MAX_CAPACITY);
         Self {
             words: vec![NOWHERE; ids as usize],
-            queue: Queue::new(0, capacity.min(ids)),
+            queue: Queue::new(0, capacity.min(ids), 3),
             capacity,
         }
     }

@@ -40,9 +40,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A queue of at most `most` blocks; tag 3 is not for a queue that can be full of flags.
-    pub(super) fn new(tag: u32, most: u32) -> Self {
-        let entries = (most as usize * 3 + 4).min(PLACE as usize);
+    /// A queue of at most `most` blocks, with room for `times` as many entries: the more, the more seldom dead
+    /// ones are cleared away. One is enough where none are dead.
+    pub(super) fn new(tag: u32, most: u32, times: usize) -> Self {
+        let entries = (most as usize * times + 4).min(PLACE as usize);
         Self {
             ring: vec![0; entries],
             first: 0,

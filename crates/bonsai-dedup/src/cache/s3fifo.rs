@@ -36,9 +36,9 @@ impl S3Fifo {
         Self {
             words: vec![NOWHERE; ids as usize],
             // Until the first eviction it may have all; so may the other, of what comes back.
-            small: Queue::new(SMALL, most),
-            main: Queue::new(MAIN, most),
-            ghost: Queue::new(GHOST, ghost_size.min(ids)),
+            small: Queue::new(SMALL, most, 1),
+            main: Queue::new(MAIN, most, 1),
+            ghost: Queue::new(GHOST, ghost_size.min(ids), 2),
             capacity,
             main_size: capacity - capacity / 10,
             ghost_size,

@@ -20,7 +20,7 @@ impl Sieve {
         let capacity = capacity.clamp(1, MAX_CAPACITY);
         Self {
             words: vec![NOWHERE; ids as usize],
-            queue: Queue::new(0, capacity.min(ids)),
+            queue: Queue::new(0, capacity.min(ids), 3),
             hand: None,
             capacity,
         }
@@ -75,8 +75,6 @@ impl Cache for Sieve {
     }
 
     fn warm(&self, ids: &[u32]) -> u32 {
-        let hand = self.hand.map_or(0, |id| place(self.words[id as usize]));
-        std::hint::black_box(hand);
         warm(&self.words, ids) ^ self.queue.warm(&self.words, BATCH)
     }
 }

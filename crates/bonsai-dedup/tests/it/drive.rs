@@ -283,6 +283,7 @@ fn says_why_a_read_is_not_redirected() {
         (1, 2, 1, 2, 1, 1)
     );
     assert_eq!(c.reads(), 8);
+    assert_eq!((c.by_read, c.by_scan, c.by_write), (1, 1, 1));
 }
 
 /// 20 bytes a known block where sharing is as on real guests (0.575 contents a block), and never more than allowed.
