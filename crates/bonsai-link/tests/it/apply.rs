@@ -1,10 +1,11 @@
 //! What is wanted is in force, and is gone without a trace.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bonsai_link::{Plan, Share, Terms, Wanted};
 
-use crate::room::{PLANS, Room, block, flood, greet, udp};
+use crate::room::{PLANS, Room, block, flood, flood_while, greet, udp};
 
 /// For how long a limit may be exceeded, where nothing is said of it.
 const BURST_S: f64 = bonsai_link::rules::BURST_NS as f64 / 1e9;
@@ -232,9 +233,12 @@ fn one_plan_takes_the_place_of_the_other_without_a_moment_free() {
     );
     greet(&from, &to);
     let mut changes = 0_u32;
+    // As many changes as are wanted, however long a busy machine takes; who fails here is not waited for.
+    let (going, start) = (AtomicBool::new(true), Instant::now());
+    let more = || going.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(60);
     let (bytes, took) = std::thread::scope(|scope| {
-        let flow = scope.spawn(|| flood(&from, &to, Duration::from_millis(1500)));
-        while !flow.is_finished() {
+        let flow = scope.spawn(|| flood_while(&from, &to, more));
+        while changes < 12 {
             changes += 1;
             let site = &mut sites[changes as usize % 2];
             assert!(site.differs(&wants).expect("seen").is_some());
@@ -242,9 +246,9 @@ fn one_plan_takes_the_place_of_the_other_without_a_moment_free() {
             assert_eq!(site.differs(&wants).expect("seen"), None);
             std::thread::sleep(Duration::from_millis(50));
         }
+        going.store(false, Ordering::Relaxed);
         flow.join().expect("done")
     });
-    assert!(changes > 5, "{changes}");
     // Each has a burst of its own: what may be ahead, and a packet.
     let bursts = f64::from(changes + 1) * (BURST_S * RATE as f64 + 1514.0);
     let allowed = RATE as f64 * took + bursts + 1514.0;

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use bonsai_link::{Plan, Site, namespace};
@@ -190,6 +190,18 @@ pub(crate) fn greet(from: &UdpSocket, to: &UdpSocket) {
 /// Sends as fast as it goes for `time`: bytes at layer 2 that came, and seconds from before the first
 /// was sent until after the last had come. What a limit allows in that time is more than came.
 pub(crate) fn flood(from: &UdpSocket, to: &UdpSocket, time: Duration) -> (u64, f64) {
+    let start = OnceLock::new();
+    flood_while(from, to, || {
+        start.get_or_init(Instant::now).elapsed() < time
+    })
+}
+
+/// The same for as long as `more` says.
+pub(crate) fn flood_while(
+    from: &UdpSocket,
+    to: &UdpSocket,
+    more: impl Fn() -> bool + Sync,
+) -> (u64, f64) {
     const PAYLOAD: usize = 1400;
     // Ethernet, IPv4, UDP.
     const HEADS: u64 = 14 + 20 + 8;
@@ -200,7 +212,7 @@ pub(crate) fn flood(from: &UdpSocket, to: &UdpSocket, time: Duration) -> (u64, f
     let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while start.elapsed() < time {
+            while more() {
                 // What does not fit is dropped where the queue is full.
                 let _ = from.send_to(&[0; PAYLOAD], target);
             }
