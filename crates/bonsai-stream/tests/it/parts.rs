@@ -357,12 +357,17 @@ fn packets_of_a_picture_that_is_spread_go_one_by_one() {
                  pacer = \"{pacer}\"\nsink = [\"tcp\", \"seen\"]\n"
             )
         };
-        // Sound is due at times of its own: some of it falls between packets that do not go at once.
+        // Sound is due at times of its own: some of it falls between packets that do not go at once. Those of
+        // a picture do, but where a busy machine is late: then it goes in turns of four packets.
         let (_, packets) = played(folder.path(), &way("media"));
-        assert_eq!((within(&packets), packets.len() > 200), (0, true));
+        let at_once = within(&packets);
+        assert!(packets.len() > 200, "{source}: {}", packets.len());
         let (before, packets) = played(folder.path(), &way("spread=1"));
         let between = within(&packets);
-        assert!(between > 5, "{source}: {between}");
+        assert!(
+            between > at_once + 5,
+            "{source}: {between}, at once {at_once}"
+        );
         are_spread(before, &packets);
     }
 }
