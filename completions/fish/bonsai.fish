@@ -381,7 +381,7 @@ msr\t'MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
 fio\t'fio\'s iolog, version 2 or 3'
 arc\t'The ARC paper\'s .lis: `start count ignored sequence`'
 csv\t'CSV, with --columns'"
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l columns -d 'What is in which column of CSV, by number or heading: NAME=COLUMN[:UNIT],... of time (ns, us, ms, s, filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l columns -d 'What is in which column of CSV, by number or heading: NAME=COLUMN or NAME=COLUMN:UNIT, with commas between, of time (ns, us, ms, s, filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l event -d 'Which event is a request, in blkparse and tracefs' -r -f -a "issue\t'It was given to the device'
 queue\t'It came to the block layer'
 complete\t'The device was done'"

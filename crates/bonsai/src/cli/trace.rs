@@ -83,7 +83,7 @@ pub(crate) struct TraceImport {
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub(crate) format: Option<TraceFormat>,
 
-    /// What is in which column of CSV, by number or heading: NAME=COLUMN[:UNIT],... of time (ns, us, ms, s,
+    /// What is in which column of CSV, by number or heading: NAME=COLUMN or NAME=COLUMN:UNIT, with commas between, of time (ns, us, ms, s,
     /// filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest.
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) columns: Option<Columns>,
