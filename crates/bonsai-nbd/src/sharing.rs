@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
+use crate::export::add;
 use crate::image::Image;
 use learn::Learner;
 use seen::Seen;
@@ -260,18 +261,21 @@ impl Member {
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
     fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
-        for &(block, stamp) in blocks {
-            let start = usize::try_from(block * BLOCK - offset).unwrap_or(usize::MAX);
-            let Some(bytes) = bytes.get(start..).and_then(|rest| rest.get(..4096)) else {
-                continue;
-            };
-            let lesson = learn::Lesson::new(volume, block, bytes, (self.key, stamp, how));
-            if self.sharing.learner.push(lesson) {
-                self.seen.add(block);
-            } else {
-                self.counters.dropped.fetch_add(1, Ordering::Relaxed);
-            }
+        if blocks.is_empty() {
+            return;
         }
+        // What there is no room for is not copied.
+        let room = self.sharing.learner.room();
+        let lessons = blocks.iter().take(room).map_while(|&(block, stamp)| {
+            let start = usize::try_from(block * BLOCK - offset).unwrap_or(usize::MAX);
+            let bytes = bytes.get(start..)?.get(..4096)?;
+            let key = (self.key, stamp, how);
+            Some(learn::Lesson::new(volume, block, bytes, key))
+        });
+        let taken = self.sharing.learner.push(lessons.collect());
+        let (taken, left) = blocks.split_at(taken);
+        taken.iter().for_each(|&(block, _)| self.seen.add(block));
+        add(&self.counters.dropped, left.len() as u64);
     }
 
     /// Forgets all that is known of the image: somebody else wrote to it.

@@ -73,16 +73,22 @@ impl Learner {
         Ok(Self(queue))
     }
 
-    /// False where too many wait.
-    pub(super) fn push(&self, lesson: Lesson) -> bool {
+    /// Blocks that may come now.
+    pub(super) fn room(&self) -> usize {
+        MOST.saturating_sub(self.0.lock().0.len())
+    }
+
+    /// Takes what there is room for, from the first on; says how many.
+    pub(super) fn push(&self, mut lessons: Vec<Lesson>) -> usize {
         let mut waiting = self.0.lock();
-        if waiting.0.len() >= MOST {
-            return false;
-        }
-        waiting.0.push_back(lesson);
+        lessons.truncate(MOST.saturating_sub(waiting.0.len()));
+        let taken = lessons.len();
+        waiting.0.extend(lessons);
         drop(waiting);
-        self.0.more.notify_one();
-        true
+        if taken > 0 {
+            self.0.more.notify_one();
+        }
+        taken
     }
 }
 
