@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::image::{Image, Now, Times};
 use crate::protocol::ExportInfo;
 use crate::server::pool::Pool;
-use crate::sharing::{Member, Written};
+use crate::sharing::{Member, Reading, Written};
 use crate::throttle::Throttle;
 use std::io;
 use std::sync::Mutex;
@@ -62,9 +62,40 @@ pub struct Counters {
     pub connections: AtomicU64,
 }
 
+/// What became of a read that must not wait.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    /// All bytes are there.
+    Done,
+    /// The disk has been asked for what is not.
+    Begun(Begun),
+}
+
+/// A read that the disk has begun with, and how it was planned.
+#[derive(Debug)]
+pub(crate) struct Begun(Option<Reading>);
+
 /// Adds to a counter that nobody waits for.
 pub(crate) fn add(counter: &AtomicU64, units: u64) {
     counter.fetch_add(units, Ordering::Relaxed);
+}
+
+/// How a read waits for the disk.
+pub(crate) struct Wait<'a> {
+    /// It may be there by now: it is looked for before it is waited for.
+    look: bool,
+    /// What is done before it waits.
+    before: &'a mut dyn FnMut(),
+}
+
+impl Wait<'_> {
+    pub(crate) fn read(&mut self, image: &Image, into: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.look && image.read_now(into, offset)? == Now::Done {
+            return Ok(());
+        }
+        (self.before)();
+        image.read(into, offset)
+    }
 }
 
 impl Export {
@@ -114,30 +145,49 @@ impl Export {
         self.member.as_ref()
     }
 
-    /// Reads what needs no disk.
+    /// Reads what needs no disk, or has the disk begin.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
-        if let Some(member) = &self.member
-            && Member::is_whole(offset, into.len())
-        {
-            return match member.is_resident(offset, into.len()) {
-                true => member.read_resident(into, offset),
-                false => member.read_now(into, offset),
-            };
-        }
-        self.image.read_now(into, offset)
+    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Tried> {
+        let member = self.member.as_ref();
+        let member = member.filter(|_| Member::is_whole(offset, into.len()));
+        let done = match member {
+            Some(member) if member.is_resident(offset, into.len()) => {
+                member.read_resident(into, offset)?
+            }
+            Some(member) => {
+                let reading = member.read_now(into, offset)?;
+                return Ok(reading.map_or(Tried::Done, |of| Tried::Begun(Begun(Some(of)))));
+            }
+            None => self.image.read_now(into, offset)?,
+        };
+        Ok(match done {
+            Now::Done => Tried::Done,
+            Now::WouldWait => Tried::Begun(Begun(None)),
+        })
     }
 
-    /// Reads, and waits for the disk.
+    /// Reads, and waits for the disk. Of a read that the disk has begun with, `before` is done before it waits.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        match &self.member {
-            Some(member) => member.read(into, offset),
-            None => self.image.read(into, offset),
+    pub(crate) fn read(
+        &self,
+        into: &mut [u8],
+        offset: u64,
+        begun: Option<Begun>,
+        before: &mut dyn FnMut(),
+    ) -> io::Result<()> {
+        let mut wait = Wait {
+            look: begun.is_some(),
+            before,
+        };
+        let reading = begun.and_then(|begun| begun.0);
+        let whole = Member::is_whole(offset, into.len());
+        match self.member.as_ref().filter(|_| whole) {
+            Some(member) => member.read(into, offset, reading, &mut wait),
+            None => wait.read(&self.image, into, offset),
         }
     }
 
@@ -162,7 +212,7 @@ impl Export {
 
     /// Looks whether somebody else wrote to the image: its times are others, and nothing was changed
     /// here meanwhile. Then all that was known of it is forgotten.
-    pub(crate) fn look_outside(&self) -> bool {
+    pub fn look_outside(&self) -> bool {
         let Some(member) = &self.member else {
             return false;
         };

@@ -25,6 +25,7 @@ mod plan;
 mod scan;
 mod seen;
 
+pub(crate) use plan::Plan as Reading;
 pub use scan::Scanned;
 
 use std::collections::HashMap;

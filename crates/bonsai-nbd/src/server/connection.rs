@@ -8,8 +8,7 @@ use super::inbox::{Inbox, receive};
 use super::link::{Link, send_all};
 use super::perform::{Job, change, count_read, fail, refuse};
 use super::{Ended, Listed, tls};
-use crate::export::{Export, add};
-use crate::image::Now;
+use crate::export::{Begun, Export, Tried, add};
 use crate::protocol::{Command, HEADER_BYTES, Handshake, Request, Session, Step, Tls};
 
 /// Reads up to this size are tried at once. What is larger is left to workers.
@@ -169,7 +168,7 @@ impl Client {
                 }
                 _ => {
                     inbox.consume(HEADER_BYTES);
-                    hand_over(&link, request, Vec::new(), &mut batch)?;
+                    hand_over(&link, request, Vec::new(), None, &mut batch)?;
                 }
             }
         }
@@ -211,7 +210,7 @@ fn read(link: &Arc<Link>, request: &Request, batch: &mut Batch) -> Result<(), En
         }
         let into = batch.at(header, length);
         match link.export.read_now(into, request.offset) {
-            Ok(Now::Done) => {
+            Ok(Tried::Done) => {
                 let replies = link.replies();
                 let into = batch.at(0, header);
                 replies.read_header(request.cookie, request.offset, request.length, into);
@@ -219,11 +218,13 @@ fn read(link: &Arc<Link>, request: &Request, batch: &mut Batch) -> Result<(), En
                 add(&link.export.counters.at_once, 1);
                 return batch.advance(link, header + length);
             }
-            Ok(Now::WouldWait) => {}
+            Ok(Tried::Begun(begun)) => {
+                return hand_over(link, *request, Vec::new(), Some(begun), batch);
+            }
             Err(error) => return batch.with(link, |out| fail(link, request, &error, out)),
         }
     }
-    hand_over(link, *request, Vec::new(), batch)
+    hand_over(link, *request, Vec::new(), None, batch)
 }
 
 /// Writes at once what is a copy into the page cache, and leaves the rest to workers. False where the
@@ -267,7 +268,7 @@ fn write(
         }
         rest = rest.get_mut(read..).unwrap_or_default();
     }
-    hand_over(link, *request, payload, batch)?;
+    hand_over(link, *request, payload, None, batch)?;
     Ok(true)
 }
 
@@ -276,6 +277,7 @@ fn hand_over(
     link: &Arc<Link>,
     request: Request,
     payload: Vec<u8>,
+    begun: Option<Begun>,
     batch: &mut Batch,
 ) -> Result<(), Ended> {
     let counted = match request.command {
@@ -291,6 +293,7 @@ fn hand_over(
         request,
         payload,
         counted,
+        begun,
     });
     Ok(())
 }

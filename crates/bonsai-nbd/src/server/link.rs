@@ -154,13 +154,13 @@ impl Link {
     }
 
     /// Sends what a worker has.
-    pub(super) fn reply(self: &Arc<Self>, reply: Reply) {
+    pub(super) fn reply(self: &Arc<Self>, replies: impl Iterator<Item = Reply>) {
         let mut state = lock(&self.state);
         if state.dead {
-            self.left(&mut state, &[reply]);
+            self.left(&mut state, &replies.collect::<Vec<_>>());
             return;
         }
-        state.queue.push_back(reply);
+        state.queue.extend(replies);
         if state.turn {
             return;
         }

@@ -5,7 +5,7 @@ use std::io;
 use bonsai_dedup::drive::{How, Source, Stamp, Volume};
 
 use super::{BLOCK, MOST_RUNS, Member, content};
-use crate::export::add;
+use crate::export::{Wait, add};
 use crate::image::Now;
 
 /// Blocks one after the other that come from the same place.
@@ -33,7 +33,7 @@ enum From {
 
 /// How a read is to be done.
 #[derive(Debug)]
-struct Plan {
+pub(crate) struct Plan {
     runs: Vec<Run>,
     /// What may be learned of blocks that are read where they are.
     learn: Vec<(u64, Stamp)>,
@@ -83,38 +83,61 @@ impl Member {
         Ok(done)
     }
 
-    /// Reads without the disk, where all is resident elsewhere, or zero.
+    /// Reads without the disk, where all is resident elsewhere, or zero. Otherwise the disk begins with all
+    /// that it is needed for, and the plan is given to whoever waits for it.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
+    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Option<Plan>> {
         let plan = self.plan(offset, into.len());
         if plan.needs_disk() {
-            return Ok(Now::WouldWait);
+            self.begin(&plan, into, offset)?;
+            return Ok(Some(plan));
         }
         for run in &plan.runs {
             let part = part(into, offset, run);
-            if !self.run_elsewhere(&plan, run, part)? {
-                return Ok(Now::WouldWait);
+            if !self.run_elsewhere(&plan, run, part, None)? {
+                return Ok(Some(plan));
             }
         }
         add(&self.counters.saved, 1);
-        Ok(Now::Done)
+        Ok(None)
+    }
+
+    /// Has the disk begin with all runs that it is needed for.
+    fn begin(&self, plan: &Plan, into: &mut [u8], offset: u64) -> io::Result<()> {
+        for run in plan.runs.iter().filter(|run| run.cold) {
+            let part = part(into, offset, run);
+            match run.from {
+                From::Leader { volume, block, .. } => {
+                    if let Some(image) = self.sharing.state.image(volume) {
+                        // An error of another image is none of this one.
+                        let _ = image.read_now(part, block * BLOCK);
+                    }
+                }
+                _ => drop(self.image.read_now(part, run.block * BLOCK)?),
+            }
+        }
+        Ok(())
     }
 
     /// Reads, and waits for the disk where it has to.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        if !Self::is_whole(offset, into.len()) {
-            return self.image.read(into, offset);
-        }
-        let plan = self.plan(offset, into.len());
+    pub(crate) fn read(
+        &self,
+        into: &mut [u8],
+        offset: u64,
+        plan: Option<Plan>,
+        wait: &mut Wait<'_>,
+    ) -> io::Result<()> {
+        let plan = plan.unwrap_or_else(|| self.plan(offset, into.len()));
         for run in &plan.runs {
             let part = part(into, offset, run);
-            if matches!(run.from, From::Itself) || !self.run_elsewhere(&plan, run, part)? {
-                self.image.read(part, run.block * BLOCK)?;
+            let elsewhere = !matches!(run.from, From::Itself);
+            if !elsewhere || !self.run_elsewhere(&plan, run, part, Some(wait))? {
+                wait.read(&self.image, part, run.block * BLOCK)?;
             }
         }
         if !plan.needs_disk() {
@@ -233,8 +256,15 @@ impl Member {
         }];
     }
 
-    /// Reads a run that is not read where it is; false where that did not come to anything.
-    fn run_elsewhere(&self, plan: &Plan, run: &Run, into: &mut [u8]) -> io::Result<bool> {
+    /// Reads a run that is not read where it is; false where that did not come to anything. Without `wait`, it
+    /// must not wait for the disk.
+    fn run_elsewhere(
+        &self,
+        plan: &Plan,
+        run: &Run,
+        into: &mut [u8],
+        wait: Option<&mut Wait<'_>>,
+    ) -> io::Result<bool> {
         let (volume, block, stamps) = match &run.from {
             From::Itself => return Ok(false),
             From::Zero => {
@@ -253,9 +283,9 @@ impl Member {
             return Ok(false);
         };
         // An error of another image is none of this one: it is read where it is.
-        let read = match run.cold {
-            true => image.read(into, block * BLOCK).map(|()| Now::Done),
-            false => image.read_now(into, block * BLOCK),
+        let read = match wait {
+            Some(wait) if run.cold => wait.read(&image, into, block * BLOCK).map(|()| Now::Done),
+            _ => image.read_now(into, block * BLOCK),
         };
         if !matches!(read, Ok(Now::Done)) {
             add(&self.counters.cold, run.count);
