@@ -12,21 +12,25 @@
 //!    the block has the leader's content, and nobody had begun to write to the leader.
 //! 2. A change is told to the map before its bytes move, and after they did, also where it fails.
 //! 3. What is learned waits in a queue of bounded bytes; what does not fit is not learned.
-//! 4. Keys of groups are random and never leave the process: no fingerprint can be made up, and
-//!    equal contents of two groups have different ones.
+//! 4. Keys of groups are made of a secret that is the server's, or its user's, alone: no fingerprint can be made up,
+//!    and equal contents of two groups have different ones.
 //!
 //! # Limits
 //! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed by the
 //! times of the image, within a second, and only where the server did not write itself meanwhile; who
 //! shares images with writers that take no lock wants `verify`.
 
+mod kept;
 mod learn;
 mod plan;
 mod scan;
+mod secret;
 mod seen;
 
+pub use kept::{KeptError, runs_of};
 pub(crate) use plan::Plan as Reading;
 pub use scan::Scanned;
+pub use secret::Secret;
 
 use std::collections::HashMap;
 use std::io;
@@ -56,7 +60,8 @@ type Map = DriveMap<Fingerprint>;
 pub struct Sharing {
     state: Arc<State>,
     learner: Learner,
-    groups: Mutex<HashMap<String, (Group, [u8; 32])>>,
+    secret: Secret,
+    groups: Mutex<HashMap<String, Group>>,
     verify: bool,
 }
 
@@ -128,7 +133,7 @@ impl Sharing {
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn new(max_bytes: usize, verify: bool) -> io::Result<Arc<Self>> {
+    pub fn new(max_bytes: usize, verify: bool, secret: Secret) -> io::Result<Arc<Self>> {
         let state = Arc::new(State {
             map: Mutex::new(Map::new(Config::bounded(max_bytes))),
             images: RwLock::default(),
@@ -137,6 +142,7 @@ impl Sharing {
         Ok(Arc::new(Self {
             learner: Learner::start(Arc::clone(&state))?,
             state,
+            secret,
             groups: Mutex::default(),
             verify,
         }))
@@ -145,15 +151,11 @@ impl Sharing {
     /// An image of a group.
     ///
     /// # Errors
-    /// The system has no random bytes, or the map no room.
+    /// The map has no room.
     pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-        let mut fresh = [0; 32];
-        getrandom::fill(&mut fresh).map_err(io::Error::other)?;
-        let (number, key) = *groups
-            .entry(group.to_owned())
-            .or_insert((Group(count), fresh));
+        let number = *groups.entry(group.to_owned()).or_insert(Group(count));
         drop(groups);
         let volume = self
             .state
@@ -164,7 +166,7 @@ impl Sharing {
             image: Arc::clone(image),
             group: number,
             group_name: group.to_owned(),
-            key,
+            key: self.secret.group(group),
             volume: RwLock::new(volume),
             seen: Seen::new(image.size() / BLOCK),
             counters: Shared::default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::Image;
 use bonsai_nbd::server::{OnEvent, Plan, Server, Stop};
-use bonsai_nbd::sharing::Sharing;
+use bonsai_nbd::sharing::{Secret, Sharing};
 
 pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
@@ -26,7 +26,7 @@ impl House {
 
     pub(crate) fn with(names: &[&str], size: u64, change: impl FnOnce(&mut Plan)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let sharing = Sharing::new(4 << 20, true).unwrap();
+        let sharing = Sharing::new(4 << 20, true, Secret::random().unwrap()).unwrap();
         let exports: Vec<_> = names
             .iter()
             .map(|name| {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,9 +15,9 @@ use anyhow::{Context as _, anyhow};
 use bonsai_ledger::Ledger;
 use bonsai_nbd::control;
 use bonsai_nbd::export::{Export, Options};
-use bonsai_nbd::image::{Image, ImageError};
+use bonsai_nbd::image::{Image, ImageError, Times};
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
-use bonsai_nbd::sharing::Sharing;
+use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
 use bonsai_nbd::throttle::Throttle;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
@@ -90,6 +92,12 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     server.run(&stop, &on_event).map_err(|(export, error)| {
         anyhow!("{export}: what was written last may not be on the disk: {error}")
     })?;
+    for export in exports.iter().filter(|_| args.scan) {
+        // What was not written to is kept already.
+        if export.counters.writes.load(Ordering::Relaxed) > 0 && !export.look_outside() {
+            keep(export, export.image().times());
+        }
+    }
     for service in services {
         service.remove()?;
     }
@@ -106,7 +114,11 @@ fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnServic
     let mut services = Vec::new();
     let sharing = match args.plain {
         true => None,
-        false => Some(Sharing::new((args.memory as usize) << 20, args.verify)?),
+        false => Some(Sharing::new(
+            (args.memory as usize) << 20,
+            args.verify,
+            secret(args)?,
+        )?),
     };
     let mut names = BTreeSet::new();
     let mut exports = Vec::new();
@@ -149,14 +161,43 @@ fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnServic
     Ok((exports, services))
 }
 
-/// Learns what images hold, before anybody asks.
+/// What keys of groups are made of. It outlives the server only if something is kept that needs it.
+fn secret(args: &DriveServe) -> anyhow::Result<Secret> {
+    if !args.scan {
+        return Ok(Secret::random()?);
+    }
+    let kept = || {
+        let folder = bonsai_host::state_dir()?;
+        let path = folder.join("drive.secret");
+        let of = Secret::of_file(&path);
+        of.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    };
+    match kept() {
+        Ok(secret) => Ok(secret),
+        Err(error) => {
+            eprintln!("bonsai: what a scan finds is not kept for the next time: {error}");
+            Ok(Secret::random()?)
+        }
+    }
+}
+
+/// Learns what images hold, before anybody asks; what was kept of an image that has not changed since is taken instead.
 fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
     for export in exports {
         let Some(member) = export.member() else {
             continue;
         };
-        let start = Instant::now();
         let path = export.image().path().display();
+        match member.recall() {
+            Ok(blocks) => {
+                eprintln!("bonsai: {path} is as it was: {blocks} blocks are known from before");
+                continue;
+            }
+            Err(KeptError::None) => {}
+            Err(error) => eprintln!("bonsai: {path} is gone over again: {error}"),
+        }
+        let start = Instant::now();
+        let times = export.image().times();
         let scanned = member
             .scan()
             .with_context(|| format!("{path}: cannot be read"))?;
@@ -165,8 +206,20 @@ fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
             "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
             scanned.read, scanned.holes
         );
+        keep(export, times);
     }
     Ok(())
+}
+
+/// Keeps what is known of an image, as of these times.
+fn keep(export: &Export, times: Option<Times>) {
+    let (Some(member), Some(times)) = (export.member(), times) else {
+        return;
+    };
+    if let Err(error) = member.keep(&times) {
+        let path = export.image().path().display();
+        eprintln!("bonsai: what is known of {path} is not kept for the next time: {error}");
+    }
 }
 
 fn libc_erofs() -> i32 {
