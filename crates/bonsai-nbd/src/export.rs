@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::image::{Image, Now, Times};
+use crate::image::{Image, Now, Piece, Times};
 use crate::protocol::ExportInfo;
 use crate::server::pool::Pool;
-use crate::sharing::{Member, Reading, Written};
+use crate::sharing::{Member, ReadPlan, Written};
 use crate::throttle::Throttle;
 use std::io;
 use std::sync::Mutex;
@@ -67,35 +67,17 @@ pub struct Counters {
 pub(crate) enum Tried {
     /// All bytes are there.
     Done,
-    /// The disk has been asked for what is not.
-    Begun(Begun),
+    /// The disk is needed.
+    Cold(Reading),
 }
 
-/// A read that the disk has begun with, and how it was planned.
+/// A read that the disk is needed for, as it was planned.
 #[derive(Debug)]
-pub(crate) struct Begun(Option<Reading>);
+pub(crate) struct Reading(Option<ReadPlan>);
 
 /// Adds to a counter that nobody waits for.
 pub(crate) fn add(counter: &AtomicU64, units: u64) {
     counter.fetch_add(units, Ordering::Relaxed);
-}
-
-/// How a read waits for the disk.
-pub(crate) struct Wait<'a> {
-    /// It may be there by now: it is looked for before it is waited for.
-    look: bool,
-    /// What is done before it waits.
-    before: &'a mut dyn FnMut(),
-}
-
-impl Wait<'_> {
-    pub(crate) fn read(&mut self, image: &Image, into: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.look && image.read_now(into, offset)? == Now::Done {
-            return Ok(());
-        }
-        (self.before)();
-        image.read(into, offset)
-    }
 }
 
 impl Export {
@@ -145,7 +127,7 @@ impl Export {
         self.member.as_ref()
     }
 
-    /// Reads what needs no disk, or has the disk begin.
+    /// Reads what needs no disk.
     ///
     /// # Errors
     /// Those of the system.
@@ -157,37 +139,55 @@ impl Export {
                 member.read_resident(into, offset)?
             }
             Some(member) => {
-                let reading = member.read_now(into, offset)?;
-                return Ok(reading.map_or(Tried::Done, |of| Tried::Begun(Begun(Some(of)))));
+                let plan = member.read_now(into, offset)?;
+                return Ok(plan.map_or(Tried::Done, |plan| Tried::Cold(Reading(Some(plan)))));
             }
             None => self.image.read_now(into, offset)?,
         };
         Ok(match done {
             Now::Done => Tried::Done,
-            Now::WouldWait => Tried::Begun(Begun(None)),
+            Now::WouldWait => Tried::Cold(Reading(None)),
         })
     }
 
-    /// Reads, and waits for the disk. Of a read that the disk has begun with, `before` is done before it waits.
+    /// What the disk is needed for.
+    pub(crate) fn pieces(&self, reading: &Reading, offset: u64, length: usize) -> Vec<Piece> {
+        match (&self.member, &reading.0) {
+            (Some(member), Some(plan)) => member.pieces(plan, offset),
+            _ => vec![Piece {
+                image: Arc::clone(&self.image),
+                offset,
+                start: 0,
+                length,
+            }],
+        }
+    }
+
+    /// Does the rest of a read whose pieces have come; false where it has to be read anew.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read(
+    pub(crate) fn finish(
         &self,
+        reading: Reading,
         into: &mut [u8],
         offset: u64,
-        begun: Option<Begun>,
-        before: &mut dyn FnMut(),
-    ) -> io::Result<()> {
-        let mut wait = Wait {
-            look: begun.is_some(),
-            before,
-        };
-        let reading = begun.and_then(|begun| begun.0);
+    ) -> io::Result<bool> {
+        match (&self.member, reading.0) {
+            (Some(member), Some(plan)) => member.finish(&plan, into, offset),
+            _ => Ok(true),
+        }
+    }
+
+    /// Reads, and waits for the disk.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
         let whole = Member::is_whole(offset, into.len());
         match self.member.as_ref().filter(|_| whole) {
-            Some(member) => member.read(into, offset, reading, &mut wait),
-            None => wait.read(&self.image, into, offset),
+            Some(member) => member.read(into, offset),
+            None => self.image.read(into, offset),
         }
     }
 

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -109,6 +110,17 @@ impl Times {
         let (modified, changed) = (self.modified, self.changed);
         [size, inode, modified.0, modified.1, changed.0, changed.1]
     }
+}
+
+/// A part of a read that the disk is needed for.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) image: Arc<Image>,
+    /// In the image.
+    pub(crate) offset: u64,
+    /// In the read.
+    pub(crate) start: usize,
+    pub(crate) length: usize,
 }
 
 /// What became of a read that must not wait.

@@ -28,7 +28,7 @@ mod secret;
 mod seen;
 
 pub use kept::{KeptError, runs_of};
-pub(crate) use plan::Plan as Reading;
+pub(crate) use plan::Plan as ReadPlan;
 pub use scan::Scanned;
 pub use secret::Secret;
 

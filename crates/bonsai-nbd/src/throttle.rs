@@ -4,7 +4,6 @@
 //! is due. So what waits is bounded, the next request is not even read, and no thread of another export
 //! is held up. Requests of one export's connections go first come, first served.
 
-use std::thread;
 use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId};
@@ -68,8 +67,9 @@ impl Throttle {
         Some(place)
     }
 
-    /// Waits until a place is due; false where `over` says that nobody waits for it any more.
-    pub(crate) fn wait(&self, place: &Place, over: impl Fn() -> bool) -> bool {
+    /// Waits until a place is due, by a `pause` of some time, which says whether somebody still waits for it; false
+    /// where nobody does.
+    pub(crate) fn wait(&self, place: &Place, mut pause: impl FnMut(Duration) -> bool) -> bool {
         loop {
             let now = now();
             let left = self.ledger.due(&place.tickets, now) - now;
@@ -77,11 +77,10 @@ impl Throttle {
                 self.note(place, now.saturating_sub(place.from));
                 return true;
             }
-            if over() {
+            if !pause(Duration::from_nanos(left).min(LOOKS)) {
                 self.ledger.refund(&place.tickets, place.bytes, 1);
                 return false;
             }
-            thread::sleep(Duration::from_nanos(left).min(LOOKS));
         }
     }
 

@@ -153,13 +153,9 @@ impl Link {
         Ok(sent?)
     }
 
-    /// Sends what a worker has.
-    pub(super) fn reply(self: &Arc<Self>, replies: impl Iterator<Item = Reply>) {
+    /// Sends what has come from the disk. It waits for no client.
+    pub(super) fn reply(self: &Arc<Self>, replies: impl IntoIterator<Item = Reply>) {
         let mut state = lock(&self.state);
-        if state.dead {
-            self.left(&mut state, &replies.collect::<Vec<_>>());
-            return;
-        }
         state.queue.extend(replies);
         if state.turn {
             return;

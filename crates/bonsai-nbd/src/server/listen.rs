@@ -84,6 +84,7 @@ impl Server {
                 exports: plan.exports,
                 tls: plan.tls,
                 negotiation: plan.negotiation,
+                rings: plan.rings,
             }),
         })
     }
@@ -173,6 +174,7 @@ impl Server {
                 exports: house.exports.clone(),
                 tls: None,
                 negotiation: house.negotiation,
+                rings: house.rings,
             };
             serve(socket, &peer, if is_tcp { &house } else { &plain }, &tell);
             lock(&opened.sockets).remove(&number);

@@ -6,15 +6,12 @@ use std::sync::Arc;
 use rustix::io::Errno as System;
 
 use super::link::{Link, Reply};
-use crate::export::{Begun, Export, add};
+use crate::export::{Export, add};
 use crate::protocol::{Command, Errno, Request};
 use crate::sharing::Written;
 
 /// Extents of one reply, at most: 8 KiB.
 const MOST_EXTENTS: usize = 1024;
-
-/// Replies that are sent together, at most.
-const TOGETHER: usize = 16;
 
 /// A request that waits for the disk.
 #[derive(Debug)]
@@ -25,92 +22,51 @@ pub(super) struct Job {
     pub(super) payload: Vec<u8>,
     /// What was counted of it at its connection, in bytes.
     pub(super) counted: usize,
-    /// Of a read that the disk has begun with.
-    pub(super) begun: Option<Begun>,
-}
-
-/// Replies of one worker to one client, which are sent before the worker waits.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    link: Option<Arc<Link>>,
-    replies: Vec<Reply>,
-}
-
-impl Held {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.replies.is_empty()
-    }
-
-    pub(super) fn send(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.reply(self.replies.drain(..));
-        }
-    }
-
-    fn hold(&mut self, link: Arc<Link>, reply: Reply) {
-        if self
-            .link
-            .as_ref()
-            .is_some_and(|own| !Arc::ptr_eq(own, &link))
-        {
-            self.send();
-        }
-        self.link = Some(link);
-        self.replies.push(reply);
-        if self.replies.len() >= TOGETHER {
-            self.send();
-        }
-    }
 }
 
 impl Job {
-    /// Whether its waiting overlaps with that of others.
-    pub(super) const fn is_begun(&self) -> bool {
-        self.begun.is_some()
-    }
-
-    /// Does it. Its answer is held if it was there at once, and sent if not.
-    pub(super) fn perform(self, held: &mut Held) {
+    /// Does it, and answers.
+    pub(super) fn perform(self) {
         let Self {
             link,
             request,
             payload,
             counted,
-            begun,
         } = self;
-        let begun = begun.filter(|_| request.command == Command::Read);
-        if begun.is_none() {
-            held.send();
-        }
         let mut reply = match request.command {
-            Command::Read => read(&link, &request, begun, held),
+            Command::Read => read(&link, &request),
             _ => other(&link, &request, &payload),
         };
         if !payload.is_empty() {
             link.export.pool.give_back(payload);
         }
         reply.counted = Some(counted);
-        held.hold(link, reply);
+        link.reply([reply]);
     }
 }
 
-fn read(link: &Link, request: &Request, begun: Option<Begun>, held: &mut Held) -> Reply {
+fn read(link: &Link, request: &Request) -> Reply {
     let export = &link.export;
     let length = request.length as usize;
     let mut data = export.pool.memory(length);
     let into = data.get_mut(..length).unwrap_or_default();
-    if let Err(error) = export.read(into, request.offset, begun, &mut || held.send()) {
+    if let Err(error) = export.read(into, request.offset) {
         export.pool.give_back(data);
         return failure(link, request, &error);
     }
-    count_read(export, request.length);
-    let mut head = vec![0; link.replies().read_header_bytes()];
+    read_reply(link, request, data)
+}
+
+/// The answer to a read that has come to something.
+pub(super) fn read_reply(link: &Link, request: &Request, data: Vec<u8>) -> Reply {
+    count_read(&link.export, request.length);
     let replies = link.replies();
+    let mut head = vec![0; replies.read_header_bytes()];
     replies.read_header(request.cookie, request.offset, request.length, &mut head);
     Reply {
         head,
         data,
-        length,
+        length: request.length as usize,
         counted: None,
     }
 }

@@ -324,7 +324,7 @@ fn is_genuine(mut file: &File, length: u64, key: &[u8; 32]) -> io::Result<bool> 
     let mut mac = blake3::Hasher::new_keyed(key);
     let mut body = BufReader::with_capacity(1 << 20, file).take(length - MAC);
     io::copy(&mut body, &mut mac)?;
-    let mut end = [0; MAC as usize];
+    let mut end = [0; blake3::OUT_LEN];
     body.into_inner().read_exact(&mut end)?;
     // The comparison takes as long for each.
     Ok(mac.finalize() == blake3::Hash::from_bytes(end))

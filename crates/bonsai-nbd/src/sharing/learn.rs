@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use bonsai_dedup::drive::{How, Stamp, Volume};
 
@@ -14,6 +15,12 @@ const MOST: usize = 4096;
 
 /// Blocks that are entered into the map together, so that its lock is taken seldom.
 const TOGETHER: usize = 64;
+
+/// How much others come before it.
+const NICE: i32 = 10;
+
+/// Blocks that come one by one are waited for, so that not each of them wakes a thread.
+const NAP: Duration = Duration::from_millis(2);
 
 /// A block that was read or written.
 #[derive(Debug)]
@@ -59,6 +66,8 @@ impl Learner {
         let own = Arc::clone(&queue);
         let thread = thread::Builder::new().name("nbd-learn".to_owned());
         thread.spawn(move || {
+            // Replies come first (nice(2): of this thread alone); what does not fit meanwhile is learned the next time.
+            let _ = rustix::process::nice(NICE);
             while let Some(lessons) = own.next() {
                 let learned: Vec<_> = lessons
                     .iter()
@@ -67,6 +76,10 @@ impl Learner {
                 let mut map = state.map();
                 for (of, content) in learned {
                     map.learned(of.volume, of.block, content, of.how, of.stamp);
+                }
+                drop(map);
+                if lessons.len() < TOGETHER {
+                    thread::sleep(NAP);
                 }
             }
         })?;

@@ -1,12 +1,13 @@
 //! A read as runs.
 
 use std::io;
+use std::sync::Arc;
 
 use bonsai_dedup::drive::{How, Source, Stamp, Volume};
 
 use super::{BLOCK, MOST_RUNS, Member, content};
-use crate::export::{Wait, add};
-use crate::image::Now;
+use crate::export::add;
+use crate::image::{Now, Piece};
 
 /// Blocks one after the other that come from the same place.
 #[derive(Debug)]
@@ -83,20 +84,20 @@ impl Member {
         Ok(done)
     }
 
-    /// Reads without the disk, where all is resident elsewhere, or zero. Otherwise the disk begins with all
-    /// that it is needed for, and the plan is given to whoever waits for it.
+    /// Reads without the disk, where all is resident elsewhere, or zero. Otherwise there is the plan, for whoever
+    /// waits for the disk.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Option<Plan>> {
-        let plan = self.plan(offset, into.len());
+        let mut plan = self.plan(offset, into.len());
         if plan.needs_disk() {
-            self.begin(&plan, into, offset)?;
             return Ok(Some(plan));
         }
         for run in &plan.runs {
             let part = part(into, offset, run);
-            if !self.run_elsewhere(&plan, run, part, None)? {
+            if !self.run_elsewhere(&plan, run, part, false)? {
+                plan.itself();
                 return Ok(Some(plan));
             }
         }
@@ -104,40 +105,54 @@ impl Member {
         Ok(None)
     }
 
-    /// Has the disk begin with all runs that it is needed for.
-    fn begin(&self, plan: &Plan, into: &mut [u8], offset: u64) -> io::Result<()> {
-        for run in plan.runs.iter().filter(|run| run.cold) {
+    /// What the disk is needed for; nothing where an image has gone.
+    pub(crate) fn pieces(&self, plan: &Plan, offset: u64) -> Vec<Piece> {
+        let cold = plan.runs.iter().filter(|run| run.cold);
+        let pieces = cold.map(|run| {
+            let (image, block) = match run.from {
+                From::Leader { volume, block, .. } => (self.sharing.state.image(volume)?, block),
+                _ => (Arc::clone(&self.image), run.block),
+            };
+            Some(Piece {
+                image,
+                offset: block * BLOCK,
+                start: usize::try_from(run.block * BLOCK - offset).ok()?,
+                length: usize::try_from(run.count * BLOCK).ok()?,
+            })
+        });
+        pieces.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Does what is left of a read when its pieces have come; false where it has to be planned anew.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn finish(&self, plan: &Plan, into: &mut [u8], offset: u64) -> io::Result<bool> {
+        for run in &plan.runs {
             let part = part(into, offset, run);
-            match run.from {
-                From::Leader { volume, block, .. } => {
-                    if let Some(image) = self.sharing.state.image(volume) {
-                        // An error of another image is none of this one.
-                        let _ = image.read_now(part, block * BLOCK);
-                    }
-                }
-                _ => drop(self.image.read_now(part, run.block * BLOCK)?),
+            let elsewhere = !matches!(run.from, From::Itself);
+            if elsewhere && !self.run_elsewhere(plan, run, part, run.cold)? {
+                return Ok(false);
             }
         }
-        Ok(())
+        self.lead(plan);
+        self.learn(plan.volume, offset, into, &plan.learn, How::Read);
+        Ok(true)
     }
 
     /// Reads, and waits for the disk where it has to.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read(
-        &self,
-        into: &mut [u8],
-        offset: u64,
-        plan: Option<Plan>,
-        wait: &mut Wait<'_>,
-    ) -> io::Result<()> {
-        let plan = plan.unwrap_or_else(|| self.plan(offset, into.len()));
+    pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let plan = self.plan(offset, into.len());
         for run in &plan.runs {
             let part = part(into, offset, run);
-            let elsewhere = !matches!(run.from, From::Itself);
-            if !elsewhere || !self.run_elsewhere(&plan, run, part, Some(wait))? {
-                wait.read(&self.image, part, run.block * BLOCK)?;
+            // An error of another image is none of this one: it is read where it is.
+            let fetched = run.cold && self.fetch(run, part).is_ok();
+            let elsewhere = !matches!(run.from, From::Itself) && run.cold == fetched;
+            if !elsewhere || !self.run_elsewhere(&plan, run, part, fetched)? {
+                self.image.read(part, run.block * BLOCK)?;
             }
         }
         if !plan.needs_disk() {
@@ -245,25 +260,31 @@ impl Member {
         if plan.runs.len() <= MOST_RUNS {
             return;
         }
-        let all: u64 = plan.runs.iter().map(|run| run.count).sum();
-        let first = plan.runs.first().map_or(0, |run| run.block);
-        add(&self.counters.split, all);
-        plan.runs = vec![Run {
-            block: first,
-            count: all,
-            from: From::Itself,
-            cold: true,
-        }];
+        plan.itself();
+        add(
+            &self.counters.split,
+            plan.runs.iter().map(|run| run.count).sum(),
+        );
     }
 
-    /// Reads a run that is not read where it is; false where that did not come to anything. Without `wait`, it
-    /// must not wait for the disk.
+    /// Reads a run of a leader that is not resident.
+    fn fetch(&self, run: &Run, into: &mut [u8]) -> io::Result<()> {
+        let From::Leader { volume, block, .. } = run.from else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let image = self.sharing.state.image(volume);
+        let image = image.ok_or(io::ErrorKind::NotFound)?;
+        image.read(into, block * BLOCK)
+    }
+
+    /// Reads a run that is not read where it is, without waiting for the disk, if it was not read before; false where
+    /// that did not come to anything.
     fn run_elsewhere(
         &self,
         plan: &Plan,
         run: &Run,
         into: &mut [u8],
-        wait: Option<&mut Wait<'_>>,
+        fetched: bool,
     ) -> io::Result<bool> {
         let (volume, block, stamps) = match &run.from {
             From::Itself => return Ok(false),
@@ -279,17 +300,14 @@ impl Member {
                 stamps,
             } => (*volume, *block, stamps),
         };
-        let Some(image) = self.sharing.state.image(volume) else {
-            return Ok(false);
-        };
-        // An error of another image is none of this one: it is read where it is.
-        let read = match wait {
-            Some(wait) if run.cold => wait.read(&image, into, block * BLOCK).map(|()| Now::Done),
-            _ => image.read_now(into, block * BLOCK),
-        };
-        if !matches!(read, Ok(Now::Done)) {
-            add(&self.counters.cold, run.count);
-            return Ok(false);
+        if !fetched {
+            let image = self.sharing.state.image(volume);
+            // An error of another image is none of this one: it is read where it is.
+            let read = image.map(|image| image.read_now(into, block * BLOCK));
+            if !matches!(read, Some(Ok(Now::Done))) {
+                add(&self.counters.cold, run.count);
+                return Ok(false);
+            }
         }
         let map = self.sharing.state.map();
         let mut expected = Vec::new();
@@ -335,6 +353,16 @@ impl Plan {
                 from,
             }),
         }
+    }
+
+    /// All of it is read where it is.
+    fn itself(&mut self) {
+        self.runs = vec![Run {
+            block: self.runs.first().map_or(0, |run| run.block),
+            count: self.runs.iter().map(|run| run.count).sum(),
+            from: From::Itself,
+            cold: true,
+        }];
     }
 
     fn needs_disk(&self) -> bool {

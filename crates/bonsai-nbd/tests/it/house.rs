@@ -50,6 +50,7 @@ impl House {
             tls: None,
             connections: 32,
             negotiation: Duration::from_secs(10),
+            rings: true,
         };
         change(&mut plan);
         let server = Server::bind(plan).unwrap();

@@ -6,4 +6,5 @@ mod faults;
 mod house;
 mod kept;
 mod model;
+mod pipelined;
 mod protocol;

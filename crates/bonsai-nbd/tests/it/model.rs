@@ -86,14 +86,24 @@ fn work(socket: &Path, number: u64, operations: u64, forget: &dyn Fn()) {
 
 #[test]
 fn eight_connections_read_what_they_wrote() {
+    race(true);
+}
+
+#[test]
+fn they_do_so_where_the_kernel_has_no_rings() {
+    race(false);
+}
+
+fn race(rings: bool) {
     let operations = std::env::var("BONSAI_NBD_OPERATIONS").ok();
     let operations = operations.map_or(1_500, |text| text.parse().expect("a number of operations"));
-    let house = House::new(&["a", "b"], BLOCKS * BLOCK as u64);
+    let size = BLOCKS * BLOCK as u64;
+    let house = House::with(&["a", "b"], size, |plan| plan.rings = rings);
     let forget = || {
         // Out of the page cache, so that reads are redirected at all; dirty pages have to go first.
         let image = house.exports[1].image();
         let _ = image.flush();
-        let _ = image.forget(0, BLOCKS * BLOCK as u64);
+        let _ = image.forget(0, size);
     };
     std::thread::scope(|scope| {
         for number in 0..CONNECTIONS {

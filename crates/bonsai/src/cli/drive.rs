@@ -93,6 +93,11 @@ pub(crate) struct DriveServe {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: u32,
 
+    /// Ask the disk by threads instead of io_uring, which some machines forbid; where it is not there,
+    /// that is done anyway.
+    #[arg(long)]
+    pub(crate) no_io_uring: bool,
+
     /// Tell of each client.
     #[arg(long, short)]
     pub(crate) verbose: bool,

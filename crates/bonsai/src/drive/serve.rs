@@ -80,6 +80,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         tls,
         connections: args.connections as usize,
         negotiation: NEGOTIATION,
+        rings: !args.no_io_uring,
     });
     let server = server.map_err(said)?;
     if args.scan {
