@@ -122,6 +122,9 @@ impl Export {
         if let Some(member) = &self.member
             && Member::is_whole(offset, into.len())
         {
+            if member.hear(offset, into.len()) {
+                return Ok(Now::WouldWait);
+            }
             return match member.is_resident(offset, into.len()) {
                 true => member.read_resident(into, offset),
                 false => member.read_now(into, offset),

@@ -110,6 +110,11 @@ impl Member {
         if !Self::is_whole(offset, into.len()) {
             return self.image.read(into, offset);
         }
+        self.fetch_ahead();
+        // It may have come while this waited for a worker.
+        if self.is_resident(offset, into.len()) && self.read_resident(into, offset)? == Now::Done {
+            return Ok(());
+        }
         let plan = self.plan(offset, into.len());
         for run in &plan.runs {
             let part = part(into, offset, run);
