@@ -100,10 +100,12 @@ test: deps-test build-checked ## run every test; the last line is: N passed, N f
 test-release: deps-test build ## the same with the program that is installed
 	@scripts/test.sh $(TEST_ARGS)
 
-# A kernel of 14 MB is fetched, and an emulator and an engine of containers are installed: not by default.
+# A kernel of 14 MB and four small Debian systems (200 MB) are fetched, and an emulator and an engine of containers are
+# installed: not by default. The disks take 1 GB, and some minutes the first time.
 .PHONY: test-guests
-test-guests: deps-guests build-checked ## limits of real virtual machines and containers, while they run
+test-guests: deps-guests build-checked ## real virtual machines and containers: their limits, and disks from the block server
 	@tests/guests/kernel.sh "$(TARGET)/guests"
+	@tests/guests/images.sh "$(TARGET)/guests/disks"
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/test.sh --package bonsai --test it guests::
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/browser-tests.sh guest
 

@@ -69,6 +69,8 @@ pub(crate) enum Tried {
     Done,
     /// The disk is needed.
     Cold(Reading),
+    /// It was not tried: what comes next is to be fetched first, and that may wait.
+    Due,
 }
 
 /// A read that the disk is needed for, as it was planned.
@@ -134,6 +136,9 @@ impl Export {
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Tried> {
         let member = self.member.as_ref();
         let member = member.filter(|_| Member::is_whole(offset, into.len()));
+        if member.is_some_and(|member| member.hear(offset, into.len())) {
+            return Ok(Tried::Due);
+        }
         let done = match member {
             Some(member) if member.is_resident(offset, into.len()) => {
                 member.read_resident(into, offset)?

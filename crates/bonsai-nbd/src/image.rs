@@ -253,6 +253,18 @@ impl Image {
         }
     }
 
+    /// Whether the kernel is to read ahead of what is asked for.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_ahead(&self, ahead: bool) -> io::Result<()> {
+        let advice = match ahead {
+            true => Advice::Normal,
+            false => Advice::Random,
+        };
+        Ok(fadvise(&self.file, 0, None, advice)?)
+    }
+
     /// Reads what needs no disk.
     ///
     /// # Errors

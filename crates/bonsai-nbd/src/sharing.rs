@@ -5,7 +5,8 @@
 //! gone over. A read of pages that the page cache has never comes here. Of others, the read is *planned*: blocks one after the
 //! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
 //! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
-//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece, as readahead wants it.
+//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. The kernel reads nothing ahead; see
+//! [`ahead`].
 //!
 //! # Invariants
 //! 1. What was read of a leader is given away only if, after it was read, the map still says that
@@ -20,6 +21,7 @@
 //! times of the image, within a second, and only where the server did not write itself meanwhile; who
 //! shares images with writers that take no lock wants `verify`.
 
+mod ahead;
 mod kept;
 mod learn;
 mod plan;
@@ -41,6 +43,7 @@ use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
 use crate::export::add;
 use crate::image::Image;
+use ahead::Ahead;
 use learn::Learner;
 use seen::Seen;
 
@@ -84,6 +87,7 @@ pub struct Member {
     volume: RwLock<Volume>,
     /// Blocks that were given to the learner.
     seen: Seen,
+    ahead: Ahead,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -153,6 +157,8 @@ impl Sharing {
     /// # Errors
     /// The map has no room.
     pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
+        // Where it does not take that, it reads more than it has to.
+        let _ = image.read_ahead(false);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
         let number = *groups.entry(group.to_owned()).or_insert(Group(count));
@@ -169,6 +175,7 @@ impl Sharing {
             key: self.secret.group(group),
             volume: RwLock::new(volume),
             seen: Seen::new(image.size() / BLOCK),
+            ahead: Ahead::default(),
             counters: Shared::default(),
         })
     }

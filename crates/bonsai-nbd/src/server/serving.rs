@@ -154,6 +154,7 @@ impl Serving {
                     return Ok(());
                 }
             }
+            Ok(Tried::Due) => {}
             Err(error) => {
                 return self
                     .batch

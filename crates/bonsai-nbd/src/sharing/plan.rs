@@ -145,6 +145,11 @@ impl Member {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.fetch_ahead();
+        // It may have come while this waited for a worker.
+        if self.is_resident(offset, into.len()) && self.read_resident(into, offset)? == Now::Done {
+            return Ok(());
+        }
         let plan = self.plan(offset, into.len());
         for run in &plan.runs {
             let part = part(into, offset, run);
