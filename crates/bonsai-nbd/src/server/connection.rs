@@ -246,7 +246,7 @@ fn write(
             }
         }
         let payload = inbox.bytes().get(HEADER_BYTES..HEADER_BYTES + length);
-        let done = change(&link.export, request, payload.unwrap_or_default());
+        let done = change(link, request, payload.unwrap_or_default());
         inbox.consume(HEADER_BYTES + length);
         batch.with(link, |out| match &done {
             Ok(()) => link.replies().done(request.cookie, out),

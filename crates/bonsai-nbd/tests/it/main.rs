@@ -1,5 +1,6 @@
 //! The block server with a client of its own, and with clients that nobody here wrote.
 
+mod below;
 mod client;
 mod clients;
 mod faults;
