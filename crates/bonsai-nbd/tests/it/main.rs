@@ -3,6 +3,7 @@
 mod below;
 mod client;
 mod clients;
+mod exercise;
 mod faults;
 mod house;
 mod model;
