@@ -299,13 +299,25 @@ impl<K: Key> DriveMap<K> {
 
     /// A volume goes, and what was known of it. Its number is not given out again.
     pub fn remove_volume(&mut self, volume: Volume) {
+        self.forget_pages(volume);
+        self.volumes.close(volume);
+    }
+
+    /// All that is known of a volume is forgotten, as somebody changed it behind the caller's back; what was read of it
+    /// and is not learned yet will not be. Writes that are under way stay so. Stamps of other volumes are void
+    /// as well, which costs them what they were about to learn.
+    pub fn forget_volume(&mut self, volume: Volume) {
+        self.forget_pages(volume);
+        self.stamps.void();
+    }
+
+    fn forget_pages(&mut self, volume: Volume) {
         // Pages may go with others: each is looked up when its turn comes.
         for index in 0..self.volumes.folder_len(volume) {
             if let Some(page) = self.volumes.page(volume, index) {
                 self.forget_page(page);
             }
         }
-        self.volumes.close(volume);
     }
 
     /// Where a read of a block goes; it counts as one read, and as use of the content.

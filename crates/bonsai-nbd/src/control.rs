@@ -188,7 +188,7 @@ fn sharing(member: &Member) -> SharingStatus {
         raced: get(&of.raced),
         wrong: get(&of.wrong),
         not_learned: get(&of.dropped),
-        outside_writes: get(&of.outside),
+        outside_writes: member.outside_writes(),
         known_blocks: map.known_blocks,
         contents: map.contents,
         metadata_bytes: map.bytes as u64,

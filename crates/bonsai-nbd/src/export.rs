@@ -33,7 +33,7 @@ pub struct Export {
     /// What was done with it.
     pub counters: Counters,
     pub(crate) pool: Arc<Pool>,
-    /// The image's times when it was looked at, and how many changes had been begun then.
+    /// The image's times when it was looked at, and how many changes had been begun after that.
     times: Mutex<(Option<Times>, u64)>,
 }
 
@@ -56,8 +56,10 @@ pub struct Counters {
     pub refused: AtomicU64,
     /// Requests that failed below.
     pub failed: AtomicU64,
-    /// Changes that were begun or ended.
-    pub changes: AtomicU64,
+    /// Changes that were begun.
+    pub begun: AtomicU64,
+    /// Changes that ended.
+    pub ended: AtomicU64,
     /// Connections now.
     pub connections: AtomicU64,
 }
@@ -139,20 +141,20 @@ impl Export {
         if member.is_some_and(|member| member.hear(offset, into.len())) {
             return Ok(Tried::Due);
         }
+        let resident = member.is_none_or(|member| member.is_resident(offset, into.len()));
         let done = match member {
-            Some(member) if member.is_resident(offset, into.len()) => {
-                member.read_resident(into, offset)?
-            }
-            Some(member) => {
-                let plan = member.read_now(into, offset)?;
-                return Ok(plan.map_or(Tried::Done, |plan| Tried::Cold(Reading(Some(plan)))));
-            }
+            Some(member) if resident => member.read_resident(into, offset)?,
             None => self.image.read_now(into, offset)?,
+            _ => Now::WouldWait,
         };
-        Ok(match done {
-            Now::Done => Tried::Done,
-            Now::WouldWait => Tried::Cold(Reading(None)),
-        })
+        if done == Now::Done {
+            return Ok(Tried::Done);
+        }
+        let Some(member) = member else {
+            return Ok(Tried::Cold(Reading(None)));
+        };
+        let plan = member.read_now(into, offset)?;
+        Ok(plan.map_or(Tried::Done, |plan| Tried::Cold(Reading(Some(plan)))))
     }
 
     /// What the disk is needed for.
@@ -206,40 +208,93 @@ impl Export {
         written: Written<'_>,
         change: impl FnOnce(&Image) -> io::Result<()>,
     ) -> io::Result<()> {
-        add(&self.counters.changes, 1);
+        self.counters.begun.fetch_add(1, Ordering::SeqCst);
         let done = match &self.member {
             Some(member) => member.change(range, written, || change(&self.image)),
             None => change(&self.image),
         };
-        add(&self.counters.changes, 1);
+        self.counters.ended.fetch_add(1, Ordering::SeqCst);
         done
     }
 
-    /// Looks whether somebody else wrote to the image: its times are others, and nothing was changed
-    /// here meanwhile. Then all that was known of it is forgotten.
+    /// What was said to be written may be lost: what the disk holds is not known any more.
+    pub(crate) fn lost(&self) {
+        if let Some(member) = &self.member {
+            member.forget();
+        }
+    }
+
+    /// Looks whether somebody else wrote to the image: the kernel says so, or its times are others, and nothing was
+    /// changed here meanwhile. Then all that was known of it is forgotten.
     pub fn look_outside(&self) -> bool {
         let Some(member) = &self.member else {
             return false;
         };
-        let before = self.counters.changes.load(Ordering::SeqCst);
+        let told = member.look();
+        let [before, done] =
+            [&self.counters.begun, &self.counters.ended].map(|of| of.load(Ordering::SeqCst));
         let times = self.image.times();
-        let after = self.counters.changes.load(Ordering::SeqCst);
+        let after = self.counters.begun.load(Ordering::SeqCst);
         let mut last = self
             .times
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let quiet = before == after && last.1 == before;
-        let outside = quiet && last.0 != times;
+        // A change that is under way may be what has set them.
+        let quiet = before == done && before == after && last.1 == before;
+        let outside = quiet && last.0 != times && !told;
         *last = (times, after);
         if outside {
-            member.forget();
+            member.forget_outside();
         }
-        outside
+        told || outside
     }
 
     /// What is served.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+    use crate::sharing::Sharing;
+
+    #[test]
+    fn a_change_under_way_is_not_somebody_elses() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 20).expect("made long");
+        let image = Arc::new(Image::open(file.path(), false).expect("an image"));
+        let secret = crate::sharing::Secret::random().expect("random bytes");
+        let sharing = Sharing::new(1 << 20, false, secret).expect("a thread");
+        let member = sharing.member(&image, "g").expect("room");
+        let options = Options {
+            name: "a".to_owned(),
+            workers: 1,
+        };
+        let export = Export::new(image, Some(member), &options);
+        let write = |image: &Image, byte: u8| {
+            // Times of files are those of the last tick of a clock.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            image.write(&[byte; 512], 0, false)
+        };
+        let bytes = Written::Bytes(&[1; 512]);
+        let changed = export.change((0, 512), bytes, |image| {
+            write(image, 1)?;
+            // It takes long: it is looked at meanwhile, more than once.
+            assert!(!export.look_outside() && !export.look_outside());
+            write(image, 1)?;
+            assert!(!export.look_outside() && !export.look_outside());
+            Ok(())
+        });
+        changed.expect("written");
+        assert!(!export.look_outside() && !export.look_outside());
+        // This process is no news to the kernel: only the times tell.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.as_file().write_all_at(&[2; 512], 0).expect("written");
+        assert!(export.look_outside() && !export.look_outside());
     }
 }

@@ -1,22 +1,25 @@
 //! A disk image: a raw file, or a block device.
 
+mod change;
 mod lock;
 mod resident;
+mod watch;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, fallocate};
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::fs::{Advice, SeekFrom, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use thiserror::Error;
 
 use crate::protocol::Extent;
+pub(crate) use watch::Watch;
 
 /// Why an image cannot be served.
 #[derive(Debug, Error)]
@@ -76,6 +79,8 @@ pub struct Image {
     path: PathBuf,
     size: u64,
     device: bool,
+    /// What a device can change by itself, in bytes; 1 of a file.
+    sector: u64,
     read_only: bool,
     /// It was found shorter than it was.
     shrunk: AtomicBool,
@@ -149,8 +154,21 @@ impl Image {
                 path: path.to_owned(),
             });
         }
-        let file = OpenOptions::new().read(true).write(!read_only).open(path);
-        let file = file.map_err(open)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(!read_only);
+        if kind.is_block_device() && !read_only {
+            // Of a device it means: nobody on this machine has it mounted, or will.
+            options.custom_flags(libc::O_EXCL);
+        }
+        let file = options
+            .open(path)
+            .map_err(|source| match source.raw_os_error() {
+                Some(libc::EBUSY) => ImageError::InUse {
+                    path: path.to_owned(),
+                    whose: "or mounted",
+                },
+                _ => open(source),
+            })?;
         lock::take(&file, path, read_only)?;
         let size = match kind.is_file() {
             true => file.metadata().map_err(open)?.len(),
@@ -174,11 +192,16 @@ impl Image {
                 return Err(ImageError::Format { path, format });
             }
         }
+        let sector = match kind.is_block_device() {
+            true => rustix::fs::ioctl_blksszget(&file).map_err(|error| open(error.into()))?,
+            false => 1,
+        };
         Ok(Self {
             file,
             path: path.to_owned(),
             size,
             device: kind.is_block_device(),
+            sector: u64::from(sector.max(1)),
             read_only,
             shrunk: AtomicBool::new(false),
             no_holes: AtomicBool::new(false),
@@ -213,6 +236,19 @@ impl Image {
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The same file, opened once more: what the disk could not take is told to each of them.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn again(&self) -> io::Result<File> {
+        // Its name may be another file's by now.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        OpenOptions::new()
+            .read(true)
+            .write(!self.read_only)
+            .open(path)
     }
 
     /// Whether a part of it has gone while it was served.
@@ -312,78 +348,6 @@ impl Image {
         }
     }
 
-    /// Writes; with `durable`, to the disk and not only to the page cache.
-    ///
-    /// # Errors
-    /// The system's. An image that has shrunk is written no more, as that would make
-    /// it as long as it was, with a hole for what has gone.
-    pub fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
-        self.refuse_shrunk(offset + bytes.len() as u64)?;
-        let flags = match durable {
-            true => ReadWriteFlags::DSYNC,
-            false => ReadWriteFlags::empty(),
-        };
-        let (mut bytes, mut offset) = (bytes, offset);
-        while !bytes.is_empty() {
-            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, flags) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    bytes = bytes.get(written..).unwrap_or_default();
-                    offset += written as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything that was written is on the disk then.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    /// Gives blocks back to the file system, where it takes them: it is a hint.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn trim(&self, offset: u64, length: u64) -> io::Result<()> {
-        match self.punch(offset, length) {
-            Err(error) if is_unsupported(&error) => Ok(()),
-            other => other,
-        }
-    }
-
-    /// Makes zeroes. `keep` says that they are to keep their place on the disk, `quick` that it
-    /// is to fail where they would have to be written.
-    ///
-    /// # Errors
-    /// The system's; [`io::ErrorKind::Unsupported`] where it would not be quick.
-    pub fn zero(&self, offset: u64, length: u64, keep: bool, quick: bool) -> io::Result<()> {
-        self.refuse_shrunk(offset + length)?;
-        let range = || {
-            let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-            Ok(fallocate(&self.file, flags, offset, length)?)
-        };
-        let done = match keep {
-            true => range(),
-            false => self
-                .punch(offset, length)
-                .or_else(|error| match is_unsupported(&error) {
-                    true => range(),
-                    false => Err(error),
-                }),
-        };
-        match done {
-            Err(error) if is_unsupported(&error) && quick => Err(io::ErrorKind::Unsupported.into()),
-            Err(error) if is_unsupported(&error) => self.write_zeroes(offset, length),
-            done => done,
-        }
-    }
-
     /// Has it read before somebody waits for it.
     ///
     /// # Errors
@@ -418,7 +382,12 @@ impl Image {
         let mut extents = Vec::new();
         let mut at = offset;
         while at < end && extents.len() < most {
-            let (next, hole) = self.extent(at, end)?;
+            let (next, hole) = match self.extent(at, end) {
+                Ok(extent) => extent,
+                // Who asks on is told then.
+                Err(_) if !extents.is_empty() => break,
+                Err(error) => return Err(error),
+            };
             let piece = next.min(end) - at;
             extents.push(Extent {
                 length: u32::try_from(piece).unwrap_or(u32::MAX),
@@ -444,8 +413,14 @@ impl Image {
                 // Written meanwhile: whatever it is, it is not before `at`.
                 Ok((if hole > at { hole.min(end) } else { end }, false))
             }
-            // No data behind; or the end of a file that has shrunk.
-            Err(Errno::NXIO) => Ok((end, true)),
+            // No data behind. What a file that has shrunk had there is no hole: it has gone.
+            Err(Errno::NXIO) => match self.file.metadata()?.len() {
+                length if length <= at => {
+                    self.shrunk.store(true, Ordering::Relaxed);
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                }
+                length => Ok((length.min(end), true)),
+            },
             Err(Errno::INVAL) => {
                 self.no_holes.store(true, Ordering::Relaxed);
                 Ok((end, false))
@@ -453,38 +428,4 @@ impl Image {
             Err(error) => Err(error.into()),
         }
     }
-
-    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(&self.file, flags, offset, length)?)
-    }
-
-    fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
-        let zeroes = vec![0; 1 << 20];
-        let mut at = offset;
-        let end = offset + length;
-        while at < end {
-            let piece = zeroes
-                .len()
-                .min(usize::try_from(end - at).unwrap_or(usize::MAX));
-            self.write(zeroes.get(..piece).unwrap_or_default(), at, false)?;
-            at += piece as u64;
-        }
-        Ok(())
-    }
-
-    /// Where a file has shrunk, nothing is written behind its end.
-    fn refuse_shrunk(&self, end: u64) -> io::Result<()> {
-        if !self.device && self.file.metadata()?.len() < end {
-            self.shrunk.store(true, Ordering::Relaxed);
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(())
-    }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    let number = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(number, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV))
-        || error.kind() == io::ErrorKind::Unsupported
 }

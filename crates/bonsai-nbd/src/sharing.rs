@@ -17,12 +17,14 @@
 //!    and equal contents of two groups have different ones.
 //!
 //! # Limits
-//! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed by the
-//! times of the image, within a second, and only where the server did not write itself meanwhile; who
-//! shares images with writers that take no lock wants `verify`.
+//! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed before the next read is
+//! planned, where the kernel tells of it (see `known.rs`); else by the times of the image, within a second, and only
+//! where the server did not write itself meanwhile. A read that goes on beside such a change may have a part of it from
+//! a leader; who shares images with writers that take no lock wants `verify`.
 
 mod ahead;
 mod kept;
+mod known;
 mod learn;
 mod plan;
 mod scan;
@@ -44,8 +46,8 @@ use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 use crate::export::add;
 use crate::image::Image;
 use ahead::Ahead;
+use known::Known;
 use learn::Learner;
-use seen::Seen;
 
 /// A block, in bytes.
 pub const BLOCK: u64 = 4096;
@@ -72,7 +74,7 @@ pub struct Sharing {
 struct State {
     map: Mutex<Map>,
     /// By number of the volume.
-    images: RwLock<Vec<Arc<Image>>>,
+    images: RwLock<Vec<Arc<Known>>>,
     max_bytes: usize,
 }
 
@@ -81,12 +83,9 @@ struct State {
 pub struct Member {
     sharing: Arc<Sharing>,
     image: Arc<Image>,
-    group: Group,
+    known: Arc<Known>,
     group_name: String,
     key: [u8; 32],
-    volume: RwLock<Volume>,
-    /// Blocks that were given to the learner.
-    seen: Seen,
     ahead: Ahead,
     /// What became of reads.
     pub counters: Shared,
@@ -115,8 +114,6 @@ pub struct Shared {
     pub wrong: AtomicU64,
     /// Blocks that were not learned, as too many waited.
     pub dropped: AtomicU64,
-    /// How often everything was forgotten, as somebody else wrote to the image.
-    pub outside: AtomicU64,
 }
 
 /// What the map is, for all images together.
@@ -163,18 +160,16 @@ impl Sharing {
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
         let number = *groups.entry(group.to_owned()).or_insert(Group(count));
         drop(groups);
-        let volume = self
+        let known = self
             .state
             .add(number, image)
             .ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Member {
             sharing: Arc::clone(self),
             image: Arc::clone(image),
-            group: number,
+            known,
             group_name: group.to_owned(),
             key: self.secret.group(group),
-            volume: RwLock::new(volume),
-            seen: Seen::new(image.size() / BLOCK),
             ahead: Ahead::default(),
             counters: Shared::default(),
         })
@@ -198,15 +193,16 @@ impl State {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, group: Group, image: &Arc<Image>) -> Option<Volume> {
+    fn add(&self, group: Group, image: &Arc<Image>) -> Option<Arc<Known>> {
         let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
         let volume = self.map().add_volume(group)?;
-        images.resize(volume.index(), Arc::clone(image));
-        images.push(Arc::clone(image));
-        Some(volume)
+        let known = Arc::new(Known::new(image, volume));
+        // Numbers are given out in order.
+        images.push(Arc::clone(&known));
+        Some(known)
     }
 
-    fn image(&self, volume: Volume) -> Option<Arc<Image>> {
+    fn known(&self, volume: Volume) -> Option<Arc<Known>> {
         let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
         images.get(volume.index()).cloned()
     }
@@ -226,7 +222,19 @@ impl Member {
     }
 
     fn volume(&self) -> Volume {
-        *self.volume.read().unwrap_or_else(PoisonError::into_inner)
+        self.known.volume
+    }
+
+    /// How often everything was forgotten, as somebody else wrote to the image.
+    #[must_use]
+    pub fn outside_writes(&self) -> u64 {
+        self.known.outside.load(Ordering::Relaxed)
+    }
+
+    /// Whether the kernel tells of each change by others.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.known.is_watched()
     }
 
     /// Does what changes bytes, with the map told before and after. Of a write, `bytes` are what was written;
@@ -284,20 +292,28 @@ impl Member {
         });
         let taken = self.sharing.learner.push(lessons.collect());
         let (taken, left) = blocks.split_at(taken);
-        taken.iter().for_each(|&(block, _)| self.seen.add(block));
+        taken
+            .iter()
+            .for_each(|&(block, _)| self.known.seen.add(block));
         add(&self.counters.dropped, left.len() as u64);
     }
 
-    /// Forgets all that is known of the image: somebody else wrote to it.
+    /// Whether the kernel has told that somebody else wrote to the image, since this was asked last. All that was known
+    /// of it is forgotten then.
+    pub(crate) fn look(&self) -> bool {
+        self.known.look(&self.sharing.state);
+        self.known.told()
+    }
+
+    /// Forgets all that is known of the image: somebody else wrote to it, or what was written is lost.
     pub(crate) fn forget(&self) {
-        let mut volume = self.volume.write().unwrap_or_else(PoisonError::into_inner);
-        self.sharing.state.map().remove_volume(*volume);
-        // Where there is no room for a new one, the old one stays closed, and nothing is learned.
-        if let Some(fresh) = self.sharing.state.add(self.group, &self.image) {
-            *volume = fresh;
-        }
-        self.seen.clear();
-        self.counters.outside.fetch_add(1, Ordering::Relaxed);
+        self.known.forget(&self.sharing.state);
+    }
+
+    /// The same, and counts it as somebody else's doing.
+    pub(crate) fn forget_outside(&self) {
+        add(&self.known.outside, 1);
+        self.forget();
     }
 }
 

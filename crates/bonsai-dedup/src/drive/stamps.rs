@@ -49,6 +49,13 @@ impl Stamps {
         class.under_way += 1;
     }
 
+    /// No stamp that was taken holds any more.
+    pub(super) fn void(&mut self) {
+        for class in &mut self.classes {
+            class.changes = class.changes.wrapping_add(1);
+        }
+    }
+
     pub(super) fn end(&mut self, volume: Volume, block: u64) {
         let class = &mut self.classes[Self::class(volume, block)];
         class.changes = class.changes.wrapping_add(1);

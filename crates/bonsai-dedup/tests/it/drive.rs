@@ -254,6 +254,32 @@ fn a_stamp_is_void_after_a_write_began_and_after_it_ended() {
 }
 
 #[test]
+fn a_volume_that_is_forgotten_keeps_its_writes_under_way() {
+    let (mut map, volume) = one();
+    for block in [5, 700, 100_000] {
+        map.learn(volume, block, Content::Key(1), How::Read);
+    }
+    map.learn(volume, 6, Content::Zero, How::Scan);
+    let before = map.stamp(volume, 700).unwrap();
+    map.writing(volume, 5);
+    map.forget_volume(volume);
+    map.check_invariants();
+    assert_eq!((map.known_blocks(), map.contents()), (0, 0));
+    assert_eq!(map.peek(volume, 6), Source::Itself(Why::Unknown));
+    assert_eq!(
+        map.learned(volume, 700, Content::Key(1), How::Read, before),
+        Learned::Stale,
+        "read before it was forgotten"
+    );
+    assert_eq!(map.stamp(volume, 5), None, "its write is under way");
+    let after = map.written(volume, 5).unwrap();
+    assert_eq!(
+        map.learned(volume, 5, Content::Key(2), How::Write, after),
+        Learned::New
+    );
+}
+
+#[test]
 fn says_why_a_read_is_not_redirected() {
     let (mut map, volume) = one();
     let why = |map: &mut DriveMap<u32>, block| match map.read(volume, block) {

@@ -11,7 +11,8 @@
 //! 3. `under_way` counts the requests, and `bytes` their memory, that are with workers or in the queue.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::fs::File;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -52,6 +53,8 @@ pub(super) struct Link {
     socket: OwnedFd,
     pub(super) export: Arc<Export>,
     pub(super) session: Session,
+    /// The image, opened for this connection alone; `None` where that could not be.
+    disk: Option<File>,
     state: Mutex<State>,
     room: Condvar,
 }
@@ -77,11 +80,26 @@ impl Link {
     pub(super) fn new(socket: OwnedFd, export: Arc<Export>, session: Session) -> Self {
         Self {
             socket,
+            // Whoever served it can open it, but for a lack of descriptors.
+            disk: export.image().again().ok(),
             export,
             session,
             state: Mutex::default(),
             room: Condvar::new(),
         }
+    }
+
+    /// Everything that was written is on the disk then. If that is not so, each client is told: the system says it once to
+    /// each open file.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        let done = match &self.disk {
+            Some(disk) => disk.sync_data(),
+            None => self.export.image().flush(),
+        };
+        if done.is_err() {
+            self.export.lost();
+        }
+        done
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {

@@ -85,7 +85,7 @@ fn other(link: &Link, request: &Request, payload: &[u8]) -> Reply {
             Err(error) => return failure(link, request, &error),
         }
     } else {
-        match change(&link.export, request, payload) {
+        match change(link, request, payload) {
             Ok(()) => link.replies().done(request.cookie, &mut head),
             Err(error) => return failure(link, request, &error),
         }
@@ -97,7 +97,8 @@ fn other(link: &Link, request: &Request, payload: &[u8]) -> Reply {
 }
 
 /// Does what changes an image, or has no data to give.
-pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::Result<()> {
+pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Result<()> {
+    let export = &link.export;
     let image = export.image();
     let (offset, length) = (request.offset, u64::from(request.length));
     let fua = request.fua();
@@ -105,9 +106,13 @@ pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::
         Command::Write => {
             let bytes = payload.get(..request.length as usize);
             let bytes = bytes.unwrap_or_default();
-            export.change((offset, length), Written::Bytes(bytes), |image| {
+            let done = export.change((offset, length), Written::Bytes(bytes), |image| {
                 image.write(bytes, offset, fua)
-            })?;
+            });
+            if fua && done.is_err() {
+                export.lost();
+            }
+            done?;
         }
         // The system takes no empty ranges.
         Command::Trim | Command::WriteZeroes | Command::Cache if length == 0 => {}
@@ -121,7 +126,7 @@ pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::
         }
         Command::Cache => return image.fetch(offset, length),
         Command::Flush => {
-            image.flush()?;
+            link.flush()?;
             add(&export.counters.flushes, 1);
             return Ok(());
         }
@@ -132,7 +137,7 @@ pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::
     if fua {
         // A write has it by its own flag.
         if request.command != Command::Write {
-            image.flush()?;
+            link.flush()?;
         }
         add(&export.counters.flushes, 1);
     }

@@ -178,7 +178,7 @@ impl Serving {
             }
             let payload = self.inbox.bytes().get(HEADER_BYTES..HEADER_BYTES + length);
             let link = &self.link;
-            let done = change(&link.export, request, payload.unwrap_or_default());
+            let done = change(link, request, payload.unwrap_or_default());
             self.inbox.consume(HEADER_BYTES + length);
             self.batch.with(link, |out| match &done {
                 Ok(()) => link.replies().done(request.cookie, out),

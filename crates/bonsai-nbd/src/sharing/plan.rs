@@ -63,15 +63,15 @@ impl Member {
     /// Those of the system.
     pub(crate) fn read_resident(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
         let blocks = offset / BLOCK..(offset + into.len() as u64) / BLOCK;
-        if self.seen.all(&blocks) {
+        if self.known.seen.all(&blocks) {
             return self.image.read_now(into, offset);
         }
         let volume = self.volume();
         let mut learn = Vec::new();
         let map = self.sharing.state.map();
-        for block in blocks.filter(|block| !self.seen.has(*block)) {
+        for block in blocks.filter(|block| !self.known.seen.has(*block)) {
             if map.content(volume, block).is_some() {
-                self.seen.add(block);
+                self.known.seen.add(block);
             } else if let Some(stamp) = map.stamp(volume, block) {
                 learn.push((block, stamp));
             }
@@ -97,7 +97,8 @@ impl Member {
         for run in &plan.runs {
             let part = part(into, offset, run);
             if !self.run_elsewhere(&plan, run, part, false)? {
-                plan.itself();
+                // They come just now, most of the time.
+                plan.await_leaders();
                 return Ok(Some(plan));
             }
         }
@@ -110,7 +111,10 @@ impl Member {
         let cold = plan.runs.iter().filter(|run| run.cold);
         let pieces = cold.map(|run| {
             let (image, block) = match run.from {
-                From::Leader { volume, block, .. } => (self.sharing.state.image(volume)?, block),
+                From::Leader { volume, block, .. } => {
+                    let known = self.sharing.state.known(volume)?;
+                    (Arc::clone(&known.image), block)
+                }
                 _ => (Arc::clone(&self.image), run.block),
             };
             Some(Piece {
@@ -193,7 +197,55 @@ impl Member {
         }
     }
 
+    /// A plan by what is known, none of which is older than the last change by others that the kernel tells of.
     fn plan(&self, offset: u64, length: usize) -> Plan {
+        loop {
+            let (mut plan, [unknown, leads]) = self.by_the_map(offset, length);
+            if self.is_outdated(&plan) {
+                continue;
+            }
+            add(&self.counters.unknown, unknown);
+            add(&self.counters.leads, leads);
+            if self.sharing.verify {
+                self.only_proven_zeroes(&mut plan);
+            }
+            self.keep_what_pays(&mut plan);
+            return plan;
+        }
+    }
+
+    /// Whether somebody else has changed one of the images that a plan is about. It comes after the map was asked: what was
+    /// changed before the read came is noticed here, whenever that is. Blocks that are read where they are need no map.
+    fn is_outdated(&self, plan: &Plan) -> bool {
+        if plan.runs.iter().all(|run| matches!(run.from, From::Itself)) {
+            return false;
+        }
+        let leaders = plan.runs.iter().filter_map(|run| match run.from {
+            From::Leader { volume, .. } => Some(volume),
+            _ => None,
+        });
+        let mut volumes: Vec<_> = leaders.chain([plan.volume]).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        let state = &self.sharing.state;
+        let known = volumes.into_iter().filter_map(|of| state.known(of));
+        // All of them, also where the first has been changed.
+        known.filter(|known| known.look(state)).count() > 0
+    }
+
+    /// What is answered as zeroes must have been looked at: only a hole is known to have them.
+    fn only_proven_zeroes(&self, plan: &mut Plan) {
+        for run in &mut plan.runs {
+            let (start, end) = (run.block * BLOCK, (run.block + run.count) * BLOCK);
+            let hole = || matches!(self.image.extent(start, end), Ok((next, true)) if next >= end);
+            if matches!(run.from, From::Zero) && !hole() {
+                run.from = From::Itself;
+                run.cold = true;
+            }
+        }
+    }
+
+    fn by_the_map(&self, offset: u64, length: usize) -> (Plan, [u64; 2]) {
         let volume = self.volume();
         let mut plan = Plan {
             runs: Vec::new(),
@@ -226,11 +278,7 @@ impl Member {
                 }
             }
         }
-        drop(map);
-        add(&self.counters.unknown, unknown);
-        add(&self.counters.leads, leads);
-        self.keep_what_pays(&mut plan);
-        plan
+        (plan, [unknown, leads])
     }
 
     /// Runs whose leaders are not resident are read where they are, but for a read that comes from leaders as a
@@ -246,9 +294,9 @@ impl Member {
             let From::Leader { volume, block, .. } = run.from else {
                 continue;
             };
-            let image = self.sharing.state.image(volume);
+            let of = self.sharing.state.known(volume);
             let bytes = run.count * BLOCK;
-            let pages = image.and_then(|image| image.resident_pages(block * BLOCK, bytes));
+            let pages = of.and_then(|of| of.image.resident_pages(block * BLOCK, bytes));
             if pages.is_none_or(|pages| pages < run.count) {
                 add(&self.counters.cold, run.count);
                 run.cold = true;
@@ -277,9 +325,9 @@ impl Member {
         let From::Leader { volume, block, .. } = run.from else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let image = self.sharing.state.image(volume);
-        let image = image.ok_or(io::ErrorKind::NotFound)?;
-        image.read(into, block * BLOCK)
+        let known = self.sharing.state.known(volume);
+        let known = known.ok_or(io::ErrorKind::NotFound)?;
+        known.image.read(into, block * BLOCK)
     }
 
     /// Reads a run that is not read where it is, without waiting for the disk, if it was not read before; false where
@@ -306,9 +354,9 @@ impl Member {
             } => (*volume, *block, stamps),
         };
         if !fetched {
-            let image = self.sharing.state.image(volume);
+            let known = self.sharing.state.known(volume);
             // An error of another image is none of this one: it is read where it is.
-            let read = image.map(|image| image.read_now(into, block * BLOCK));
+            let read = known.map(|known| known.image.read_now(into, block * BLOCK));
             if !matches!(read, Some(Ok(Now::Done))) {
                 add(&self.counters.cold, run.count);
                 return Ok(false);
@@ -336,13 +384,27 @@ impl Member {
             let right = |(bytes, known): (&[u8; 4096], &Option<_>)| {
                 known.is_none_or(|known| known == content(&self.key, bytes))
             };
-            if !blocks.iter().zip(&expected).all(right) {
+            let checked: Vec<bool> = blocks.iter().zip(&expected).map(right).collect();
+            if checked.contains(&false) {
                 add(&self.counters.wrong, run.count);
+                self.unlearn((volume, block), stamps, &checked);
                 return Ok(false);
             }
         }
         add(&self.counters.redirected_bytes, run.count * BLOCK);
         Ok(true)
+    }
+}
+
+impl Member {
+    /// Leaders that have another content than the map says are known no more, so that nobody is sent there again.
+    fn unlearn(&self, (volume, first): (Volume, u64), stamps: &[Stamp], right: &[bool]) {
+        let mut map = self.sharing.state.map();
+        for ((block, stamp), right) in (first..).zip(stamps).zip(right) {
+            if !right && map.holds(volume, block, *stamp) {
+                map.overwrite(volume, block);
+            }
+        }
     }
 }
 
@@ -368,6 +430,13 @@ impl Plan {
             from: From::Itself,
             cold: true,
         }];
+    }
+
+    /// Leaders are waited for.
+    fn await_leaders(&mut self) {
+        for run in &mut self.runs {
+            run.cold |= matches!(run.from, From::Leader { .. });
+        }
     }
 
     fn needs_disk(&self) -> bool {

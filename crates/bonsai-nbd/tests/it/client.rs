@@ -9,12 +9,13 @@ pub(crate) const READ: u16 = 0;
 pub(crate) const WRITE: u16 = 1;
 pub(crate) const FLUSH: u16 = 3;
 pub(crate) const TRIM: u16 = 4;
+pub(crate) const CACHE: u16 = 5;
 pub(crate) const ZEROES: u16 = 6;
 pub(crate) const STATUS: u16 = 7;
 
 pub(crate) struct Client {
     pub(crate) stream: UnixStream,
-    cookie: u64,
+    pub(crate) cookie: u64,
 }
 
 impl Client {
@@ -55,11 +56,24 @@ impl Client {
 
     /// The error of the next reply.
     pub(crate) fn reply(&mut self) -> u32 {
+        let (error, cookie) = self.any_reply();
+        assert_eq!(cookie, self.cookie, "its own cookie");
+        error
+    }
+
+    /// The error and the cookie of whatever reply comes next.
+    pub(crate) fn any_reply(&mut self) -> (u32, u64) {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head).unwrap();
         assert_eq!(head[..4], 0x6744_6698_u32.to_be_bytes(), "a simple reply");
-        assert_eq!(head[8..], self.cookie.to_be_bytes(), "its own cookie");
-        u32::from_be_bytes(head[4..8].try_into().unwrap())
+        let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+        (error, u64::from_be_bytes(head[8..].try_into().unwrap()))
+    }
+
+    pub(crate) fn data(&mut self, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
+        self.stream.read_exact(&mut data).unwrap();
+        data
     }
 
     pub(crate) fn ask(&mut self, what: (u16, u16), offset: u64, length: u32, data: &[u8]) -> u32 {
@@ -69,11 +83,7 @@ impl Client {
 
     pub(crate) fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, u32> {
         match self.ask((0, READ), offset, u32::try_from(length).unwrap(), &[]) {
-            0 => {
-                let mut data = vec![0; length];
-                self.stream.read_exact(&mut data).unwrap();
-                Ok(data)
-            }
+            0 => Ok(self.data(length)),
             error => Err(error),
         }
     }

@@ -96,7 +96,12 @@ fn a_shrunk_image_fails_and_is_not_made_long_again() {
         Ok(vec![0; 4096]),
         "what is left is served"
     );
-    assert!(house.exports[0].image().look().is_some());
+    let image = house.exports[0].image();
+    assert!(image.look().is_some());
+    let left = image.extents(0, SIZE, 100).unwrap();
+    let left: u64 = left.iter().map(|of| u64::from(of.length)).sum();
+    assert_eq!(left, SIZE / 2, "what is gone is no hole");
+    assert!(image.extents(SIZE / 2, 4096, 1).is_err());
     // An error is not remembered.
     std::fs::File::options()
         .write(true)

@@ -15,7 +15,7 @@ pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) exports: Vec<Arc<Export>>,
     stop: Stop,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), (String, std::io::Error)>>>,
 }
 
 impl House {
@@ -25,7 +25,16 @@ impl House {
     }
 
     pub(crate) fn with(names: &[&str], size: u64, change: impl FnOnce(&mut Plan)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap(), names, size, change)
+    }
+
+    /// The same in a folder where some of them may be already, or links to where they are.
+    pub(crate) fn over(
+        folder: tempfile::TempDir,
+        names: &[&str],
+        size: u64,
+        change: impl FnOnce(&mut Plan),
+    ) -> Self {
         let sharing = Sharing::new(4 << 20, true, Secret::random().unwrap()).unwrap();
         let exports: Vec<_> = names
             .iter()
@@ -58,7 +67,7 @@ impl House {
         let asked = stop.clone();
         let thread = std::thread::spawn(move || {
             let nothing: Arc<OnEvent> = Arc::new(|_| {});
-            server.run(&asked, &nothing).unwrap();
+            server.run(&asked, &nothing)
         });
         Self {
             folder,
@@ -78,10 +87,14 @@ impl House {
 
     /// Ends the server, as a signal does.
     pub(crate) fn end(&mut self) {
+        self.try_end().expect("all is on the disk");
+    }
+
+    /// The same, with what it says at the end.
+    pub(crate) fn try_end(&mut self) -> Result<(), (String, std::io::Error)> {
         self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
-        }
+        let thread = self.thread.take();
+        thread.map_or(Ok(()), |thread| thread.join().unwrap())
     }
 }
 

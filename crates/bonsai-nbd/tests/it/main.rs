@@ -1,10 +1,13 @@
 //! The block server with a client of its own, and with clients that nobody here wrote.
 
+mod below;
 mod client;
 mod clients;
+mod exercise;
 mod faults;
 mod house;
 mod kept;
 mod model;
+mod outside;
 mod pipelined;
 mod protocol;

@@ -14,10 +14,10 @@ const BLOCK: usize = 4096;
 const BLOCKS: u64 = 512;
 const CONNECTIONS: u64 = 8;
 
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
         // xorshift64*
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

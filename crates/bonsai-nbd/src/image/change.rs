@@ -1,0 +1,139 @@
+//! What changes an image.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+
+use super::Image;
+
+impl Image {
+    /// Writes; with `durable`, to the disk and not only to the page cache.
+    ///
+    /// # Errors
+    /// The system's. An image that has shrunk is written no more, as that would make
+    /// it as long as it was, with a hole for what has gone.
+    pub fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
+        self.refuse_shrunk(offset + bytes.len() as u64)?;
+        let flags = match durable {
+            true => ReadWriteFlags::DSYNC,
+            false => ReadWriteFlags::empty(),
+        };
+        let (mut bytes, mut offset) = (bytes, offset);
+        while !bytes.is_empty() {
+            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    bytes = bytes.get(written..).unwrap_or_default();
+                    offset += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was written is on the disk then.
+    ///
+    /// # Errors
+    /// The system's. What it could not write some time after a write it tells each open file once, and then no more; so each
+    /// client has one of its own ([`Self::again`]).
+    pub fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Gives blocks back to the file system, where it takes them: it is a hint.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn trim(&self, offset: u64, length: u64) -> io::Result<()> {
+        // What is less than a sector stays.
+        let (start, end) = self.sectors(offset, offset + length);
+        if start >= end {
+            return Ok(());
+        }
+        match self.punch(start, end - start) {
+            Err(error) if is_unsupported(&error) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes zeroes. `keep` says that they are to keep their place on the disk, `quick` that it
+    /// is to fail where they would have to be written.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::Unsupported`] where it would not be quick.
+    pub fn zero(&self, offset: u64, length: u64, keep: bool, quick: bool) -> io::Result<()> {
+        let end = offset + length;
+        self.refuse_shrunk(end)?;
+        let (first, last) = self.sectors(offset, end);
+        if first >= last {
+            return self.write_zeroes(offset, end);
+        }
+        match self.zero_sectors((first, last), keep) {
+            Err(error) if is_unsupported(&error) && quick => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            Err(error) if is_unsupported(&error) => return self.write_zeroes(offset, end),
+            done => done?,
+        }
+        self.write_zeroes(offset, first)?;
+        self.write_zeroes(last, end)
+    }
+
+    fn zero_sectors(&self, (start, end): (u64, u64), keep: bool) -> io::Result<()> {
+        let range = || {
+            let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(&self.file, flags, start, end - start)?)
+        };
+        if keep {
+            return range();
+        }
+        match self.punch(start, end - start) {
+            Err(error) if is_unsupported(&error) => range(),
+            done => done,
+        }
+    }
+
+    /// The whole sectors of a part.
+    fn sectors(&self, start: u64, end: u64) -> (u64, u64) {
+        let first = start.next_multiple_of(self.sector);
+        (first, end - end % self.sector)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, flags, offset, length)?)
+    }
+
+    fn write_zeroes(&self, start: u64, end: u64) -> io::Result<()> {
+        let length = end.saturating_sub(start).min(1 << 20);
+        let zeroes = vec![0; usize::try_from(length).unwrap_or(0)];
+        let mut at = start;
+        while at < end {
+            let piece = zeroes
+                .len()
+                .min(usize::try_from(end - at).unwrap_or(usize::MAX));
+            self.write(zeroes.get(..piece).unwrap_or_default(), at, false)?;
+            at += piece as u64;
+        }
+        Ok(())
+    }
+
+    /// Where a file has shrunk, nothing is written behind its end.
+    fn refuse_shrunk(&self, end: u64) -> io::Result<()> {
+        if !self.device && self.file.metadata()?.len() < end {
+            self.shrunk.store(true, Ordering::Relaxed);
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(number, Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV))
+        || error.kind() == io::ErrorKind::Unsupported
+}
