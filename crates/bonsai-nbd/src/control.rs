@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
 use crate::sharing::Member;
+use crate::throttle::Throttle;
 
 /// How names of control sockets end.
 const ENDING: &str = "control";
@@ -37,6 +38,9 @@ pub struct ServerStatus {
 pub struct ExportStatus {
     /// What clients ask for.
     pub name: String,
+    /// The service that it is; `None` for one without a ledger.
+    #[serde(default)]
+    pub service: Option<String>,
     /// The path of its image.
     pub image: String,
     /// In bytes.
@@ -155,6 +159,7 @@ fn status(export: &Export) -> ExportStatus {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ExportStatus {
         name: export.info().name.clone(),
+        service: export.throttle().map(Throttle::service),
         image: export.image().path().display().to_string(),
         size: export.info().size,
         read_only: export.info().read_only,

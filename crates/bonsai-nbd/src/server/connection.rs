@@ -11,6 +11,7 @@ use super::{Ended, Listed, tls};
 use crate::export::{Export, add};
 use crate::image::Now;
 use crate::protocol::{Command, HEADER_BYTES, Handshake, Request, Session, Step, Tls};
+use crate::throttle::{Throttle, Till};
 
 /// Reads up to this size are tried at once. What is larger is left to workers.
 const AT_ONCE: usize = 1 << 20;
@@ -131,6 +132,7 @@ impl Client {
     fn requests(self) -> Result<(), Ended> {
         let Self { link, mut inbox } = self;
         let mut batch = Batch::new();
+        let till = link.export.throttle().map(Throttle::enter);
         loop {
             let Some(header) = inbox.bytes().first_chunk::<HEADER_BYTES>() else {
                 batch.send(&link)?;
@@ -154,7 +156,7 @@ impl Client {
                 batch.with(&link, |out| refuse(&link, &request, error, out))?;
                 continue;
             }
-            if !admit(&link, &request, &mut batch)? {
+            if !admit(&link, &request, till, &mut batch)? {
                 return Ok(());
             }
             match request.command {
@@ -176,25 +178,25 @@ impl Client {
     }
 }
 
-/// Waits until a request is due by the limits of its export; false where its client has gone.
-fn admit(link: &Link, request: &Request, batch: &mut Batch) -> Result<bool, Ended> {
-    let writes = match request.command {
-        Command::Read => false,
-        Command::Write | Command::Trim | Command::WriteZeroes => true,
-        _ => return Ok(true),
-    };
-    // Trims and zeroes count as calls: nothing of them comes or goes.
-    let moved = matches!(request.command, Command::Read | Command::Write);
-    let bytes = if moved { request.length.into() } else { 0 };
-    let place = link
-        .export
-        .throttle()
-        .and_then(|of| Some((of, of.place(writes, bytes)?)));
-    let Some((throttle, place)) = place else {
+/// Waits until a request is due by the limits of its export, and notes it; false where its client has gone.
+fn admit(
+    link: &Link,
+    request: &Request,
+    till: Option<Till>,
+    batch: &mut Batch,
+) -> Result<bool, Ended> {
+    let counted = request.counted().zip(link.export.throttle().zip(till));
+    let Some(((writes, bytes), (throttle, till))) = counted else {
         return Ok(true);
     };
-    batch.send(link)?;
-    Ok(throttle.wait(&place, || link.is_over()))
+    if let Some(place) = throttle.place(writes, bytes) {
+        batch.send(link)?;
+        if !throttle.wait(till, &place, || link.is_over()) {
+            return Ok(false);
+        }
+    }
+    throttle.count(till, writes, bytes);
+    Ok(true)
 }
 
 /// Answers at once what the page cache has, and leaves the rest to workers.
