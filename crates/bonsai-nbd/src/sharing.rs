@@ -24,8 +24,10 @@ mod learn;
 mod plan;
 mod scan;
 mod seen;
+mod survey;
 
 pub use scan::Scanned;
+pub use survey::{CacheShares, GroupShares, survey};
 
 use std::collections::HashMap;
 use std::io;

@@ -25,6 +25,20 @@ impl House {
     }
 
     pub(crate) fn with(names: &[&str], size: u64, change: impl FnOnce(&mut Plan)) -> Self {
+        Self::grouped(names, size, |_| "g", change)
+    }
+
+    /// Each of a group of its own.
+    pub(crate) fn apart(names: &[&str], size: u64) -> Self {
+        Self::grouped(names, size, |name| name, |_| {})
+    }
+
+    fn grouped(
+        names: &[&str],
+        size: u64,
+        group: impl Fn(&str) -> &str,
+        change: impl FnOnce(&mut Plan),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sharing = Sharing::new(4 << 20, true).unwrap();
         let exports: Vec<_> = names
@@ -35,7 +49,7 @@ impl House {
                     File::create(&path).unwrap().set_len(size).unwrap();
                 }
                 let image = Arc::new(Image::open(&path, false).unwrap());
-                let member = sharing.member(&image, "g").unwrap();
+                let member = sharing.member(&image, group(name)).unwrap();
                 let options = Options {
                     name: (*name).to_owned(),
                     workers: 4,

@@ -2,6 +2,7 @@
 
 mod client;
 mod clients;
+mod control;
 mod faults;
 mod house;
 mod model;

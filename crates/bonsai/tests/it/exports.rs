@@ -225,3 +225,45 @@ fn a_name_that_is_taken_gets_a_number_and_is_refused_with_limits() {
         place.left()
     );
 }
+
+#[test]
+fn what_two_exports_share_is_in_the_status_and_a_server_that_hangs_is_named() {
+    let place = Place::bare();
+    let image = noise(4, 40 * 4096);
+    let other = [&image[..20 * 4096], &noise(5, 10 * 4096)].concat();
+    let images: [(&str, &[u8]); 2] = [("web.raw", &image), ("dev.raw", &other)];
+    let serving = Serving::start(&place, &images, &["--group", "lab", "--scan"]);
+    let drive = place.json(&["drive", "status", "--json"]);
+    let shares = &drive["servers"][0]["shares"]["groups"];
+    assert_eq!(shares.as_array().expect("groups").len(), 1, "{shares:#}");
+    let of = &shares[0];
+    assert_eq!(of["group"], "lab");
+    assert_eq!(of["exports"], serde_json::json!(["web", "dev"]));
+    assert_eq!(of["known_blocks"], serde_json::json!([40, 30]));
+    assert_eq!(of["contents"], 50);
+    assert_eq!(of["shared_blocks"], serde_json::json!([[0, 20], [20, 0]]));
+    let text = place.say(&["drive", "status"]).out;
+    assert!(
+        text.contains("group lab: 287 kB known of 2 exports, 205 kB different"),
+        "{text}"
+    );
+    let row = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("web ") && !line.contains('('));
+    let row: Vec<&str> = row.expect("a row").split_whitespace().collect();
+    assert_eq!(row, ["web", "164", "kB", "0", "B", "81.9", "kB"], "{text}");
+    // Each by itself says nothing of the other.
+    let alone: [(&str, &[u8]); 1] = [("own.raw", &image)];
+    let apart = Serving::start(&place, &alone, &[]);
+    signal(serving.pid(), "STOP");
+    let said = place.say(&["drive", "status"]);
+    signal(serving.pid(), "CONT");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let silent = format!("server {} does not answer\n", serving.pid());
+    assert!(
+        said.out.contains(&silent) && said.out.contains("group own: "),
+        "{said:?}"
+    );
+    apart.end();
+    serving.end();
+}
