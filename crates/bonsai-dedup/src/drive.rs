@@ -62,6 +62,7 @@ mod pages;
 mod remember;
 mod stamps;
 mod volumes;
+mod walk;
 
 use std::fmt;
 
@@ -72,6 +73,7 @@ use pages::{Cell, NIL, Pages};
 pub use stamps::Stamp;
 use stamps::Stamps;
 use volumes::Volumes;
+pub use walk::Walk;
 
 /// The least that [`Config::max_bytes`] can be: stamps, one page and the first contents. Bytes.
 pub const MIN_BYTES: usize = 128 * 1024;

@@ -1,27 +1,52 @@
 //! What a server tells of itself, over a socket of its own.
 //!
-//! One connection, one answer: whoever connects gets a line of JSON and the end. Only the server's own user
-//! and root are answered.
+//! One connection, one answer: whoever connects says what is asked for in a line of JSON, such as `{"ask":"shares"}`, and ends
+//! its side; who says nothing asks for the status. The answer is JSON, and the end. Only the server's own user and root are
+//! answered.
+
+mod ask;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
-use crate::sharing::Member;
+use crate::sharing::{GroupShares, Member, survey};
+use crate::throttle::Throttle;
+
+pub use ask::{Answers, Asked, Door, ask_all, ask_doors};
 
 /// How names of control sockets end.
 const ENDING: &str = "control";
-/// How long either side waits for the other.
+/// How long a server waits for whoever takes no answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who has not said by then what is asked for asks for the status.
+const SAYING: Duration = Duration::from_millis(200);
+/// The longest that a question may be.
+const MOST_ASKED: u64 = 4096;
+/// Answers at a time; who comes beyond that gets none.
+const MOST_ANSWERS: usize = 16;
+/// What images share is counted anew after this, and after ten times what counting took, so that asking again and again
+/// takes a tenth of a processor at most.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What may be asked for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+pub enum Ask {
+    /// [`ServerStatus`].
+    Status,
+    /// [`ServerShares`].
+    Shares,
+}
 
 /// A server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,6 +62,8 @@ pub struct ServerStatus {
 pub struct ExportStatus {
     /// What clients ask for.
     pub name: String,
+    /// The service that it is; `None` for one without a ledger.
+    pub service: Option<String>,
     /// The path of its image.
     pub image: String,
     /// In bytes.
@@ -104,6 +131,17 @@ pub struct SharingStatus {
     pub metadata_limit: u64,
 }
 
+/// What images of a server have in common, by group.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ServerShares {
+    /// Its process.
+    pub pid: u32,
+    /// How long ago it was counted, ms.
+    pub age_ms: u64,
+    /// Its groups, in order of their first export.
+    pub groups: Vec<GroupShares>,
+}
+
 /// A control socket; it goes with this.
 #[derive(Debug)]
 pub struct Control(PathBuf);
@@ -127,27 +165,101 @@ pub fn listen(folder: &Path, exports: Vec<Arc<Export>>) -> io::Result<Control> {
     let bound = UnixListener::bind(&path);
     rustix::process::umask(before);
     let listener = bound?;
+    let answers = Arc::new(Desk {
+        exports,
+        counted: Mutex::new(None),
+        busy: AtomicUsize::new(0),
+    });
     let thread = thread::Builder::new().name("control".to_owned());
     thread.spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who does not listen gets nothing, and holds up nobody for long.
-            let _ = answer(stream, &exports);
+            let desk = Arc::clone(&answers);
+            if desk.busy.fetch_add(1, Ordering::Relaxed) >= MOST_ANSWERS {
+                desk.busy.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let thread = thread::Builder::new().name("answer".to_owned());
+            let spawned = thread.spawn({
+                let desk = Arc::clone(&desk);
+                move || {
+                    // Who does not listen gets nothing.
+                    let _ = desk.answer(stream);
+                    desk.busy.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+            if spawned.is_err() {
+                desk.busy.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     })?;
     Ok(Control(path))
 }
 
-fn answer(mut stream: UnixStream, exports: &[Arc<Export>]) -> io::Result<()> {
-    let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    if !who.is_root() && who != rustix::process::geteuid() {
-        return Ok(());
+/// What all answers are made of.
+struct Desk {
+    exports: Vec<Arc<Export>>,
+    /// What images share, when it was counted, and how long it holds.
+    counted: Mutex<Option<(Vec<GroupShares>, Instant, Duration)>>,
+    /// Answers under way.
+    busy: AtomicUsize,
+}
+
+impl Desk {
+    fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+        if !who.is_root() && who != rustix::process::geteuid() {
+            return Ok(());
+        }
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let answer = match asked(&stream)? {
+            Ask::Status => serde_json::to_vec(&self.status())?,
+            Ask::Shares => serde_json::to_vec(&self.shares())?,
+        };
+        stream.write_all(&answer)
     }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let status = ServerStatus {
-        pid: std::process::id(),
-        exports: exports.iter().map(|export| status(export)).collect(),
-    };
-    stream.write_all(&serde_json::to_vec(&status)?)
+
+    fn status(&self) -> ServerStatus {
+        ServerStatus {
+            pid: std::process::id(),
+            exports: self.exports.iter().map(|export| status(export)).collect(),
+        }
+    }
+
+    /// Counted now, or a moment ago; one counts at a time.
+    fn shares(&self) -> ServerShares {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let (groups, at, _) = match counted.take() {
+            Some(fresh) if fresh.1.elapsed() < fresh.2 => counted.insert(fresh),
+            _ => {
+                let start = Instant::now();
+                let groups = survey(&self.exports);
+                counted.insert((groups, Instant::now(), FRESH.max(10 * start.elapsed())))
+            }
+        };
+        ServerShares {
+            pid: std::process::id(),
+            age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            groups: groups.clone(),
+        }
+    }
+}
+
+/// What is asked for.
+fn asked(stream: &UnixStream) -> io::Result<Ask> {
+    stream.set_read_timeout(Some(SAYING))?;
+    let mut line = Vec::new();
+    // Bytes that came before the time was over are there.
+    let read = stream.take(MOST_ASKED).read_to_end(&mut line);
+    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    if let Err(error) = read
+        && !is_late(&error)
+    {
+        return Err(error);
+    }
+    if line.is_empty() {
+        return Ok(Ask::Status);
+    }
+    Ok(serde_json::from_slice(&line)?)
 }
 
 fn status(export: &Export) -> ExportStatus {
@@ -155,6 +267,7 @@ fn status(export: &Export) -> ExportStatus {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ExportStatus {
         name: export.info().name.clone(),
+        service: export.throttle().map(Throttle::service),
         image: export.image().path().display().to_string(),
         size: export.info().size,
         read_only: export.info().read_only,
@@ -194,41 +307,4 @@ fn sharing(member: &Member) -> SharingStatus {
         metadata_bytes: map.bytes as u64,
         metadata_limit: map.max_bytes as u64,
     }
-}
-
-/// Asks every server of a folder; sockets of dead ones are removed.
-///
-/// # Errors
-/// The folder cannot be read. That there is none is no error.
-pub fn ask_all(folder: &Path) -> io::Result<Vec<ServerStatus>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut servers = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_none_or(|ending| ending != ENDING) {
-            continue;
-        }
-        match ask(&path) {
-            Ok(status) => servers.push(status),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // It may have been removed by somebody else.
-                let _ = fs::remove_file(&path);
-            }
-            // It ends just now, or does not answer: it is not known what it does.
-            Err(_) => {}
-        }
-    }
-    servers.sort_by_key(|server: &ServerStatus| server.pid);
-    Ok(servers)
-}
-
-fn ask(path: &Path) -> io::Result<ServerStatus> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
 }

@@ -30,11 +30,13 @@ mod plan;
 mod scan;
 mod secret;
 mod seen;
+mod survey;
 
 pub use kept::{KeptError, runs_of};
 pub(crate) use plan::Plan as ReadPlan;
 pub use scan::Scanned;
 pub use secret::Secret;
+pub use survey::{CacheShares, GroupShares, survey};
 
 use std::collections::HashMap;
 use std::io;
@@ -84,6 +86,7 @@ pub struct Member {
     sharing: Arc<Sharing>,
     image: Arc<Image>,
     known: Arc<Known>,
+    group: Group,
     group_name: String,
     key: [u8; 32],
     ahead: Ahead,
@@ -168,6 +171,7 @@ impl Sharing {
             sharing: Arc::clone(self),
             image: Arc::clone(image),
             known,
+            group: number,
             group_name: group.to_owned(),
             key: self.secret.group(group),
             ahead: Ahead::default(),

@@ -1,6 +1,7 @@
 //! `bonsai drive`: disk images for guests.
 
 mod serve;
+mod service;
 mod status;
 
 use crate::cli::DriveCommand;

@@ -166,6 +166,9 @@ pub(super) fn fail(link: &Link, request: &Request, error: &io::Error, out: &mut 
     if error.kind() != io::ErrorKind::Unsupported {
         add(&link.export.counters.failed, 1);
     }
+    if let Some((throttle, (writes, bytes))) = link.export.throttle().zip(request.counted()) {
+        throttle.failed(writes, bytes);
+    }
     refuse(link, request, number(error), out);
 }
 

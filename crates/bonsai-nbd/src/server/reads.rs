@@ -1,7 +1,6 @@
 //! Reads of one connection that the disk is needed for, and waiting for its client meanwhile.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use super::Ended;
@@ -11,6 +10,7 @@ use super::perform::{Job, read_reply};
 use super::ring::{Flight, Patience, Ring};
 use crate::export::Reading;
 use crate::protocol::Request;
+use crate::throttle::sleep;
 
 pub(super) struct Reads {
     link: Arc<Link>,
@@ -102,7 +102,7 @@ impl Reads {
     /// Lets time pass, but no answers wait; false where the client has gone.
     pub(super) fn pause(&mut self, time: Duration) -> bool {
         if self.is_idle() {
-            thread::sleep(time);
+            sleep(time);
         } else if self.serve(Patience::Until(time)).is_err() {
             return false;
         }

@@ -11,6 +11,7 @@ use super::reads::Reads;
 use super::ring::Patience;
 use crate::export::{Tried, add};
 use crate::protocol::{Command, HEADER_BYTES, Request};
+use crate::throttle::{Throttle, Till};
 
 /// Reads up to this size are tried at once, and go to the disk from here. What is larger is left to workers.
 const AT_ONCE: usize = 1 << 20;
@@ -26,12 +27,15 @@ pub(super) struct Serving {
     inbox: Inbox,
     batch: Batch,
     reads: Reads,
+    /// Where this thread counts, under a ledger.
+    till: Option<Till>,
 }
 
 impl Serving {
     pub(super) fn new(link: Arc<Link>, inbox: Inbox, rings: bool) -> Self {
         Self {
             reads: Reads::new(Arc::clone(&link), rings),
+            till: link.export.throttle().map(Throttle::enter),
             batch: Batch::new(AT_ONCE),
             link,
             inbox,
@@ -97,23 +101,21 @@ impl Serving {
         self.inbox.fill(|room| self.reads.receive(room))
     }
 
-    /// Waits until a request is due by the limits of its export; false where its client has gone.
+    /// Waits until a request is due by the limits of its export, and notes it; false where its client has gone.
     fn admit(&mut self, request: &Request) -> Result<bool, Ended> {
-        let writes = match request.command {
-            Command::Read => false,
-            Command::Write | Command::Trim | Command::WriteZeroes => true,
-            _ => return Ok(true),
-        };
-        // Trims and zeroes count as calls: nothing of them comes or goes.
-        let moved = matches!(request.command, Command::Read | Command::Write);
-        let bytes = if moved { request.length.into() } else { 0 };
         let throttle = self.link.export.throttle();
-        let place = throttle.and_then(|of| Some((of, of.place(writes, bytes)?)));
-        let Some((throttle, place)) = place else {
+        let counted = request.counted().zip(throttle.zip(self.till));
+        let Some(((writes, bytes), (throttle, till))) = counted else {
             return Ok(true);
         };
-        self.batch.send(&self.link)?;
-        Ok(throttle.wait(&place, |time| self.reads.pause(time)))
+        if let Some(place) = throttle.place(writes, bytes) {
+            self.batch.send(&self.link)?;
+            if !throttle.wait(till, &place, |time| self.reads.pause(time)) {
+                return Ok(false);
+            }
+        }
+        throttle.count(till, writes, bytes);
+        Ok(true)
     }
 
     /// Answers at once what the page cache has, and has the disk begin with the rest.

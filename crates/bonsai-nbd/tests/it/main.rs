@@ -3,6 +3,7 @@
 mod below;
 mod client;
 mod clients;
+mod control;
 mod exercise;
 mod faults;
 mod house;

@@ -12,21 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use bonsai_ledger::Ledger;
 use bonsai_nbd::control;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError, Times};
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
 use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
-use bonsai_nbd::throttle::Throttle;
 use bonsai_services::limits::{self, Limit};
-use bonsai_services::observe::monotonic_ns;
 use bonsai_services::refusal::Refusal;
-use bonsai_services::service::{OwnService, Services, Wanted};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::FOLDER;
+use super::service::Made;
 use crate::cli::DriveServe;
 
 /// How long a client may take until it asks for an export.
@@ -54,7 +51,8 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         .recursive(true)
         .mode(0o700)
         .create(&folder)?;
-    let (exports, services) = exports(args)?;
+    // The services go when it ends, however it does.
+    let (exports, _services) = exports(args)?;
     let unix = match (&args.socket, tcp) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
@@ -99,20 +97,17 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
             keep(export, export.image().times());
         }
     }
-    for service in services {
-        service.remove()?;
-    }
     Ok(0)
 }
 
-fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnService>)> {
+fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Made)> {
     let limits: Vec<Limit> = args
         .limits
         .iter()
         .map(|text| Limit::parse(text))
         .collect::<Result<_, _>>()?;
     limits::check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
-    let mut services = Vec::new();
+    let mut services = Made::default();
     let sharing = match args.plain {
         true => None,
         false => Some(Sharing::new(
@@ -149,14 +144,8 @@ fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnServic
             name: name.clone(),
             workers: args.workers as usize,
         };
-        let mut export = Export::new(image, member.transpose()?, &options);
-        if !limits.is_empty() {
-            let service = Services::open()?.make(&Wanted::Exactly(&export.info().name))?;
-            let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
-            limits::apply(&ledger, &limits, None, monotonic_ns())?;
-            export = export.under(Throttle::new(ledger));
-            services.push(service);
-        }
+        let throttle = services.make(&name, &limits)?;
+        let export = Export::new(image, member.transpose()?, &options).under(throttle);
         exports.push(Arc::new(export));
     }
     Ok((exports, services))

@@ -4,6 +4,7 @@ mod bad_input;
 mod cgroups;
 mod davvi;
 mod davvi_play;
+mod exports;
 mod generated;
 mod groups;
 mod guests;
@@ -12,6 +13,10 @@ mod link;
 mod links;
 mod live;
 mod narrowed;
+// The client that can ask for anything is that of the block server's own tests.
+#[allow(dead_code, reason = "it can do more than is asked for here")]
+#[path = "../../../bonsai-nbd/tests/it/client.rs"]
+mod nbd;
 mod outside;
 mod run;
 mod serve_http;
