@@ -128,6 +128,8 @@ pub struct Report {
     pub contents_left_out: u64,
     /// Requests that are older than the one before them.
     pub backwards: u64,
+    /// Requests that the kernel says it had no room for.
+    pub lost: u64,
 }
 
 /// Why a line is no request.

@@ -79,6 +79,14 @@ impl<W: Write> Interning<W> {
         self.writer.finish()
     }
 
+    /// Ends the frame, so that what was added so far can be read though the trace is never finished.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.writer.flush()
+    }
+
     /// The names of the volumes, by their numbers.
     pub fn volumes(&self) -> &[String] {
         &self.volumes
@@ -110,5 +118,9 @@ impl<W: Write> Sink for Interning<W> {
     #[inline]
     fn request(&mut self, request: &Request<'_>) -> Result<(), Error> {
         self.writer.push(request)
+    }
+
+    fn lost(&mut self, requests: u64) -> Result<(), Error> {
+        self.writer.lost(requests)
     }
 }
