@@ -1,14 +1,19 @@
 //! What a server tells of itself, over a socket of its own.
 //!
-//! One connection, one answer: whoever connects gets a line of JSON and the end. Only the server's own user
-//! and root are answered.
+//! One connection, one answer. Who says nothing, and closes its own side or waits a moment, gets a line of JSON with the
+//! [`ServerStatus`], and the end. Who says `record ["NAME", ...]` in a line gets a line of JSON, `{"recording":[...]}` or
+//! `{"refused":"..."}`, and in the first case a trace of these exports from then on ([`crate::record`]), which ends
+//! once it closes its side or goes. Only the server's own user and root are answered.
+
+mod record;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +21,20 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
+use crate::record::{Recording, RecordingStatus};
 use crate::sharing::Member;
+use record::{Answer, say};
+
+pub use record::record_from;
 
 /// How names of control sockets end.
 const ENDING: &str = "control";
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it takes until one who says nothing is taken to want the status.
+const SILENCE: Duration = Duration::from_millis(100);
+/// The longest line that is heard, in bytes: names of exports, each at most 4 KiB.
+const LONGEST: usize = 1 << 16;
 
 /// A server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -65,6 +78,9 @@ pub struct ExportStatus {
     pub sharing: Option<SharingStatus>,
     /// What is wrong with the image.
     pub wrong: Option<String>,
+    /// What is recorded of it; `None` while nothing is.
+    #[serde(default)]
+    pub recording: Option<RecordingStatus>,
 }
 
 /// What an export shares with others, and why reads were not redirected (in blocks of 4 KiB).
@@ -104,15 +120,27 @@ pub struct SharingStatus {
     pub metadata_limit: u64,
 }
 
-/// A control socket; it goes with this.
+/// A control socket; it goes with this, and recordings that were asked for over it end.
 #[derive(Debug)]
-pub struct Control(PathBuf);
+pub struct Control {
+    path: PathBuf,
+    recordings: Recordings,
+}
+
+/// Those that go on; `None` at the end, so that none begins any more.
+type Recordings = Arc<Mutex<Option<Vec<Recording>>>>;
 
 impl Drop for Control {
     fn drop(&mut self) {
         // Whoever asks next removes what is left.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+        let recordings = lock(&self.recordings).take();
+        recordings.into_iter().flatten().for_each(Recording::stop);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers from now on, in a folder that is the user's own.
@@ -127,27 +155,61 @@ pub fn listen(folder: &Path, exports: Vec<Arc<Export>>) -> io::Result<Control> {
     let bound = UnixListener::bind(&path);
     rustix::process::umask(before);
     let listener = bound?;
+    let recordings = Recordings::new(Mutex::new(Some(Vec::new())));
+    let own = Arc::clone(&recordings);
     let thread = thread::Builder::new().name("control".to_owned());
     thread.spawn(move || {
         for stream in listener.incoming().flatten() {
             // Who does not listen gets nothing, and holds up nobody for long.
-            let _ = answer(stream, &exports);
+            let _ = answer(stream, &exports, &own);
         }
     })?;
-    Ok(Control(path))
+    Ok(Control { path, recordings })
 }
 
-fn answer(mut stream: UnixStream, exports: &[Arc<Export>]) -> io::Result<()> {
+fn answer(
+    mut stream: UnixStream,
+    exports: &[Arc<Export>],
+    recordings: &Recordings,
+) -> io::Result<()> {
     let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     if !who.is_root() && who != rustix::process::geteuid() {
         return Ok(());
     }
     stream.set_write_timeout(Some(PATIENCE))?;
+    let line = hear(&mut stream)?;
+    if let Some(names) = line.strip_prefix("record ") {
+        return record::record(stream, names, exports, recordings);
+    }
+    if !line.is_empty() {
+        return say(
+            &mut stream,
+            &Answer::Refused(format!("{line}: is not known here")),
+        );
+    }
     let status = ServerStatus {
         pid: std::process::id(),
         exports: exports.iter().map(|export| status(export)).collect(),
     };
     stream.write_all(&serde_json::to_vec(&status)?)
+}
+
+/// What somebody asks for: a line, or nothing.
+fn hear(stream: &mut UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(SILENCE))?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < LONGEST {
+        match stream.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) if byte == *b"\n" => break,
+            Ok(_) => line.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 fn status(export: &Export) -> ExportStatus {
@@ -169,6 +231,7 @@ fn status(export: &Export) -> ExportStatus {
         failed: get(&of.failed),
         sharing: export.member().map(sharing),
         wrong: export.image().look().map(str::to_owned),
+        recording: export.record.status(),
     }
 }
 
@@ -228,6 +291,8 @@ pub fn ask_all(folder: &Path) -> io::Result<Vec<ServerStatus>> {
 fn ask(path: &Path) -> io::Result<ServerStatus> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    // Nothing is said: the status is meant.
+    stream.shutdown(Shutdown::Write)?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)

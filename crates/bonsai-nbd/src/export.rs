@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bonsai_trace::Op;
+
 use crate::image::{Image, Now, Times};
 use crate::protocol::ExportInfo;
+use crate::record::Recorder;
 use crate::server::pool::Pool;
 use crate::sharing::{Member, Written};
 use crate::throttle::Throttle;
@@ -33,6 +36,7 @@ pub struct Export {
     /// What was done with it.
     pub counters: Counters,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) record: Recorder,
     /// The image's times when it was looked at, and how many changes had been begun then.
     times: Mutex<(Option<Times>, u64)>,
 }
@@ -88,6 +92,7 @@ impl Export {
             throttle: None,
             counters: Counters::default(),
             pool: Arc::new(Pool::new(&options.name, options.workers)),
+            record: Recorder::default(),
         }
     }
 
@@ -119,6 +124,15 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
+        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
+        let done = self.find_now(into, offset)?;
+        if let (Some(begun), Now::Done) = (begun, done) {
+            begun.read(into);
+        }
+        Ok(done)
+    }
+
+    fn find_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
         if let Some(member) = &self.member
             && Member::is_whole(offset, into.len())
         {
@@ -135,10 +149,28 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
         match &self.member {
             Some(member) => member.read(into, offset),
             None => self.image.read(into, offset),
+        }?;
+        if let Some(begun) = begun {
+            begun.read(into);
         }
+        Ok(())
+    }
+
+    /// Has everything on the disk that was written.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        let begun = self.record.begin(Op::Flush, 0, 0);
+        self.image.flush()?;
+        if let Some(begun) = begun {
+            begun.flushed();
+        }
+        Ok(())
     }
 
     /// Does what changes bytes.
@@ -151,21 +183,30 @@ impl Export {
         written: Written<'_>,
         change: impl FnOnce(&Image) -> io::Result<()>,
     ) -> io::Result<()> {
+        let op = match written {
+            Written::Bytes(_) | Written::Zeroes => Op::Write,
+            Written::Unknown => Op::Trim,
+        };
+        let begun = self.record.begin(op, range.0, range.1);
         add(&self.counters.changes, 1);
         let done = match &self.member {
             Some(member) => member.change(range, written, || change(&self.image)),
             None => change(&self.image),
         };
         add(&self.counters.changes, 1);
-        done
+        done?;
+        if let Some(begun) = begun {
+            begun.changed(written);
+        }
+        Ok(())
     }
 
     /// Looks whether somebody else wrote to the image: its times are others, and nothing was changed
     /// here meanwhile. Then all that was known of it is forgotten.
     pub(crate) fn look_outside(&self) -> bool {
-        let Some(member) = &self.member else {
+        if self.member.is_none() && !self.record.is_on() {
             return false;
-        };
+        }
         let before = self.counters.changes.load(Ordering::SeqCst);
         let times = self.image.times();
         let after = self.counters.changes.load(Ordering::SeqCst);
@@ -177,9 +218,12 @@ impl Export {
         let outside = quiet && last.0 != times;
         *last = (times, after);
         if outside {
-            member.forget();
+            self.record.forget();
+            if let Some(member) = &self.member {
+                member.forget();
+            }
         }
-        outside
+        outside && self.member.is_some()
     }
 
     /// What is served.

@@ -31,6 +31,15 @@ impl Contents {
         (n, true)
     }
 
+    /// The number of a digest that came already.
+    pub fn find(&self, digest: Digest) -> Option<u32> {
+        let digests = &self.digests;
+        let found = self
+            .table
+            .find(hash(digest), |n| digests[*n as usize] == digest);
+        found.copied()
+    }
+
     /// The digests, by their numbers.
     pub fn digests(&self) -> &[Digest] {
         &self.digests

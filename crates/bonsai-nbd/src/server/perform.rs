@@ -116,7 +116,7 @@ pub(super) fn change(export: &Export, request: &Request, payload: &[u8]) -> io::
         }
         Command::Cache => return image.fetch(offset, length),
         Command::Flush => {
-            image.flush()?;
+            export.flush()?;
             add(&export.counters.flushes, 1);
             return Ok(());
         }

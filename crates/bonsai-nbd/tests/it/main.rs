@@ -6,3 +6,4 @@ mod faults;
 mod house;
 mod model;
 mod protocol;
+mod record;
