@@ -96,6 +96,16 @@ impl<W: Write> Interning<W> {
         self.writer.flush()
     }
 
+    /// Adds a volume whose size is known, under a name that is new.
+    ///
+    /// # Errors
+    /// There are too many of them.
+    pub fn add_volume(&mut self, volume: &Volume) -> Result<u32, Error> {
+        let n = self.writer.add_volume(volume)?;
+        self.volumes.push(volume.name.clone());
+        Ok(n)
+    }
+
     /// The names of the volumes, by their numbers.
     pub fn volumes(&self) -> &[String] {
         &self.volumes
@@ -107,12 +117,10 @@ impl<W: Write> Sink for Interning<W> {
         if let Some(n) = self.volumes.iter().position(|volume| volume == name) {
             return Ok(u32::try_from(n).unwrap_or(u32::MAX));
         }
-        let n = self.writer.add_volume(&Volume {
+        self.add_volume(&Volume {
             name: name.to_owned(),
             bytes: None,
-        })?;
-        self.volumes.push(name.to_owned());
-        Ok(n)
+        })
     }
 
     #[inline]
