@@ -96,6 +96,11 @@ impl<W: Write> Interning<W> {
         self.writer.flush()
     }
 
+    /// Where it goes.
+    pub fn get_mut(&mut self) -> &mut W {
+        self.writer.get_mut()
+    }
+
     /// Adds a volume whose size is known, under a name that is new.
     ///
     /// # Errors

@@ -191,6 +191,11 @@ impl<W: Write> Writer<W> {
         &self.to
     }
 
+    /// Where it goes. Whoever writes there spoils it.
+    pub(crate) const fn get_mut(&mut self) -> &mut W {
+        &mut self.to
+    }
+
     /// Bytes written so far: whole frames.
     pub const fn bytes(&self) -> u64 {
         self.bytes

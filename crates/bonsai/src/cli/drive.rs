@@ -93,6 +93,10 @@ pub(crate) struct DriveServe {
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: u32,
 
+    /// Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
     /// Tell of each client.
     #[arg(long, short)]
     pub(crate) verbose: bool,
