@@ -13,6 +13,7 @@ mod links;
 mod live;
 mod narrowed;
 mod outside;
+mod records;
 mod run;
 mod serve_http;
 mod sim;
