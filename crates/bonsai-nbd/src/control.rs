@@ -1,17 +1,20 @@
 //! What a server tells of itself, over a socket of its own.
 //!
-//! One connection, one answer: whoever connects says what is asked for in a line of JSON, such as `{"ask":"shares"}`, and ends
-//! its side; who says nothing asks for the status. The answer is JSON, and the end. Only the server's own user and root are
-//! answered.
+//! One connection, one answer: whoever connects says what is asked for in a line of JSON, such as `{"ask":"shares"}`;
+//! who says nothing, and ends its side or waits a moment, asks for the status. The answer is JSON, and the end. Who
+//! says `{"ask":"record","exports":["NAME"]}` gets a line of JSON, `{"recording":[...]}` or `{"refused":"..."}`, and in
+//! the first case a trace of these exports from then on ([`crate::record`]), until it ends its side or goes. Only the
+//! server's own user and root are answered.
 
 mod ask;
+mod record;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,10 +22,14 @@ use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
+use crate::record::{Recording, RecordingStatus};
 use crate::sharing::{GroupShares, Member, survey};
 use crate::throttle::Throttle;
 
+use record::{Answer, say};
+
 pub use ask::{Answers, Asked, Door, ask_all, ask_doors};
+pub use record::record_from;
 
 /// How names of control sockets end.
 const ENDING: &str = "control";
@@ -30,8 +37,8 @@ const ENDING: &str = "control";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Who has not said by then what is asked for asks for the status.
 const SAYING: Duration = Duration::from_millis(200);
-/// The longest that a question may be.
-const MOST_ASKED: u64 = 4096;
+/// The longest that a question may be, in bytes: names of exports, each at most 4 KiB.
+const MOST_ASKED: usize = 1 << 16;
 /// Answers at a time; who comes beyond that gets none.
 const MOST_ANSWERS: usize = 16;
 /// What images share is counted anew after this, and after ten times what counting took, so that asking again and again
@@ -46,6 +53,15 @@ pub enum Ask {
     Status,
     /// [`ServerShares`].
     Shares,
+}
+
+/// What is heard: one of these, or a wish to record.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+enum Heard {
+    Status,
+    Shares,
+    Record { exports: Vec<String> },
 }
 
 /// A server.
@@ -92,6 +108,9 @@ pub struct ExportStatus {
     pub sharing: Option<SharingStatus>,
     /// What is wrong with the image.
     pub wrong: Option<String>,
+    /// What is recorded of it; `None` while nothing is.
+    #[serde(default)]
+    pub recording: Option<RecordingStatus>,
 }
 
 /// What an export shares with others, and why reads were not redirected (in blocks of 4 KiB).
@@ -142,15 +161,27 @@ pub struct ServerShares {
     pub groups: Vec<GroupShares>,
 }
 
-/// A control socket; it goes with this.
+/// A control socket; it goes with this, and recordings that were asked for over it end.
 #[derive(Debug)]
-pub struct Control(PathBuf);
+pub struct Control {
+    path: PathBuf,
+    recordings: Recordings,
+}
+
+/// Those that go on; `None` at the end, so that none begins any more.
+type Recordings = Arc<Mutex<Option<Vec<Recording>>>>;
 
 impl Drop for Control {
     fn drop(&mut self) {
         // Whoever asks next removes what is left.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+        let recordings = lock(&self.recordings).take();
+        recordings.into_iter().flatten().for_each(Recording::stop);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers from now on, in a folder that is the user's own.
@@ -165,8 +196,10 @@ pub fn listen(folder: &Path, exports: Vec<Arc<Export>>) -> io::Result<Control> {
     let bound = UnixListener::bind(&path);
     rustix::process::umask(before);
     let listener = bound?;
+    let recordings = Recordings::new(Mutex::new(Some(Vec::new())));
     let answers = Arc::new(Desk {
         exports,
+        recordings: Arc::clone(&recordings),
         counted: Mutex::new(None),
         busy: AtomicUsize::new(0),
     });
@@ -192,12 +225,13 @@ pub fn listen(folder: &Path, exports: Vec<Arc<Export>>) -> io::Result<Control> {
             }
         }
     })?;
-    Ok(Control(path))
+    Ok(Control { path, recordings })
 }
 
 /// What all answers are made of.
 struct Desk {
     exports: Vec<Arc<Export>>,
+    recordings: Recordings,
     /// What images share, when it was counted, and how long it holds.
     counted: Mutex<Option<(Vec<GroupShares>, Instant, Duration)>>,
     /// Answers under way.
@@ -211,9 +245,23 @@ impl Desk {
             return Ok(());
         }
         stream.set_write_timeout(Some(PATIENCE))?;
-        let answer = match asked(&stream)? {
-            Ask::Status => serde_json::to_vec(&self.status())?,
-            Ask::Shares => serde_json::to_vec(&self.shares())?,
+        let line = hear(&mut stream)?;
+        let heard = match line.as_str() {
+            "" => Heard::Status,
+            line => match serde_json::from_str(line) {
+                Ok(heard) => heard,
+                Err(_) => {
+                    let why = format!("{line}: is not known here");
+                    return say(&mut stream, &Answer::Refused(why));
+                }
+            },
+        };
+        let answer = match heard {
+            Heard::Status => serde_json::to_vec(&self.status())?,
+            Heard::Shares => serde_json::to_vec(&self.shares())?,
+            Heard::Record { exports } => {
+                return record::record(stream, &exports, &self.exports, &self.recordings);
+            }
         };
         stream.write_all(&answer)
     }
@@ -227,7 +275,7 @@ impl Desk {
 
     /// Counted now, or a moment ago; one counts at a time.
     fn shares(&self) -> ServerShares {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = lock(&self.counted);
         let (groups, at, _) = match counted.take() {
             Some(fresh) if fresh.1.elapsed() < fresh.2 => counted.insert(fresh),
             _ => {
@@ -244,22 +292,22 @@ impl Desk {
     }
 }
 
-/// What is asked for.
-fn asked(stream: &UnixStream) -> io::Result<Ask> {
+/// What is asked for: a line, or nothing.
+fn hear(stream: &mut UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(SAYING))?;
     let mut line = Vec::new();
-    // Bytes that came before the time was over are there.
-    let read = stream.take(MOST_ASKED).read_to_end(&mut line);
-    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    if let Err(error) = read
-        && !is_late(&error)
-    {
-        return Err(error);
+    let mut byte = [0];
+    while line.len() < MOST_ASKED {
+        match stream.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) if byte == *b"\n" => break,
+            Ok(_) => line.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
     }
-    if line.is_empty() {
-        return Ok(Ask::Status);
-    }
-    Ok(serde_json::from_slice(&line)?)
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 fn status(export: &Export) -> ExportStatus {
@@ -282,6 +330,7 @@ fn status(export: &Export) -> ExportStatus {
         failed: get(&of.failed),
         sharing: export.member().map(sharing),
         wrong: export.image().look().map(str::to_owned),
+        recording: export.record.status(),
     }
 }
 

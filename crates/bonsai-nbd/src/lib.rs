@@ -5,6 +5,7 @@
 //! - [`image`]: a file or block device, its lock, and what the page cache has of it;
 //! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
+//! - [`record`]: what exports are asked for, as a trace;
 //! - [`server`]: listening, a thread for each connection, and workers for what would wait;
 //! - [`sharing`]: reads that go to another block with the same content;
 //! - [`throttle`]: limits of an export.
@@ -22,6 +23,7 @@ pub mod control;
 pub mod export;
 pub mod image;
 pub mod protocol;
+pub mod record;
 pub mod server;
 pub mod sharing;
 pub mod throttle;

@@ -126,7 +126,7 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
         }
         Command::Cache => return image.fetch(offset, length),
         Command::Flush => {
-            link.flush()?;
+            export.flush(|| link.flush())?;
             add(&export.counters.flushes, 1);
             return Ok(());
         }

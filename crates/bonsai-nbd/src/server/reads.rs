@@ -28,24 +28,26 @@ impl Reads {
         }
     }
 
-    /// Has the disk begin soon; what could not be entered is given back.
-    pub(super) fn begin(&mut self, request: Request, reading: Reading) -> Result<(), Reading> {
+    /// Has the disk begin soon; false where it could not be entered.
+    pub(super) fn begin(&mut self, request: Request, reading: Reading) -> bool {
         if self.ring.is_none() && !self.never {
             self.ring = Ring::new();
             self.never = self.ring.is_none();
         }
         let Some(ring) = &mut self.ring else {
-            return Err(reading);
+            return false;
         };
         let export = &self.link.export;
         let length = request.length as usize;
         let pieces = export.pieces(&reading, request.offset, length);
         let data = export.pool.memory(length);
-        ring.enter(request, reading, (data, pieces))
-            .map_err(|(reading, data)| {
+        match ring.enter(request, reading, (data, pieces)) {
+            Ok(()) => true,
+            Err(data) => {
                 export.pool.give_back(data);
-                reading
-            })
+                false
+            }
+        }
     }
 
     /// Whether more has to wait.

@@ -92,16 +92,16 @@ impl Ring {
         self.flights.len() - self.free.len() >= MOST_REQUESTS || self.bytes > MOST_BYTES
     }
 
-    /// Enters a read; `data` is of its length. It is given back if there is no room for it.
+    /// Enters a read; `data` is of its length, and given back if it could not be entered.
     pub(super) fn enter(
         &mut self,
         request: Request,
         reading: Reading,
         (mut data, pieces): (Vec<u8>, Vec<Piece>),
-    ) -> Result<(), (Reading, Vec<u8>)> {
+    ) -> Result<(), Vec<u8>> {
         let fit = pieces.iter().all(|of| of.start + of.length <= data.len());
         if pieces.is_empty() || pieces.len() > PIECES || !fit {
-            return Err((reading, data));
+            return Err(data);
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.flights.push(None);
@@ -139,7 +139,7 @@ impl Ring {
             }
         }
         match self.land(slot) {
-            Some(flight) => Err((flight.reading, flight.data)),
+            Some(flight) => Err(flight.data),
             None => Ok(()),
         }
     }

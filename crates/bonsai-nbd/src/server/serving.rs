@@ -152,7 +152,7 @@ impl Serving {
                 while self.reads.is_full() {
                     self.reads.serve(Patience::Forever)?;
                 }
-                if self.reads.begin(*request, reading).is_ok() {
+                if self.reads.begin(*request, reading) {
                     return Ok(());
                 }
             }

@@ -12,3 +12,4 @@ mod model;
 mod outside;
 mod pipelined;
 mod protocol;
+mod record;

@@ -99,6 +99,10 @@ pub(crate) struct DriveServe {
     #[arg(long)]
     pub(crate) no_io_uring: bool,
 
+    /// Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
     /// Tell of each client.
     #[arg(long, short)]
     pub(crate) verbose: bool,

@@ -15,6 +15,7 @@ use anyhow::{Context as _, anyhow};
 use bonsai_nbd::control;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError, Times};
+use bonsai_nbd::record::Recording;
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
 use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
 use bonsai_services::limits::{self, Limit};
@@ -25,6 +26,8 @@ use signal_hook::iterator::Signals;
 use super::FOLDER;
 use super::service::Made;
 use crate::cli::DriveServe;
+use crate::output::count;
+use crate::trace::create;
 
 /// How long a client may take until it asks for an export.
 const NEGOTIATION: Duration = Duration::from_secs(10);
@@ -84,6 +87,8 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     if args.scan {
         scan(&exports)?;
     }
+    let recording = args.record.as_deref().map(|path| record(path, &exports));
+    let recording = recording.transpose()?;
     let _control = control::listen(&folder, exports.clone())?;
     tell(&exports, unix.as_deref(), server.tcp());
     let verbose = args.verbose;
@@ -91,6 +96,9 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     server.run(&stop, &on_event).map_err(|(export, error)| {
         anyhow!("{export}: what was written last may not be on the disk: {error}")
     })?;
+    if let Some(recording) = recording {
+        recording.stop();
+    }
     for export in exports.iter().filter(|_| args.scan) {
         // What was not written to is kept already.
         if export.counters.writes.load(Ordering::Relaxed) > 0 && !export.look_outside() {
@@ -98,6 +106,26 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Records all exports from now on. What ends the recording does not end the server.
+fn record(path: &Path, exports: &[Arc<Export>]) -> anyhow::Result<Recording> {
+    let file = create(path)?;
+    let name = path.display().to_string();
+    let recording = Recording::start(exports, file, move |how| match how {
+        Ok(of) => {
+            let requests = count(of.requests, "request", "requests");
+            let lost = match of.lost {
+                0 => String::new(),
+                lost => format!(", and {lost} were lost, as they came too quickly"),
+            };
+            eprintln!("bonsai: {name}: {requests} recorded{lost}");
+        }
+        Err(error) => {
+            eprintln!("bonsai: {name}: the recording has ended, the images are served on: {error}");
+        }
+    });
+    Ok(recording?)
 }
 
 fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Made)> {
@@ -299,7 +327,7 @@ fn log(event: &Event<'_>, verbose: bool) {
 }
 
 /// The folder of the sockets of this user's servers, made or not.
-pub(super) fn folder() -> anyhow::Result<PathBuf> {
+pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let folder = bonsai_host::runtime_dir_path().context("the runtime directory")?;
     Ok(folder.join(FOLDER))
 }

@@ -96,6 +96,12 @@ fn of_export(of: &ExportStatus) -> String {
     if let Some(shared) = &of.sharing {
         text += &of_sharing(shared);
     }
+    if let Some(recording) = &of.recording {
+        text += &format!(
+            "    is recorded: {} requests, {} lost\n",
+            recording.requests, recording.lost
+        );
+    }
     if let Some(wrong) = &of.wrong {
         text += &format!("    {wrong}\n");
     }

@@ -18,6 +18,7 @@ mod narrowed;
 #[path = "../../../bonsai-nbd/tests/it/client.rs"]
 mod nbd;
 mod outside;
+mod records;
 mod run;
 mod serve_http;
 mod sim;
