@@ -5,4 +5,5 @@ mod clients;
 mod faults;
 mod house;
 mod model;
+mod own_client;
 mod protocol;
