@@ -2,6 +2,7 @@
 //!
 //! # Map
 //! - [`protocol`]: the protocol, without sockets;
+//! - [`client`]: the other side of it;
 //! - [`image`]: a file or block device, its lock, and what the page cache has of it;
 //! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
@@ -19,6 +20,7 @@
 // An edge: system calls that no library has (cachestat). Every block states its reason.
 #![allow(unsafe_code)]
 
+pub mod client;
 pub mod control;
 pub mod export;
 pub mod image;

@@ -10,6 +10,7 @@ mod house;
 mod kept;
 mod model;
 mod outside;
+mod own_client;
 mod pipelined;
 mod protocol;
 mod record;
