@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use bonsai_dedup::drive::{How, Stamp, Volume};
+use bonsai_dedup::drive::{How, Learned, Stamp, Volume};
 
 use super::{State, content};
 
@@ -65,9 +65,15 @@ impl Learner {
                     .map(|of| (of, content(&of.key, &of.bytes)))
                     .collect();
                 let mut map = state.map();
+                let mut twice = Vec::new();
                 for (of, content) in learned {
-                    map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    if now == Learned::Duplicate {
+                        twice.extend(map.led_before(of.volume, of.block));
+                    }
                 }
+                drop(map);
+                state.give_up(&twice);
             }
         })?;
         Ok(Self(queue))

@@ -146,13 +146,17 @@ impl Member {
             return;
         }
         let mut map = self.sharing.state.map();
+        let mut twice = Vec::new();
         for &(block, stamp) in led {
             let content = map.content(plan.volume, block);
             if let Some(content) = content.filter(|_| map.holds(plan.volume, block, stamp)) {
                 map.overwrite(plan.volume, block);
                 map.learned(plan.volume, block, content, How::Read, stamp);
+                twice.extend(map.led_before(plan.volume, block));
             }
         }
+        drop(map);
+        self.sharing.state.give_up(&twice);
     }
 
     fn plan(&self, offset: u64, length: usize) -> Plan {

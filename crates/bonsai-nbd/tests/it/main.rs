@@ -4,5 +4,6 @@ mod client;
 mod clients;
 mod faults;
 mod house;
+mod memory;
 mod model;
 mod protocol;
