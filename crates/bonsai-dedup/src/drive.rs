@@ -354,6 +354,18 @@ impl<K: Key> DriveMap<K> {
         }
     }
 
+    /// The block that led a content until this one came to lead it; `None` where it does not lead, or there is
+    /// no other.
+    #[must_use]
+    pub fn led_before(&self, volume: Volume, block: u64) -> Option<(Volume, u64)> {
+        let slot = self.volumes.slot(volume, block)?;
+        let Cell::Content(content) = self.pages.cell(slot) else {
+            return None;
+        };
+        let next = self.pages.next(slot);
+        (self.contents.head(content) == slot && next != NIL).then(|| self.pages.place(next))
+    }
+
     fn source(&self, slot: u32, content: u32) -> Source {
         let leader = self.contents.head(content);
         if leader != slot {

@@ -251,6 +251,7 @@ impl Desk {
             line => match serde_json::from_str(line) {
                 Ok(heard) => heard,
                 Err(_) => {
+                    let line: String = line.chars().take(40).collect();
                     let why = format!("{line}: is not known here");
                     return say(&mut stream, &Answer::Refused(why));
                 }

@@ -6,7 +6,8 @@
 //! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
 //! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
 //! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. The kernel reads nothing ahead; see
-//! [`ahead`].
+//! [`ahead`]. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
+//! cache: memory has a content once.
 //!
 //! # Invariants
 //! 1. What was read of a leader is given away only if, after it was read, the map still says that
@@ -204,6 +205,22 @@ impl State {
         // Numbers are given out in order.
         images.push(Arc::clone(&known));
         Some(known)
+    }
+
+    /// Takes blocks out of the page cache whose contents others lead, who were read just now: who asks for one gets
+    /// it from there, and memory has it once.
+    fn give_up(&self, blocks: &[(Volume, u64)]) {
+        let mut blocks = blocks.iter().copied().peekable();
+        while let Some((volume, first)) = blocks.next() {
+            let mut count = 1;
+            while blocks.next_if_eq(&(volume, first + count)).is_some() {
+                count += 1;
+            }
+            if let Some(known) = self.known(volume) {
+                // What stays there is only memory.
+                let _ = known.image.forget(first * BLOCK, count * BLOCK);
+            }
+        }
     }
 
     fn known(&self, volume: Volume) -> Option<Arc<Known>> {

@@ -345,6 +345,23 @@ fn says_why_a_read_is_not_redirected() {
 
 /// 20 bytes a known block where sharing is as on real guests (0.575 contents a block), and never more than allowed.
 #[test]
+fn who_led_before_is_the_next_of_the_stack() {
+    let mut map = DriveMap::new(Config::bounded(1 << 20));
+    let volume = map.add_volume(Group(0)).unwrap();
+    let content = Content::Key(7_u32);
+    map.learn(volume, 1, content, How::Read);
+    assert_eq!(map.led_before(volume, 1), None);
+    map.learn(volume, 2, content, How::Read);
+    map.learn(volume, 3, content, How::Read);
+    assert_eq!(map.led_before(volume, 3), Some((volume, 2)));
+    // Who does not lead led before nobody.
+    assert_eq!(map.led_before(volume, 2), None);
+    map.overwrite(volume, 2);
+    assert_eq!(map.led_before(volume, 3), Some((volume, 1)));
+    assert_eq!(map.led_before(volume, 4), None);
+}
+
+#[test]
 fn stays_within_its_bytes() {
     let mut map = DriveMap::<[u32; 3]>::new(Config::bounded(4 << 20));
     let volume = map.add_volume(Group(0)).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bonsai_dedup::drive::{How, Stamp, Volume};
+use bonsai_dedup::drive::{How, Learned, Stamp, Volume};
 
 use super::{State, content};
 
@@ -74,10 +74,15 @@ impl Learner {
                     .map(|of| (of, content(&of.key, &of.bytes)))
                     .collect();
                 let mut map = state.map();
+                let mut twice = Vec::new();
                 for (of, content) in learned {
-                    map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    if now == Learned::Duplicate {
+                        twice.extend(map.led_before(of.volume, of.block));
+                    }
                 }
                 drop(map);
+                state.give_up(&twice);
                 if lessons.len() < TOGETHER {
                     thread::sleep(NAP);
                 }

@@ -188,13 +188,17 @@ impl Member {
             return;
         }
         let mut map = self.sharing.state.map();
+        let mut twice = Vec::new();
         for &(block, stamp) in led {
             let content = map.content(plan.volume, block);
             if let Some(content) = content.filter(|_| map.holds(plan.volume, block, stamp)) {
                 map.overwrite(plan.volume, block);
                 map.learned(plan.volume, block, content, How::Read, stamp);
+                twice.extend(map.led_before(plan.volume, block));
             }
         }
+        drop(map);
+        self.sharing.state.give_up(&twice);
     }
 
     /// A plan by what is known, none of which is older than the last change by others that the kernel tells of.

@@ -46,7 +46,7 @@ fn blocks(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
 }
 
 #[test]
-fn who_says_nothing_asks_for_the_status_and_nonsense_is_not_answered() {
+fn who_says_nothing_asks_for_the_status_and_nonsense_is_refused() {
     let house = House::new(&["a", "b"], SIZE);
     let folder = tempfile::tempdir().unwrap();
     let control = listen(folder.path(), house.exports.clone()).unwrap();
@@ -75,7 +75,9 @@ fn who_says_nothing_asks_for_the_status_and_nonsense_is_not_answered() {
         b"\xff",
         &[b'x'; 9000],
     ] {
-        assert_eq!(said(folder, nonsense, true), b"", "{nonsense:?}");
+        let answer = String::from_utf8(said(folder, nonsense, true)).unwrap();
+        assert!(answer.starts_with("{\"refused\":"), "{answer}");
+        assert!(answer.len() < 200, "{answer}");
     }
     assert_eq!(first(said(folder, b"", true)), (true, false), "it goes on");
     drop(control);

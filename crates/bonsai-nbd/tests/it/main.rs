@@ -8,6 +8,7 @@ mod exercise;
 mod faults;
 mod house;
 mod kept;
+mod memory;
 mod model;
 mod outside;
 mod own_client;
