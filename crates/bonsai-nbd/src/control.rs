@@ -24,6 +24,8 @@ use crate::throttle::Throttle;
 
 pub use ask::{Answers, Asked, Door, ask_all, ask_doors};
 
+/// Where servers of a user listen, below the runtime directory. No service can have that name.
+pub const FOLDER: &str = ".drive";
 /// How names of control sockets end.
 const ENDING: &str = "control";
 /// How long a server waits for whoever takes no answer.

@@ -6,9 +6,6 @@ mod status;
 
 use crate::cli::DriveCommand;
 
-/// Where servers of this user listen, below the runtime directory. No service can have that name.
-const FOLDER: &str = ".drive";
-
 /// `bonsai drive`.
 ///
 /// # Errors
