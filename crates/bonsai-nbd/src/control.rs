@@ -31,6 +31,8 @@ use record::{Answer, say};
 pub use ask::{Answers, Asked, Door, ask_all, ask_doors};
 pub use record::record_from;
 
+/// Where servers of a user listen, below the runtime directory. No service can have that name.
+pub const FOLDER: &str = ".drive";
 /// How names of control sockets end.
 const ENDING: &str = "control";
 /// How long a server waits for whoever takes no answer.

@@ -8,9 +8,6 @@ use crate::cli::DriveCommand;
 
 pub(crate) use serve::folder;
 
-/// Where servers of this user listen, below the runtime directory. No service can have that name.
-const FOLDER: &str = ".drive";
-
 /// `bonsai drive`.
 ///
 /// # Errors

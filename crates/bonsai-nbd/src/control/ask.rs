@@ -61,6 +61,12 @@ impl Door {
         (is_socket && stat.st_uid == uid).then_some(Self { pid, held, uid })
     }
 
+    /// The process that its name says.
+    #[must_use]
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Asks; nobody is waited for.
     fn knock(&self, ask: Ask) -> Result<UnixStream, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use bonsai_nbd::control;
+use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError, Times};
 use bonsai_nbd::record::Recording;
@@ -23,7 +23,6 @@ use bonsai_services::refusal::Refusal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::FOLDER;
 use super::service::Made;
 use crate::cli::DriveServe;
 use crate::output::count;

@@ -1,14 +1,17 @@
 //! Exports of the block server as services: what they do is counted, shown and limited.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use bonsai_api::Exports;
 use serde_json::Value;
 
 use crate::nbd::{Client, TRIM};
-use crate::support::{Place, signal};
+use crate::support::{PATIENCE, Place, signal, skip};
 
 /// A `bonsai drive serve` that goes on until the test ends.
 pub(crate) struct Serving {
@@ -38,8 +41,12 @@ impl Serving {
         };
         let mut command = place.bonsai(&["drive", "serve"]);
         command.args(images).args(args).arg("--socket").arg(&socket);
-        let child = command.stderr(Stdio::piped()).process_group(0).spawn();
-        let mut child = child.expect("bonsai");
+        Self::spawn(command, socket).expect("bonsai")
+    }
+
+    /// Starts a command that serves, and waits until it does.
+    fn spawn(mut command: Command, socket: PathBuf) -> std::io::Result<Self> {
+        let mut child = command.stderr(Stdio::piped()).process_group(0).spawn()?;
         let err = child.stderr.take().expect("standard error");
         let mut lines = BufReader::new(err).lines();
         let mut said = Vec::new();
@@ -54,7 +61,7 @@ impl Serving {
             said.push(line);
         }
         std::thread::spawn(move || lines.count());
-        Self { child, socket }
+        Ok(Self { child, socket })
     }
 
     pub(crate) fn client(&self, export: &str) -> Client {
@@ -266,4 +273,176 @@ fn what_two_exports_share_is_in_the_status_and_a_server_that_hangs_is_named() {
     );
     apart.end();
     serving.end();
+}
+
+/// A daemon that goes on until the test ends.
+struct Daemon {
+    child: Child,
+    client: bonsai_client::Client,
+    _state: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(place: &Place, config: &str) -> Self {
+        let state = tempfile::tempdir().expect("a folder");
+        let path = state.path().join("bonsai.toml");
+        std::fs::write(&path, config).expect("written");
+        let mut command = place.bonsai(&["daemon", "--config"]);
+        let command = command.arg(path).env("BONSAI_STATE_DIR", state.path());
+        let child = command.stdout(Stdio::null()).spawn().expect("bonsai");
+        let client = bonsai_client::Client::unix(place.path().join("daemon.sock"));
+        let daemon = Self {
+            child,
+            client: client.expect("a client"),
+            _state: state,
+        };
+        let end = Instant::now() + PATIENCE;
+        while daemon.client.status().is_err() {
+            assert!(Instant::now() < end, "the daemon does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        daemon
+    }
+
+    /// Asks for exports until they are as they should be.
+    fn until(&self, right: impl Fn(&Exports) -> bool) -> Exports {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let exports = self.client.exports().expect("an answer");
+            if right(&exports) {
+                return exports;
+            }
+            assert!(Instant::now() < end, "never came to it: {exports:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        signal(self.child.id(), "TERM");
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_daemon_tells_of_exports_and_a_server_that_hangs_holds_up_nobody() {
+    let place = Place::bare();
+    let image = noise(6, 40 * 4096);
+    let images: [(&str, &[u8]); 2] = [("web.raw", &image), ("dev.raw", &image[..20 * 4096])];
+    let serving = Serving::start(&place, &images, &["--group", "lab", "--scan"]);
+    let daemon = Daemon::start(&place, "");
+    let mut client = serving.client("web");
+    client.read(0, 8192).expect("read");
+    let exports = daemon.until(|of| of.groups.len() == 1);
+    let [web, dev] = &exports.exports[..] else {
+        panic!("{exports:#?}");
+    };
+    assert_eq!((&*web.name, &*dev.name), ("web", "dev"));
+    assert_eq!(web.service.as_deref(), Some("web"));
+    assert_eq!((web.reads, web.read_bytes, web.size), (1, 8192, 40 * 4096));
+    assert_eq!((web.server, web.connections), (serving.pid(), 1));
+    let sharing = web.sharing.as_ref().expect("it shares");
+    assert_eq!(
+        (&*sharing.group, sharing.known_blocks, sharing.contents),
+        ("lab", 60, 40)
+    );
+    assert_eq!(sharing.dedup_factor, Some(1.5));
+    assert!(web.charged.contains(&format!("process {}", serving.pid())));
+    let group = &exports.groups[0];
+    assert_eq!(group.exports, ["web", "dev"]);
+    assert_eq!(group.shared_blocks, [[0, 20], [20, 0]]);
+    assert_eq!(exports.problems, [""; 0]);
+    // It is a service like any other, with what it does.
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let services = daemon.client.services().expect("services").services;
+        let web = services.iter().find(|service| service.id == "web");
+        let read = bonsai_api::Resource::Read;
+        let reads = web.and_then(|web| web.resources.iter().find(|of| of.resource == read));
+        if reads.is_some_and(|reads| reads.got > 0.0) {
+            break;
+        }
+        assert!(Instant::now() < end, "its reads are not seen: {web:#?}");
+        client.read(0, 65_536).expect("read");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let said = place.say(&["set", "web", "read=20MB/s"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    place.until("web", |web| web["limits"][0]["asked"] == 2e7);
+    // One that hangs is named, and nobody waits for it but who asks for exports.
+    let own: [(&str, &[u8]); 1] = [("own.raw", &image)];
+    let other = Serving::start(&place, &own, &["--plain"]);
+    signal(serving.pid(), "STOP");
+    let exports = daemon.until(|of| !of.problems.is_empty() && of.exports.len() == 1);
+    let silent = format!("the block server {} of ", serving.pid());
+    assert!(exports.problems[0].starts_with(&silent), "{exports:#?}");
+    assert_eq!(
+        (&*exports.exports[0].name, exports.groups.len()),
+        ("own", 0)
+    );
+    assert!(exports.exports[0].sharing.is_none());
+    signal(serving.pid(), "CONT");
+    daemon.until(|of| of.exports.len() == 3 && of.problems.is_empty());
+    other.end();
+    serving.end();
+    daemon.until(|of| of.exports.is_empty());
+}
+
+#[test]
+fn a_daemon_of_the_machine_tells_of_exports_of_other_users() {
+    const TEST: &str = "a_daemon_of_the_machine_tells_of_exports_of_other_users";
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        skip(TEST, "being another user needs root");
+        return;
+    }
+    let place = Place::bare();
+    let users = tempfile::tempdir().expect("a folder");
+    let home = users.path().join(NOBODY.to_string());
+    let image = home.join("theirs.raw");
+    std::fs::create_dir(&home).expect("a folder");
+    std::fs::write(&image, noise(7, 1 << 16)).expect("an image");
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(users.path(), open).expect("open");
+    for path in [&home, &image] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("theirs");
+    }
+    let mut command = place.bonsai(&["drive", "serve"]);
+    let socket = home.join("socket");
+    command
+        .arg(&image)
+        .arg("--scan")
+        .arg("--socket")
+        .arg(&socket);
+    let runtime = home.join("bonsai");
+    command
+        .env("BONSAI_RUNTIME_DIR", &runtime)
+        .uid(NOBODY)
+        .gid(NOBODY);
+    let Ok(serving) = Serving::spawn(command, socket) else {
+        skip(TEST, "the program cannot be run by another user here");
+        return;
+    };
+    let places = users.path().join("{uid}/bonsai").display().to_string();
+    let daemon = Daemon::start(&place, &format!("[daemon]\nusers = [{places:?}]\n"));
+    let exports = daemon.until(|of| of.exports.len() == 1 && of.groups.len() == 1);
+    let theirs = &exports.exports[0];
+    assert_eq!((&*theirs.name, theirs.uid), ("theirs", NOBODY));
+    let id = theirs.service.as_deref().expect("a service");
+    assert!(id.ends_with(":theirs"), "{id}");
+    assert_eq!(exports.groups[0].uid, NOBODY);
+    assert_eq!(exports.groups[0].known_blocks, [16]);
+    // What pretends to be a server of theirs and is another's is not believed.
+    let own: [(&str, &[u8]); 1] = [("own.raw", &[1; 8192])];
+    let other = Serving::start(&place, &own, &[]);
+    let fake = runtime.join(".drive/7.control");
+    let real = place.path().join(format!(".drive/{}.control", other.pid()));
+    std::os::unix::fs::symlink(&real, &fake).expect("a link");
+    daemon.until(|of| of.exports.len() == 2);
+    std::fs::remove_file(&fake).expect("removed");
+    std::fs::hard_link(&real, &fake).expect("a link");
+    daemon.until(|of| of.exports.len() == 2);
+    serving.end();
+    other.end();
 }
