@@ -93,6 +93,10 @@ endef
 demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
 	@scripts/demo.sh
 
+.PHONY: demo-guests
+demo-guests: build deps-guests ## two Debian guests boot from the block server; ends with what they share (root)
+	@scripts/demo-guests.sh
+
 .PHONY: test test-release
 test: deps-test build-checked ## run every test; the last line is: N passed, N failed, N skipped
 	@BONSAI_BIN_DIR="$(CHECKED)" scripts/test.sh $(TEST_ARGS)

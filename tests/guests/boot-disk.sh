@@ -38,7 +38,8 @@ done
 (cd "$root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$folder/initramfs"
 rm -r "$root"
 
-exec qemu-system-x86_64 -name "guest=$name" -machine q35 -accel tcg -m 160M -smp 1 -nodefaults -no-reboot -display none \
+# Whoever started it may be killed: it does not go on for ever.
+exec timeout --signal=KILL 1800 qemu-system-x86_64 -name "guest=$name" -machine q35 -accel tcg -m 160M -smp 1 -nodefaults -no-reboot -display none \
   -chardev "file,id=console,path=$folder/console" -serial chardev:console \
   -kernel "$kernel/vmlinuz" -initrd "$folder/initramfs" \
   -append "console=ttyS0 quiet panic=-1 no_timer_check tsc=reliable nokaslr mitigations=off lsm= cryptomgr.notests $*" \

@@ -13,8 +13,8 @@ if [ ${#names[@]} -eq 0 ]; then names=(web dev mail next); fi
 declare -A suites=([web]=bookworm [dev]=bookworm [mail]=bookworm [next]=trixie)
 declare -A packages=(
   [web]=nginx-light
-  [dev]=gcc,libc6-dev
-  [mail]=postfix,dovecot-imapd
+  [dev]="gcc,libc6-dev"
+  [mail]="postfix,dovecot-imapd"
   [next]=nginx-light
 )
 
