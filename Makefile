@@ -128,6 +128,18 @@ dnba: deps-bench build ## the experiments of DNBA, beside the paper's figures: t
 	@"$(TARGET)/release/bonsai-bench" run link-paper --figure "$(TARGET)/figures/dnba-limits.svg" $(BENCH_ARGS)
 	@"$(TARGET)/release/bonsai-bench" run --full link-media --figure "$(TARGET)/figures/dnba-media.svg"
 
+# The trace of four guests is not in this repository: DATA names the folder with traces/. TRACES are more, or FIU's as the thesis has
+# them: "homes.btr webvm.btr homes.btr+webvm.btr".
+DATA ?= $(or $(BONSAI_DATA),../shared/data)
+.PHONY: drive-table
+drive-table: build ## the thesis' table on our traces, beside its figures, and curves of every size: tables, pages, and plots in target/figures (a minute)
+	@mkdir -p "$(TARGET)/figures"
+	@"$(TARGET)/release/bonsai" trace import --by-process "$(DATA)/traces/debian4.fiu.zst" -o "$(TARGET)/debian4.btr"
+	@"$(TARGET)/release/bonsai" sim table "$(TARGET)/debian4.btr" $(TRACES) --cache $(or $(CACHE),512MiB) \
+		--html "$(TARGET)/figures/drive-table.html" --figure "$(TARGET)/figures/drive-table.svg"
+	@"$(TARGET)/release/bonsai" sim curve "$(TARGET)/debian4.btr" \
+		--html "$(TARGET)/figures/drive-curve.html" --figure "$(TARGET)/figures/drive-curve.svg"
+
 # What a minute or two each shows; BENCH_ARGS="--effort normal" and --full take longer. A promise that was
 # broken fails it, after all have run.
 .PHONY: media

@@ -73,6 +73,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &event_loops::EventLoops,
     &nbd::NbdHot,
     &nbd_scan::NbdScan,
+    &nbd::NbdRecord,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,

@@ -6,6 +6,7 @@
 //! | [`stat::Stat`] | what a trace is like; distances of reuse |
 //! | [`twin::twin`] | a trace like another |
 //! | [`import`] | traces in the formats of others |
+//! | [`Merged`] | several traces as one, by their times |
 //! | [`Reader`], [`Writer`] | traces in Bonsai's format, `.btr`; [`Interning`] numbers volumes and contents |
 //!
 //! Nothing here opens a file or reads a clock: bytes come from [`std::io::Read`] and go to
@@ -32,6 +33,7 @@ mod error;
 mod format;
 pub mod import;
 mod intern;
+mod merge;
 mod model;
 pub mod stat;
 pub mod twin;
@@ -39,4 +41,5 @@ pub mod twin;
 pub use error::{BadRecord, Error};
 pub use format::{Accesses, Batch, Reader, Writer, Written, is_trace};
 pub use intern::{Contents, Interning};
+pub use merge::{Merged, Which};
 pub use model::{Access, BLOCK, Digest, MAX_END, MAX_LENGTH, Op, Request, Sink, Volume};

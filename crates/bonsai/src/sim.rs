@@ -5,8 +5,10 @@
 //! | `runs` | schemes and policies at given sizes |
 //! | `curve` | LRU at every size |
 //! | `table` | the thesis' table, beside its figures |
-//! | `page` | both as a page |
+//! | `page` | runs and curves as a page |
+//! | `bars` | the table's plot |
 
+mod bars;
 mod curve;
 mod page;
 mod runs;
@@ -14,10 +16,10 @@ mod table;
 
 use std::io::IsTerminal;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bonsai_services::refusal::Refusal;
-use bonsai_sim::{BLOCK, Failed, Loaded, MAX_CAPACITY};
+use bonsai_sim::{BLOCK, Failed, FailedTogether, Loaded, MAX_CAPACITY};
 use bonsai_units::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -37,7 +39,21 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// The traces that a word names: one, or several that are taken as one, with + between.
+fn together(word: &Path) -> Vec<PathBuf> {
+    match word.to_str() {
+        Some(text) if text.contains('+') && !word.exists() => {
+            text.split('+').map(PathBuf::from).collect()
+        }
+        _ => vec![word.to_owned()],
+    }
+}
+
 fn load(path: &Path, as_recorded: bool) -> anyhow::Result<Loaded> {
+    let paths = together(path);
+    if paths.len() > 1 {
+        return load_together(&paths, as_recorded);
+    }
     let (mut reader, progress) = trace(path)?;
     let loaded = bonsai_sim::load(&mut reader, as_recorded);
     progress.done();
@@ -45,6 +61,24 @@ fn load(path: &Path, as_recorded: bool) -> anyhow::Result<Loaded> {
     loaded.map_err(|failed| match failed {
         Failed::Trace(error) => said(&name, error),
         other => Refusal::input(format!("{name}: {other}")),
+    })
+}
+
+fn load_together(paths: &[PathBuf], as_recorded: bool) -> anyhow::Result<Loaded> {
+    let mut readers = Vec::new();
+    for path in paths {
+        let (reader, progress) = trace(path)?;
+        // Which of them is read when, nobody knows.
+        progress.done();
+        readers.push(reader);
+    }
+    let loaded = bonsai_sim::load_together(readers, as_recorded);
+    loaded.map_err(|failed| match failed {
+        FailedTogether::One(at, error) => {
+            let name = paths.get(at).map(|path| path.display().to_string());
+            said(&name.unwrap_or_default(), error)
+        }
+        FailedTogether::All(failed) => Refusal::input(failed.to_string()),
     })
 }
 
@@ -95,6 +129,7 @@ fn notes(loaded: &Loaded) -> String {
             loaded.without_content,
             "requests say nothing of what their block holds: it is not shared",
         ),
+        (loaded.lost, "requests were lost while it was recorded"),
         (loaded.trimmed, "blocks are trimmed, which is not simulated"),
     ] {
         if count > 0 {

@@ -21,7 +21,7 @@ use crate::cli::TraceCommand;
 
 pub(crate) use files::save;
 pub(crate) use import::said;
-pub(crate) use page::{escaped, plot};
+pub(crate) use page::{COLOURS, escaped, plot};
 pub(crate) use record::{available, create};
 pub(crate) use show::trace;
 pub(crate) use stat::size;

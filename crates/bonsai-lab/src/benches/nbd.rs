@@ -3,6 +3,8 @@
 //! Both serve the same image at the same time, and are asked in turns in a random order. *Hot*: the page
 //! cache has all of it. *Cold*: it is emptied of the image before each turn.
 
+mod record;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +22,8 @@ use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
 use crate::report::{Section, Table, Verdict};
 use crate::study::{Pairing, with_interval};
+
+pub(crate) use record::NbdRecord;
 
 /// The benchmark "nbd-hot".
 #[derive(Debug)]

@@ -132,6 +132,11 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// The requests that were read last; none at the end.
+    pub(crate) const fn current(&self) -> &Batch {
+        &self.batch
+    }
+
     /// Takes a frame in; says whether it was one of requests.
     fn take(&mut self, header: Header) -> Result<bool, &'static str> {
         let raw = &self.opener.raw;

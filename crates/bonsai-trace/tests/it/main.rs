@@ -8,5 +8,6 @@
 mod data;
 mod format;
 mod import;
+mod merge;
 mod stat;
 mod twin;

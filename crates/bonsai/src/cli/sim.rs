@@ -38,7 +38,8 @@ Examples:
   bonsai sim run homes.btr --cache 128MiB,512MiB --scheme drive,drive:intra,drive:max=4MiB --csv
   bonsai sim run homes.btr --cache 1GiB --policy lru,arc,clock,s3fifo,sieve --latency cache=230ns,disk=8ms")]
 pub(crate) struct SimRun {
-    /// The trace; - is standard input.
+    /// The trace; - is standard input. Several with + between are taken as one, in the order of their times: their
+    /// devices stay apart.
     pub(crate) trace: PathBuf,
 
     /// Memory: whole blocks of 4 KiB; several with commas.
@@ -87,6 +88,13 @@ pub(crate) struct SimHow {
     #[arg(long, value_name = "TIMES", default_value = "published", value_parser = latency)]
     pub(crate) latency: Latency,
 
+    #[command(flatten)]
+    pub(crate) of: SimOf,
+}
+
+/// What is gone through, and by how many.
+#[derive(Args, Debug)]
+pub(crate) struct SimOf {
     /// Let reads return what the trace says, also where it contradicts itself.
     #[arg(long)]
     pub(crate) as_recorded: bool,
@@ -107,7 +115,8 @@ Examples:
   bonsai sim curve homes.btr --points 32 --csv
   bonsai sim curve huge.btr --sample 100 --html curves.html")]
 pub(crate) struct SimCurve {
-    /// The trace; - is standard input.
+    /// The trace; - is standard input. Several with + between are taken as one, in the order of their times: their
+    /// devices stay apart.
     pub(crate) trace: PathBuf,
 
     /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal.
@@ -127,13 +136,8 @@ pub(crate) struct SimCurve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) points: Option<u32>,
 
-    /// Let reads return what the trace says, also where it contradicts itself.
-    #[arg(long)]
-    pub(crate) as_recorded: bool,
-
-    /// Threads; as many as there are CPUs, unless said.
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) of: SimOf,
 
     /// As JSON.
     #[arg(long, conflicts_with = "csv")]
@@ -146,6 +150,10 @@ pub(crate) struct SimCurve {
     /// Write a page with the curves, in one file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    /// Write the plot of reads saved, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
 }
 
 /// The table of the thesis on DRIVE, for given traces, beside its published figures.
@@ -155,10 +163,10 @@ pub(crate) struct SimCurve {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  bonsai sim table homes.btr webvm.btr mail.btr
+  bonsai sim table homes.btr webvm.btr mail.btr homes.btr+webvm.btr --html table.html
   bonsai sim table debian4.btr --cache 512MiB")]
 pub(crate) struct SimTable {
-    /// The traces.
+    /// The traces, a row for each scheme; with + between several are taken as one, in the order of their times.
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
@@ -172,6 +180,14 @@ pub(crate) struct SimTable {
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Write a page with the table and a plot, in one file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// Write the plot of reads saved, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) figure: Option<PathBuf>,
 }
 
 /// Times by name, or as `cache=230ns,disk=8ms,lookup=100ns,update=33us`.

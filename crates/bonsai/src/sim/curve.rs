@@ -24,13 +24,17 @@ struct Flat<'a> {
 }
 
 pub(super) fn run(args: &SimCurve) -> anyhow::Result<()> {
-    let loaded = load(&args.trace, args.as_recorded)?;
+    let loaded = load(&args.trace, args.of.as_recorded)?;
     let is_text = !args.csv && !args.json && args.html.is_none();
     let points = args.points.unwrap_or(if is_text { 1 } else { 8 });
     let lines = lines(args, &loaded, points)?;
     if let Some(path) = &args.html {
         let page = page::curves(&args.trace, &loaded, &lines)?;
         save(path, |out| Ok(out.write_all(page.as_bytes())?))?;
+    }
+    if let Some(path) = &args.figure {
+        let plot = page::saved(&lines)?;
+        save(path, |out| Ok(out.write_all(plot.as_bytes())?))?;
     }
     if args.json {
         return print_json(
@@ -47,7 +51,7 @@ pub(super) fn run(args: &SimCurve) -> anyhow::Result<()> {
 fn lines(args: &SimCurve, loaded: &Loaded, points: u32) -> anyhow::Result<Vec<Line>> {
     let stream = &loaded.stream;
     let at = sizes(stream.blocks.len().into(), points);
-    let threads = threads(args.threads);
+    let threads = threads(args.of.threads);
     let bar = progress(args.scheme.len());
     let done = || bar.inc(1);
     let lines = match args.sample {

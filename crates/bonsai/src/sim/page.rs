@@ -10,8 +10,14 @@ use crate::trace::{escaped, plot};
 const MIB: f64 = 1_048_576.0;
 
 fn page(trace: &Path, loaded: &Loaded, plots: &str, table: &str) -> String {
-    let title = escaped(&trace.display().to_string());
-    let notes = escaped(&notes(loaded)).replace('\n', "<br>");
+    let title = trace.display().to_string();
+    html(&title, &notes(loaded), plots, table)
+}
+
+/// A page, in one file.
+pub(super) fn html(title: &str, notes: &str, plots: &str, table: &str) -> String {
+    let title = escaped(title);
+    let notes = escaped(notes).replace('\n', "<br>");
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{font:15px/1.4 sans-serif;max-width:1400px;margin:1em auto;padding:0 1em}}\
@@ -20,29 +26,38 @@ fn page(trace: &Path, loaded: &Loaded, plots: &str, table: &str) -> String {
     )
 }
 
-fn drawn(lines: &[Line]) -> anyhow::Result<String> {
-    let of = |value: fn(&Point) -> f64| -> Vec<(&str, Vec<(f64, f64)>)> {
-        let lines = lines.iter().map(|line| {
-            let points = line.points.iter();
-            let points = points.map(|point| (point.cache_bytes as f64 / MIB, value(point) * 100.0));
-            (line.scheme.as_str(), points.collect())
-        });
-        lines.collect()
-    };
-    let saved = plot(
+/// Lines of a value, in %, by MiB.
+fn lines_of(lines: &[Line], value: fn(&Point) -> f64) -> Vec<(&str, Vec<(f64, f64)>)> {
+    let lines = lines.iter().map(|line| {
+        let points = line.points.iter();
+        let points = points.map(|point| (point.cache_bytes as f64 / MIB, value(point) * 100.0));
+        (line.scheme.as_str(), points.collect())
+    });
+    lines.collect()
+}
+
+/// The plot of reads saved.
+///
+/// # Errors
+/// It cannot be drawn.
+pub(super) fn saved(lines: &[Line]) -> anyhow::Result<String> {
+    plot(
         "Reads saved by an LRU cache, %, by its size in MiB",
         true,
-        &of(|p| p.reads_saved),
-    )?;
+        &lines_of(lines, |point| point.reads_saved),
+    )
+}
+
+fn drawn(lines: &[Line]) -> anyhow::Result<String> {
     let hits = plot(
         "Hits of reads and writes, %, by its size in MiB",
         true,
-        &of(|p| p.hit_ratio),
+        &lines_of(lines, |point| point.hit_ratio),
     )?;
-    Ok(saved + &hits)
+    Ok(saved(lines)? + &hits)
 }
 
-fn rows(header: &[&str], cells: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn rows(header: &[&str], cells: impl Iterator<Item = Vec<String>>) -> String {
     let head: String = header
         .iter()
         .map(|name| format!("<th>{}</th>", escaped(name)))

@@ -17,9 +17,9 @@ pub(super) fn run(args: &SimRun) -> anyhow::Result<()> {
         schemes: args.scheme.clone(),
         policies: args.policy.clone(),
         latency: args.how.latency,
-        threads: threads(args.how.threads),
+        threads: threads(args.how.of.threads),
     };
-    let loaded = load(&args.trace, args.how.as_recorded)?;
+    let loaded = load(&args.trace, args.how.of.as_recorded)?;
     let bar = progress(plan.blocks.len() * plan.schemes.len() * plan.policies.len());
     let rows = run_all(&loaded.stream, &plan, || bar.inc(1));
     bar.finish_and_clear();

@@ -7,7 +7,8 @@ use plotters::prelude::*;
 use super::stat::{caches, size};
 
 const SIZE: (u32, u32) = (680, 360);
-const COLOURS: [RGBColor; 6] = [
+/// Of lines and bars, in their order.
+pub(crate) const COLOURS: [RGBColor; 6] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 90, 30),
     RGBColor(44, 140, 60),

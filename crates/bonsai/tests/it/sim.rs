@@ -145,6 +145,62 @@ fn the_table_has_published_figures_beside_ours() {
 }
 
 #[test]
+fn traces_are_one_row_with_a_plus_between() {
+    let place = Place::bare();
+    let path = trace(&place);
+    let one = path.to_str().expect("text");
+    let other = place.path().join("more.btr");
+    std::fs::copy(&path, &other).expect("copied");
+    let both = format!("{one}+{}", other.display());
+    let [page, figure] = ["t.html", "t.svg"].map(|name| place.path().join(name));
+    let args = [
+        "table",
+        one,
+        &both,
+        "--cache",
+        "200KiB",
+        "--html",
+        page.to_str().expect("text"),
+        "--figure",
+        figure.to_str().expect("text"),
+        "--json",
+    ];
+    let found = json(&sim(&place, &args));
+    let row = &found["traces"][1];
+    assert_eq!(row["trace"], "two+more");
+    // Twice the blocks, with the same contents.
+    assert_eq!(row["runs"][0]["reads"], 320);
+    let ideal = [
+        "run", &both, "--cache", "200KiB", "--scheme", "ideal", "--json",
+    ];
+    let ideal = json(&sim(&place, &ideal));
+    assert_eq!(
+        (&ideal["blocks"], &ideal["contents"]),
+        (&160.into(), &50.into())
+    );
+    assert_eq!(ideal["runs"][0]["read_hits"], 280);
+    let text = std::fs::read_to_string(page).expect("a page");
+    assert!(
+        text.matches("<svg").count() == 1 && text.contains("two+more"),
+        "{text}"
+    );
+    assert!(text.contains("<td>published, slides</td>"), "{text}");
+    let text = std::fs::read_to_string(figure).expect("a figure");
+    assert!(
+        text.starts_with("<svg") && text.contains("homes+webvm"),
+        "{text}"
+    );
+    // What is wrong with one of them has its name.
+    std::fs::write(&other, &std::fs::read(one).expect("a trace")[..100]).expect("written");
+    let said = sim(&place, &["curve", &both]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err.contains("more.btr: the trace is cut off"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn mistakes_are_one_sentence() {
     let place = Place::bare();
     let trace = trace(&place);
