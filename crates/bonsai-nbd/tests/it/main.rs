@@ -7,5 +7,6 @@ mod exercise;
 mod faults;
 mod house;
 mod model;
+mod mounted;
 mod outside;
 mod protocol;
