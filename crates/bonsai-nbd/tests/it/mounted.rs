@@ -227,4 +227,6 @@ fn fio_verifies_two_exports_with_duplicates_at_once() {
     let redirected = sum(&house, |of| &of.redirected_bytes);
     println!("{round} rounds, {moved} bytes written and verified, {redirected} redirected");
     assert_eq!(sum(&house, |of| &of.wrong), 0);
+    // In a short run it may not come to it.
+    assert!(redirected > 0 || wanted == 0, "nothing was tried");
 }
