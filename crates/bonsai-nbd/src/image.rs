@@ -169,6 +169,9 @@ impl Image {
                 },
                 _ => open(source),
             })?;
+        if kind.is_block_device() && !read_only && is_protected(&file).map_err(open)? {
+            return Err(open(Errno::ROFS.into()));
+        }
         lock::take(&file, path, read_only)?;
         let size = match kind.is_file() {
             true => file.metadata().map_err(open)?.len(),
@@ -428,4 +431,13 @@ impl Image {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a device cannot be written. Opening it does not tell, and each write would.
+fn is_protected(device: &File) -> io::Result<bool> {
+    let number = device.metadata()?.rdev();
+    let [major, minor] = [rustix::fs::major(number), rustix::fs::minor(number)];
+    let text = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    // Where there is no /sys, each write tells.
+    Ok(text.is_ok_and(|text| text.trim() == "1"))
 }

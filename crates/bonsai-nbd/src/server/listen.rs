@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::connection::{House, negotiate};
@@ -22,6 +23,8 @@ use crate::export::Export;
 
 /// How often images are looked at.
 const LOOKS: Duration = Duration::from_secs(1);
+/// How long nobody is let in after somebody could not be, for want of descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(50);
 /// What clients get at the end, for what is under way.
 const LAST: Duration = Duration::from_secs(10);
 
@@ -71,7 +74,12 @@ impl Server {
     pub fn bind(plan: Plan) -> Result<Self, ServeError> {
         let unix = plan.unix.as_deref().map(bind_unix).transpose()?;
         let tcp = plan.tcp.map(|at| {
-            TcpListener::bind(at).map_err(|source| ServeError::Listen {
+            // It is asked whenever anything wakes the server, and must not wait for a client then.
+            let bound = TcpListener::bind(at).and_then(|listener| {
+                listener.set_nonblocking(true)?;
+                Ok(listener)
+            });
+            bound.map_err(|source| ServeError::Listen {
                 at: at.to_string(),
                 source,
             })
@@ -106,11 +114,18 @@ impl Server {
         let mut number = 0;
         while !stop.is_asked() {
             self.wait(stop);
-            let unix = self.unix.as_ref().and_then(|(unix, _)| accept_unix(unix));
-            let tcp = self.tcp.as_ref().and_then(accept_tcp);
-            for (socket, peer, is_tcp) in unix.into_iter().chain(tcp) {
-                number += 1;
-                self.admit((number, socket, peer, is_tcp), &open, on_event);
+            let unix = self.unix.as_ref().map(|(unix, _)| accept_unix(unix));
+            let tcp = self.tcp.as_ref().map(accept_tcp);
+            for accepted in unix.into_iter().chain(tcp) {
+                match accepted {
+                    Ok((socket, peer, is_tcp)) => {
+                        number += 1;
+                        self.admit((number, socket, peer, is_tcp), &open, on_event);
+                    }
+                    // It stays in the line, and would wake this up again at once.
+                    Err(error) if !is_of_one(&error) => thread::sleep(PAUSE),
+                    Err(_) => {}
+                }
             }
             if looked.elapsed() >= LOOKS {
                 looked = Instant::now();
@@ -237,22 +252,31 @@ fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell:
     }
 }
 
-type Accepted = Option<(OwnedFd, String, bool)>;
+type Accepted = io::Result<(OwnedFd, String, bool)>;
 
 fn accept_unix(listener: &UnixListener) -> Accepted {
-    let (stream, _) = listener.accept().ok()?;
-    stream.set_nonblocking(false).ok()?;
+    let (stream, _) = listener.accept()?;
+    stream.set_nonblocking(false)?;
     let who = sockopt::socket_peercred(&stream).ok();
     let who = who.map_or_else(String::new, |of| {
         format!("process {}", of.pid.as_raw_nonzero())
     });
-    Some((stream.into(), who, false))
+    Ok((stream.into(), who, false))
 }
 
 fn accept_tcp(listener: &TcpListener) -> Accepted {
-    let (stream, from) = listener.accept().ok()?;
-    stream.set_nonblocking(false).ok()?;
-    Some((stream.into(), from.to_string(), true))
+    let (stream, from) = listener.accept()?;
+    stream.set_nonblocking(false)?;
+    Ok((stream.into(), from.to_string(), true))
+}
+
+/// Whether accepting failed for one client alone, or as there was none: the next one may be let in.
+fn is_of_one(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    !matches!(
+        number,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 /// Listens on a path that only its owner may connect to. A socket that nobody listens on any
@@ -299,7 +323,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
         let file = File::options().create(true).append(true).open(path)?;
         match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
         // Whoever held it may have removed it before it was let go.

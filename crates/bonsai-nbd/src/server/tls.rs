@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout as get_socket_timeout};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
 use rustls::{ServerConfig, ServerConnection};
@@ -18,6 +19,12 @@ use thiserror::Error;
 
 /// Plain bytes that are held in each direction, at most.
 const HELD: usize = 256 << 10;
+
+/// What a client gets to take what is left for it at the end.
+const LAST: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 /// Why there is no TLS.
 #[derive(Debug, Error)]
@@ -63,6 +70,9 @@ pub(super) fn start(socket: OwnedFd, config: Arc<ServerConfig>) -> io::Result<Ow
     let session = ServerConnection::new(config).map_err(io::Error::other)?;
     let flags = SocketFlags::CLOEXEC;
     let (inside, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Who does not read what it asked for is left after the same time as without TLS.
+    let patience = get_socket_timeout(&socket, Timeout::Send)?;
+    set_socket_timeout(&inside, Timeout::Send, patience)?;
     ioctl_fionbio(&own, true)?;
     ioctl_fionbio(&socket, true)?;
     let carrier = Carrier {
@@ -125,6 +135,13 @@ impl Carrier {
         let broken = PollFlags::ERR | PollFlags::NVAL;
         if outside.intersects(broken) || (inside.intersects(broken) && self.plain.is_empty()) {
             return Ok(false);
+        }
+        if full && inside.intersects(PollFlags::HUP) && !outside.intersects(PollFlags::OUT) {
+            // The engine has gone. What it left for the client waits, but not for long.
+            let mut fds = [PollFd::new(&self.outside, PollFlags::OUT)];
+            if poll(&mut fds, Some(&LAST))? == 0 {
+                return Ok(false);
+            }
         }
         if outside.intersects(PollFlags::IN | PollFlags::HUP) && !self.over {
             self.receive_outside()?;

@@ -200,13 +200,13 @@ fn any_operation_anywhere_is_as_the_model_has_it() {
         })
         .collect();
     std::thread::scope(|scope| {
-        for number in 0..NAMES.len() {
+        for (number, name) in NAMES.into_iter().enumerate() {
             let (house, contents) = (&house, &contents);
             scope.spawn(move || {
                 let mut of = Exerciser {
                     house,
                     number,
-                    client: Client::new(&house.socket(), NAMES[number]),
+                    client: Client::new(&house.socket(), name),
                     dice: Dice(0x1234_5678_9abc_def1 ^ (seed * 4 + number as u64)),
                     model: vec![0; size(SIZE)],
                     contents,

@@ -10,6 +10,7 @@ mod house;
 mod kept;
 mod memory;
 mod model;
+mod mounted;
 mod outside;
 mod own_client;
 mod pipelined;

@@ -20,6 +20,7 @@ use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_
 use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::refusal::Refusal;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -63,6 +64,10 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
             Some(folder.join(first.unwrap_or_default() + ".sock"))
         }
     };
+    // A client takes three descriptors, and two more with TLS. Without more of them, some are not let in.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
     let stop = Stop::new()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let asked = stop.clone();
@@ -287,11 +292,28 @@ fn said(error: ServeError) -> anyhow::Error {
     }
 }
 
+/// As a part of a URI (RFC 3986, section 2): what has a meaning there, or is not ASCII, by its number.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(char::from(byte));
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
 /// What is served where, as clients write it.
 fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
     for export in exports {
-        let name = &export.info().name;
-        let unix = unix.map(|path| format!("nbd+unix:///{name}?socket={}", path.display()));
+        let name = escaped(export.info().name.as_bytes());
+        let unix = unix.map(|path| {
+            let path = escaped(path.as_os_str().as_encoded_bytes());
+            format!("nbd+unix:///{name}?socket={path}")
+        });
         let tcp = tcp.map(|at| format!("nbd://{at}/{name}"));
         for uri in unix.into_iter().chain(tcp) {
             eprintln!(

@@ -4,6 +4,7 @@ mod bad_input;
 mod cgroups;
 mod davvi;
 mod davvi_play;
+mod drive;
 mod exports;
 mod generated;
 mod groups;

@@ -1,0 +1,114 @@
+//! A `bonsai drive serve` that goes on.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use crate::support::{Place, Said, signal};
+
+/// A server, which is killed if the test fails.
+pub(crate) struct Drive {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    /// What it said before it served.
+    said: String,
+    /// Of each export, over each socket.
+    pub(crate) uris: Vec<String>,
+    pub(crate) socket: PathBuf,
+}
+
+impl Drive {
+    /// Starts it, and waits until it serves. The last argument is the last image.
+    pub(crate) fn start(place: &Place, args: &[&str]) -> Self {
+        Self::of(place.bonsai(&[&["drive", "serve"], args].concat()), args)
+    }
+
+    /// The same by a command that ends up as it.
+    pub(crate) fn of(mut command: Command, args: &[&str]) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("bonsai");
+        let mut stderr = BufReader::new(child.stderr.take().expect("standard error"));
+        let (mut said, mut uris) = (String::new(), Vec::new());
+        let last = args.last().copied().unwrap_or_default();
+        let both = args.contains(&"--listen") && args.contains(&"--socket");
+        loop {
+            let start = said.len();
+            let read = stderr.read_line(&mut said).expect("its words");
+            assert!(read > 0, "it ended: {said}{:?}", child.wait());
+            let Some((of, uri)) = said[start..].split_once(" is served at ") else {
+                continue;
+            };
+            uris.push(uri.trim_end().to_owned());
+            // The last image has a line for each socket.
+            if of.ends_with(last) && (!both || uri.starts_with("nbd://")) {
+                break;
+            }
+        }
+        let socket = uris[0].split_once("?socket=");
+        let socket = socket.map_or_else(PathBuf::new, |(_, path)| path.into());
+        Self {
+            child,
+            stderr,
+            said,
+            uris,
+            socket,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Descriptors and threads that it has.
+    pub(crate) fn holds(&self) -> [usize; 2] {
+        ["fd", "task"].map(|what| {
+            let folder = format!("/proc/{}/{what}", self.pid());
+            std::fs::read_dir(folder).expect("a process").count()
+        })
+    }
+
+    /// Takes an image out of the page cache, without a change.
+    pub(crate) fn evict(&self, image: &str) {
+        assert!(self.pid() > 0);
+        let of = format!("of={image}");
+        let done = Command::new("dd")
+            .args([
+                &of,
+                "oflag=nocache",
+                "conv=notrunc,fdatasync",
+                "count=0",
+                "status=none",
+            ])
+            .stdin(Stdio::null())
+            .status();
+        assert!(done.expect("dd").success());
+    }
+
+    /// Sends a signal, and waits for its end.
+    pub(crate) fn end(mut self, name: &str) -> Said {
+        signal(self.pid(), name);
+        let status = self.child.wait().expect("ended");
+        let mut err = std::mem::take(&mut self.said);
+        self.stderr.read_to_string(&mut err).expect("its words");
+        Said {
+            code: status.code(),
+            out: String::new(),
+            err,
+        }
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        // It fails where it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An image with a hole in it.
+pub(crate) fn image(place: &Place, name: &str, size: u64) -> String {
+    let path = place.path().join(name);
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(size).expect("made long");
+    path.display().to_string()
+}
