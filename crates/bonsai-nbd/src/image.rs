@@ -1,9 +1,12 @@
 //! A disk image: a raw file, or a block device.
 
+mod abilities;
 mod change;
 mod lock;
 mod resident;
 mod watch;
+
+pub use abilities::{Ability, abilities};
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -71,6 +74,9 @@ const FORMATS: [(&[u8], &str); 5] = [
     (b"conectix", "vhd"),
     (b"<<< QEMU VM Virtual Disk Image >>>", "vdi"),
 ];
+
+/// RWF_DONTCACHE of linux/fs.h (Linux 6.14), which readahead follows.
+const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// An open image. Its size is that of the moment when it was opened.
 #[derive(Debug)]
@@ -338,10 +344,8 @@ impl Image {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_past(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        // RWF_DONTCACHE (Linux 6.14), which readahead follows.
-        let flags = ReadWriteFlags::from_bits_retain(0x80);
         let wanted = into.len();
-        match preadv2(&self.file, &mut [IoSliceMut::new(into)], offset, flags) {
+        match preadv2(&self.file, &mut [IoSliceMut::new(into)], offset, DONTCACHE) {
             Ok(read) if read == wanted => Ok(()),
             Ok(_) | Err(Errno::INTR) => self.read(into, offset),
             Err(_) => {

@@ -131,6 +131,7 @@ fn look_at_machine() -> Machine {
         }
     }
     found.extend([trap(), enforced_mode(), interfaces(), recording()]);
+    found.extend(bonsai_nbd::image::abilities().into_iter().map(of_images));
     let coverage = coverage::cells(&allowed(&trial, &found));
     Machine {
         library,
@@ -217,6 +218,19 @@ fn recording() -> CapabilityView {
     let (state, detail) = crate::trace::available();
     CapabilityView {
         name: "recording of disks",
+        state,
+        detail,
+    }
+}
+
+/// What `bonsai drive serve` can use here.
+fn of_images(found: bonsai_nbd::image::Ability) -> CapabilityView {
+    let (state, detail) = match found.fault {
+        None => ("yes", format!("drive serve: {}", found.used)),
+        Some(error) => ("no", format!("drive serve: {}: {error}", found.lost)),
+    };
+    CapabilityView {
+        name: found.name,
         state,
         detail,
     }

@@ -70,6 +70,14 @@ pub(super) fn take(file: &File, path: &Path, read_only: bool) -> Result<(), Imag
     Ok(())
 }
 
+/// Whether there are such locks at all.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn try_one(file: &File) -> io::Result<()> {
+    lock(file, libc::F_OFD_SETLK, libc::F_RDLCK, USED).map(drop)
+}
+
 fn lock(file: &File, command: i32, kind: i32, byte: i64) -> io::Result<i32> {
     let mut lock = libc::flock {
         l_type: i16::try_from(kind).unwrap_or(0),

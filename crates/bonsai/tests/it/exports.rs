@@ -446,3 +446,21 @@ fn a_daemon_of_the_machine_tells_of_exports_of_other_users() {
     serving.end();
     other.end();
 }
+
+#[test]
+fn the_doctor_says_what_a_block_server_can_use() {
+    let place = Place::bare();
+    let said = place.say(&["doctor", "--json"]);
+    let value: Value = serde_json::from_str(&said.out).expect("JSON");
+    let all = value["machine"]["capabilities"].as_array().expect("a list");
+    for name in ["cachestat", "RWF_DONTCACHE", "RWF_NOWAIT", "OFD locks"] {
+        let found = all.iter().find(|of| of["name"] == name);
+        let found = found.unwrap_or_else(|| panic!("{name}: {value:#}"));
+        assert!(["yes", "no"].contains(&found["state"].as_str().expect("a word")));
+        let detail = found["detail"].as_str().expect("words");
+        assert!(detail.starts_with("drive serve: "), "{detail}");
+    }
+    // Locks of open files are older than any kernel that runs this.
+    let locks = all.iter().find(|of| of["name"] == "OFD locks");
+    assert_eq!(locks.expect("found")["state"], "yes");
+}
