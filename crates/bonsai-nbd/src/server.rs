@@ -46,6 +46,14 @@ use crate::protocol::{ExportInfo, Exports, ProtocolError};
 pub use listen::Server;
 pub use tls::{TlsError, server_config};
 
+/// Whether the kernel has rings for this process (`io_uring(7)`).
+///
+/// # Errors
+/// It has none.
+pub(crate) fn rings() -> io::Result<()> {
+    ring::Ring::new().map(drop)
+}
+
 /// What is served, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {

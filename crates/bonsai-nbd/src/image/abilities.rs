@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use super::{DONTCACHE, lock, resident};
+use super::{DONTCACHE, Watch, lock, resident};
 
 /// Something that is used where it is there.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ pub fn abilities() -> Vec<Ability> {
         Some(_) => Ok(()),
         None => Err(io::Error::last_os_error()),
     };
+    let watch = || Watch::new(File::open("/proc/self/exe")?.as_fd()).map(drop);
     let take = |memory: File| lock::try_one(&memory);
     vec![
         Ability {
@@ -62,6 +63,18 @@ pub fn abilities() -> Vec<Ability> {
             fault: read(ReadWriteFlags::NOWAIT).err(),
             used: "what the page cache has is answered at once",
             lost: "each read is handed over to a worker, also what the page cache has (the file system)",
+        },
+        Ability {
+            name: "io_uring",
+            fault: crate::server::rings().err(),
+            used: "reads that the disk is needed for are asked for many at once",
+            lost: "each such read has a worker woken, which costs twice the processor's time (Linux 5.11; containers often forbid it)",
+        },
+        Ability {
+            name: "fanotify",
+            fault: watch().err(),
+            used: "a change of an image by others is noticed before the next read is redirected",
+            lost: "it is noticed by the image's times, within a second, and only while nothing is written here (Linux 5.13 without privileges)",
         },
         Ability {
             name: "OFD locks",

@@ -31,7 +31,7 @@ impl Reads {
     /// Has the disk begin soon; false where it could not be entered.
     pub(super) fn begin(&mut self, request: Request, reading: Reading) -> bool {
         if self.ring.is_none() && !self.never {
-            self.ring = Ring::new();
+            self.ring = Ring::new().ok();
             self.never = self.ring.is_none();
         }
         let Some(ring) = &mut self.ring else {

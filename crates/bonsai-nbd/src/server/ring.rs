@@ -64,17 +64,20 @@ pub(super) enum Patience {
 }
 
 impl Ring {
-    /// None where the kernel has no rings, or none for this process.
-    pub(super) fn new() -> Option<Self> {
+    /// # Errors
+    /// The kernel has no rings, or none for this process.
+    pub(super) fn new() -> io::Result<Self> {
         // One thread enters, and what has come is looked at when it asks: it is not interrupted (Linux 6.1).
         let quiet = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(ENTRIES);
-        let uring = quiet.or_else(|_| IoUring::new(ENTRIES)).ok()?;
+        let uring = quiet.or_else(|_| IoUring::new(ENTRIES))?;
         // To wait for some time (Linux 5.11).
-        uring.params().is_feature_ext_arg().then_some(())?;
-        Some(Self {
+        if !uring.params().is_feature_ext_arg() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Self {
             uring,
             flights: Vec::new(),
             free: Vec::new(),

@@ -453,7 +453,15 @@ fn the_doctor_says_what_a_block_server_can_use() {
     let said = place.say(&["doctor", "--json"]);
     let value: Value = serde_json::from_str(&said.out).expect("JSON");
     let all = value["machine"]["capabilities"].as_array().expect("a list");
-    for name in ["cachestat", "RWF_DONTCACHE", "RWF_NOWAIT", "OFD locks"] {
+    let names = [
+        "cachestat",
+        "RWF_DONTCACHE",
+        "RWF_NOWAIT",
+        "io_uring",
+        "fanotify",
+        "OFD locks",
+    ];
+    for name in names {
         let found = all.iter().find(|of| of["name"] == name);
         let found = found.unwrap_or_else(|| panic!("{name}: {value:#}"));
         assert!(["yes", "no"].contains(&found["state"].as_str().expect("a word")));
