@@ -526,6 +526,9 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__trace,import)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__import"
                 ;;
+            bonsai__subcmd__help__subcmd__trace,record)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__record"
+                ;;
             bonsai__subcmd__help__subcmd__trace,stat)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__stat"
                 ;;
@@ -622,6 +625,9 @@ _bonsai() {
             bonsai__subcmd__trace,import)
                 cmd="bonsai__subcmd__trace__subcmd__import"
                 ;;
+            bonsai__subcmd__trace,record)
+                cmd="bonsai__subcmd__trace__subcmd__record"
+                ;;
             bonsai__subcmd__trace,stat)
                 cmd="bonsai__subcmd__trace__subcmd__stat"
                 ;;
@@ -639,6 +645,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__trace__subcmd__help,import)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__import"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,record)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__record"
                 ;;
             bonsai__subcmd__trace__subcmd__help,stat)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__stat"
@@ -1808,7 +1817,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__drive__subcmd__serve)
-            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --verbose --help"
+            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --record --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1851,6 +1860,10 @@ _bonsai() {
                     return 0
                     ;;
                 --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --record)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3036,7 +3049,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace)
-            opts="import head stat gen export"
+            opts="import record head stat gen export"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3092,6 +3105,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__record)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3702,7 +3729,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__sim__subcmd__curve)
-            opts="-h --scheme --sample --points --as-recorded --threads --json --csv --html --help"
+            opts="-h --scheme --sample --points --as-recorded --threads --json --csv --html --figure --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3725,6 +3752,10 @@ _bonsai() {
                     return 0
                     ;;
                 --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --figure)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3844,7 +3875,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__sim__subcmd__table)
-            opts="-h --cache --latency --as-recorded --threads --json --help"
+            opts="-h --cache --latency --as-recorded --threads --json --html --figure --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3859,6 +3890,14 @@ _bonsai() {
                     return 0
                     ;;
                 --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --figure)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4070,7 +4109,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace)
-            opts="-h --help import head stat gen export help"
+            opts="-h --help import record head stat gen export help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4206,7 +4245,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__help)
-            opts="import head stat gen export help"
+            opts="import record head stat gen export help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4289,6 +4328,20 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__trace__subcmd__help__subcmd__stat)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4345,8 +4398,46 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__trace__subcmd__record)
+            opts="-o -h --nbd --device --output --for --event --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --nbd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --for)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --event)
+                    COMPREPLY=($(compgen -W "issue queue complete" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__trace__subcmd__stat)
-            opts="-h --html --json --help"
+            opts="-h --html --cut-off --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -240,6 +240,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with its name, whose limits `bonsai set` changes; that name must be free then' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l connections -d 'Clients at a time' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l workers -d 'Workers of each export for what waits for the disk' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l record -d 'Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr)' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l insecure -d 'Listen beyond this machine without TLS: whoever reaches the port has the images'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l read-only -d 'Refuse writes. Several servers may have an image then'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l scan -d 'Read the images at the start, to know what they have in common before it is asked for'
@@ -366,13 +367,14 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "play" -d 'Play a film in a player of one\'s own: a proxy downloads it ahead and chooses the quality of each segment'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "import" -d 'Take in a trace of another format'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "head" -d 'Show the first requests of a trace'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "stat" -d 'Describe a trace: what it reads and writes, and how often the same blocks and contents come again'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "gen" -d 'Make a trace like another, of any length'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "export" -d 'Write a trace in a format of others'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import head stat gen export help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "import" -d 'Take in a trace of another format'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "record" -d 'Record what a block server or a device of this machine is asked for, until Ctrl-C'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "head" -d 'Show the first requests of a trace'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "stat" -d 'Describe a trace: what it reads and writes, and how often the same blocks and contents come again'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "gen" -d 'Make a trace like another, of any length'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "export" -d 'Write a trace in a format of others'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen_subcommand_from import record head stat gen export help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -s o -l output -d 'Where to; - is standard output' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l format -d 'Its format, where it is not recognised' -r -f -a "fiu\t'FIU: `ts_ns pid process lba size R|W major minor digest`'
 blkparse\t'What blkparse(1) prints'
@@ -390,10 +392,20 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l by-process -d 'In FIU\'s format the name of the process tells volumes apart, too: recorders of machines put the guest\'s name there'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -l nbd -d 'An export of a server of this user; may be repeated, with exports of the same server' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -l device -d 'A disk, such as vda or /dev/sda' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -s o -l output -d 'Where to; - is standard output' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -l for -d 'End after this time' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -l event -d 'Which event of a device\'s request is recorded' -r -f -a "issue\t'It was given to the device'
+queue\t'It came to the block layer'
+complete\t'The device was done'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from head" -s n -l number -d 'How many requests' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from head" -l json -d 'As JSON, a request a line'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from head" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from stat" -l html -d 'Write a page with plots, in one file' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from stat" -l cut-off -d 'Describe what there is of a trace that is cut off, as of a recorder that was killed'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from stat" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l like -d 'The original' -r -F
@@ -418,6 +430,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from export" -l file -d 'For fio: the file or device of all requests, instead of the volumes\' names' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from help" -f -a "import" -d 'Take in a trace of another format'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from help" -f -a "record" -d 'Record what a block server or a device of this machine is asked for, until Ctrl-C'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from help" -f -a "head" -d 'Show the first requests of a trace'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Describe a trace: what it reads and writes, and how often the same blocks and contents come again'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from help" -f -a "gen" -d 'Make a trace like another, of any length'
@@ -443,6 +456,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subco
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l points -d 'Sizes shown for each doubling, from 1 MiB on; 1 in text, 8 elsewhere, unless said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l threads -d 'Threads; as many as there are CPUs, unless said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l html -d 'Write a page with the curves, in one file' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l figure -d 'Write the plot of reads saved, as SVG' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l as-recorded -d 'Let reads return what the trace says, also where it contradicts itself'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l csv -d 'As CSV'
@@ -450,6 +464,8 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subco
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l cache -d 'Memory: whole blocks of 4 KiB' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l latency -d 'Times by which the mean read is made: published (cache=230ns,disk=8ms), metadata (cache=83ns,disk=13.7ms, lookup=100ns,update=33us), or such a list' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l threads -d 'Threads; as many as there are CPUs, unless said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l html -d 'Write a page with the table and a plot, in one file' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l figure -d 'Write the plot of reads saved, as SVG' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l as-recorded -d 'Let reads return what the trace says, also where it contradicts itself'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -597,6 +613,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "nginx" -d 'Print a configuration of nginx that serves a library, and nothing else'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from davvi" -f -a "play" -d 'Play a film in a player of one\'s own: a proxy downloads it ahead and chooses the quality of each segment'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from trace" -f -a "import" -d 'Take in a trace of another format'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from trace" -f -a "record" -d 'Record what a block server or a device of this machine is asked for, until Ctrl-C'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from trace" -f -a "head" -d 'Show the first requests of a trace'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from trace" -f -a "stat" -d 'Describe a trace: what it reads and writes, and how often the same blocks and contents come again'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from trace" -f -a "gen" -d 'Make a trace like another, of any length'
