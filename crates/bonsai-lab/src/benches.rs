@@ -71,6 +71,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &servers::Servers,
     &event_loops::EventLoops,
     &nbd::NbdHot,
+    &nbd::NbdGuests,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,
