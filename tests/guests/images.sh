@@ -41,10 +41,10 @@ for name in "${names[@]}"; do
   part=$folder/$name.part
   rm -rf --one-file-system "$part" "$part.raw"
   echo "images.sh: making $disk (${suites[$name]} with ${packages[$name]}), a minute" >&2
-  if ! mmdebstrap --quiet --variant=minbase --architectures=amd64 --include="${packages[$name]}" \
+  if ! mmdebstrap --variant=minbase --architectures=amd64 --include="${packages[$name]}" \
     --aptopt='Acquire::Retries "3"' "${suites[$name]}" "$part" >"$folder/$name.log" 2>&1 </dev/null; then
     rm -rf --one-file-system "$part"
-    left_out "$disk could not be made: $(grep -v '^$' "$folder/$name.log" | tail -n 1)"
+    left_out "$disk could not be made: $(grep -m 1 '^E: ' "$folder/$name.log" || true); $folder/$name.log has more"
   fi
   size=$(($(du -s --apparent-size --block-size=1M "$part" | cut -f 1) * 11 / 10 + 64))
   # Small ones would get blocks of 1 KiB, and no content of 4 KiB would be found twice.

@@ -74,6 +74,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &nbd::NbdHot,
     &nbd_scan::NbdScan,
     &nbd::NbdRecord,
+    &nbd::NbdGuests,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,
