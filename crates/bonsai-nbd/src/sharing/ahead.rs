@@ -47,12 +47,15 @@ struct Streams {
 pub(super) struct Ahead(Mutex<Streams>);
 
 impl Ahead {
-    /// Hears of a read, and says what is to be fetched now. Where another thread looks at it just
-    /// now the read goes unheard, as it is not worth waiting for.
+    /// Hears of a read; says what is to be fetched now. Where another thread looks at it just now the read goes
+    /// unheard, as it is not worth waiting for.
     fn hear(&self, offset: u64, length: u64) -> Option<Range<u64>> {
-        let mut streams = self.0.try_lock().ok()?;
-        let due = streams.hear(offset, length);
-        due.then(|| streams.due.clone()).flatten()
+        self.0.try_lock().ok()?.hear(offset, length)
+    }
+
+    fn put(&self, due: Range<u64>) {
+        let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.due = Some(due);
     }
 
     fn take(&self) -> Option<Range<u64>> {
@@ -62,17 +65,13 @@ impl Ahead {
 }
 
 impl Streams {
-    fn hear(&mut self, offset: u64, length: u64) -> bool {
+    fn hear(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
         let found = self.known.iter().position(|stream| stream.next == offset);
         // A new one takes the place of the one that was not read for longest.
         let place = found.unwrap_or(self.known.len() - 1);
-        let Some(recent) = self.known.get_mut(..=place) else {
-            return false;
-        };
+        let recent = self.known.get_mut(..=place)?;
         recent.rotate_right(1);
-        let Some(stream) = recent.first_mut() else {
-            return false;
-        };
+        let stream = recent.first_mut()?;
         if found.is_none() {
             *stream = Stream {
                 until: offset + length,
@@ -85,24 +84,28 @@ impl Streams {
         let wanted = stream.bytes.min(MOST);
         let start = stream.until.max(stream.next);
         if stream.bytes < LEAST || start > stream.next + wanted / 2 {
-            return false;
+            return None;
         }
         stream.until = stream.next + wanted;
-        self.due = Some(start..stream.until);
-        true
+        Some(start..stream.until)
     }
 }
 
 impl Member {
     /// Hears of a read, before it is done; true where [`Self::fetch_ahead`] has something to do, which may wait
-    /// for the disk. What is resident where it is need not be fetched.
+    /// for the disk.
     pub(crate) fn hear(&self, offset: u64, length: usize) -> bool {
-        let due = self.ahead.hear(offset, length as u64);
-        due.is_some_and(|due| {
-            let length = due.end.min(self.image.size()).saturating_sub(due.start);
-            let pages = self.image.resident_pages(due.start, length);
-            pages.is_none_or(|pages| pages < length.div_ceil(BLOCK))
-        })
+        let Some(due) = self.ahead.hear(offset, length as u64) else {
+            return false;
+        };
+        // Of an image that is in memory, no worker has to be asked.
+        let bytes = due.end.min(self.image.size()).saturating_sub(due.start);
+        let pages = self.image.resident_pages(due.start, bytes);
+        if pages.is_some_and(|pages| pages >= bytes / BLOCK) {
+            return false;
+        }
+        self.ahead.put(due);
+        true
     }
 
     /// Fetches what will be read next from where it will be read.
@@ -112,9 +115,9 @@ impl Member {
         };
         let blocks = due.start / BLOCK..due.end.min(self.image.size()) / BLOCK;
         for (volume, first, count) in self.runs(blocks) {
-            if let Some(known) = self.sharing.state.known(volume) {
+            if let Some(image) = self.sharing.state.image(volume) {
                 // It is a hint: who reads it will see what is wrong.
-                let _ = known.image.fetch(first * BLOCK, count * BLOCK);
+                let _ = image.fetch(first * BLOCK, count * BLOCK);
             }
         }
     }
@@ -159,14 +162,13 @@ mod tests {
         for at in 0..64 {
             for (number, start) in [(0, READ), (1, far)] {
                 let offset = start + at * READ;
-                if streams.hear(offset, READ) {
-                    let due = streams.due.take().unwrap();
+                if let Some(due) = streams.hear(offset, READ) {
                     assert!(due.start >= offset + READ && due.end <= offset + READ + MOST);
                     fetched[number] += due.end - due.start;
                 }
             }
             // Jumps between them.
-            assert!(!streams.hear((100 + at * 7) << 32, READ));
+            assert_eq!(streams.hear((100 + at * 7) << 32, READ), None);
         }
         // All but the start, and as much more as is ahead.
         for fetched in fetched {
@@ -181,7 +183,7 @@ mod tests {
     fn small_reads_are_fetched_by_many_at_once() {
         let mut streams = Streams::default();
         let calls = (1..=4096)
-            .filter(|at| streams.hear(at * BLOCK, BLOCK))
+            .filter(|at| streams.hear(at * BLOCK, BLOCK).is_some())
             .count();
         // 16 MiB, a quarter of one at a time.
         assert!((32..=70).contains(&calls), "{calls}");

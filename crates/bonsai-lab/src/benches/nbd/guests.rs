@@ -93,7 +93,7 @@ impl Benchmark for NbdGuests {
     }
 
     fn about(&self) -> &'static str {
-        "what the disk reads for four guests that boot and work, beside qemu-nbd (10 minutes, root)"
+        "what the disk reads for four guests that boot and work, beside qemu-nbd (15 minutes, root)"
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
