@@ -251,10 +251,7 @@ fn a_full_disk_is_told_and_the_images_are_served_on() {
     let done = copy.arg(&source).arg(&uri).status();
     assert!(done.expect("nbdcopy").success());
     until("the recording has ended", || !is_recorded(&place, ""));
-    qemu(
-        &uri,
-        &["read 8 8", "write -P 9 0 4k", "read -P 9 0 4k"],
-    );
+    qemu(&uri, &["read 8 8", "write -P 9 0 4k", "read -P 9 0 4k"]);
     let said = server.end("TERM");
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(
