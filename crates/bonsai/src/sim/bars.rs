@@ -22,7 +22,7 @@ const FILLED: f64 = 0.86;
 ///
 /// # Errors
 /// It cannot be drawn.
-pub(super) fn bars(traces: &[String], cells: &[Cell<'_>]) -> anyhow::Result<String> {
+pub(super) fn bars(title: &str, traces: &[String], cells: &[Cell<'_>]) -> anyhow::Result<String> {
     let failed = |error| anyhow!("a plot cannot be drawn: {error}");
     let top = cells
         .iter()
@@ -35,19 +35,16 @@ pub(super) fn bars(traces: &[String], cells: &[Cell<'_>]) -> anyhow::Result<Stri
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
         let mut chart = ChartBuilder::on(&area)
-            .caption("Reads saved, %", ("sans-serif", 16))
+            .caption(title, ("sans-serif", 16))
             .margin(8)
             .x_label_area_size(28)
             .y_label_area_size(48)
             .build_cartesian_2d(-0.5..right, 0.0..top)
             .map_err(failed)?;
         let name = |x: &f64| {
-            let at = x.round();
-            let is_middle = (x - at).abs() < 1e-6 && at >= 0.0;
-            let at = is_middle.then_some(at as usize);
-            at.and_then(|at| traces.get(at))
-                .cloned()
-                .unwrap_or_default()
+            let mut named = traces.iter().zip(0_u32..);
+            let own = named.find(|(_, at)| (x - f64::from(*at)).abs() < 1e-6);
+            own.map(|(name, _)| name.clone()).unwrap_or_default()
         };
         chart
             .configure_mesh()
@@ -58,16 +55,14 @@ pub(super) fn bars(traces: &[String], cells: &[Cell<'_>]) -> anyhow::Result<Stri
             .draw()
             .map_err(failed)?;
         let width = FILLED / (SCHEMES.len() * SOURCES.len()) as f64;
-        for ((scheme, colour), n) in SCHEMES.iter().zip(COLOURS).zip(0_u32..) {
-            for ((source, part, _), m) in SOURCES.iter().zip(0_u32..) {
+        let mut places = 0_u32..;
+        for (scheme, colour) in SCHEMES.iter().zip(COLOURS) {
+            for ((source, part, _), place) in SOURCES.iter().zip(&mut places) {
                 let style = colour.mix(*part).filled();
                 let own = cells
                     .iter()
                     .filter(|cell| cell.scheme == *scheme && cell.source == *source);
-                let left = |at: usize| {
-                    let place = f64::from(n * SOURCES.len() as u32 + m);
-                    at as f64 - FILLED / 2.0 + place * width
-                };
+                let left = |at: usize| at as f64 - FILLED / 2.0 + f64::from(place) * width;
                 let bars = own.filter_map(|cell| {
                     let at = traces.iter().position(|name| name == cell.trace)?;
                     let from = left(at);

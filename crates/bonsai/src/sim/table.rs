@@ -39,7 +39,7 @@ pub(super) fn run(args: &SimTable) -> anyhow::Result<()> {
     }
     let cells = cells(&found);
     if let Some(path) = &args.figure {
-        let plot = bars::bars(&traces(&cells), &cells)?;
+        let plot = bars::bars(&plotted(args), &traces(&cells), &cells)?;
         save(path, |out| Ok(out.write_all(plot.as_bytes())?))?;
     }
     if let Some(path) = &args.html {
@@ -66,6 +66,14 @@ fn name_of(path: &Path) -> String {
         name.to_string_lossy().into_owned()
     });
     names.collect::<Vec<_>>().join("+")
+}
+
+/// The title of the plot.
+fn plotted(args: &SimTable) -> String {
+    format!(
+        "Reads saved by LRU, %: this run with {}, published with 1 GiB",
+        args.cache
+    )
 }
 
 /// Where a figure is from.
@@ -180,7 +188,7 @@ fn html(args: &SimTable, cells: &[Cell<'_>]) -> anyhow::Result<String> {
     Ok(page::html(
         &title,
         PUBLISHED,
-        &bars::bars(&names, cells)?,
+        &bars::bars(&plotted(args), &names, cells)?,
         &rows,
     ))
 }

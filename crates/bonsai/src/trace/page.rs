@@ -139,6 +139,12 @@ pub(crate) fn plot(title: &str, is_log: bool, lines: &[Line<'_>]) -> anyhow::Res
         false => 0.0,
     };
     let top = points().map(|(_, y)| *y).fold(1e-9, f64::max) * 1.05;
+    // Lines that rise late leave room above, others below.
+    let mean = points().map(|(_, y)| *y).sum::<f64>() / points().count().max(1) as f64;
+    let corner = match mean < top / 2.0 {
+        true => SeriesLabelPosition::UpperLeft,
+        false => SeriesLabelPosition::LowerRight,
+    };
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
@@ -169,7 +175,7 @@ pub(crate) fn plot(title: &str, is_log: bool, lines: &[Line<'_>]) -> anyhow::Res
                 }
                 chart
                     .configure_series_labels()
-                    .position(SeriesLabelPosition::LowerRight)
+                    .position(corner)
                     .background_style(WHITE.mix(0.85))
                     .draw()
                     .map_err(failed)?;
