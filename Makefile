@@ -93,6 +93,10 @@ endef
 demo: build deps-demo ## a first look: two real servers, one of them noisy; ends with a page of plots
 	@scripts/demo.sh
 
+.PHONY: demo-guests
+demo-guests: build deps-guests ## two Debian guests boot from the block server; ends with what they share (root)
+	@scripts/demo-guests.sh
+
 .PHONY: test test-release
 test: deps-test build-checked ## run every test; the last line is: N passed, N failed, N skipped
 	@BONSAI_BIN_DIR="$(CHECKED)" scripts/test.sh $(TEST_ARGS)
@@ -100,10 +104,12 @@ test: deps-test build-checked ## run every test; the last line is: N passed, N f
 test-release: deps-test build ## the same with the program that is installed
 	@scripts/test.sh $(TEST_ARGS)
 
-# A kernel of 14 MB is fetched, and an emulator and an engine of containers are installed: not by default.
+# A kernel of 14 MB and four small Debian systems (200 MB) are fetched, and an emulator and an engine of containers are
+# installed: not by default. The disks take 1 GB, and some minutes the first time.
 .PHONY: test-guests
-test-guests: deps-guests build-checked ## limits of real virtual machines and containers, while they run
+test-guests: deps-guests build-checked ## real virtual machines and containers: their limits, and disks from the block server
 	@tests/guests/kernel.sh "$(TARGET)/guests"
+	@tests/guests/images.sh "$(TARGET)/guests/disks"
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/test.sh --package bonsai --test it guests::
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/browser-tests.sh guest
 

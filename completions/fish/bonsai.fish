@@ -237,7 +237,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-key -d 'The key of the certificate, in PEM' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l group -d 'All images are of this group: what they have in common is shared. If nothing is said, each is of a group of its own' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l memory -d 'Memory for what is known of contents, of all images, in MiB' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is then a service with its name, whose limits `bonsai set` changes, and `bonsai status` shows' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with its name, whose limits `bonsai set` changes; that name must be free then' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l connections -d 'Clients at a time' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l workers -d 'Workers of each export for what waits for the disk' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l insecure -d 'Listen beyond this machine without TLS: whoever reaches the port has the images'

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source};
+use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source, Walk};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,6 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let groups = [Group(0), Group(0), Group(1)];
     let mut volumes = groups.map(|group| map.add_volume(group).expect("room for a volume"));
     let mut true_contents = HashMap::new();
+    let mut walk = Walk::new(1);
     for event in rest.chunks_exact(4) {
         let v = usize::from(event[0] >> 3) % 3;
         let volume = volumes[v];
@@ -52,6 +53,13 @@ fuzz_target!(|bytes: &[u8]| {
             }
             Source::Zero => assert_eq!(true_contents[&(volume, block)], Content::Zero),
             Source::Itself(_) => (),
+        }
+        let mut told = Vec::new();
+        if !map.walk(&mut walk, 2, |_, v, b| told.push((v, b))) {
+            walk = Walk::new(1);
+        }
+        for (v, b) in told {
+            assert_eq!(Some(true_contents[&(v, b)]), map.content(v, b));
         }
         map.check_invariants();
     }

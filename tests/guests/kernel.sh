@@ -6,9 +6,10 @@
 set -euo pipefail
 folder=$1
 # Some are part of the kernel and no files, by its configuration.
-modules="virtio_anchor virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net"
+modules="virtio_anchor virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net virtio_blk"
 
-if [ -r "$folder/vmlinuz" ]; then exit 0; fi
+# Who has one from before guests had disks fetches it again.
+if [ -r "$folder/vmlinuz" ] && [ -r "$folder/modules/virtio_blk.ko" ]; then exit 0; fi
 if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
   echo "kernel.sh: guests need Debian on amd64" >&2
   exit 0
@@ -38,5 +39,7 @@ for module in $modules; do
   esac
   mv "${file%.ko*}.ko" "$part/modules/"
 done
-rm -rf "$part/all" "$part"/*.deb "$part/apt.log" "$folder"
-mv "$part" "$folder"
+mkdir -p "$folder"
+rm -rf "$folder/vmlinuz" "$folder/modules"
+mv "$part/modules" "$part/vmlinuz" "$folder/"
+rm -rf "$part"

@@ -11,6 +11,7 @@ const GO = {
   o: ["", "Overview"],
   p: ["policy", "Policy"],
   i: ["links", "Interfaces"],
+  e: ["exports", "Exports"],
   h: ["history", "History"],
   a: ["audit", "Audit"],
   q: ["qos", "QoS"],

@@ -11,6 +11,7 @@ import { Store } from "./store.js";
 import { nextTheme, theme } from "./theme.js";
 import { duration, size } from "./units.js";
 import { auditView } from "./views/audit.js";
+import { exportsView } from "./views/exports.js";
 import { historyView } from "./views/history.js";
 import { linksView } from "./views/links.js";
 import { overview } from "./views/overview.js";
@@ -22,6 +23,7 @@ const VIEWS = [
   ["", "Overview", overview],
   ["policy", "Policy", policyView],
   ["links", "Interfaces", linksView],
+  ["exports", "Exports", exportsView],
   ["history", "History", historyView],
   ["audit", "Audit", auditView],
   ["qos", "QoS", qosView],

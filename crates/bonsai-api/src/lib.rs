@@ -21,6 +21,7 @@ mod amount;
 mod change;
 mod client_qos;
 mod config;
+mod export;
 mod history;
 mod link;
 mod probe;
@@ -35,6 +36,7 @@ pub use config::{
     Api, Automatic, Capacity, Class, Config, Cpu, Daemon, Group, History, Link, Mode, Overcommit,
     Policy, Qos, Service, Terms, Tls, Token, TokenScope,
 };
+pub use export::{Export, ExportCache, ExportGroup, ExportSharing, Exports, NotRedirected};
 pub use history::{Known, Point, Series};
 pub use link::{LinkBy, LinkChanged, LinkShare, LinkState, LinkView, Links};
 pub use probe::{ProbeRequest, Probed};

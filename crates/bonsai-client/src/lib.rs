@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bonsai_api::{
-    Admission, AdmitRequest, AuditPage, Changed, Config, Known, LinkChanged, LinkView, Links,
-    ProbeRequest, Probed, Problem, QosReport, QosView, Resource, Revision, Series, ServiceView,
-    Services, Span, Status, Token, TokenScope, Undo,
+    Admission, AdmitRequest, AuditPage, Changed, Config, Exports, Known, LinkChanged, LinkView,
+    Links, ProbeRequest, Probed, Problem, QosReport, QosView, Resource, Revision, Series,
+    ServiceView, Services, Span, Status, Token, TokenScope, Undo,
 };
 use reqwest::Method;
 use reqwest::blocking::{RequestBuilder, Response};
@@ -254,6 +254,14 @@ impl Client {
     /// See [`ClientError`]; then nothing was changed.
     pub fn change_config(&self, patch: &Value, how: &How) -> Answer<Changed> {
         self.change("config", patch, how)
+    }
+
+    /// All exports of block servers that this user may see.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn exports(&self) -> Answer<Exports> {
+        self.get("exports")
     }
 
     /// All interfaces of the machine, and those that limits wait for.

@@ -113,15 +113,7 @@ fn state_path(config: &Config) -> anyhow::Result<PathBuf> {
     if let Some(path) = &config.daemon.state {
         return Ok(path.clone());
     }
-    if let Some(path) = std::env::var_os("BONSAI_STATE_DIR") {
-        return Ok(path.into());
-    }
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/bonsai"));
-    }
-    let home = home("XDG_STATE_HOME", ".local/state");
-    let home = home.context("neither XDG_STATE_HOME nor HOME says where the daemon may keep its state: set daemon.state")?;
-    Ok(home.join("bonsai"))
+    bonsai_host::state_dir_path().context("neither XDG_STATE_HOME nor HOME says where the daemon may keep its state: set daemon.state")
 }
 
 impl Files {

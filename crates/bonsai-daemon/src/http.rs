@@ -6,6 +6,7 @@ mod auth;
 mod body;
 mod capacity;
 mod describe;
+mod drives;
 mod events;
 mod export;
 pub(crate) mod fuzz;
@@ -77,6 +78,8 @@ pub(crate) struct App {
     pub(crate) links: Option<crate::links::Orders>,
     /// What was seen of interfaces last.
     pub(crate) samples: links::Samples,
+    /// Whoever asks block servers.
+    pub(crate) drives: crate::drives::Drives,
 }
 
 impl App {
@@ -159,6 +162,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(routes::config, routes::change_config))
         .routes(routes!(links::links))
         .routes(routes!(links::link, links::change_link, links::clear_link))
+        .routes(routes!(drives::exports))
         .routes(routes!(routes::undo))
         .routes(routes!(capacity::probe))
         .routes(routes!(past::history))

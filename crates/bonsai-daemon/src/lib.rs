@@ -19,6 +19,7 @@
 
 mod admit;
 mod desired;
+mod drives;
 mod enforce;
 mod files;
 mod http;

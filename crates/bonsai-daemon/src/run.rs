@@ -75,7 +75,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         Some(socket) => socket.clone(),
         None => socket_path()?,
     };
-    let others = others(&config, &services)?;
+    let places = places(&config, &services);
+    let drives = crate::drives::Drives::new(services.folder().to_owned(), places.clone());
+    let others = others(places, &services)?;
     if others.is_some() && socket.parent() == Some(services.folder()) {
         // Its folders stay closed; the way to the socket is open.
         let open = Permissions::from_mode(0o711);
@@ -124,6 +126,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         probes: Default::default(),
         links: links.clone(),
         samples: Default::default(),
+        drives,
         file: path,
         config,
     });
@@ -155,18 +158,23 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     ended.map_err(|_| anyhow::anyhow!("the owner of all that changes has failed"))
 }
 
-/// The services of other users, of a daemon for the whole machine: root's, unless it has a runtime
-/// directory that somebody has chosen for it.
-fn others(config: &Config, services: &Services) -> anyhow::Result<Option<Others>> {
+/// Where other users have their runtime directories, for a daemon of the whole machine: root's, unless it has one
+/// that somebody has chosen for it.
+fn places(config: &Config, services: &Services) -> Vec<PathBuf> {
     let is_root = rustix::process::geteuid().is_root();
-    let places = match &config.daemon.users {
+    match &config.daemon.users {
+        _ if !is_root => Vec::new(),
         Some(places) => places.clone(),
         None if services.folder() == Path::new(SYSTEM_FOLDER) => {
             USERS.into_iter().map(PathBuf::from).collect()
         }
         None => Vec::new(),
-    };
-    if !is_root || places.is_empty() {
+    }
+}
+
+/// The services of other users.
+fn others(places: Vec<PathBuf>, services: &Services) -> anyhow::Result<Option<Others>> {
+    if places.is_empty() {
         return Ok(None);
     }
     bonsai_host::bus::guard().context("ledgers of others cannot be mapped safely")?;

@@ -62,6 +62,7 @@ mod pages;
 mod remember;
 mod stamps;
 mod volumes;
+mod walk;
 
 use std::fmt;
 
@@ -72,6 +73,7 @@ use pages::{Cell, NIL, Pages};
 pub use stamps::Stamp;
 use stamps::Stamps;
 use volumes::Volumes;
+pub use walk::Walk;
 
 /// The least that [`Config::max_bytes`] can be: stamps, one page and the first contents. Bytes.
 pub const MIN_BYTES: usize = 128 * 1024;
@@ -350,6 +352,18 @@ impl<K: Key> DriveMap<K> {
             Cell::Zero => Source::Zero,
             Cell::Content(content) => self.source(slot, content),
         }
+    }
+
+    /// The block that led a content until this one came to lead it; `None` where it does not lead, or there is
+    /// no other.
+    #[must_use]
+    pub fn led_before(&self, volume: Volume, block: u64) -> Option<(Volume, u64)> {
+        let slot = self.volumes.slot(volume, block)?;
+        let Cell::Content(content) = self.pages.cell(slot) else {
+            return None;
+        };
+        let next = self.pages.next(slot);
+        (self.contents.head(content) == slot && next != NIL).then(|| self.pages.place(next))
     }
 
     fn source(&self, slot: u32, content: u32) -> Source {

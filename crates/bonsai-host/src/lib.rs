@@ -14,7 +14,8 @@
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`default_route`]: by which interface packets leave;
 //! - [`sentence`]: an error with its causes;
-//! - [`runtime_dir`]: the private directory that holds the services of a user.
+//! - [`runtime_dir`]: the private directory that holds the services of a user; [`state_dir`]: the one for what
+//!   outlives a restart.
 //!
 //! Everything here looks at the present moment: a process may be gone and a file may have changed
 //! when the answer arrives.
@@ -33,6 +34,7 @@ mod runtime;
 mod sentence;
 mod sigpipe;
 pub mod sockets;
+mod state;
 pub mod sys;
 pub mod tenants;
 pub mod threads;
@@ -44,3 +46,4 @@ pub use route::default_route;
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
 pub use sentence::sentence;
 pub use sigpipe::inherit_sigpipe;
+pub use state::{state_dir, state_dir_path};

@@ -15,6 +15,7 @@ mod live_change;
 mod media;
 mod meter;
 mod nbd;
+mod nbd_scan;
 mod network;
 mod notes;
 mod peers;
@@ -71,6 +72,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &servers::Servers,
     &event_loops::EventLoops,
     &nbd::NbdHot,
+    &nbd_scan::NbdScan,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,

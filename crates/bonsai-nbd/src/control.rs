@@ -1,27 +1,70 @@
 //! What a server tells of itself, over a socket of its own.
 //!
-//! One connection, one answer: whoever connects gets a line of JSON and the end. Only the server's own user
-//! and root are answered.
+//! One connection, one answer: whoever connects says what is asked for in a line of JSON, such as `{"ask":"shares"}`;
+//! who says nothing, and ends its side or waits a moment, asks for the status. The answer is JSON, and the end. Who
+//! says `{"ask":"record","exports":["NAME"]}` gets a line of JSON, `{"recording":[...]}` or `{"refused":"..."}`, and in
+//! the first case a trace of these exports from then on ([`crate::record`]), until it ends its side or goes. Only the
+//! server's own user and root are answered.
+
+mod ask;
+mod record;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
-use crate::sharing::Member;
+use crate::record::{Recording, RecordingStatus};
+use crate::sharing::{GroupShares, Member, survey};
+use crate::throttle::Throttle;
 
+use record::{Answer, say};
+
+pub use ask::{Answers, Asked, Door, ask_all, ask_doors};
+pub use record::record_from;
+
+/// Where servers of a user listen, below the runtime directory. No service can have that name.
+pub const FOLDER: &str = ".drive";
 /// How names of control sockets end.
 const ENDING: &str = "control";
-/// How long either side waits for the other.
+/// How long a server waits for whoever takes no answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who has not said by then what is asked for asks for the status.
+const SAYING: Duration = Duration::from_millis(200);
+/// The longest that a question may be, in bytes: names of exports, each at most 4 KiB.
+const MOST_ASKED: usize = 1 << 16;
+/// Answers at a time; who comes beyond that gets none.
+const MOST_ANSWERS: usize = 16;
+/// What images share is counted anew after this, and after ten times what counting took, so that asking again and again
+/// takes a tenth of a processor at most.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What may be asked for.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+pub enum Ask {
+    /// [`ServerStatus`].
+    Status,
+    /// [`ServerShares`].
+    Shares,
+}
+
+/// What is heard: one of these, or a wish to record.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+enum Heard {
+    Status,
+    Shares,
+    Record { exports: Vec<String> },
+}
 
 /// A server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,6 +80,8 @@ pub struct ServerStatus {
 pub struct ExportStatus {
     /// What clients ask for.
     pub name: String,
+    /// The service that it is; `None` for one without a ledger.
+    pub service: Option<String>,
     /// The path of its image.
     pub image: String,
     /// In bytes.
@@ -65,6 +110,9 @@ pub struct ExportStatus {
     pub sharing: Option<SharingStatus>,
     /// What is wrong with the image.
     pub wrong: Option<String>,
+    /// What is recorded of it; `None` while nothing is.
+    #[serde(default)]
+    pub recording: Option<RecordingStatus>,
 }
 
 /// What an export shares with others, and why reads were not redirected (in blocks of 4 KiB).
@@ -104,15 +152,38 @@ pub struct SharingStatus {
     pub metadata_limit: u64,
 }
 
-/// A control socket; it goes with this.
+/// What images of a server have in common, by group.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct ServerShares {
+    /// Its process.
+    pub pid: u32,
+    /// How long ago it was counted, ms.
+    pub age_ms: u64,
+    /// Its groups, in order of their first export.
+    pub groups: Vec<GroupShares>,
+}
+
+/// A control socket; it goes with this, and recordings that were asked for over it end.
 #[derive(Debug)]
-pub struct Control(PathBuf);
+pub struct Control {
+    path: PathBuf,
+    recordings: Recordings,
+}
+
+/// Those that go on; `None` at the end, so that none begins any more.
+type Recordings = Arc<Mutex<Option<Vec<Recording>>>>;
 
 impl Drop for Control {
     fn drop(&mut self) {
         // Whoever asks next removes what is left.
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.path);
+        let recordings = lock(&self.recordings).take();
+        recordings.into_iter().flatten().for_each(Recording::stop);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Answers from now on, in a folder that is the user's own.
@@ -127,27 +198,119 @@ pub fn listen(folder: &Path, exports: Vec<Arc<Export>>) -> io::Result<Control> {
     let bound = UnixListener::bind(&path);
     rustix::process::umask(before);
     let listener = bound?;
+    let recordings = Recordings::new(Mutex::new(Some(Vec::new())));
+    let answers = Arc::new(Desk {
+        exports,
+        recordings: Arc::clone(&recordings),
+        counted: Mutex::new(None),
+        busy: AtomicUsize::new(0),
+    });
     let thread = thread::Builder::new().name("control".to_owned());
     thread.spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who does not listen gets nothing, and holds up nobody for long.
-            let _ = answer(stream, &exports);
+            let desk = Arc::clone(&answers);
+            if desk.busy.fetch_add(1, Ordering::Relaxed) >= MOST_ANSWERS {
+                desk.busy.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let thread = thread::Builder::new().name("answer".to_owned());
+            let spawned = thread.spawn({
+                let desk = Arc::clone(&desk);
+                move || {
+                    // Who does not listen gets nothing.
+                    let _ = desk.answer(stream);
+                    desk.busy.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+            if spawned.is_err() {
+                desk.busy.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     })?;
-    Ok(Control(path))
+    Ok(Control { path, recordings })
 }
 
-fn answer(mut stream: UnixStream, exports: &[Arc<Export>]) -> io::Result<()> {
-    let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
-    if !who.is_root() && who != rustix::process::geteuid() {
-        return Ok(());
+/// What all answers are made of.
+struct Desk {
+    exports: Vec<Arc<Export>>,
+    recordings: Recordings,
+    /// What images share, when it was counted, and how long it holds.
+    counted: Mutex<Option<(Vec<GroupShares>, Instant, Duration)>>,
+    /// Answers under way.
+    busy: AtomicUsize,
+}
+
+impl Desk {
+    fn answer(&self, mut stream: UnixStream) -> io::Result<()> {
+        let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+        if !who.is_root() && who != rustix::process::geteuid() {
+            return Ok(());
+        }
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let line = hear(&mut stream)?;
+        let heard = match line.as_str() {
+            "" => Heard::Status,
+            line => match serde_json::from_str(line) {
+                Ok(heard) => heard,
+                Err(_) => {
+                    let line: String = line.chars().take(40).collect();
+                    let why = format!("{line}: is not known here");
+                    return say(&mut stream, &Answer::Refused(why));
+                }
+            },
+        };
+        let answer = match heard {
+            Heard::Status => serde_json::to_vec(&self.status())?,
+            Heard::Shares => serde_json::to_vec(&self.shares())?,
+            Heard::Record { exports } => {
+                return record::record(stream, &exports, &self.exports, &self.recordings);
+            }
+        };
+        stream.write_all(&answer)
     }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let status = ServerStatus {
-        pid: std::process::id(),
-        exports: exports.iter().map(|export| status(export)).collect(),
-    };
-    stream.write_all(&serde_json::to_vec(&status)?)
+
+    fn status(&self) -> ServerStatus {
+        ServerStatus {
+            pid: std::process::id(),
+            exports: self.exports.iter().map(|export| status(export)).collect(),
+        }
+    }
+
+    /// Counted now, or a moment ago; one counts at a time.
+    fn shares(&self) -> ServerShares {
+        let mut counted = lock(&self.counted);
+        let (groups, at, _) = match counted.take() {
+            Some(fresh) if fresh.1.elapsed() < fresh.2 => counted.insert(fresh),
+            _ => {
+                let start = Instant::now();
+                let groups = survey(&self.exports);
+                counted.insert((groups, Instant::now(), FRESH.max(10 * start.elapsed())))
+            }
+        };
+        ServerShares {
+            pid: std::process::id(),
+            age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            groups: groups.clone(),
+        }
+    }
+}
+
+/// What is asked for: a line, or nothing.
+fn hear(stream: &mut UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(SAYING))?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < MOST_ASKED {
+        match stream.read(&mut byte) {
+            Ok(0) => break,
+            Ok(_) if byte == *b"\n" => break,
+            Ok(_) => line.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
 fn status(export: &Export) -> ExportStatus {
@@ -155,6 +318,7 @@ fn status(export: &Export) -> ExportStatus {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ExportStatus {
         name: export.info().name.clone(),
+        service: export.throttle().map(Throttle::service),
         image: export.image().path().display().to_string(),
         size: export.info().size,
         read_only: export.info().read_only,
@@ -169,6 +333,7 @@ fn status(export: &Export) -> ExportStatus {
         failed: get(&of.failed),
         sharing: export.member().map(sharing),
         wrong: export.image().look().map(str::to_owned),
+        recording: export.record.status(),
     }
 }
 
@@ -194,41 +359,4 @@ fn sharing(member: &Member) -> SharingStatus {
         metadata_bytes: map.bytes as u64,
         metadata_limit: map.max_bytes as u64,
     }
-}
-
-/// Asks every server of a folder; sockets of dead ones are removed.
-///
-/// # Errors
-/// The folder cannot be read. That there is none is no error.
-pub fn ask_all(folder: &Path) -> io::Result<Vec<ServerStatus>> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut servers = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_none_or(|ending| ending != ENDING) {
-            continue;
-        }
-        match ask(&path) {
-            Ok(status) => servers.push(status),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // It may have been removed by somebody else.
-                let _ = fs::remove_file(&path);
-            }
-            // It ends just now, or does not answer: it is not known what it does.
-            Err(_) => {}
-        }
-    }
-    servers.sort_by_key(|server: &ServerStatus| server.pid);
-    Ok(servers)
-}
-
-fn ask(path: &Path) -> io::Result<ServerStatus> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
 }

@@ -1,15 +1,17 @@
 //! An image under a name, and what was done with it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::image::{Image, Now, Times};
-use crate::protocol::ExportInfo;
-use crate::server::pool::Pool;
-use crate::sharing::{Member, Written};
-use crate::throttle::Throttle;
 use std::io;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bonsai_trace::Op;
+
+use crate::image::{Image, Now, Piece, Times};
+use crate::protocol::ExportInfo;
+use crate::record::{Begun, Recorder};
+use crate::server::pool::Pool;
+use crate::sharing::{Member, ReadPlan, Written};
+use crate::throttle::Throttle;
 
 /// Blocks of the page cache, in bytes.
 const PAGE: u32 = 4096;
@@ -33,6 +35,7 @@ pub struct Export {
     /// What was done with it.
     pub counters: Counters,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) record: Recorder,
     /// The image's times when it was looked at, and how many changes had been begun after that.
     times: Mutex<(Option<Times>, u64)>,
 }
@@ -64,6 +67,31 @@ pub struct Counters {
     pub connections: AtomicU64,
 }
 
+/// What became of a read that must not wait.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    /// All bytes are there.
+    Done,
+    /// The disk is needed.
+    Cold(Reading),
+    /// It was not tried: what comes next is to be fetched first, and that may wait.
+    Due,
+}
+
+/// A read that the disk is needed for, as it was planned.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    plan: Option<ReadPlan>,
+    begun: Option<Begun>,
+}
+
+/// As [`Tried`], with the plan alone.
+enum Found {
+    Done,
+    Cold(Option<ReadPlan>),
+    Due,
+}
+
 /// Adds to a counter that nobody waits for.
 pub(crate) fn add(counter: &AtomicU64, units: u64) {
     counter.fetch_add(units, Ordering::Relaxed);
@@ -90,6 +118,7 @@ impl Export {
             throttle: None,
             counters: Counters::default(),
             pool: Arc::new(Pool::new(&options.name, options.workers)),
+            record: Recorder::default(),
         }
     }
 
@@ -120,16 +149,74 @@ impl Export {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
-        if let Some(member) = &self.member
-            && Member::is_whole(offset, into.len())
-        {
-            return match member.is_resident(offset, into.len()) {
-                true => member.read_resident(into, offset),
-                false => member.read_now(into, offset),
-            };
+    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Tried> {
+        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
+        let plan = match self.find_now(into, offset)? {
+            Found::Done => {
+                if let Some(begun) = begun {
+                    begun.read(into);
+                }
+                return Ok(Tried::Done);
+            }
+            Found::Due => return Ok(Tried::Due),
+            Found::Cold(plan) => plan,
+        };
+        Ok(Tried::Cold(Reading { plan, begun }))
+    }
+
+    fn find_now(&self, into: &mut [u8], offset: u64) -> io::Result<Found> {
+        let member = self.member.as_ref();
+        let member = member.filter(|_| Member::is_whole(offset, into.len()));
+        if member.is_some_and(|member| member.hear(offset, into.len())) {
+            return Ok(Found::Due);
         }
-        self.image.read_now(into, offset)
+        let resident = member.is_none_or(|member| member.is_resident(offset, into.len()));
+        let done = match member {
+            Some(member) if resident => member.read_resident(into, offset)?,
+            None => self.image.read_now(into, offset)?,
+            _ => Now::WouldWait,
+        };
+        if done == Now::Done {
+            return Ok(Found::Done);
+        }
+        let Some(member) = member else {
+            return Ok(Found::Cold(None));
+        };
+        let plan = member.read_now(into, offset)?;
+        Ok(plan.map_or(Found::Done, |plan| Found::Cold(Some(plan))))
+    }
+
+    /// What the disk is needed for.
+    pub(crate) fn pieces(&self, reading: &Reading, offset: u64, length: usize) -> Vec<Piece> {
+        match (&self.member, &reading.plan) {
+            (Some(member), Some(plan)) => member.pieces(plan, offset),
+            _ => vec![Piece {
+                image: Arc::clone(&self.image),
+                offset,
+                start: 0,
+                length,
+            }],
+        }
+    }
+
+    /// Does the rest of a read whose pieces have come; false where it has to be read anew.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn finish(
+        &self,
+        reading: Reading,
+        into: &mut [u8],
+        offset: u64,
+    ) -> io::Result<bool> {
+        let done = match (&self.member, &reading.plan) {
+            (Some(member), Some(plan)) => member.finish(plan, into, offset)?,
+            _ => true,
+        };
+        if let (true, Some(begun)) = (done, reading.begun) {
+            begun.read(into);
+        }
+        Ok(done)
     }
 
     /// Reads, and waits for the disk.
@@ -137,10 +224,29 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        match &self.member {
+        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
+        let whole = Member::is_whole(offset, into.len());
+        match self.member.as_ref().filter(|_| whole) {
             Some(member) => member.read(into, offset),
             None => self.image.read(into, offset),
+        }?;
+        if let Some(begun) = begun {
+            begun.read(into);
         }
+        Ok(())
+    }
+
+    /// Has everything on the disk that was written.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn flush(&self, flush: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let begun = self.record.begin(Op::Flush, 0, 0);
+        flush()?;
+        if let Some(begun) = begun {
+            begun.flushed();
+        }
+        Ok(())
     }
 
     /// Does what changes bytes.
@@ -153,17 +259,27 @@ impl Export {
         written: Written<'_>,
         change: impl FnOnce(&Image) -> io::Result<()>,
     ) -> io::Result<()> {
+        let op = match written {
+            Written::Bytes(_) | Written::Zeroes => Op::Write,
+            Written::Unknown => Op::Trim,
+        };
+        let begun = self.record.begin(op, range.0, range.1);
         self.counters.begun.fetch_add(1, Ordering::SeqCst);
         let done = match &self.member {
             Some(member) => member.change(range, written, || change(&self.image)),
             None => change(&self.image),
         };
         self.counters.ended.fetch_add(1, Ordering::SeqCst);
-        done
+        done?;
+        if let Some(begun) = begun {
+            begun.changed(written);
+        }
+        Ok(())
     }
 
     /// What was said to be written may be lost: what the disk holds is not known any more.
     pub(crate) fn lost(&self) {
+        self.record.forget();
         if let Some(member) = &self.member {
             member.forget();
         }
@@ -171,11 +287,11 @@ impl Export {
 
     /// Looks whether somebody else wrote to the image: the kernel says so, or its times are others, and nothing was
     /// changed here meanwhile. Then all that was known of it is forgotten.
-    pub(crate) fn look_outside(&self) -> bool {
-        let Some(member) = &self.member else {
+    pub fn look_outside(&self) -> bool {
+        if self.member.is_none() && !self.record.is_on() {
             return false;
-        };
-        let told = member.look();
+        }
+        let told = self.member.as_ref().is_some_and(Member::look);
         let [before, done] =
             [&self.counters.begun, &self.counters.ended].map(|of| of.load(Ordering::SeqCst));
         let times = self.image.times();
@@ -189,9 +305,12 @@ impl Export {
         let outside = quiet && last.0 != times && !told;
         *last = (times, after);
         if outside {
-            member.forget_outside();
+            self.record.forget();
+            if let Some(member) = &self.member {
+                member.forget_outside();
+            }
         }
-        told || outside
+        (told || outside) && self.member.is_some()
     }
 
     /// What is served.
@@ -213,7 +332,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(1 << 20).expect("made long");
         let image = Arc::new(Image::open(file.path(), false).expect("an image"));
-        let sharing = Sharing::new(1 << 20, false).expect("a thread");
+        let secret = crate::sharing::Secret::random().expect("random bytes");
+        let sharing = Sharing::new(1 << 20, false, secret).expect("a thread");
         let member = sharing.member(&image, "g").expect("room");
         let options = Options {
             name: "a".to_owned(),

@@ -10,7 +10,9 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -86,12 +88,44 @@ pub struct Image {
     no_holes: AtomicBool,
 }
 
-/// When a file was changed: its size, and its times in nanoseconds.
+/// Which file, and when it was changed, in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Times {
     size: u64,
+    inode: u64,
     modified: (i64, i64),
     changed: (i64, i64),
+}
+
+impl Times {
+    /// The last of both.
+    #[must_use]
+    pub fn latest(&self) -> SystemTime {
+        let (seconds, ns) = self.modified.max(self.changed);
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let ns = Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
+        // Times of the future are of a clock that was wrong.
+        (UNIX_EPOCH + seconds + ns).min(SystemTime::now())
+    }
+
+    /// All of it, for whoever keeps it.
+    #[must_use]
+    pub const fn words(&self) -> [i64; 6] {
+        let [size, inode] = [self.size.cast_signed(), self.inode.cast_signed()];
+        let (modified, changed) = (self.modified, self.changed);
+        [size, inode, modified.0, modified.1, changed.0, changed.1]
+    }
+}
+
+/// A part of a read that the disk is needed for.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) image: Arc<Image>,
+    /// In the image.
+    pub(crate) offset: u64,
+    /// In the read.
+    pub(crate) start: usize,
+    pub(crate) length: usize,
 }
 
 /// What became of a read that must not wait.
@@ -232,6 +266,7 @@ impl Image {
         let meta = self.file.metadata().ok().filter(|_| !self.device)?;
         Some(Times {
             size: meta.len(),
+            inode: meta.ino(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
         })
@@ -255,6 +290,18 @@ impl Image {
             Ok(_) => Some("another file has the image's name now: the old one is served"),
             Err(_) => Some("the image has no name any more: it is served until the end"),
         }
+    }
+
+    /// Whether the kernel is to read ahead of what is asked for.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_ahead(&self, ahead: bool) -> io::Result<()> {
+        let advice = match ahead {
+            true => Advice::Normal,
+            false => Advice::Random,
+        };
+        Ok(fadvise(&self.file, 0, None, advice)?)
     }
 
     /// Reads what needs no disk.

@@ -2,9 +2,11 @@
 //!
 //! # Map
 //! - [`protocol`]: the protocol, without sockets;
+//! - [`client`]: the other side of it;
 //! - [`image`]: a file or block device, its lock, and what the page cache has of it;
 //! - [`control`]: what a server tells of itself;
 //! - [`export`]: an image under a name, what was done with it, and what it may use;
+//! - [`record`]: what exports are asked for, as a trace;
 //! - [`server`]: listening, a thread for each connection, and workers for what would wait;
 //! - [`sharing`]: reads that go to another block with the same content;
 //! - [`throttle`]: limits of an export.
@@ -18,10 +20,12 @@
 // An edge: system calls that no library has (cachestat). Every block states its reason.
 #![allow(unsafe_code)]
 
+pub mod client;
 pub mod control;
 pub mod export;
 pub mod image;
 pub mod protocol;
+pub mod record;
 pub mod server;
 pub mod sharing;
 pub mod throttle;

@@ -30,7 +30,7 @@
 mod handshake;
 mod reply;
 mod request;
-mod wire;
+pub(crate) mod wire;
 
 pub use handshake::{Exports, Handshake, MAX_OUT_BYTES, ProtocolError, Session, Step, Tls};
 pub use reply::{Extent, Replies};

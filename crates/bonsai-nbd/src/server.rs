@@ -4,10 +4,11 @@
 //! ```text
 //! connection's thread: socket -> many requests at once
 //!        | resident reads, small writes: done there, replies in one batch
+//!        | other reads: to the disk by a ring, many at once; replies as they come
 //!        | all else: a job ----> the export's workers ----> replies, one after the other
 //! ```
-//! There is one thread for each connection, which waits for nothing but its client while the page cache has
-//! what is asked for. What would wait for the disk goes to workers of the export. No async: a hand-over
+//! There is one thread for each connection, which waits for its client and for reads that the disk is needed for, both at
+//! once. What else would wait for the disk goes to workers of the export, and so do reads where the kernel has no rings. No async: a hand-over
 //! costs more than a read of 4 KiB from the page cache, and a thread that reads all that has come makes
 //! three system calls for two requests where a queue between tasks would make more.
 //!
@@ -17,12 +18,16 @@
 //!    a thread of that connection.
 //! 3. A connection has bounded requests and bytes under way; beyond that, it is not read.
 
+mod batch;
 mod connection;
 mod inbox;
 mod link;
 mod listen;
 mod perform;
 pub(crate) mod pool;
+mod reads;
+mod ring;
+mod serving;
 mod tls;
 
 use std::io;
@@ -56,6 +61,8 @@ pub struct Plan {
     pub connections: usize,
     /// How long a client may take until it has an export.
     pub negotiation: Duration,
+    /// Whether the kernel may be asked for rings (`io_uring(7)`); without, cold reads go to workers.
+    pub rings: bool,
 }
 
 /// Why there is no serving.

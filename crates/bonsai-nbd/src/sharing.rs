@@ -5,15 +5,17 @@
 //! gone over. A read of pages that the page cache has never comes here. Of others, the read is *planned*: blocks one after the
 //! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
 //! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
-//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece, as readahead wants it.
+//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. The kernel reads nothing ahead; see
+//! [`ahead`]. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
+//! cache: memory has a content once.
 //!
 //! # Invariants
 //! 1. What was read of a leader is given away only if, after it was read, the map still says that
 //!    the block has the leader's content, and nobody had begun to write to the leader.
 //! 2. A change is told to the map before its bytes move, and after they did, also where it fails.
 //! 3. What is learned waits in a queue of bounded bytes; what does not fit is not learned.
-//! 4. Keys of groups are random and never leave the process: no fingerprint can be made up, and
-//!    equal contents of two groups have different ones.
+//! 4. Keys of groups are made of a secret that is the server's, or its user's, alone: no fingerprint can be made up,
+//!    and equal contents of two groups have different ones.
 //!
 //! # Limits
 //! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed before the next read is
@@ -21,13 +23,21 @@
 //! where the server did not write itself meanwhile. A read that goes on beside such a change may have a part of it from
 //! a leader; who shares images with writers that take no lock wants `verify`.
 
+mod ahead;
+mod kept;
 mod known;
 mod learn;
 mod plan;
 mod scan;
+mod secret;
 mod seen;
+mod survey;
 
+pub use kept::{KeptError, runs_of};
+pub(crate) use plan::Plan as ReadPlan;
 pub use scan::Scanned;
+pub use secret::Secret;
+pub use survey::{CacheShares, GroupShares, survey};
 
 use std::collections::HashMap;
 use std::io;
@@ -38,6 +48,7 @@ use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
 use crate::export::add;
 use crate::image::Image;
+use ahead::Ahead;
 use known::Known;
 use learn::Learner;
 
@@ -57,7 +68,8 @@ type Map = DriveMap<Fingerprint>;
 pub struct Sharing {
     state: Arc<State>,
     learner: Learner,
-    groups: Mutex<HashMap<String, (Group, [u8; 32])>>,
+    secret: Secret,
+    groups: Mutex<HashMap<String, Group>>,
     verify: bool,
 }
 
@@ -75,8 +87,10 @@ pub struct Member {
     sharing: Arc<Sharing>,
     image: Arc<Image>,
     known: Arc<Known>,
+    group: Group,
     group_name: String,
     key: [u8; 32],
+    ahead: Ahead,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -124,7 +138,7 @@ impl Sharing {
     ///
     /// # Errors
     /// There is no thread for it.
-    pub fn new(max_bytes: usize, verify: bool) -> io::Result<Arc<Self>> {
+    pub fn new(max_bytes: usize, verify: bool, secret: Secret) -> io::Result<Arc<Self>> {
         let state = Arc::new(State {
             map: Mutex::new(Map::new(Config::bounded(max_bytes))),
             images: RwLock::default(),
@@ -133,6 +147,7 @@ impl Sharing {
         Ok(Arc::new(Self {
             learner: Learner::start(Arc::clone(&state))?,
             state,
+            secret,
             groups: Mutex::default(),
             verify,
         }))
@@ -141,15 +156,13 @@ impl Sharing {
     /// An image of a group.
     ///
     /// # Errors
-    /// The system has no random bytes, or the map no room.
+    /// The map has no room.
     pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
+        // Where it does not take that, it reads more than it has to.
+        let _ = image.read_ahead(false);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-        let mut fresh = [0; 32];
-        getrandom::fill(&mut fresh).map_err(io::Error::other)?;
-        let (number, key) = *groups
-            .entry(group.to_owned())
-            .or_insert((Group(count), fresh));
+        let number = *groups.entry(group.to_owned()).or_insert(Group(count));
         drop(groups);
         let known = self
             .state
@@ -159,8 +172,10 @@ impl Sharing {
             sharing: Arc::clone(self),
             image: Arc::clone(image),
             known,
+            group: number,
             group_name: group.to_owned(),
-            key,
+            key: self.secret.group(group),
+            ahead: Ahead::default(),
             counters: Shared::default(),
         })
     }
@@ -190,6 +205,22 @@ impl State {
         // Numbers are given out in order.
         images.push(Arc::clone(&known));
         Some(known)
+    }
+
+    /// Takes blocks out of the page cache whose contents others lead, who were read just now: who asks for one gets
+    /// it from there, and memory has it once.
+    fn give_up(&self, blocks: &[(Volume, u64)]) {
+        let mut blocks = blocks.iter().copied().peekable();
+        while let Some((volume, first)) = blocks.next() {
+            let mut count = 1;
+            while blocks.next_if_eq(&(volume, first + count)).is_some() {
+                count += 1;
+            }
+            if let Some(known) = self.known(volume) {
+                // What stays there is only memory.
+                let _ = known.image.forget(first * BLOCK, count * BLOCK);
+            }
+        }
     }
 
     fn known(&self, volume: Volume) -> Option<Arc<Known>> {

@@ -1,20 +1,27 @@
-//! Limits of an export, in a ledger of its own: the same buckets as those of a service.
+//! An export as a service: what it does and waits for is noted in a ledger of its own, whose limits it keeps.
 //!
 //! A request takes its place in line when it is read from its connection, and the connection's thread waits until it
 //! is due. So what waits is bounded, the next request is not even read, and no thread of another export
 //! is held up. Requests of one export's connections go first come, first served.
+//!
+//! Each connection's thread has a page of counters in the ledger, as threads of programs do, and is the only one to write
+//! there: a request costs two additions without a lock. What fails afterwards is taken back in the page that is
+//! nobody's.
 
-use std::thread;
 use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId};
-use bonsai_ledger::{Ledger, Tickets};
-use rustix::time::{ClockId, clock_gettime};
+use bonsai_ledger::sync::{AtomicU64, Ordering};
+use bonsai_ledger::{Ledger, Owner, Tickets, Unshaped, coverage};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use rustix::thread::{clock_nanosleep_relative, gettid};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// How soon a changed limit is noticed by who waits.
-const LOOKS: Duration = Duration::from_millis(5);
+/// How soon a changed limit is noticed by who waits, ns.
+const LOOKS_NS: u64 = 5_000_000;
 
-/// The limits of an export.
+/// The ledger of an export.
 #[derive(Debug)]
 pub struct Throttle {
     ledger: Ledger,
@@ -25,19 +32,28 @@ pub struct Throttle {
 /// A place in the lines.
 pub(crate) struct Place {
     tickets: Tickets,
-    mask: u64,
-    byte_buckets: u64,
+    call: CallId,
     bytes: u64,
     from: u64,
 }
 
+/// Where the thread of a connection counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Till {
+    /// Its page; none where all are taken.
+    page: Option<usize>,
+    tid: u32,
+}
+
 impl Throttle {
     /// By the limits of a ledger, whoever changes them. Reads are `pread64`, and all that changes an image
-    /// `pwrite64`, so that the classes of these hold as well.
+    /// `pwrite64`, so that the classes of these hold as well. The ledger says from now on that this process
+    /// is in it.
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
         let number = |name| (0..).zip(CALLS).find(|(_, call)| call.name == name);
         let id = |name| number(name).map_or(0, |(id, _)| id);
+        describe(&ledger);
         Self {
             ledger,
             read: id("pread64"),
@@ -45,54 +61,141 @@ impl Throttle {
         }
     }
 
+    /// The service that it is.
+    #[must_use]
+    pub fn service(&self) -> String {
+        self.ledger.name()
+    }
+
+    const fn call(&self, writes: bool) -> CallId {
+        if writes { self.write } else { self.read }
+    }
+
+    /// A page of counters for the calling thread, as long as it lives.
+    pub(crate) fn enter(&self) -> Till {
+        let tid = gettid().as_raw_nonzero().get().unsigned_abs();
+        let pid = std::process::id();
+        let reserve = |page| self.ledger.reserve_page(page);
+        Till {
+            page: self.ledger.claim_page(Owner { pid, tid }, is_dead, reserve),
+            tid,
+        }
+    }
+
     /// Takes a place for a request; `None` where it may go at once.
     pub(crate) fn place(&self, writes: bool, bytes: u64) -> Option<Place> {
-        let call = if writes { self.write } else { self.read };
+        let call = self.call(writes);
         let (_, mask, byte_buckets) = self.ledger.mask(call);
         if mask == 0 {
             return None;
         }
         let from = now();
-        let tickets = self.ledger.take(mask, byte_buckets, bytes, 1, from)?;
-        let place = Place {
+        let Some(tickets) = self.ledger.take(mask, byte_buckets, bytes, 1, from) else {
+            self.ledger.count_unshaped(Unshaped::TooManyLimits);
+            return None;
+        };
+        (self.ledger.due(&tickets, from) > from).then_some(Place {
             tickets,
-            mask,
-            byte_buckets,
+            call,
             bytes,
             from,
-        };
-        if self.ledger.due(&place.tickets, from) <= from {
-            self.note(&place, 0);
-            return None;
-        }
-        Some(place)
+        })
     }
 
-    /// Waits until a place is due; false where `over` says that nobody waits for it any more.
-    pub(crate) fn wait(&self, place: &Place, over: impl Fn() -> bool) -> bool {
-        loop {
+    /// Waits until a place is due, by a `pause` of some time, which says whether somebody still waits for it; false
+    /// where nobody does.
+    pub(crate) fn wait(
+        &self,
+        till: Till,
+        place: &Place,
+        mut pause: impl FnMut(Duration) -> bool,
+    ) -> bool {
+        // Only in a page of one's own: others would write over it.
+        let note = till
+            .page
+            .and_then(|page| Some(&self.ledger.threads.get(page)?.wait));
+        if let Some(note) = note {
+            note.begin(place.from);
+        }
+        let is_due = loop {
             let now = now();
-            let left = self.ledger.due(&place.tickets, now) - now;
-            if left == 0 {
-                self.note(place, now.saturating_sub(place.from));
-                return true;
+            let (due, bucket) = self.ledger.due_last(&place.tickets, now);
+            if due <= now {
+                break true;
             }
-            if over() {
+            if let Some(note) = note {
+                note.sleep(place.call, till.tid, bucket, due, now);
+            }
+            if !pause(Duration::from_nanos((due - now).min(LOOKS_NS))) {
                 self.ledger.refund(&place.tickets, place.bytes, 1);
-                return false;
+                break false;
             }
-            thread::sleep(Duration::from_nanos(left).min(LOOKS));
+        };
+        if let Some(note) = note {
+            note.end();
+        }
+        // Nobody's page is the first one's.
+        let waited = now().saturating_sub(place.from);
+        let shard = till.page.unwrap_or(0);
+        self.ledger.record_wait(place.call, shard, waited);
+        is_due
+    }
+
+    /// A request goes through.
+    pub(crate) fn count(&self, till: Till, writes: bool, bytes: u64) {
+        let call = usize::from(self.call(writes));
+        let own = till.page.and_then(|page| self.ledger.threads.get(page));
+        if let Some(count) = own.and_then(|page| page.counts.get(call)) {
+            bump(&count.calls, 1);
+            bump(&count.bytes, bytes);
+        } else if let Some(count) = self.ledger.crowd.counts.get(call) {
+            count.calls.fetch_add(1, Ordering::Relaxed);
+            count.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// What went through, for whoever shows it.
-    fn note(&self, place: &Place, waited_ns: u64) {
-        for (at, line) in self.ledger.lines.iter().enumerate() {
-            if place.mask >> at & 1 != 0 {
-                let bytes = place.byte_buckets >> at & 1 != 0;
-                line.note(if bytes { place.bytes } else { 1 }, waited_ns);
-            }
+    /// One that went through has failed: its bytes did not move.
+    pub(crate) fn failed(&self, writes: bool, bytes: u64) {
+        let call = usize::from(self.call(writes));
+        if let Some(count) = self.ledger.crowd.counts.get(call) {
+            count.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+}
+
+/// Adds to a counter that only the calling thread writes.
+fn bump(counter: &AtomicU64, units: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(units);
+    counter.store(sum, Ordering::Relaxed);
+}
+
+/// Says which process is in a ledger.
+fn describe(ledger: &Ledger) {
+    let gone = |pid: u32| is_dead(Owner { pid, tid: pid });
+    let Some(entry) = ledger.claim_process(std::process::id(), gone) else {
+        return;
+    };
+    entry.set_program("bonsai");
+    entry.attached_ns.store(now(), Ordering::Relaxed);
+    entry.reason.store(0, Ordering::Relaxed);
+    entry.coverage.store(coverage::ATTACHED, Ordering::Release);
+}
+
+/// Whether a thread has ended. Of another process all are taken to live as long as that does.
+fn is_dead(owner: Owner) -> bool {
+    if owner.pid == std::process::id() {
+        let path = format!("/proc/self/task/{}", owner.tid);
+        return !std::path::Path::new(&path).exists();
+    }
+    let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+/// Sleeps by the clock that is looked for in whoever waits for a limit.
+pub(crate) fn sleep(time: Duration) {
+    if let Ok(request) = Timespec::try_from(time) {
+        // Who is woken early looks early.
+        let _ = clock_nanosleep_relative(ClockId::Monotonic, &request);
     }
 }
 

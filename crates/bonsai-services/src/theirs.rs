@@ -25,6 +25,9 @@ pub const UID: &str = "{uid}";
 /// More than any `enforced.json`.
 const MOST_JSON: u64 = 1 << 20;
 
+/// What is held of a folder at a time, at most.
+pub const MOST_HELD: usize = 256;
+
 /// The runtime directory of a user.
 #[derive(Debug)]
 pub struct Home {
@@ -156,6 +159,25 @@ impl Home {
         }
         names.sort();
         Ok(names)
+    }
+
+    /// What there is in a folder below it, by name: held and not opened (`O_PATH`), at most [`MOST_HELD`]. Nothing
+    /// on the way is a link, or another user's.
+    ///
+    /// # Errors
+    /// What the system says, also where there is no such folder.
+    pub fn sockets(&self, folder: &str) -> Result<Vec<(String, OwnedFd)>, Errno> {
+        let folder = folder_in(&self.folder, folder, self.uid)?;
+        let mut sockets = Vec::new();
+        for entry in Dir::read_from(&folder)?.take(MOST_HELD) {
+            let entry = entry?;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Ok(held) = openat(&folder, entry.file_name(), flags, Mode::empty()) {
+                sockets.push((name, held));
+            }
+        }
+        Ok(sockets)
     }
 
     /// Whether a service of that name has a folder in it.

@@ -128,6 +128,8 @@ pub struct Report {
     pub contents_left_out: u64,
     /// Requests that are older than the one before them.
     pub backwards: u64,
+    /// Requests that the kernel says it had no room for.
+    pub lost: u64,
 }
 
 /// Why a line is no request.
@@ -275,7 +277,9 @@ impl<S: Sink> Out<'_, S> {
 /// cannot be read or written.
 pub fn import<R: Read, S: Sink>(from: R, options: &Options, sink: &mut S) -> Result<Report, Error> {
     let mut lines = Lines::new(from);
-    lines.fill()?;
+    if options.format.is_none() {
+        lines.fill()?;
+    }
     let format = match options.format {
         Some(format) => format,
         None if options.columns.is_some() => Format::Csv,

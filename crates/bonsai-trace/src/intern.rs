@@ -31,6 +31,15 @@ impl Contents {
         (n, true)
     }
 
+    /// The number of a digest that came already.
+    pub fn find(&self, digest: Digest) -> Option<u32> {
+        let digests = &self.digests;
+        let found = self
+            .table
+            .find(hash(digest), |n| digests[*n as usize] == digest);
+        found.copied()
+    }
+
     /// The digests, by their numbers.
     pub fn digests(&self) -> &[Digest] {
         &self.digests
@@ -79,6 +88,29 @@ impl<W: Write> Interning<W> {
         self.writer.finish()
     }
 
+    /// Ends the frame, so that what was added so far can be read though the trace is never finished.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.writer.flush()
+    }
+
+    /// Where it goes.
+    pub fn get_mut(&mut self) -> &mut W {
+        self.writer.get_mut()
+    }
+
+    /// Adds a volume whose size is known, under a name that is new.
+    ///
+    /// # Errors
+    /// There are too many of them.
+    pub fn add_volume(&mut self, volume: &Volume) -> Result<u32, Error> {
+        let n = self.writer.add_volume(volume)?;
+        self.volumes.push(volume.name.clone());
+        Ok(n)
+    }
+
     /// The names of the volumes, by their numbers.
     pub fn volumes(&self) -> &[String] {
         &self.volumes
@@ -90,12 +122,10 @@ impl<W: Write> Sink for Interning<W> {
         if let Some(n) = self.volumes.iter().position(|volume| volume == name) {
             return Ok(u32::try_from(n).unwrap_or(u32::MAX));
         }
-        let n = self.writer.add_volume(&Volume {
+        self.add_volume(&Volume {
             name: name.to_owned(),
             bytes: None,
-        })?;
-        self.volumes.push(name.to_owned());
-        Ok(n)
+        })
     }
 
     #[inline]
@@ -110,5 +140,9 @@ impl<W: Write> Sink for Interning<W> {
     #[inline]
     fn request(&mut self, request: &Request<'_>) -> Result<(), Error> {
         self.writer.push(request)
+    }
+
+    fn lost(&mut self, requests: u64) -> Result<(), Error> {
+        self.writer.lost(requests)
     }
 }

@@ -177,6 +177,15 @@ pub trait Sink {
     /// # Errors
     /// It is no possible request, or cannot be written.
     fn request(&mut self, request: &Request<'_>) -> Result<(), crate::Error>;
+
+    /// Takes that so many requests came here of which nothing more is known.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn lost(&mut self, requests: u64) -> Result<(), crate::Error> {
+        let _ = requests;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use bonsai_calls::{CALLS, Call, ProcIo};
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_services::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
+use bonsai_services::refusal::Refusal;
 use bonsai_services::service::members::{self, Member};
 use bonsai_services::service::{Service, Services};
 use serde::Serialize;
@@ -158,6 +159,12 @@ fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
         .has_keeper()?
         .then(|| ledger.header.creator.load(Ordering::Relaxed));
     let members = members::all(service, ledger, keeper)?;
+    if members.iter().any(|member| member.serves) {
+        return Err(Refusal::input(format!(
+            "{}: is an export, whose server counts requests of its clients and not its own calls: bonsai drive status has both",
+            service.name
+        )));
+    }
     let before = moved_in_all(ledger);
     let start = keeper.and_then(|keeper| kernel::start(service, keeper));
     let given = keeper

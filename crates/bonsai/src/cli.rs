@@ -45,7 +45,7 @@ pub(crate) use sim::{SimCommand, SimCurve, SimRun, SimTable};
 pub(crate) use top::Top;
 pub(crate) use trace::{
     TraceCommand, TraceEvent, TraceExport, TraceFormat, TraceGen, TraceHead, TraceImport,
-    TraceStat, TraceTo,
+    TraceRecord, TraceStat, TraceTo,
 };
 pub(crate) use watch::{By, Watch};
 

@@ -130,7 +130,7 @@ fn look_at_machine() -> Machine {
             capability.detail = format!("ptrace is refused: {error}");
         }
     }
-    found.extend([trap(), enforced_mode(), interfaces()]);
+    found.extend([trap(), enforced_mode(), interfaces(), recording()]);
     let coverage = coverage::cells(&allowed(&trial, &found));
     Machine {
         library,
@@ -207,6 +207,16 @@ fn interfaces() -> CapabilityView {
     };
     CapabilityView {
         name: "interfaces",
+        state,
+        detail,
+    }
+}
+
+/// Whether `bonsai trace record --device` can be used here.
+fn recording() -> CapabilityView {
+    let (state, detail) = crate::trace::available();
+    CapabilityView {
+        name: "recording of disks",
         state,
         detail,
     }

@@ -1,12 +1,12 @@
 //! `bonsai drive`: disk images for guests.
 
 mod serve;
+mod service;
 mod status;
 
 use crate::cli::DriveCommand;
 
-/// Where servers of this user listen, below the runtime directory. No service can have that name.
-const FOLDER: &str = ".drive";
+pub(crate) use serve::folder;
 
 /// `bonsai drive`.
 ///

@@ -5,6 +5,7 @@
 //! | `files` | where traces come from and go to |
 //! | `import` | formats of others |
 //! | `made` | twins |
+//! | `record` | what servers and devices are asked for |
 //! | `stat`, `page` | what a trace is like, as text and as a page |
 //! | `show` | the first requests, and formats for others |
 
@@ -12,6 +13,7 @@ mod files;
 mod import;
 mod made;
 mod page;
+mod record;
 mod show;
 mod stat;
 
@@ -20,6 +22,7 @@ use crate::cli::TraceCommand;
 pub(crate) use files::save;
 pub(crate) use import::said;
 pub(crate) use page::{escaped, plot};
+pub(crate) use record::{available, create};
 pub(crate) use show::trace;
 pub(crate) use stat::size;
 
@@ -30,6 +33,7 @@ pub(crate) use stat::size;
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<u8> {
     match command {
         TraceCommand::Import(args) => import::run(args)?,
+        TraceCommand::Record(args) => return record::run(args),
         TraceCommand::Head(args) => show::head(args)?,
         TraceCommand::Export(args) => show::export(args)?,
         TraceCommand::Stat(args) => stat::run(args)?,

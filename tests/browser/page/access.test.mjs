@@ -16,7 +16,7 @@ send = { weight = 1 }
 group = "media"
 qos = { loss = "0.1%" }
 `;
-const VIEWS = ["/", "/service/vod?resource=send", "/policy", "/links", "/history", "/audit", "/qos"];
+const VIEWS = ["/", "/service/vod?resource=send", "/policy", "/links", "/exports", "/history", "/audit", "/qos"];
 
 let machine;
 let axe;

@@ -290,6 +290,17 @@ impl<K: Key> Contents<K> {
         self.entry(content).head & UNUSED == 0
     }
 
+    /// Numbers that were given out so far.
+    pub(super) fn numbers(&self) -> u32 {
+        u32::try_from(self.used).unwrap_or(u32::MAX)
+    }
+
+    /// The leader of a content, if it is in use.
+    pub(super) fn head_of(&self, content: u32) -> Option<u32> {
+        let is_there = (content as usize) < self.used && self.is_used(content);
+        is_there.then(|| self.head(content))
+    }
+
     /// Contents in use.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         let numbers = (0..self.used).filter_map(|n| u32::try_from(n).ok());

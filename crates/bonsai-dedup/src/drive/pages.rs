@@ -158,6 +158,14 @@ impl Pages {
         Cell::of(self.page(slot).cells[(slot % BLOCKS) as usize])
     }
 
+    /// What is known of a block whose page may be gone.
+    pub(super) fn cell_of(&self, slot: u32) -> Option<Cell> {
+        let page = self.pages.get((slot >> BLOCKS_BITS) as usize)?.as_deref()?;
+        page.cells
+            .get((slot % BLOCKS) as usize)
+            .map(|&cell| Cell::of(cell))
+    }
+
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
         self.page_mut(slot).touched = true;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bonsai_dedup::drive::{
-    Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source, Volume, Why,
+    Config, Content, DriveMap, Group, How, Learned, MIN_BYTES, Source, Volume, Walk, Why,
 };
 use proptest::prelude::*;
 
@@ -144,6 +144,19 @@ proptest! {
         for at in known {
             agrees(&map, &volumes, &model, at);
         }
+        let mut walked = BTreeMap::<u32, Vec<(usize, u64)>>::new();
+        let mut walk = Walk::new(1);
+        while map.walk(&mut walk, 3, |content, volume, block| {
+            let volume = volumes.iter().position(|v| *v == volume).unwrap();
+            walked.entry(content).or_default().push((volume, block));
+        }) {}
+        // The leader comes first.
+        let mut walked: Vec<_> = walked.into_values().collect();
+        walked.iter_mut().for_each(|stack| stack.reverse());
+        walked.sort();
+        let mut stacks: Vec<_> = model.stacks.into_values().collect();
+        stacks.sort();
+        prop_assert_eq!(walked, stacks);
     }
 
     /// With little room and short walks it forgets, and never redirects to another content.
@@ -154,7 +167,9 @@ proptest! {
         let (mut map, mut volumes) = with_volumes(Config { max_bytes: MIN_BYTES, max_walk });
         let mut model = Model::default();
         fill(&mut map, &volumes, &mut model, seed);
+        let mut walk = Walk::new(1);
         for event in all {
+            walk_on(&map, &mut walk);
             let learned = apply(&mut map, &mut volumes, event);
             if learned != Some(Learned::Refused) {
                 tell(&mut model, event);
@@ -164,6 +179,22 @@ proptest! {
                 is_true(&map, &volumes, &model, (v, b));
             }
         }
+    }
+}
+
+/// What is told of a walk is true then, and blocks of one number have one content.
+fn walk_on(map: &DriveMap<u32>, walk: &mut Walk) {
+    let mut told = Vec::new();
+    let more = map.walk(walk, 200, |content, volume, block| {
+        told.push((content, map.content(volume, block)));
+    });
+    assert!(told.len() <= 200);
+    for pair in told.windows(2) {
+        assert!(matches!(pair[0].1, Some(Content::Key(_))), "{pair:?}");
+        assert!(pair[0].0 != pair[1].0 || pair[0].1 == pair[1].1, "{pair:?}");
+    }
+    if !more {
+        *walk = Walk::new(3);
     }
 }
 
@@ -313,6 +344,23 @@ fn says_why_a_read_is_not_redirected() {
 }
 
 /// 20 bytes a known block where sharing is as on real guests (0.575 contents a block), and never more than allowed.
+#[test]
+fn who_led_before_is_the_next_of_the_stack() {
+    let mut map = DriveMap::new(Config::bounded(1 << 20));
+    let volume = map.add_volume(Group(0)).unwrap();
+    let content = Content::Key(7_u32);
+    map.learn(volume, 1, content, How::Read);
+    assert_eq!(map.led_before(volume, 1), None);
+    map.learn(volume, 2, content, How::Read);
+    map.learn(volume, 3, content, How::Read);
+    assert_eq!(map.led_before(volume, 3), Some((volume, 2)));
+    // Who does not lead led before nobody.
+    assert_eq!(map.led_before(volume, 2), None);
+    map.overwrite(volume, 2);
+    assert_eq!(map.led_before(volume, 3), Some((volume, 1)));
+    assert_eq!(map.led_before(volume, 4), None);
+}
+
 #[test]
 fn stays_within_its_bytes() {
     let mut map = DriveMap::<[u32; 3]>::new(Config::bounded(4 << 20));

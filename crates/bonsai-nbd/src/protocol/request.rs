@@ -118,6 +118,18 @@ impl Request {
         }
     }
 
+    /// Whether it changes bytes, and how many it moves; `None` for what is neither a read nor a change.
+    /// Trims and zeroes move none: nothing of them comes or goes.
+    #[must_use]
+    pub const fn counted(&self) -> Option<(bool, u64)> {
+        match self.command {
+            Command::Read => Some((false, self.length as u64)),
+            Command::Write => Some((true, self.length as u64)),
+            Command::Trim | Command::WriteZeroes => Some((true, 0)),
+            _ => None,
+        }
+    }
+
     /// Whether it is to be on the disk before the reply.
     #[must_use]
     pub const fn fua(&self) -> bool {

@@ -5,23 +5,23 @@ pub const MAX_NAME_BYTES: usize = 4096;
 /// The most data of an option that is looked at; longer ones are refused, unread.
 pub const MAX_OPTION_BYTES: usize = 64 << 10;
 /// The most data of an option that is skipped; whoever sends more is sent away.
-pub(super) const MAX_SKIPPED_BYTES: u32 = 1 << 20;
+pub(crate) const MAX_SKIPPED_BYTES: u32 = 1 << 20;
 /// Options of one client: far more than any asks.
-pub(super) const MAX_OPTIONS: u32 = 512;
+pub(crate) const MAX_OPTIONS: u32 = 512;
 /// The largest payload of a request or reply, in bytes: what clients may assume without asking.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
-pub(super) const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
-pub(super) const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-pub(super) const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-pub(super) const REQUEST: u32 = 0x2560_9513;
-pub(super) const SIMPLE_REPLY: u32 = 0x6744_6698;
-pub(super) const STRUCTURED_REPLY: u32 = 0x668e_33ef;
+pub(crate) const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
+pub(crate) const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
+pub(crate) const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+pub(crate) const REQUEST: u32 = 0x2560_9513;
+pub(crate) const SIMPLE_REPLY: u32 = 0x6744_6698;
+pub(crate) const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 
-pub(super) const FIXED_NEWSTYLE: u16 = 1;
-pub(super) const NO_ZEROES: u16 = 2;
+pub(crate) const FIXED_NEWSTYLE: u16 = 1;
+pub(crate) const NO_ZEROES: u16 = 2;
 
-pub(super) mod option {
+pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
     pub(crate) const ABORT: u32 = 2;
     pub(crate) const LIST: u32 = 3;
@@ -33,7 +33,7 @@ pub(super) mod option {
     pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
-pub(super) mod rep {
+pub(crate) mod rep {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
@@ -46,7 +46,7 @@ pub(super) mod rep {
     pub(crate) const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-pub(super) mod info {
+pub(crate) mod info {
     pub(crate) const EXPORT: u16 = 0;
     pub(crate) const NAME: u16 = 1;
     pub(crate) const DESCRIPTION: u16 = 2;
@@ -69,7 +69,7 @@ pub mod flags {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-pub(super) mod command {
+pub(crate) mod command {
     pub(crate) const READ: u16 = 0;
     pub(crate) const WRITE: u16 = 1;
     pub(crate) const DISC: u16 = 2;
@@ -86,7 +86,7 @@ pub(super) mod command {
     pub(crate) const FLAG_FAST_ZERO: u16 = 1 << 4;
 }
 
-pub(super) mod chunk {
+pub(crate) mod chunk {
     pub(crate) const DONE: u16 = 1;
     pub(crate) const NONE: u16 = 0;
     pub(crate) const OFFSET_DATA: u16 = 1;
@@ -96,5 +96,5 @@ pub(super) mod chunk {
 }
 
 /// The one context there is, and the number it is given.
-pub(super) const BASE_ALLOCATION: &str = "base:allocation";
-pub(super) const BASE_ALLOCATION_ID: u32 = 1;
+pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
+pub(crate) const BASE_ALLOCATION_ID: u32 = 1;

@@ -49,14 +49,17 @@ impl Inbox {
         bytes <= CAPACITY
     }
 
-    /// Waits for more; false at the end of what comes.
-    pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Ended> {
+    /// Takes more, as `receive` has it; false at the end of what comes.
+    pub(super) fn fill(
+        &mut self,
+        receive: impl FnOnce(&mut [u8]) -> Result<usize, Ended>,
+    ) -> Result<bool, Ended> {
         if self.start > 0 && self.end > CAPACITY / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
         let room = self.bytes.get_mut(self.end..).unwrap_or_default();
-        let read = receive(socket, room)?;
+        let read = receive(room)?;
         self.end += read;
         Ok(read > 0)
     }
@@ -69,7 +72,7 @@ impl Inbox {
         patience: Duration,
     ) -> Result<bool, Ended> {
         wait(socket, PollFlags::IN, deadline).map_err(|()| Ended::Slow(patience))?;
-        self.fill(socket)
+        self.fill(|room| receive(socket, room))
     }
 
     /// Takes up to `into.len()` bytes that have come, and says how many.
@@ -90,6 +93,15 @@ pub(super) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, 
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Takes some bytes if they are there.
+pub(super) fn receive_now(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<Option<usize>, Ended> {
+    match recv(socket, &mut *into, RecvFlags::DONTWAIT) {
+        Ok((read, _)) => Ok(Some(read)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

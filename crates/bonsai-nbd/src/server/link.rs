@@ -171,14 +171,10 @@ impl Link {
         Ok(sent?)
     }
 
-    /// Sends what a worker has.
-    pub(super) fn reply(self: &Arc<Self>, reply: Reply) {
+    /// Sends what has come from the disk. It waits for no client.
+    pub(super) fn reply(self: &Arc<Self>, replies: impl IntoIterator<Item = Reply>) {
         let mut state = lock(&self.state);
-        if state.dead {
-            self.left(&mut state, &[reply]);
-            return;
-        }
-        state.queue.push_back(reply);
+        state.queue.extend(replies);
         if state.turn {
             return;
         }

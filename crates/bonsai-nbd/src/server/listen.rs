@@ -92,6 +92,7 @@ impl Server {
                 exports: plan.exports,
                 tls: plan.tls,
                 negotiation: plan.negotiation,
+                rings: plan.rings,
             }),
         })
     }
@@ -188,6 +189,7 @@ impl Server {
                 exports: house.exports.clone(),
                 tls: None,
                 negotiation: house.negotiation,
+                rings: house.rings,
             };
             serve(socket, &peer, if is_tcp { &house } else { &plain }, &tell);
             lock(&opened.sockets).remove(&number);

@@ -41,7 +41,7 @@ impl Job {
             link.export.pool.give_back(payload);
         }
         reply.counted = Some(counted);
-        link.reply(reply);
+        link.reply([reply]);
     }
 }
 
@@ -54,14 +54,19 @@ fn read(link: &Link, request: &Request) -> Reply {
         export.pool.give_back(data);
         return failure(link, request, &error);
     }
-    count_read(export, request.length);
-    let mut head = vec![0; link.replies().read_header_bytes()];
+    read_reply(link, request, data)
+}
+
+/// The answer to a read that has come to something.
+pub(super) fn read_reply(link: &Link, request: &Request, data: Vec<u8>) -> Reply {
+    count_read(&link.export, request.length);
     let replies = link.replies();
+    let mut head = vec![0; replies.read_header_bytes()];
     replies.read_header(request.cookie, request.offset, request.length, &mut head);
     Reply {
         head,
         data,
-        length,
+        length: request.length as usize,
         counted: None,
     }
 }
@@ -121,7 +126,7 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
         }
         Command::Cache => return image.fetch(offset, length),
         Command::Flush => {
-            link.flush()?;
+            export.flush(|| link.flush())?;
             add(&export.counters.flushes, 1);
             return Ok(());
         }
@@ -160,6 +165,9 @@ pub(super) fn fail(link: &Link, request: &Request, error: &io::Error, out: &mut 
     // Nothing failed where it was asked to fail.
     if error.kind() != io::ErrorKind::Unsupported {
         add(&link.export.counters.failed, 1);
+    }
+    if let Some((throttle, (writes, bytes))) = link.export.throttle().zip(request.counted()) {
+        throttle.failed(writes, bytes);
     }
     refuse(link, request, number(error), out);
 }

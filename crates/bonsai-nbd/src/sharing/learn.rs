@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use bonsai_dedup::drive::{How, Stamp, Volume};
+use bonsai_dedup::drive::{How, Learned, Stamp, Volume};
 
 use super::{State, content};
 
@@ -14,6 +15,12 @@ const MOST: usize = 4096;
 
 /// Blocks that are entered into the map together, so that its lock is taken seldom.
 const TOGETHER: usize = 64;
+
+/// How much others come before it.
+const NICE: i32 = 10;
+
+/// Blocks that come one by one are waited for, so that not each of them wakes a thread.
+const NAP: Duration = Duration::from_millis(2);
 
 /// A block that was read or written.
 #[derive(Debug)]
@@ -59,14 +66,25 @@ impl Learner {
         let own = Arc::clone(&queue);
         let thread = thread::Builder::new().name("nbd-learn".to_owned());
         thread.spawn(move || {
+            // Replies come first (nice(2): of this thread alone); what does not fit meanwhile is learned the next time.
+            let _ = rustix::process::nice(NICE);
             while let Some(lessons) = own.next() {
                 let learned: Vec<_> = lessons
                     .iter()
                     .map(|of| (of, content(&of.key, &of.bytes)))
                     .collect();
                 let mut map = state.map();
+                let mut twice = Vec::new();
                 for (of, content) in learned {
-                    map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
+                    if now == Learned::Duplicate {
+                        twice.extend(map.led_before(of.volume, of.block));
+                    }
+                }
+                drop(map);
+                state.give_up(&twice);
+                if lessons.len() < TOGETHER {
+                    thread::sleep(NAP);
                 }
             }
         })?;

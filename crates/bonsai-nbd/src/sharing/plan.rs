@@ -1,12 +1,13 @@
 //! A read as runs.
 
 use std::io;
+use std::sync::Arc;
 
 use bonsai_dedup::drive::{How, Source, Stamp, Volume};
 
 use super::{BLOCK, MOST_RUNS, Member, content};
 use crate::export::add;
-use crate::image::Now;
+use crate::image::{Now, Piece};
 
 /// Blocks one after the other that come from the same place.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ enum From {
 
 /// How a read is to be done.
 #[derive(Debug)]
-struct Plan {
+pub(crate) struct Plan {
     runs: Vec<Run>,
     /// What may be learned of blocks that are read where they are.
     learn: Vec<(u64, Stamp)>,
@@ -83,23 +84,64 @@ impl Member {
         Ok(done)
     }
 
-    /// Reads without the disk, where all is resident elsewhere, or zero.
+    /// Reads without the disk, where all is resident elsewhere, or zero. Otherwise there is the plan, for whoever
+    /// waits for the disk.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Now> {
-        let plan = self.plan(offset, into.len());
+    pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Option<Plan>> {
+        let mut plan = self.plan(offset, into.len());
         if plan.needs_disk() {
-            return Ok(Now::WouldWait);
+            return Ok(Some(plan));
         }
         for run in &plan.runs {
             let part = part(into, offset, run);
-            if !self.run_elsewhere(&plan, run, part)? {
-                return Ok(Now::WouldWait);
+            if !self.run_elsewhere(&plan, run, part, false)? {
+                // They come just now, most of the time.
+                plan.await_leaders();
+                return Ok(Some(plan));
             }
         }
         add(&self.counters.saved, 1);
-        Ok(Now::Done)
+        Ok(None)
+    }
+
+    /// What the disk is needed for; nothing where an image has gone.
+    pub(crate) fn pieces(&self, plan: &Plan, offset: u64) -> Vec<Piece> {
+        let cold = plan.runs.iter().filter(|run| run.cold);
+        let pieces = cold.map(|run| {
+            let (image, block) = match run.from {
+                From::Leader { volume, block, .. } => {
+                    let known = self.sharing.state.known(volume)?;
+                    (Arc::clone(&known.image), block)
+                }
+                _ => (Arc::clone(&self.image), run.block),
+            };
+            Some(Piece {
+                image,
+                offset: block * BLOCK,
+                start: usize::try_from(run.block * BLOCK - offset).ok()?,
+                length: usize::try_from(run.count * BLOCK).ok()?,
+            })
+        });
+        pieces.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Does what is left of a read when its pieces have come; false where it has to be planned anew.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn finish(&self, plan: &Plan, into: &mut [u8], offset: u64) -> io::Result<bool> {
+        for run in &plan.runs {
+            let part = part(into, offset, run);
+            let elsewhere = !matches!(run.from, From::Itself);
+            if elsewhere && !self.run_elsewhere(plan, run, part, run.cold)? {
+                return Ok(false);
+            }
+        }
+        self.lead(plan);
+        self.learn(plan.volume, offset, into, &plan.learn, How::Read);
+        Ok(true)
     }
 
     /// Reads, and waits for the disk where it has to.
@@ -107,13 +149,18 @@ impl Member {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        if !Self::is_whole(offset, into.len()) {
-            return self.image.read(into, offset);
+        self.fetch_ahead();
+        // It may have come while this waited for a worker.
+        if self.is_resident(offset, into.len()) && self.read_resident(into, offset)? == Now::Done {
+            return Ok(());
         }
         let plan = self.plan(offset, into.len());
         for run in &plan.runs {
             let part = part(into, offset, run);
-            if matches!(run.from, From::Itself) || !self.run_elsewhere(&plan, run, part)? {
+            // An error of another image is none of this one: it is read where it is.
+            let fetched = run.cold && self.fetch(run, part).is_ok();
+            let elsewhere = !matches!(run.from, From::Itself) && run.cold == fetched;
+            if !elsewhere || !self.run_elsewhere(&plan, run, part, fetched)? {
                 self.image.read(part, run.block * BLOCK)?;
             }
         }
@@ -141,13 +188,17 @@ impl Member {
             return;
         }
         let mut map = self.sharing.state.map();
+        let mut twice = Vec::new();
         for &(block, stamp) in led {
             let content = map.content(plan.volume, block);
             if let Some(content) = content.filter(|_| map.holds(plan.volume, block, stamp)) {
                 map.overwrite(plan.volume, block);
                 map.learned(plan.volume, block, content, How::Read, stamp);
+                twice.extend(map.led_before(plan.volume, block));
             }
         }
+        drop(map);
+        self.sharing.state.give_up(&twice);
     }
 
     /// A plan by what is known, none of which is older than the last change by others that the kernel tells of.
@@ -266,19 +317,32 @@ impl Member {
         if plan.runs.len() <= MOST_RUNS {
             return;
         }
-        let all: u64 = plan.runs.iter().map(|run| run.count).sum();
-        let first = plan.runs.first().map_or(0, |run| run.block);
-        add(&self.counters.split, all);
-        plan.runs = vec![Run {
-            block: first,
-            count: all,
-            from: From::Itself,
-            cold: true,
-        }];
+        plan.itself();
+        add(
+            &self.counters.split,
+            plan.runs.iter().map(|run| run.count).sum(),
+        );
     }
 
-    /// Reads a run that is not read where it is; false where that did not come to anything.
-    fn run_elsewhere(&self, plan: &Plan, run: &Run, into: &mut [u8]) -> io::Result<bool> {
+    /// Reads a run of a leader that is not resident.
+    fn fetch(&self, run: &Run, into: &mut [u8]) -> io::Result<()> {
+        let From::Leader { volume, block, .. } = run.from else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let known = self.sharing.state.known(volume);
+        let known = known.ok_or(io::ErrorKind::NotFound)?;
+        known.image.read(into, block * BLOCK)
+    }
+
+    /// Reads a run that is not read where it is, without waiting for the disk, if it was not read before; false where
+    /// that did not come to anything.
+    fn run_elsewhere(
+        &self,
+        plan: &Plan,
+        run: &Run,
+        into: &mut [u8],
+        fetched: bool,
+    ) -> io::Result<bool> {
         let (volume, block, stamps) = match &run.from {
             From::Itself => return Ok(false),
             From::Zero => {
@@ -293,18 +357,14 @@ impl Member {
                 stamps,
             } => (*volume, *block, stamps),
         };
-        let Some(known) = self.sharing.state.known(volume) else {
-            return Ok(false);
-        };
-        let image = &known.image;
-        // An error of another image is none of this one: it is read where it is.
-        let read = match run.cold {
-            true => image.read(into, block * BLOCK).map(|()| Now::Done),
-            false => image.read_now(into, block * BLOCK),
-        };
-        if !matches!(read, Ok(Now::Done)) {
-            add(&self.counters.cold, run.count);
-            return Ok(false);
+        if !fetched {
+            let known = self.sharing.state.known(volume);
+            // An error of another image is none of this one: it is read where it is.
+            let read = known.map(|known| known.image.read_now(into, block * BLOCK));
+            if !matches!(read, Some(Ok(Now::Done))) {
+                add(&self.counters.cold, run.count);
+                return Ok(false);
+            }
         }
         let map = self.sharing.state.map();
         let mut expected = Vec::new();
@@ -363,6 +423,23 @@ impl Plan {
                 cold: matches!(from, From::Itself),
                 from,
             }),
+        }
+    }
+
+    /// All of it is read where it is.
+    fn itself(&mut self) {
+        self.runs = vec![Run {
+            block: self.runs.first().map_or(0, |run| run.block),
+            count: self.runs.iter().map(|run| run.count).sum(),
+            from: From::Itself,
+            cold: true,
+        }];
+    }
+
+    /// Leaders are waited for.
+    fn await_leaders(&mut self) {
+        for run in &mut self.runs {
+            run.cold |= matches!(run.from, From::Leader { .. });
         }
     }
 

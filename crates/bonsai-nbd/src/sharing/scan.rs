@@ -24,6 +24,13 @@ impl Member {
     /// # Errors
     /// Those of the system.
     pub fn scan(&self) -> io::Result<Scanned> {
+        let _ = self.image.read_ahead(true);
+        let scanned = self.go_over();
+        let _ = self.image.read_ahead(false);
+        scanned
+    }
+
+    fn go_over(&self) -> io::Result<Scanned> {
         let mut scanned = Scanned::default();
         let end = self.image.size() / BLOCK * BLOCK;
         let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(0)];

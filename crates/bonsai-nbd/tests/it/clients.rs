@@ -100,6 +100,52 @@ fn qemu_writes_patterns_and_compares() {
 }
 
 #[test]
+fn qemu_moves_images_between_exports() {
+    if !has("qemu_moves_images_between_exports", "qemu-img") {
+        return;
+    }
+    let house = House::new(&["a", "b"], SIZE);
+    let io = |export: &str, commands: &[&str]| {
+        let mut io = Command::new("qemu-io");
+        io.args(["-f", "raw", "-d", "unmap"]);
+        for command in commands {
+            io.args(["-c", command]);
+        }
+        let output = run(io.arg(house.uri(export))).stdout;
+        let text = String::from_utf8_lossy(&output).into_owned();
+        assert!(!text.contains("failed"), "{text}");
+    };
+    let image = |args: &[&str]| {
+        let mut image = Command::new("qemu-img");
+        String::from_utf8(run(image.args(args)).stdout).unwrap()
+    };
+    let [a, b] = ["a", "b"].map(|name| house.uri(name));
+    io(
+        "a",
+        &["write -P 1 0 8M", "write -P 2 16M 1M", "write -P 1 24M 4M"],
+    );
+    // From one export to the other, with the holes left out.
+    image(&["convert", "-n", "-f", "raw", "-O", "raw", "-W", &a, &b]);
+    let same = image(&["compare", "-f", "raw", "-F", "raw", &a, &b]);
+    assert!(same.contains("identical"), "{same}");
+    // QEMU has no promise that what is discarded reads as zeroes: it is read until it does.
+    io("b", &["discard 0 8M", "read -P 0 0 8M", "read -P 2 16M 1M"]);
+    let map = image(&["map", "--output=json", "-f", "raw", &b]);
+    let map: serde_json::Value = serde_json::from_str(&map).unwrap();
+    assert_eq!(map[0]["data"], false, "{map}");
+    assert!(map[0]["length"].as_u64() >= Some(8 << 20), "{map}");
+    let mut differs = Command::new("qemu-img");
+    differs.args(["compare", "-f", "raw", "-F", "raw", &a, &b]);
+    assert_eq!(differs.output().unwrap().status.code(), Some(1));
+    for write in [&["-w", "--pattern=7"][..], &[]] {
+        let asked = ["bench", "-f", "raw", "-c", "2000", "-d", "16", "-s", "4096"];
+        image(&[&asked[..], write, &[&b]].concat());
+    }
+    // 2,000 writes of 4 KiB, one after the other.
+    io("b", &["read -P 7 0 8000k", "read -P 2 16M 1M"]);
+}
+
+#[test]
 fn fio_verifies() {
     if !has("fio_verifies", "fio") {
         return;

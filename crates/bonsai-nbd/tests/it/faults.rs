@@ -69,6 +69,7 @@ fn the_socket_is_its_owners_and_a_stale_one_is_replaced() {
         tls: None,
         connections: 1,
         negotiation: Duration::from_secs(1),
+        rings: true,
     };
     let second = bonsai_nbd::server::Server::bind(plan);
     assert!(second.unwrap_err().to_string().contains("another server"));

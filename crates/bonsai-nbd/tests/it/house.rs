@@ -9,7 +9,7 @@ use std::time::Duration;
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::Image;
 use bonsai_nbd::server::{OnEvent, Plan, Server, Stop};
-use bonsai_nbd::sharing::Sharing;
+use bonsai_nbd::sharing::{Secret, Sharing};
 
 pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
@@ -28,6 +28,12 @@ impl House {
         Self::over(tempfile::tempdir().unwrap(), names, size, change)
     }
 
+    /// Each of a group of its own.
+    pub(crate) fn apart(names: &[&str], size: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::grouped(folder, (names, size), |name| name, |_| {})
+    }
+
     /// The same in a folder where some of them may be already, or links to where they are.
     pub(crate) fn over(
         folder: tempfile::TempDir,
@@ -35,7 +41,16 @@ impl House {
         size: u64,
         change: impl FnOnce(&mut Plan),
     ) -> Self {
-        let sharing = Sharing::new(4 << 20, true).unwrap();
+        Self::grouped(folder, (names, size), |_| "g", change)
+    }
+
+    fn grouped(
+        folder: tempfile::TempDir,
+        (names, size): (&[&str], u64),
+        group: impl Fn(&str) -> &str,
+        change: impl FnOnce(&mut Plan),
+    ) -> Self {
+        let sharing = Sharing::new(4 << 20, true, Secret::random().unwrap()).unwrap();
         let exports: Vec<_> = names
             .iter()
             .map(|name| {
@@ -44,7 +59,7 @@ impl House {
                     File::create(&path).unwrap().set_len(size).unwrap();
                 }
                 let image = Arc::new(Image::open(&path, false).unwrap());
-                let member = sharing.member(&image, "g").unwrap();
+                let member = sharing.member(&image, group(name)).unwrap();
                 let options = Options {
                     name: (*name).to_owned(),
                     workers: 4,
@@ -59,6 +74,7 @@ impl House {
             tls: None,
             connections: 32,
             negotiation: Duration::from_secs(10),
+            rings: true,
         };
         change(&mut plan);
         let server = Server::bind(plan).unwrap();

@@ -3,10 +3,16 @@
 mod below;
 mod client;
 mod clients;
+mod control;
 mod exercise;
 mod faults;
 mod house;
+mod kept;
+mod memory;
 mod model;
 mod mounted;
 mod outside;
+mod own_client;
+mod pipelined;
 mod protocol;
+mod record;

@@ -2,13 +2,14 @@
 //!
 //! Each connection has every eighth block of two images of one group, and fills blocks with few
 //! different contents, so that nearly all of them have duplicates in the others' parts, which are read, redirected, overwritten and trimmed all the
-//! time. Each reads back what it wrote last, and nothing else.
+//! time. Half of them want structured replies. Each reads back what it wrote last, and nothing else.
 //! `BONSAI_NBD_OPERATIONS` is how many operations each does (1,500 if nothing is said).
 
-use std::path::Path;
+use bonsai_nbd::client::Uri;
 
-use crate::client::{Client, TRIM, ZEROES};
+use crate::client::{TRIM, ZEROES};
 use crate::house::House;
+use crate::own_client::Own;
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 512;
@@ -33,9 +34,10 @@ fn content(number: u64) -> Vec<u8> {
         .collect()
 }
 
-fn work(socket: &Path, number: u64, operations: u64, forget: &dyn Fn()) {
+fn work(uris: &[Uri; 2], number: u64, operations: u64, forget: &dyn Fn()) {
     let mut dice = Dice(0x9e37_79b9 + number);
-    let mut clients = ["a", "b"].map(|name| Client::new(socket, name));
+    let structured = number.is_multiple_of(2);
+    let mut clients = uris.each_ref().map(|uri| Own::new(uri, structured));
     let mut model = vec![vec![vec![0; BLOCK]; usize::try_from(BLOCKS / CONNECTIONS).unwrap()]; 2];
     for _ in 0..operations {
         let image = usize::try_from(dice.below(2)).unwrap();
@@ -86,19 +88,30 @@ fn work(socket: &Path, number: u64, operations: u64, forget: &dyn Fn()) {
 
 #[test]
 fn eight_connections_read_what_they_wrote() {
+    race(true);
+}
+
+#[test]
+fn they_do_so_where_the_kernel_has_no_rings() {
+    race(false);
+}
+
+fn race(rings: bool) {
     let operations = std::env::var("BONSAI_NBD_OPERATIONS").ok();
     let operations = operations.map_or(1_500, |text| text.parse().expect("a number of operations"));
-    let house = House::new(&["a", "b"], BLOCKS * BLOCK as u64);
+    let size = BLOCKS * BLOCK as u64;
+    let house = House::with(&["a", "b"], size, |plan| plan.rings = rings);
     let forget = || {
         // Out of the page cache, so that reads are redirected at all; dirty pages have to go first.
         let image = house.exports[1].image();
         let _ = image.flush();
-        let _ = image.forget(0, BLOCKS * BLOCK as u64);
+        let _ = image.forget(0, size);
     };
     std::thread::scope(|scope| {
         for number in 0..CONNECTIONS {
-            let (socket, forget) = (house.socket(), &forget);
-            scope.spawn(move || work(&socket, number, operations, forget));
+            let uris = ["a", "b"].map(|name| house.uri(name).parse().unwrap());
+            let forget = &forget;
+            scope.spawn(move || work(&uris, number, operations, forget));
         }
     });
     let shared = house.exports.iter().filter_map(|export| export.member());

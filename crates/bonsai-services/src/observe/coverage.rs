@@ -30,6 +30,8 @@ pub enum Covered {
     Entered,
     /// From outside: all its system calls, whoever makes them.
     Enforced,
+    /// By itself: the server of an export counts requests of its clients, and none of its own calls.
+    Serves,
 }
 
 impl Covered {
@@ -40,6 +42,7 @@ impl Covered {
             Self::SymbolsOnly => "symbols only",
             Self::Entered => "entered",
             Self::Enforced => "enforced",
+            Self::Serves => "serves: requests of clients",
         }
     }
 }
@@ -155,6 +158,7 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     let enforced = ledger.header.flags.load(Ordering::Relaxed) & flags::ENFORCED != 0;
     let covered = match entry {
         _ if enforced => Covered::Enforced,
+        _ if member.serves => Covered::Serves,
         None => Covered::Entered,
         Some(_) if bit(coverage::PATCHED) => Covered::Patched,
         Some(_) => Covered::SymbolsOnly,
@@ -178,7 +182,11 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         unpolled: bit(coverage::UNPOLLED),
         polled: bit(coverage::POLLED),
         ring_bytes: beside.0 + beside.1,
-        mapped: mapped::of(ledger, pid),
+        // What a server maps is its own.
+        mapped: match member.serves {
+            true => Mapped::default(),
+            false => mapped::of(ledger, pid),
+        },
         sites: entry.map_or(0, |entry| entry.sites),
         sites_missed: entry.map_or(0, |entry| entry.missed),
         trapping: bit(coverage::TRAPPED),

@@ -25,6 +25,9 @@ pub struct Member {
     pub entered: bool,
     /// The ledger that its environment names.
     pub named: Option<PathBuf>,
+    /// Whether it is the service's maker, which counts there what it does for others: the server of an
+    /// export.
+    pub serves: bool,
 }
 
 impl Member {
@@ -95,8 +98,8 @@ pub fn any(service: &Service) -> anyhow::Result<bool> {
     Ok(Living::now()?.any(service))
 }
 
-/// The live processes of a service, by ascending number. `keeper` is its
-/// `bonsai run`, if that lives; it is not among them.
+/// The live processes of a service, by ascending number. `keeper` is its maker, if that
+/// lives: a `bonsai run`, which is not among them, or a server that is in the ledger's table.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -108,6 +111,14 @@ pub fn all(service: &Service, ledger: &Ledger, keeper: Option<u32>) -> anyhow::R
     let processes = Processes::read()?;
     let mut table = table(Some(ledger));
     let mut members = BTreeMap::new();
+    if let Some(server) = keeper.filter(|keeper| table.contains_key(keeper)) {
+        let process = processes.iter().find(|process| process.pid == server);
+        let member = process.map(|process| Member {
+            serves: true,
+            ..Facts::of(server, &path, true).member(process, table.remove(&server))
+        });
+        return Ok(member.into_iter().collect());
+    }
     let lives = |process: &&Process| process.state != 'Z' && Some(process.pid) != keeper;
     for process in processes.iter().filter(lives) {
         let facts = Facts::of(process.pid, &path, table.contains_key(&process.pid));
@@ -144,6 +155,7 @@ fn of_supervisor(supervisor: u32, ledger: &Ledger) -> anyhow::Result<Vec<Member>
             entry: table.remove(&process.pid),
             entered: true,
             named: None,
+            serves: false,
         })
         .collect();
     members.sort_by_key(|member| member.process.pid);
@@ -188,6 +200,7 @@ impl Facts {
             entry,
             entered: self.entered,
             named: self.named,
+            serves: false,
         }
     }
 }

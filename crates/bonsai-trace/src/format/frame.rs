@@ -29,13 +29,19 @@ pub(super) enum Kind {
     Fingerprints = 2,
     Requests = 3,
     End = 4,
+    Lost = 5,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Volumes, Self::Fingerprints, Self::Requests, Self::End]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let all = [
+            Self::Volumes,
+            Self::Fingerprints,
+            Self::Requests,
+            Self::End,
+            Self::Lost,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

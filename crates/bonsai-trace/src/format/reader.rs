@@ -18,6 +18,7 @@ pub struct Reader<R> {
     volumes: Vec<Volume>,
     contents: usize,
     fingerprints: Option<Vec<Digest>>,
+    lost: u64,
     /// Requests before the frame that is read next.
     record: u64,
     /// Where it begins.
@@ -53,6 +54,7 @@ impl<R: Read> Reader<R> {
             volumes: Vec::new(),
             contents: 0,
             fingerprints: None,
+            lost: 0,
             record: 0,
             offset: FILE_HEADER as u64,
             is_over: false,
@@ -84,6 +86,11 @@ impl<R: Read> Reader<R> {
     /// Requests read so far.
     pub const fn requests(&self) -> u64 {
         self.record
+    }
+
+    /// Requests that came while the trace was recorded, and are not in it; as far as it was read.
+    pub const fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// The next requests, some ten thousands of them; `None` at the end of a whole trace.
@@ -157,6 +164,11 @@ impl<R: Read> Reader<R> {
                 self.unpacker.unpack(raw, records, known, &mut self.batch)?;
                 self.record += records as u64;
                 return Ok(true);
+            }
+            Kind::Lost => {
+                let lost = raw.as_slice().try_into().map(u64::from_le_bytes);
+                let lost = lost.map_err(|_| "a frame says not how many requests were lost")?;
+                self.lost = self.lost.saturating_add(lost);
             }
             Kind::End => {
                 let all = [self.record, self.contents as u64, self.volumes.len() as u64];

@@ -165,6 +165,42 @@ impl<W: Write> Writer<W> {
         Ok((self.to, written))
     }
 
+    /// Ends the frame, so that what was added so far can be read though the trace is never finished.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.flush_requests()?;
+        Ok(self.to.flush()?)
+    }
+
+    /// Says that so many requests came here and are not in the trace.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn lost(&mut self, requests: u64) -> Result<(), Error> {
+        if requests == 0 {
+            return Ok(());
+        }
+        self.flush_requests()?;
+        self.frame(Kind::Lost, 1, &requests.to_le_bytes())
+    }
+
+    /// Where it goes.
+    pub const fn get_ref(&self) -> &W {
+        &self.to
+    }
+
+    /// Where it goes. Whoever writes there spoils it.
+    pub(crate) const fn get_mut(&mut self) -> &mut W {
+        &mut self.to
+    }
+
+    /// Bytes written so far: whole frames.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Requests so far.
     pub const fn requests(&self) -> u64 {
         self.requests

@@ -192,6 +192,13 @@ impl Tracefs {
     }
 }
 
+/// `CPU:1 [LOST 50 EVENTS]`, of all kinds.
+fn lost(line: &[u8]) -> Option<u64> {
+    let rest = line.strip_prefix(b"CPU:")?;
+    let at = find(rest, b" [LOST ")?;
+    whole(rest[at + 7..].strip_suffix(b" EVENTS]")?)
+}
+
 fn find(line: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(line, what)
 }
@@ -207,6 +214,11 @@ impl Codec for Tracefs {
             .into_iter()
             .find_map(|event| find(line, event).map(|at| (event, at)));
         let Some((event, at)) = found else {
+            if let Some(lost) = lost(line) {
+                out.report.lost += lost;
+                out.sink.lost(lost)?;
+                return super::NOTHING;
+            }
             // Another event, or text that is none.
             let is_event = find(line, b": ").is_some() && line.contains(&b'[');
             self.has_others |= is_event;

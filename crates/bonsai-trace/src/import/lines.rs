@@ -37,23 +37,31 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Reads more, as much as comes.
+    /// Reads enough to see what it is, if there is that much.
     pub(super) fn fill(&mut self) -> Result<(), Error> {
+        while self.end < READ && !self.is_over {
+            self.more()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what there is: of what is still being written nothing waits here.
+    fn more(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         if self.buffer.len() < self.end + READ {
             self.buffer.resize(self.end + READ, 0);
         }
         let most = self.end + READ;
-        while self.end < most && !self.is_over {
+        loop {
             match self.from.read(&mut self.buffer[self.end..most]) {
                 Ok(0) => self.is_over = true,
                 Ok(n) => self.end += n,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             }
+            return Ok(());
         }
-        Ok(())
     }
 
     /// The next line, or that it is too long; `None` at the end.
@@ -65,7 +73,7 @@ impl<R: Read> Lines<R> {
             let length = seen + found.unwrap_or(rest.len());
             if found.is_none() && !self.is_over && length <= LONGEST {
                 seen = length;
-                self.fill()?;
+                self.more()?;
                 continue;
             }
             if found.is_none() && length == 0 {

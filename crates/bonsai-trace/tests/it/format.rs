@@ -274,3 +274,65 @@ fn other_files_and_versions_are_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn what_was_flushed_can_be_read_though_the_rest_is_missing() {
+    let all = some();
+    let mut writer = Writer::new(Vec::new()).expect("begun");
+    for n in 0..VOLUMES {
+        let name = format!("8:{n}");
+        writer
+            .add_volume(&Volume { name, bytes: None })
+            .expect("added");
+    }
+    for n in 0..CONTENTS {
+        writer.add_content(Digest([n as u8; 16])).expect("added");
+    }
+    for request in &all[..200] {
+        writer.push(&request.request()).expect("pushed");
+    }
+    writer.flush().expect("written");
+    for request in &all[200..] {
+        writer.push(&request.request()).expect("pushed");
+    }
+    let file = writer.get_ref().clone();
+    assert_eq!(writer.bytes(), file.len() as u64);
+    let mut reader = Reader::new(&file[..]).expect("begun");
+    let found = reader.next_batch().expect("read").expect("some").iter();
+    assert_eq!(found.count(), 200);
+    let error = reader.next_batch().expect_err("cut off");
+    assert!(
+        matches!(error, Error::Truncated { record: 200, offset } if offset == file.len() as u64),
+        "{error}"
+    );
+}
+
+#[test]
+fn requests_that_were_lost_are_told() {
+    let mut writer = Writer::new(Vec::new()).expect("begun");
+    let name = "vda".to_owned();
+    writer
+        .add_volume(&Volume { name, bytes: None })
+        .expect("added");
+    let flush = Request {
+        time_ns: 0,
+        volume: 0,
+        offset: 0,
+        length: 0,
+        op: Op::Flush,
+        contents: &[],
+    };
+    writer.lost(0).expect("nothing");
+    writer.push(&flush).expect("pushed");
+    writer.lost(7).expect("written");
+    writer.push(&flush).expect("pushed");
+    writer.lost(5).expect("written");
+    let (file, written) = writer.finish().expect("written");
+    assert_eq!(written.requests, 2);
+    let mut reader = Reader::new(&file[..]).expect("begun");
+    assert_eq!(reader.next_batch().expect("read").expect("one").len(), 1);
+    assert_eq!(reader.lost(), 0, "so far");
+    assert_eq!(reader.next_batch().expect("read").expect("one").len(), 1);
+    assert!(reader.next_batch().expect("read").is_none());
+    assert_eq!(reader.lost(), 12);
+}

@@ -151,10 +151,12 @@ fn tracefs_as_the_kernel_writes_it() {
  Web Content (x)-7       [001] .....  4069.231601: block_rq_issue: 254,0 WS 65536 () 321669416 + 128 [dd]
      kworker/1:1-41      [001] ..s1.  4069.233682: sched_switch: prev_comm=a
      kworker/1:1-41      [001] .....  4069.300000: block_rq_issue: 254,0 FF 0 () 0 + 0 be,0,4 [kworker/1:1H]
+CPU:1 [LOST 50 EVENTS]
           fstrim-9       [000] .....  4070.000001: block_rq_issue: 254,0 DS 3221225472 () 8 + 6291456 be,0,4 [fstrim]
 ";
     let (report, found) = with(text.as_bytes(), &Options::default()).expect("read");
     assert_eq!(report.format, Some(Format::Tracefs));
+    assert_eq!(report.lost, 50);
     assert_eq!(
         found[0],
         line(

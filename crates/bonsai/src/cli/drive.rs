@@ -24,7 +24,8 @@ Examples:
 ///
 /// Each image is an export with the name of its file, without `.raw` and `.img`. It is locked as QEMU
 /// does it. Reads of blocks that are known to have the same content as others go to the one that the page cache has,
-/// inside of a group of images, and never between groups.
+/// inside of a group of images, and never between groups. Each export is a service: `bonsai status` shows what it does, and
+/// `bonsai set` limits it.
 #[derive(Args, Debug)]
 pub(crate) struct DriveServe {
     /// Raw images, or block devices.
@@ -78,8 +79,8 @@ pub(crate) struct DriveServe {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
 
-    /// A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is then a
-    /// service with its name, whose limits `bonsai set` changes, and `bonsai status` shows.
+    /// A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with
+    /// its name, whose limits `bonsai set` changes; that name must be free then.
     #[arg(long = "limit", short, value_name = "NAME=RATE[:burst=B]")]
     pub(crate) limits: Vec<String>,
 
@@ -92,6 +93,15 @@ pub(crate) struct DriveServe {
     #[arg(long, value_name = "N", default_value = "16",
           value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) workers: u32,
+
+    /// Ask the disk by threads instead of io_uring, which some machines forbid; where it is not there,
+    /// that is done anyway.
+    #[arg(long)]
+    pub(crate) no_io_uring: bool,
+
+    /// Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Tell of each client.
     #[arg(long, short)]

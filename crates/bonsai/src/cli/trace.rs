@@ -1,8 +1,10 @@
 //! Block traces.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bonsai_trace::import::Columns;
+use bonsai_units::parse_duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Block traces: take them in, look at them, make others like them.
@@ -14,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 #[command(after_help = EXAMPLES)]
 pub(crate) enum TraceCommand {
     Import(TraceImport),
+    Record(TraceRecord),
     Head(TraceHead),
     Stat(TraceStat),
     Gen(TraceGen),
@@ -24,6 +27,7 @@ const EXAMPLES: &str = "\
 Examples:
   bonsai trace import homes.blkparse.gz -o homes.btr
   bonsai trace import --columns time=1:s,offset=4:sector,length=5:sector,op=3 own.csv -o own.btr
+  bonsai trace record --nbd web -o live.btr --for 60s
   bonsai trace stat homes.btr --html report.html
   bonsai trace gen --like homes.btr -n 10M -o twin.btr
   bonsai trace export twin.btr --to fio -o twin.iolog";
@@ -111,6 +115,52 @@ pub(crate) struct TraceImport {
     pub(crate) json: bool,
 }
 
+/// Record what a block server or a device of this machine is asked for, until Ctrl-C.
+///
+/// Exports of `bonsai drive serve` are recorded with fingerprints of what their blocks hold: equal contents have equal
+/// ones within one recording, and nothing else can be told from them. Devices are recorded by events of the kernel, which say
+/// nothing of contents; that needs root, and tracefs. Requests that come too quickly are counted, and the trace says how
+/// many are missing where. The file is new, and for its owner alone. What was recorded can be read when the
+/// recorder is killed, but for the last second.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace record --nbd web -o live.btr --for 60s
+  bonsai trace record --nbd web --nbd dev -o both.btr
+  bonsai trace record --device vda -o vda.btr
+  bonsai trace record --nbd web -o - --for 10s | bonsai trace stat -")]
+pub(crate) struct TraceRecord {
+    /// An export of a server of this user; may be repeated, with exports of the same server.
+    #[arg(long, value_name = "EXPORT", required_unless_present = "device")]
+    pub(crate) nbd: Vec<String>,
+
+    /// A disk, such as vda or /dev/sda.
+    #[arg(long, value_name = "DISK", conflicts_with = "nbd")]
+    pub(crate) device: Option<PathBuf>,
+
+    /// Where to; - is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// End after this time.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) lasts: Option<Duration>,
+
+    /// Which event of a device's request is recorded.
+    #[arg(
+        long,
+        value_name = "EVENT",
+        value_enum,
+        default_value_t,
+        conflicts_with = "nbd"
+    )]
+    pub(crate) event: TraceEvent,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Show the first requests of a trace.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -147,6 +197,10 @@ pub(crate) struct TraceStat {
     /// Write a page with plots, in one file.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+
+    /// Describe what there is of a trace that is cut off, as of a recorder that was killed.
+    #[arg(long)]
+    pub(crate) cut_off: bool,
 
     /// As JSON.
     #[arg(long)]

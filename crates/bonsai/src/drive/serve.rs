@@ -2,31 +2,32 @@
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use bonsai_ledger::Ledger;
-use bonsai_nbd::control;
+use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::{Export, Options};
-use bonsai_nbd::image::{Image, ImageError};
+use bonsai_nbd::image::{Image, ImageError, Times};
+use bonsai_nbd::record::Recording;
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
-use bonsai_nbd::sharing::Sharing;
-use bonsai_nbd::throttle::Throttle;
+use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
 use bonsai_services::limits::{self, Limit};
-use bonsai_services::observe::monotonic_ns;
 use bonsai_services::refusal::Refusal;
-use bonsai_services::service::{OwnService, Services, Wanted};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::FOLDER;
+use super::service::Made;
 use crate::cli::DriveServe;
+use crate::output::count;
+use crate::trace::create;
 
 /// How long a client may take until it asks for an export.
 const NEGOTIATION: Duration = Duration::from_secs(10);
@@ -53,7 +54,8 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         .recursive(true)
         .mode(0o700)
         .create(&folder)?;
-    let (exports, services) = exports(args)?;
+    // The services go when it ends, however it does.
+    let (exports, _services) = exports(args)?;
     let unix = match (&args.socket, tcp) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(_)) => None,
@@ -83,11 +85,14 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         tls,
         connections: args.connections as usize,
         negotiation: NEGOTIATION,
+        rings: !args.no_io_uring,
     });
     let server = server.map_err(said)?;
     if args.scan {
         scan(&exports)?;
     }
+    let recording = args.record.as_deref().map(|path| record(path, &exports));
+    let recording = recording.transpose()?;
     let _control = control::listen(&folder, exports.clone())?;
     tell(&exports, unix.as_deref(), server.tcp());
     let verbose = args.verbose;
@@ -95,23 +100,53 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     server.run(&stop, &on_event).map_err(|(export, error)| {
         anyhow!("{export}: what was written last may not be on the disk: {error}")
     })?;
-    for service in services {
-        service.remove()?;
+    if let Some(recording) = recording {
+        recording.stop();
+    }
+    for export in exports.iter().filter(|_| args.scan) {
+        // What was not written to is kept already.
+        if export.counters.writes.load(Ordering::Relaxed) > 0 && !export.look_outside() {
+            keep(export, export.image().times());
+        }
     }
     Ok(0)
 }
 
-fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnService>)> {
+/// Records all exports from now on. What ends the recording does not end the server.
+fn record(path: &Path, exports: &[Arc<Export>]) -> anyhow::Result<Recording> {
+    let file = create(path)?;
+    let name = path.display().to_string();
+    let recording = Recording::start(exports, file, move |how| match how {
+        Ok(of) => {
+            let requests = count(of.requests, "request", "requests");
+            let lost = match of.lost {
+                0 => String::new(),
+                lost => format!(", and {lost} were lost, as they came too quickly"),
+            };
+            eprintln!("bonsai: {name}: {requests} recorded{lost}");
+        }
+        Err(error) => {
+            eprintln!("bonsai: {name}: the recording has ended, the images are served on: {error}");
+        }
+    });
+    Ok(recording?)
+}
+
+fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Made)> {
     let limits: Vec<Limit> = args
         .limits
         .iter()
         .map(|text| Limit::parse(text))
         .collect::<Result<_, _>>()?;
     limits::check_together(&limits).map_err(|problem| Refusal::input(problem.to_string()))?;
-    let mut services = Vec::new();
+    let mut services = Made::default();
     let sharing = match args.plain {
         true => None,
-        false => Some(Sharing::new((args.memory as usize) << 20, args.verify)?),
+        false => Some(Sharing::new(
+            (args.memory as usize) << 20,
+            args.verify,
+            secret(args)?,
+        )?),
     };
     let mut names = BTreeSet::new();
     let mut exports = Vec::new();
@@ -141,27 +176,50 @@ fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Vec<OwnServic
             name: name.clone(),
             workers: args.workers as usize,
         };
-        let mut export = Export::new(image, member.transpose()?, &options);
-        if !limits.is_empty() {
-            let service = Services::open()?.make(&Wanted::Exactly(&export.info().name))?;
-            let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
-            limits::apply(&ledger, &limits, None, monotonic_ns())?;
-            export = export.under(Throttle::new(ledger));
-            services.push(service);
-        }
+        let throttle = services.make(&name, &limits)?;
+        let export = Export::new(image, member.transpose()?, &options).under(throttle);
         exports.push(Arc::new(export));
     }
     Ok((exports, services))
 }
 
-/// Learns what images hold, before anybody asks.
+/// What keys of groups are made of. It outlives the server only if something is kept that needs it.
+fn secret(args: &DriveServe) -> anyhow::Result<Secret> {
+    if !args.scan {
+        return Ok(Secret::random()?);
+    }
+    let kept = || {
+        let folder = bonsai_host::state_dir()?;
+        let path = folder.join("drive.secret");
+        let of = Secret::of_file(&path);
+        of.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+    };
+    match kept() {
+        Ok(secret) => Ok(secret),
+        Err(error) => {
+            eprintln!("bonsai: what a scan finds is not kept for the next time: {error}");
+            Ok(Secret::random()?)
+        }
+    }
+}
+
+/// Learns what images hold, before anybody asks; what was kept of an image that has not changed since is taken instead.
 fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
     for export in exports {
         let Some(member) = export.member() else {
             continue;
         };
-        let start = Instant::now();
         let path = export.image().path().display();
+        match member.recall() {
+            Ok(blocks) => {
+                eprintln!("bonsai: {path} is as it was: {blocks} blocks are known from before");
+                continue;
+            }
+            Err(KeptError::None) => {}
+            Err(error) => eprintln!("bonsai: {path} is gone over again: {error}"),
+        }
+        let start = Instant::now();
+        let times = export.image().times();
         let scanned = member
             .scan()
             .with_context(|| format!("{path}: cannot be read"))?;
@@ -170,8 +228,20 @@ fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
             "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
             scanned.read, scanned.holes
         );
+        keep(export, times);
     }
     Ok(())
+}
+
+/// Keeps what is known of an image, as of these times.
+fn keep(export: &Export, times: Option<Times>) {
+    let (Some(member), Some(times)) = (export.member(), times) else {
+        return;
+    };
+    if let Err(error) = member.keep(&times) {
+        let path = export.image().path().display();
+        eprintln!("bonsai: what is known of {path} is not kept for the next time: {error}");
+    }
 }
 
 fn libc_erofs() -> i32 {
@@ -278,7 +348,7 @@ fn log(event: &Event<'_>, verbose: bool) {
 }
 
 /// The folder of the sockets of this user's servers, made or not.
-pub(super) fn folder() -> anyhow::Result<PathBuf> {
+pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let folder = bonsai_host::runtime_dir_path().context("the runtime directory")?;
     Ok(folder.join(FOLDER))
 }

@@ -1,42 +1,88 @@
 //! `bonsai drive status`.
 
-use bonsai_nbd::control::{self, ExportStatus, ServerStatus, SharingStatus};
+use std::time::Duration;
+
+use bonsai_nbd::control::{
+    Ask, Asked, ExportStatus, ServerShares, ServerStatus, SharingStatus, ask_all,
+};
+use bonsai_nbd::sharing::{CacheShares, GroupShares};
 use bonsai_services::observe::SCHEMA;
-use serde_json::json;
+use bonsai_units::Bytes;
+use serde_json::{Value, json};
 
 use super::serve::folder;
 use crate::cli::DriveStatus;
-use crate::output::{print, print_json};
+use crate::output::{count, finish, print, print_json, table};
+
+/// How long servers may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long they may take to count what images have in common.
+const COUNTING: Duration = Duration::from_secs(5);
+
+/// A block, in bytes.
+const BLOCK: u64 = 4096;
 
 /// `bonsai drive status`.
 ///
 /// # Errors
 /// The servers' folder cannot be read.
 pub(super) fn run(args: &DriveStatus) -> anyhow::Result<u8> {
-    let servers = control::ask_all(&folder()?)?;
+    let folder = folder()?;
+    let servers = ask_all::<ServerStatus>(&folder, Ask::Status, PATIENCE, |_| true)?;
+    // Whoever did not answer is not asked for more.
+    let answered = |pid: u32| {
+        let mut answered = servers.iter().filter(|server| server.answer.is_some());
+        answered.any(|server| server.pid == pid)
+    };
+    let shares = ask_all::<ServerShares>(&folder, Ask::Shares, COUNTING, answered)?;
+    let of = |pid: u32| {
+        let shares = shares.iter().find(|shares| shares.pid == pid);
+        shares.and_then(|shares| shares.answer.as_ref())
+    };
     if args.json {
-        print_json(&json!({ "schema": SCHEMA, "servers": servers }), false)?;
+        let answered = servers.iter().filter_map(|server| {
+            let mut value = json!(server.answer.as_ref()?);
+            if let Value::Object(fields) = &mut value {
+                fields.insert("shares".to_owned(), json!(of(server.pid)));
+            }
+            Some(value)
+        });
+        let silent = servers.iter().filter(|server| server.answer.is_none());
+        let silent: Vec<u32> = silent.map(|server| server.pid).collect();
+        let servers: Vec<Value> = answered.collect();
+        let document = json!({ "schema": SCHEMA, "servers": servers, "without_answer": silent });
+        print_json(&document, false)?;
         return Ok(0);
     }
     if servers.is_empty() {
         print("no images are served\n")?;
         return Ok(0);
     }
-    print(&servers.iter().map(text).collect::<String>())?;
+    let texts = servers.iter().map(|server| text(server, of(server.pid)));
+    print(&texts.collect::<String>())?;
     Ok(0)
 }
 
-fn text(server: &ServerStatus) -> String {
-    let head = format!("server {}\n", server.pid);
-    head + &server.exports.iter().map(of_export).collect::<String>()
+fn text(server: &Asked<ServerStatus>, shares: Option<&ServerShares>) -> String {
+    let Some(status) = &server.answer else {
+        return format!("server {} does not answer\n", server.pid);
+    };
+    let head = format!("server {}\n", status.pid);
+    let shares = shares.map_or(&[][..], |shares| &shares.groups);
+    // A group of one shares only with itself, which its export says.
+    let groups = shares.iter().map(of_group);
+    head + &status.exports.iter().map(of_export).collect::<String>() + &groups.collect::<String>()
 }
 
 fn of_export(of: &ExportStatus) -> String {
+    let service = of.service.as_ref().filter(|service| **service != of.name);
     let mut text = format!(
-        "  {} ({}{}): {} connections\n    {} reads, {} bytes, {} at once; {} writes, {} bytes; {} flushes; {} refused, {} failed\n",
+        "  {} ({}{}{}): {} connections\n    {} reads, {} bytes, {} at once; {} writes, {} bytes; {} flushes; {} refused, {} failed\n",
         of.name,
         of.image,
         if of.read_only { ", read-only" } else { "" },
+        service.map_or_else(String::new, |service| format!(", the service {service}")),
         of.connections,
         of.reads,
         of.read_bytes,
@@ -49,6 +95,12 @@ fn of_export(of: &ExportStatus) -> String {
     );
     if let Some(shared) = &of.sharing {
         text += &of_sharing(shared);
+    }
+    if let Some(recording) = &of.recording {
+        text += &format!(
+            "    is recorded: {} requests, {} lost\n",
+            recording.requests, recording.lost
+        );
     }
     if let Some(wrong) = &of.wrong {
         text += &format!("    {wrong}\n");
@@ -81,5 +133,56 @@ fn of_sharing(of: &SharingStatus) -> String {
         of.metadata_bytes,
         of.metadata_limit,
         of.outside_writes,
+    )
+}
+
+fn of_group(of: &GroupShares) -> String {
+    let size = |blocks: u64| Bytes(blocks * BLOCK).human();
+    let known: u64 = of.known_blocks.iter().sum();
+    let about = match of.one_in {
+        1 => String::new(),
+        n => format!(", by one content in {n}"),
+    };
+    let mut text = format!(
+        "  group {}: {} known of {}, {} different{about}; zeroes aside\n",
+        of.group,
+        size(known),
+        count(of.exports.len() as u64, "export", "exports"),
+        size(of.contents),
+    );
+    if of.exports.len() > 1 && !of.shared_blocks.is_empty() {
+        let mut head = vec!["of", "known"];
+        head.extend(of.exports.iter().map(String::as_str));
+        let numbers: Vec<usize> = (1..head.len()).collect();
+        let mut rows = table(&head, &numbers);
+        let known = of.known_blocks.iter().zip(&of.exports);
+        for ((known, name), shared) in known.zip(&of.shared_blocks) {
+            let cells = [name.clone(), size(*known)].into_iter();
+            rows.add_row(cells.chain(shared.iter().map(|blocks| size(*blocks))));
+        }
+        text += "  what each (row) has in common with each (column), with itself in other blocks\n";
+        text += &finish(&rows);
+    } else if of.exports.len() > 1 {
+        text += "  too many exports to count what each two have in common\n";
+    }
+    text + &of_cache(of.cache.as_ref())
+}
+
+fn of_cache(of: Option<&CacheShares>) -> String {
+    let size = |blocks: u64| Bytes(blocks * BLOCK).human();
+    let Some(of) = of else {
+        return "  in the page cache: the kernel does not say (cachestat, Linux 6.5)\n".to_owned();
+    };
+    let Some(factor) = of.dedup_factor else {
+        return "  in the page cache: none of it\n".to_owned();
+    };
+    let error = match of.one_in {
+        1 => String::new(),
+        n => format!(" ± {:.2} (one content in {n})", of.error),
+    };
+    format!(
+        "  in the page cache: {} of it, {} different, dedup factor {factor:.2}{error}\n",
+        size(of.resident_blocks),
+        size(of.contents),
     )
 }

@@ -1,7 +1,7 @@
 //! `bonsai trace stat`.
 
 use bonsai_trace::stat::{Distribution, Stat};
-use bonsai_trace::{BLOCK, Volume};
+use bonsai_trace::{BLOCK, Error, Volume};
 use serde_json::{Value, json};
 
 use super::files::save;
@@ -17,19 +17,30 @@ pub(super) fn run(args: &TraceStat) -> anyhow::Result<()> {
     let mut stat = Stat::default();
     let read = reader.for_each(|request| {
         stat.add(request);
-        Ok::<(), bonsai_trace::Error>(())
+        Ok::<(), Error>(())
     });
     progress.done();
-    read.map_err(|error| said(&name, error))?;
+    let cut = match read {
+        Err(error @ Error::Truncated { .. }) if args.cut_off => Some(error.to_string()),
+        read => read.map(|()| None).map_err(|error| said(&name, error))?,
+    };
     stat.finish();
     if let Some(path) = &args.html {
         let page = page::page(&name, &stat)?;
         save(path, |out| Ok(out.write_all(page.as_bytes())?))?;
     }
     if args.json {
-        return print_json(&document(&stat, reader.volumes()), false);
+        let mut document = document(&stat, reader.volumes());
+        document["lost"] = json!(reader.lost());
+        document["cut_off"] = json!(cut.is_some());
+        return print_json(&document, false);
     }
-    print(&text(&stat, reader.volumes()))
+    let mut text = text(&stat, reader.volumes());
+    if reader.lost() > 0 {
+        let lost = crate::output::count(reader.lost(), "request", "requests");
+        text = format!("lost       {lost} while it was recorded: it has holes\n{text}");
+    }
+    print(&cut.map_or_else(|| text.clone(), |cut| format!("cut off    {cut}\n{text}")))
 }
 
 const PARTS: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.99];

@@ -1,10 +1,12 @@
-//! Real guests: kernels of their own behind taps of the machine, limited while they run.
+//! Real guests: kernels of their own, limited at taps of the machine while they run, and on disks that are served.
 
 mod container;
+mod disks;
 mod envelope;
 mod flood;
 mod flow;
 mod guest;
+mod served;
 
 use std::time::{Duration, Instant};
 

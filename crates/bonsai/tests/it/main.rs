@@ -5,6 +5,7 @@ mod cgroups;
 mod davvi;
 mod davvi_play;
 mod drive;
+mod exports;
 mod generated;
 mod groups;
 mod guests;
@@ -13,7 +14,12 @@ mod link;
 mod links;
 mod live;
 mod narrowed;
+// The client that can ask for anything is that of the block server's own tests.
+#[allow(dead_code, reason = "it can do more than is asked for here")]
+#[path = "../../../bonsai-nbd/tests/it/client.rs"]
+mod nbd;
 mod outside;
+mod records;
 mod run;
 mod serve_http;
 mod sim;

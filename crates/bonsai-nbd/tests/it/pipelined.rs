@@ -1,0 +1,117 @@
+//! Many requests of one client at once, of which the page cache has nothing.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+
+use crate::client::{Client, FLUSH, READ, WRITE};
+use crate::house::House;
+
+const SIZE: u64 = 16 << 20;
+const REQUESTS: u64 = 600;
+
+/// What a block holds; each of four holds the same as another.
+fn block(number: u64) -> [u8; 4096] {
+    let content = if number.is_multiple_of(4) {
+        number % 64
+    } else {
+        number
+    };
+    let mut block = [0; 4096];
+    for (word, at) in block.as_chunks_mut::<8>().0.iter_mut().zip(0u64..) {
+        *word = (content * 512 + at + 1).to_le_bytes();
+    }
+    block
+}
+
+fn bytes(offset: u64, length: u64) -> Vec<u8> {
+    let blocks = offset / 4096..(offset + length).div_ceil(4096);
+    let all: Vec<u8> = blocks.flat_map(block).collect();
+    let start = usize::try_from(offset % 4096).unwrap();
+    all[start..][..usize::try_from(length).unwrap()].to_vec()
+}
+
+/// Whole blocks and parts of them, small and large.
+fn places() -> Vec<(u64, u64)> {
+    let place = |number: u64| {
+        let offset = number * 0x9e37_79b9 % (SIZE - (3 << 20)) / 4096 * 4096;
+        match number % 8 {
+            0 => (offset + 100, 5000),
+            1 => (offset, 131_072),
+            2 if number % 64 == 2 => (offset, 3 << 20),
+            _ => (offset, 4096 * (1 + number % 3)),
+        }
+    };
+    (0..REQUESTS).map(place).collect()
+}
+
+fn ask_all(rings: bool) {
+    let house = House::with(&["a"], SIZE, |plan| plan.rings = rings);
+    let mut client = Client::new(&house.socket(), "a");
+    for at in (0..SIZE).step_by(1 << 20) {
+        assert_eq!(client.write(at, &bytes(at, 1 << 20), false), 0);
+    }
+    assert_eq!(client.ask((0, FLUSH), 0, 0, &[]), 0);
+    house.exports[0].image().forget(0, SIZE).unwrap();
+    let mut answers = client.stream.try_clone().unwrap();
+    let places = places();
+    let asked = places.clone();
+    let sender = std::thread::spawn(move || {
+        for (offset, length) in asked {
+            client.send((0, READ), offset, u32::try_from(length).unwrap(), &[]);
+        }
+        // What was asked for before is answered all the same.
+        client.send((0, WRITE), 0, 4096, &block(0));
+        client
+    });
+    let first = 1 + SIZE / (1 << 20) + 1;
+    let mut left: HashMap<u64, (u64, u64)> = (first..).zip(places).collect();
+    let write = first + REQUESTS;
+    let mut written = false;
+    while !left.is_empty() || !written {
+        let mut head = [0; 16];
+        answers.read_exact(&mut head).unwrap();
+        assert_eq!(head[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+        let cookie = u64::from_be_bytes(head[8..].try_into().unwrap());
+        if cookie == write {
+            written = true;
+            continue;
+        }
+        let (offset, length) = left
+            .remove(&cookie)
+            .expect("a request that was not answered");
+        let mut data = vec![0; usize::try_from(length).unwrap()];
+        answers.read_exact(&mut data).unwrap();
+        assert!(data == bytes(offset, length), "{length} bytes at {offset}");
+    }
+    drop(sender.join().unwrap());
+}
+
+#[test]
+fn each_of_many_cold_reads_is_answered_with_its_own_bytes() {
+    ask_all(true);
+}
+
+#[test]
+fn so_it_is_where_the_kernel_has_no_rings() {
+    ask_all(false);
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing_under_way() {
+    let house = House::new(&["a"], SIZE);
+    let mut client = Client::new(&house.socket(), "a");
+    for at in (0..SIZE).step_by(1 << 20) {
+        assert_eq!(client.write(at, &bytes(at, 1 << 20), false), 0);
+    }
+    assert_eq!(client.ask((0, FLUSH), 0, 0, &[]), 0);
+    drop(client);
+    for _ in 0..20 {
+        house.exports[0].image().forget(0, SIZE).unwrap();
+        let mut client = Client::new(&house.socket(), "a");
+        for at in 0..100 {
+            client.send((0, READ), at * 131_072, 131_072, &[]);
+        }
+    }
+    let mut client = Client::new(&house.socket(), "a");
+    assert!(client.read(0, 4096).unwrap() == block(0));
+}

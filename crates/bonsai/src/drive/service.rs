@@ -1,0 +1,46 @@
+//! Each export is a service: it has a ledger, by which it is limited, and seen.
+
+use std::path::Path;
+
+use bonsai_ledger::Ledger;
+use bonsai_nbd::throttle::Throttle;
+use bonsai_services::limits::{self, Limit};
+use bonsai_services::observe::monotonic_ns;
+use bonsai_services::service::{OwnService, Services, Wanted, check_name, name_like};
+
+/// The services of a server; they go with this.
+#[derive(Debug, Default)]
+pub(super) struct Made(Vec<OwnService>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for service in self.0.drain(..) {
+            // What is left is removed by whoever looks next.
+            let _ = service.remove();
+        }
+    }
+}
+
+impl Made {
+    /// Makes the service of an export. It has its name, unless that is no name of a service, or in use by another
+    /// one: then it is told which it has. Whoever limits an export means that name and no other.
+    ///
+    /// # Errors
+    /// The name is in use, and limits are asked for; limits that cannot be held; no room.
+    pub(super) fn make(&mut self, export: &str, limits: &[Limit]) -> anyhow::Result<Throttle> {
+        let like = name_like(Path::new(export));
+        let wanted = match check_name(export) {
+            Ok(()) if !limits.is_empty() => Wanted::Exactly(export),
+            _ => Wanted::Like(&like),
+        };
+        let service = Services::open()?.make(&wanted)?;
+        let (path, name) = (service.ledger_path(), service.name.clone());
+        self.0.push(service);
+        let ledger = Ledger::create(&path, &name)?;
+        limits::apply(&ledger, limits, None, monotonic_ns())?;
+        if name != export {
+            eprintln!("bonsai: the export {export} is the service {name}");
+        }
+        Ok(Throttle::new(ledger))
+    }
+}
