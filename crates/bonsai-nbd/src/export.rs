@@ -304,11 +304,11 @@ impl Export {
         let quiet = before == done && before == after && last.1 == before;
         let outside = quiet && last.0 != times && !told;
         *last = (times, after);
-        if outside {
+        if told || outside {
             self.record.forget();
-            if let Some(member) = &self.member {
-                member.forget_outside();
-            }
+        }
+        if let Some(member) = self.member.as_ref().filter(|_| outside) {
+            member.forget_outside();
         }
         (told || outside) && self.member.is_some()
     }
