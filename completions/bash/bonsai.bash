@@ -526,6 +526,9 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__trace,import)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__import"
                 ;;
+            bonsai__subcmd__help__subcmd__trace,replay)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__replay"
+                ;;
             bonsai__subcmd__help__subcmd__trace,stat)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__stat"
                 ;;
@@ -622,6 +625,9 @@ _bonsai() {
             bonsai__subcmd__trace,import)
                 cmd="bonsai__subcmd__trace__subcmd__import"
                 ;;
+            bonsai__subcmd__trace,replay)
+                cmd="bonsai__subcmd__trace__subcmd__replay"
+                ;;
             bonsai__subcmd__trace,stat)
                 cmd="bonsai__subcmd__trace__subcmd__stat"
                 ;;
@@ -639,6 +645,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__trace__subcmd__help,import)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__import"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,replay)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__replay"
                 ;;
             bonsai__subcmd__trace__subcmd__help,stat)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__stat"
@@ -3036,7 +3045,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace)
-            opts="import head stat gen export"
+            opts="import head stat gen export replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3092,6 +3101,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4070,7 +4093,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace)
-            opts="-h --help import head stat gen export help"
+            opts="-h --help import head stat gen export replay help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4206,7 +4229,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__help)
-            opts="import head stat gen export help"
+            opts="import head stat gen export replay help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4289,6 +4312,20 @@ _bonsai() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__replay)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         bonsai__subcmd__trace__subcmd__help__subcmd__stat)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4335,6 +4372,32 @@ _bonsai() {
                     return 0
                     ;;
                 --skip-bad)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__replay)
+            opts="-h --to --speed --depth --merge --reads-only --fill --check --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --speed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --depth)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -6,12 +6,14 @@
 //! | `import` | formats of others |
 //! | `made` | twins |
 //! | `stat`, `page` | what a trace is like, as text and as a page |
+//! | `replay` | a trace against servers of NBD |
 //! | `show` | the first requests, and formats for others |
 
 mod files;
 mod import;
 mod made;
 mod page;
+mod replay;
 mod show;
 mod stat;
 
@@ -34,6 +36,7 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<u8> {
         TraceCommand::Export(args) => show::export(args)?,
         TraceCommand::Stat(args) => stat::run(args)?,
         TraceCommand::Gen(args) => made::run(args)?,
+        TraceCommand::Replay(args) => return replay::run(args),
     }
     Ok(0)
 }

@@ -13,6 +13,7 @@ mod links;
 mod live;
 mod narrowed;
 mod outside;
+mod replay;
 mod run;
 mod serve_http;
 mod sim;
