@@ -44,8 +44,8 @@ pub(crate) use serve::{Behind, Sends, Serve};
 pub(crate) use sim::{SimCommand, SimCurve, SimRun, SimTable};
 pub(crate) use top::Top;
 pub(crate) use trace::{
-    TraceCommand, TraceEvent, TraceExport, TraceFormat, TraceGen, TraceHead, TraceImport,
-    TraceRecord, TraceStat, TraceTo,
+    Speed, TraceCommand, TraceEvent, TraceExport, TraceFormat, TraceGen, TraceHead, TraceImport,
+    TraceRecord, TraceReplay, TraceStat, TraceTo,
 };
 pub(crate) use watch::{By, Watch};
 

@@ -7,6 +7,7 @@
 //! | `made` | twins |
 //! | `record` | what servers and devices are asked for |
 //! | `stat`, `page` | what a trace is like, as text and as a page |
+//! | `replay` | a trace against servers of NBD |
 //! | `show` | the first requests, and formats for others |
 
 mod files;
@@ -14,6 +15,7 @@ mod import;
 mod made;
 mod page;
 mod record;
+mod replay;
 mod show;
 mod stat;
 
@@ -38,6 +40,7 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<u8> {
         TraceCommand::Export(args) => show::export(args)?,
         TraceCommand::Stat(args) => stat::run(args)?,
         TraceCommand::Gen(args) => made::run(args)?,
+        TraceCommand::Replay(args) => return replay::run(args),
     }
     Ok(0)
 }

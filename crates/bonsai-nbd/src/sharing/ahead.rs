@@ -115,9 +115,9 @@ impl Member {
         };
         let blocks = due.start / BLOCK..due.end.min(self.image.size()) / BLOCK;
         for (volume, first, count) in self.runs(blocks) {
-            if let Some(image) = self.sharing.state.image(volume) {
+            if let Some(known) = self.sharing.state.known(volume) {
                 // It is a hint: who reads it will see what is wrong.
-                let _ = image.fetch(first * BLOCK, count * BLOCK);
+                let _ = known.image.fetch(first * BLOCK, count * BLOCK);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -161,7 +161,7 @@ fn our_client_agrees_with_nbdkit() {
         };
         let deadline = Instant::now() + PATIENCE;
         // Its name is there before it listens.
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        while UnixStream::connect(&socket).is_err() {
             assert!(Instant::now() < deadline, "nbdkit does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }

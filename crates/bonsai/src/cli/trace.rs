@@ -21,6 +21,7 @@ pub(crate) enum TraceCommand {
     Stat(TraceStat),
     Gen(TraceGen),
     Export(TraceExport),
+    Replay(TraceReplay),
 }
 
 const EXAMPLES: &str = "\
@@ -30,7 +31,8 @@ Examples:
   bonsai trace record --nbd web -o live.btr --for 60s
   bonsai trace stat homes.btr --html report.html
   bonsai trace gen --like homes.btr -n 10M -o twin.btr
-  bonsai trace export twin.btr --to fio -o twin.iolog";
+  bonsai trace export twin.btr --to fio -o twin.iolog
+  bonsai trace replay twin.btr --to 'nbd+unix:///web?socket=disks.sock' --check";
 
 /// Formats of others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -309,6 +311,94 @@ pub(crate) struct TraceExport {
     pub(crate) file: Option<String>,
 }
 
+/// Replay a trace against a server of NBD, such as `bonsai drive serve`, nbdkit or qemu-nbd.
+///
+/// Requests go to the exports in the order of the trace: at its times, faster, or as fast as the servers answer. Two that
+/// touch the same blocks, of which one changes them, are never under way together. Writes write the bytes of their contents,
+/// as the images of `bonsai trace gen --content` hold them: equal contents are equal bytes. They overwrite what is there!
+/// Exit code 1 if a request failed or, with --check, found something else.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bonsai trace gen --like homes.btr --shuffle 1 -o twin.btr --content disk.raw
+  bonsai drive serve disk.raw --socket disks.sock &
+  bonsai trace replay twin.btr --to 'nbd+unix:///disk?socket=disks.sock' --check
+  bonsai trace replay twin.btr --to 'nbd://host/disk' --speed max --depth 8 --reads-only
+  bonsai trace replay four.btr --merge --to 'nbd+unix:///disk.{device}?socket=disks.sock'
+  bonsai trace replay two.btr --to vda=nbd://host/a --to vdb=nbd://host/b")]
+pub(crate) struct TraceReplay {
+    /// The trace; - is standard input.
+    pub(crate) trace: PathBuf,
+
+    /// Where to: nbd+unix:///EXPORT?socket=PATH or nbd://HOST:PORT/EXPORT. DEVICE=URI is for one device of the trace;
+    /// {device} stands for a device's name, with _ for other than letters, digits and -, as in names of images.
+    #[arg(long, value_name = "URI", required = true)]
+    pub(crate) to: Vec<String>,
+
+    /// How fast: 1x keeps the trace's times, 10x takes a tenth of them, max waits for answers alone.
+    #[arg(long, value_name = "SPEED", default_value = "1x")]
+    pub(crate) speed: Speed,
+
+    /// Requests under way at a time, of all devices together.
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) depth: u32,
+
+    /// Requests of one instant and kind that follow each other on a device are one, as they were before a recorder wrote a
+    /// line for each block.
+    #[arg(long)]
+    pub(crate) merge: bool,
+
+    /// Leave away what is not read.
+    #[arg(long)]
+    pub(crate) reads_only: bool,
+
+    /// Where the trace does not say what was written, write bytes of no meaning.
+    #[arg(long)]
+    pub(crate) fill: bool,
+
+    /// Compare what is read with what has to be there: images are those of `bonsai trace gen --content`.
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How fast a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Speed {
+    /// So many times as fast as it was.
+    Times(f64),
+    /// As fast as servers answer.
+    Max,
+}
+
+impl std::str::FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        let factor: Option<f64> = text.strip_suffix('x').and_then(|n| n.parse().ok());
+        factor
+            .filter(|factor| (1e-6..=1e6).contains(factor))
+            .map(Self::Times)
+            .ok_or_else(|| format!("{text:?} is no speed: write 1x, 10x, 0.5x or max"))
+    }
+}
+
+impl std::fmt::Display for Speed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Times(factor) => write!(f, "{factor}x"),
+            Self::Max => f.write_str("max"),
+        }
+    }
+}
+
 /// A count with k, M or G.
 fn count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.strip_suffix(['k', 'M', 'G']) {
@@ -331,6 +421,16 @@ fn count(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn speeds_are_factors() {
+        assert_eq!("1x".parse(), Ok(Speed::Times(1.0)));
+        assert_eq!("0.5x".parse(), Ok(Speed::Times(0.5)));
+        assert_eq!("max".parse(), Ok(Speed::Max));
+        for wrong in ["", "x", "1", "0x", "-1x", "infx", "NaNx", "fast"] {
+            assert!(wrong.parse::<Speed>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn counts_have_units() {

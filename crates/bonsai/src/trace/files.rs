@@ -37,31 +37,41 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
         (Box::new(file), about.is_file().then_some(about.len()))
     };
     let progress = Progress::new(bytes);
-    let mut counted = BufReader::with_capacity(
-        BUFFER,
-        Counted {
-            file,
-            seen: Arc::clone(&progress.seen),
-            bar: progress.bar.clone(),
-        },
-    );
+    let counted = Counted {
+        file,
+        seen: Arc::clone(&progress.seen),
+        bar: progress.bar.clone(),
+    };
+    let input = unpacked(counted).with_context(|| path.display().to_string())?;
+    Ok((input, progress))
+}
+
+/// Opens a file that was read before, without saying how far it is read.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn open_quietly(path: &Path) -> io::Result<Input> {
+    unpacked(File::open(path)?)
+}
+
+fn unpacked(from: impl Read + 'static) -> io::Result<Input> {
+    let mut from = BufReader::with_capacity(BUFFER, from);
     let mut first = [0; 4];
     let mut got = 0;
     while got < first.len() {
-        match counted.read(&mut first[got..]) {
+        match from.read(&mut first[got..]) {
             Ok(0) => break,
             Ok(n) => got += n,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            Err(error) => return Err(error),
         }
     }
-    let whole = io::Cursor::new(first[..got].to_vec()).chain(counted);
-    let input: Input = match first[..got] {
+    let whole = io::Cursor::new(first[..got].to_vec()).chain(from);
+    Ok(match first[..got] {
         [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole)?),
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
         _ => Box::new(whole),
-    };
-    Ok((input, progress))
+    })
 }
 
 /// How far an input is read, on a terminal.

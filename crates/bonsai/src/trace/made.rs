@@ -126,19 +126,8 @@ fn images(
         let path = if volumes.len() == 1 {
             path.to_owned()
         } else {
-            let safe: String = volume
-                .name
-                .chars()
-                .map(|c| {
-                    if c.is_alphanumeric() || c == '-' {
-                        c
-                    } else {
-                        '_'
-                    }
-                })
-                .collect();
             let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{safe}"));
+            name.push(format!(".{}", safe(&volume.name)));
             PathBuf::from(name)
         };
         let failed = || format!("{}: cannot be written", path.display());
@@ -146,6 +135,18 @@ fn images(
         images.push(path);
     }
     Ok(images)
+}
+
+/// A device's name, as it stands in names of files.
+pub(super) fn safe(device: &str) -> String {
+    let plain = |c: char| {
+        if c.is_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    device.chars().map(plain).collect()
 }
 
 fn image(path: &Path, blocks: &[&(u32, u64, Digest)]) -> std::io::Result<()> {

@@ -20,6 +20,7 @@ mod narrowed;
 mod nbd;
 mod outside;
 mod records;
+mod replay;
 mod run;
 mod serve_http;
 mod sim;
