@@ -529,6 +529,9 @@ _bonsai() {
             bonsai__subcmd__help__subcmd__trace,record)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__record"
                 ;;
+            bonsai__subcmd__help__subcmd__trace,replay)
+                cmd="bonsai__subcmd__help__subcmd__trace__subcmd__replay"
+                ;;
             bonsai__subcmd__help__subcmd__trace,stat)
                 cmd="bonsai__subcmd__help__subcmd__trace__subcmd__stat"
                 ;;
@@ -628,6 +631,9 @@ _bonsai() {
             bonsai__subcmd__trace,record)
                 cmd="bonsai__subcmd__trace__subcmd__record"
                 ;;
+            bonsai__subcmd__trace,replay)
+                cmd="bonsai__subcmd__trace__subcmd__replay"
+                ;;
             bonsai__subcmd__trace,stat)
                 cmd="bonsai__subcmd__trace__subcmd__stat"
                 ;;
@@ -648,6 +654,9 @@ _bonsai() {
                 ;;
             bonsai__subcmd__trace__subcmd__help,record)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__record"
+                ;;
+            bonsai__subcmd__trace__subcmd__help,replay)
+                cmd="bonsai__subcmd__trace__subcmd__help__subcmd__replay"
                 ;;
             bonsai__subcmd__trace__subcmd__help,stat)
                 cmd="bonsai__subcmd__trace__subcmd__help__subcmd__stat"
@@ -1817,7 +1826,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__drive__subcmd__serve)
-            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --record --verbose --help"
+            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --no-io-uring --record --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3049,7 +3058,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace)
-            opts="import record head stat gen export"
+            opts="import record head stat gen export replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3119,6 +3128,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__help__subcmd__trace__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__help__subcmd__trace__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4109,7 +4132,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace)
-            opts="-h --help import record head stat gen export help"
+            opts="-h --help import record head stat gen export replay help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4245,7 +4268,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__help)
-            opts="import record head stat gen export help"
+            opts="import record head stat gen export replay help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4329,6 +4352,20 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__help__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__help__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4427,6 +4464,32 @@ _bonsai() {
                     ;;
                 --event)
                     COMPREPLY=($(compgen -W "issue queue complete" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        bonsai__subcmd__trace__subcmd__replay)
+            opts="-h --to --speed --depth --merge --reads-only --fill --check --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --speed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
