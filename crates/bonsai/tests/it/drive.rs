@@ -1,12 +1,6 @@
 //! `bonsai drive serve` and `bonsai drive status`: what a user and a client meet.
 
 mod kills;
-#[path = "../../../bonsai-nbd/tests/it/client.rs"]
-#[expect(
-    dead_code,
-    reason = "what the tests of the protocol need, and these do not"
-)]
-mod nbd;
 mod refused;
 mod server;
 mod tls;
@@ -14,9 +8,9 @@ mod vanish;
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use nbd::{Client, FLUSH};
 use server::{Drive, image};
 
+use crate::nbd::{Client, FLUSH};
 use crate::support::Place;
 
 const SIZE: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::nbd::{Client, FLUSH};
 use super::server::{Drive, image};
+use crate::nbd::{Client, FLUSH};
 use crate::support::Place;
 
 const BLOCK: usize = 4096;

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::nbd::{Client, READ, WRITE, greeted};
 use super::server::{Drive, image};
+use crate::nbd::{Client, READ, WRITE, greeted};
 use crate::support::{PATIENCE, Place};
 
 const SIZE: u64 = 4 << 20;
