@@ -169,7 +169,9 @@ fn our_server_answers_as_the_images_say() {
         ));
     }
     let trace = imported(&place, "t.btr", &lines(&all));
-    let (twin, images) = (file(&place, "twin.btr"), file(&place, "disk"));
+    // Exports are services, whose folders have their names in the runtime directory.
+    fs::create_dir(place.path().join("images")).expect("a folder");
+    let (twin, images) = (file(&place, "twin.btr"), file(&place, "images/disk"));
     let said = place.say(&[
         "trace",
         "gen",
@@ -294,9 +296,11 @@ fn errors_are_counted_and_a_server_that_goes_is_told() {
     assert_eq!(found["errors"]["EIO"], 2);
     assert_eq!(found["requests"]["write"], 1);
     assert_eq!(found["bytes"]["read"], 0);
-    assert_eq!(
-        found["first_error"],
-        "read of 4096 bytes at 4096 on 6:0: EIO"
+    // Both are under way together.
+    let first = found["first_error"].as_str().expect("words");
+    assert!(
+        first.starts_with("read of 4096 bytes at ") && first.ends_with(" on 6:0: EIO"),
+        "{first}"
     );
     drop(server);
     let _ = fs::remove_file(socket(&place));

@@ -75,6 +75,7 @@ impl Place {
         command
             .args(args)
             .env("BONSAI_RUNTIME_DIR", self.path())
+            .env("BONSAI_STATE_DIR", self.path().join("state"))
             .env("COLUMNS", "100")
             .env("LC_ALL", "C")
             .env_remove("BONSAI_LEDGER")
