@@ -79,6 +79,8 @@ pub struct Image {
     shrunk: AtomicBool,
     /// It cannot leave out blocks in its middle.
     no_holes: AtomicBool,
+    /// The kernel reads nothing that was not asked for.
+    exactly: AtomicBool,
 }
 
 /// When a file was changed: its size, and its times in nanoseconds.
@@ -148,6 +150,7 @@ impl Image {
             read_only,
             shrunk: AtomicBool::new(false),
             no_holes: AtomicBool::new(false),
+            exactly: AtomicBool::new(false),
         })
     }
 
@@ -344,6 +347,15 @@ impl Image {
     pub fn fetch(&self, offset: u64, length: u64) -> io::Result<()> {
         let length = std::num::NonZeroU64::new(length);
         Ok(fadvise(&self.file, offset, length, Advice::WillNeed)?)
+    }
+
+    /// Whether the kernel may read ahead from now on. It is a hint, and one for the image as a whole.
+    pub fn read_ahead(&self, may: bool) {
+        if self.exactly.swap(!may, Ordering::Relaxed) == may {
+            let advice = if may { Advice::Normal } else { Advice::Random };
+            // Who cannot be advised reads ahead as before.
+            let _ = fadvise(&self.file, 0, None, advice);
+        }
     }
 
     /// Takes what is clean out of the page cache.

@@ -20,6 +20,7 @@
 //! times of the image, within a second, and only where the server did not write itself meanwhile; who
 //! shares images with writers that take no lock wants `verify`.
 
+mod ahead;
 mod learn;
 mod plan;
 mod scan;
@@ -36,6 +37,7 @@ use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
 use crate::export::add;
 use crate::image::Image;
+use ahead::Ahead;
 use learn::Learner;
 use seen::Seen;
 
@@ -78,6 +80,7 @@ pub struct Member {
     volume: RwLock<Volume>,
     /// Blocks that were given to the learner.
     seen: Seen,
+    ahead: Ahead,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -166,6 +169,7 @@ impl Sharing {
             key,
             volume: RwLock::new(volume),
             seen: Seen::new(image.size() / BLOCK),
+            ahead: Ahead::default(),
             counters: Shared::default(),
         })
     }

@@ -184,6 +184,8 @@ impl Member {
             }
         }
         drop(map);
+        let (blocks, led) = (length as u64 / BLOCK, plan.led.len() as u64);
+        self.image.read_ahead(self.ahead.may(blocks, led));
         add(&self.counters.unknown, unknown);
         add(&self.counters.leads, leads);
         self.keep_what_pays(&mut plan);
