@@ -122,6 +122,11 @@ dnba: deps-bench build ## the experiments of DNBA, beside the paper's figures: t
 	@"$(TARGET)/release/bonsai-bench" run link-paper --figure "$(TARGET)/figures/dnba-limits.svg" $(BENCH_ARGS)
 	@"$(TARGET)/release/bonsai-bench" run --full link-media --figure "$(TARGET)/figures/dnba-media.svg"
 
+.PHONY: drive-figures
+drive-figures: deps-bench build ## what four guests read, through the block server and nbdkit, in little memory: tables, and a plot in target/figures (15 minutes, root)
+	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
+	@"$(TARGET)/release/bonsai-bench" run nbd-replay --figure "$(TARGET)/figures/nbd-replay.svg" $(BENCH_ARGS)
+
 # What a minute or two each shows; BENCH_ARGS="--effort normal" and --full take longer. A promise that was
 # broken fails it, after all have run.
 .PHONY: media

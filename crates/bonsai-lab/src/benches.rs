@@ -21,6 +21,7 @@ mod peers;
 mod players;
 mod programs;
 mod reaction;
+mod replay;
 mod rtsp;
 mod servers;
 mod shares;
@@ -71,6 +72,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &servers::Servers,
     &event_loops::EventLoops,
     &nbd::NbdHot,
+    &replay::Replay,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,
