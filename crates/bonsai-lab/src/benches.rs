@@ -22,6 +22,7 @@ mod peers;
 mod players;
 mod programs;
 mod reaction;
+mod replay;
 mod rtsp;
 mod servers;
 mod shares;
@@ -75,6 +76,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &nbd_scan::NbdScan,
     &nbd::NbdRecord,
     &nbd::NbdGuests,
+    &replay::Replay,
     &rtsp::Rtsp,
     &history::HistoryCost,
     &peers::Peers,

@@ -76,7 +76,7 @@ struct RunArgs {
     #[arg(long, default_value = "bench/raw")]
     raw: PathBuf,
     /// Write the plot of the one benchmark that is named (link-media, link-paper, media-002, media-fig11,
-    /// media-fig12, media-ten, paper-fig12, paper-shares or policy-week) to this file.
+    /// media-fig12, media-ten, nbd-replay, paper-fig12, paper-shares or policy-week) to this file.
     #[arg(long, value_name = "FILE.svg")]
     figure: Option<PathBuf>,
 }
@@ -133,7 +133,7 @@ fn run(args: &RunArgs) -> anyhow::Result<Tally> {
     anyhow::ensure!(
         args.figure.is_none() || benches.len() == 1,
         "--figure is of one benchmark: name link-media, link-paper, media-002, media-fig11, media-fig12, media-ten, \
-         paper-fig12, paper-shares or policy-week"
+         nbd-replay, paper-fig12, paper-shares or policy-week"
     );
     let library = find_library()?;
     let interrupted = Interrupted::listen()?;

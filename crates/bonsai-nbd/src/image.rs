@@ -92,6 +92,8 @@ pub struct Image {
     shrunk: AtomicBool,
     /// It cannot leave out blocks in its middle.
     no_holes: AtomicBool,
+    /// The kernel reads nothing that was not asked for.
+    exactly: AtomicBool,
 }
 
 /// Which file, and when it was changed, in seconds and nanoseconds.
@@ -214,6 +216,7 @@ impl Image {
             read_only,
             shrunk: AtomicBool::new(false),
             no_holes: AtomicBool::new(false),
+            exactly: AtomicBool::new(false),
         })
     }
 
@@ -298,18 +301,6 @@ impl Image {
         }
     }
 
-    /// Whether the kernel is to read ahead of what is asked for.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn read_ahead(&self, ahead: bool) -> io::Result<()> {
-        let advice = match ahead {
-            true => Advice::Normal,
-            false => Advice::Random,
-        };
-        Ok(fadvise(&self.file, 0, None, advice)?)
-    }
-
     /// Reads what needs no disk.
     ///
     /// # Errors
@@ -362,6 +353,21 @@ impl Image {
     pub fn fetch(&self, offset: u64, length: u64) -> io::Result<()> {
         let length = std::num::NonZeroU64::new(length);
         Ok(fadvise(&self.file, offset, length, Advice::WillNeed)?)
+    }
+
+    /// Whether the kernel may read ahead from now on. It is a hint, and one for the image as a whole.
+    pub fn read_ahead(&self, may: bool) {
+        if self.exactly.swap(!may, Ordering::Relaxed) == may {
+            let advice = if may { Advice::Normal } else { Advice::Random };
+            // Who cannot be advised reads ahead as before.
+            let _ = fadvise(&self.file, 0, None, advice);
+        }
+    }
+
+    /// Whether it was told to read nothing that was not asked for.
+    #[must_use]
+    pub fn is_read_exactly(&self) -> bool {
+        self.exactly.load(Ordering::Relaxed)
     }
 
     /// Takes what is clean out of the page cache.

@@ -5,8 +5,8 @@
 //! gone over. A read of pages that the page cache has never comes here. Of others, the read is *planned*: blocks one after the
 //! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
 //! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
-//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. The kernel reads nothing ahead; see
-//! [`ahead`]. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
+//! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. Where contents are elsewhere, the
+//! kernel reads nothing ahead; see [`led`] and [`ahead`]. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
 //! cache: memory has a content once.
 //!
 //! # Invariants
@@ -27,6 +27,7 @@ mod ahead;
 mod kept;
 mod known;
 mod learn;
+mod led;
 mod plan;
 mod scan;
 mod secret;
@@ -51,6 +52,7 @@ use crate::image::Image;
 use ahead::Ahead;
 use known::Known;
 use learn::Learner;
+use led::Led;
 
 /// A block, in bytes.
 pub const BLOCK: u64 = 4096;
@@ -91,6 +93,7 @@ pub struct Member {
     group_name: String,
     key: [u8; 32],
     ahead: Ahead,
+    led: Led,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -158,8 +161,7 @@ impl Sharing {
     /// # Errors
     /// The map has no room.
     pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
-        // Where it does not take that, it reads more than it has to.
-        let _ = image.read_ahead(false);
+        image.read_ahead(false);
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
         let number = *groups.entry(group.to_owned()).or_insert(Group(count));
@@ -176,6 +178,7 @@ impl Sharing {
             group_name: group.to_owned(),
             key: self.secret.group(group),
             ahead: Ahead::default(),
+            led: Led::default(),
             counters: Shared::default(),
         })
     }

@@ -95,6 +95,10 @@ impl Member {
     /// Hears of a read, before it is done; true where [`Self::fetch_ahead`] has something to do, which may wait
     /// for the disk.
     pub(crate) fn hear(&self, offset: u64, length: usize) -> bool {
+        // Else the kernel does it.
+        if !self.image.is_read_exactly() {
+            return false;
+        }
         let Some(due) = self.ahead.hear(offset, length as u64) else {
             return false;
         };

@@ -253,6 +253,9 @@ impl Member {
                 }
             }
         }
+        drop(map);
+        let (blocks, led) = (length as u64 / BLOCK, plan.led.len() as u64);
+        self.image.read_ahead(self.led.may(blocks, led));
         (plan, [unknown, leads])
     }
 

@@ -24,9 +24,9 @@ impl Member {
     /// # Errors
     /// Those of the system.
     pub fn scan(&self) -> io::Result<Scanned> {
-        let _ = self.image.read_ahead(true);
+        self.image.read_ahead(true);
         let scanned = self.go_over();
-        let _ = self.image.read_ahead(false);
+        self.image.read_ahead(false);
         scanned
     }
 
