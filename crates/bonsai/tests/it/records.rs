@@ -339,31 +339,80 @@ fn dd(words: &[&str]) {
     assert!(done.status.success(), "{done:?}");
 }
 
-#[test]
-fn a_device_is_recorded_by_the_kernels_events() {
-    const TEST: &str = "a_device_is_recorded_by_the_kernels_events";
-    let place = Place::bare();
-    let folder = tempfile::tempdir().expect("a folder");
-    let image = file(folder.path(), "image");
+/// A loop device, and where tracefs is.
+fn device(test: &str, folder: &Path) -> Option<(Loop, PathBuf, Option<Mounted>)> {
+    let image = file(folder, "image");
     let made = std::fs::File::create(&image).expect("an image");
     made.set_len(SIZE).expect("its size");
     let Some(device) = Loop::new(&image) else {
-        return skip(TEST, "no loop device (root and losetup)");
+        skip(test, "no loop device (root and losetup)");
+        return None;
     };
-    let Some((root, _mounted)) = tracefs(folder.path()) else {
-        return skip(TEST, "no tracefs, or no mount without privileges");
+    let Some((root, mounted)) = tracefs(folder) else {
+        skip(test, "no tracefs, or no mount without privileges");
+        return None;
     };
     if !root.join("events/block/block_rq_issue").exists() {
-        return skip(TEST, "the kernel has no events of block devices");
+        skip(test, "the kernel has no events of block devices");
+        return None;
     }
-    let trace = file(folder.path(), "live.btr");
-    let args = ["trace", "record", "--device", &device.0, "-o", &trace];
-    let recorder = Going::start(&place, &args);
+    Some((device, root, mounted))
+}
+
+/// A recorder of a device that takes events already, and its instance.
+fn recorded(place: &Place, device: &Loop, root: &Path, trace: &str) -> (Going, PathBuf) {
+    let args = ["trace", "record", "--device", &device.0, "-o", trace];
+    let recorder = Going::start(place, &args);
     let instance = root.join(format!("instances/bonsai-{}", recorder.pid()));
     until("the recorder is ready", || {
         let enabled = instance.join("events/block/block_rq_issue/enable");
         std::fs::read_to_string(enabled).is_ok_and(|text| text.trim() == "1")
     });
+    (recorder, instance)
+}
+
+#[test]
+fn events_that_the_kernel_has_no_room_for_are_counted() {
+    const TEST: &str = "events_that_the_kernel_has_no_room_for_are_counted";
+    const ALL: u64 = 16_384;
+    let place = Place::bare();
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((device, root, _mounted)) = device(TEST, folder.path()) else {
+        return;
+    };
+    let trace = file(folder.path(), "live.btr");
+    let (recorder, instance) = recorded(&place, &device, &root, &trace);
+    // A recorder that sleeps, with room for some hundred events.
+    signal(recorder.pid(), "STOP");
+    std::fs::write(instance.join("buffer_size_kb"), "64").expect("less room");
+    let from = format!("if={}", device.0);
+    let count = format!("count={ALL}");
+    dd(&[&from, "of=/dev/null", "bs=512", &count, "iflag=direct"]);
+    signal(recorder.pid(), "CONT");
+    let said = recorder.end("INT");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("requests were lost"), "{said:?}");
+    let found = place.json(&["trace", "stat", "--json", &trace]);
+    let lost = found["lost"].as_u64().expect("a number");
+    let there = counts(&found)[0];
+    // Whatever looks at new devices may have read some of it, too.
+    assert!(
+        (ALL..ALL + 100).contains(&(there + lost)),
+        "{there} and {lost}"
+    );
+    assert!(lost > 0 && there > 0, "{there} and {lost}");
+}
+
+#[test]
+fn a_device_is_recorded_by_the_kernels_events() {
+    const TEST: &str = "a_device_is_recorded_by_the_kernels_events";
+    let place = Place::bare();
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some((device, root, _mounted)) = device(TEST, folder.path()) else {
+        return;
+    };
+    let trace = file(folder.path(), "live.btr");
+    let (recorder, instance) = recorded(&place, &device, &root, &trace);
     let (from, to) = (format!("if={}", device.0), format!("of={}", device.0));
     dd(&[&from, "of=/dev/null", "bs=8k", "count=100", "iflag=direct"]);
     let more = ["bs=4k", "count=20", "seek=1000", "oflag=direct"];
