@@ -14,8 +14,8 @@ use super::{Arm, Cell, Turn};
 use crate::child::Running;
 use crate::context::Context;
 
-/// Requests under way: one of each guest.
-pub(super) const DEPTH: u32 = 4;
+/// Requests under way: four of each guest.
+pub(super) const DEPTH: u32 = 16;
 
 /// How long a server may take to listen; a scan of 1.1 GB is in it.
 const PATIENCE: Duration = Duration::from_secs(120);
