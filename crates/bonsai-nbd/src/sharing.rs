@@ -24,11 +24,13 @@
 //! a leader; who shares images with writers that take no lock wants `verify`.
 
 mod ahead;
+mod follow;
 mod kept;
 mod known;
 mod learn;
 mod led;
 mod plan;
+mod proof;
 mod scan;
 mod secret;
 mod seen;

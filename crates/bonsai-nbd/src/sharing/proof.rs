@@ -2,8 +2,8 @@
 
 use bonsai_dedup::drive::{Stamp, Volume};
 
-use super::{From, Plan};
-use crate::sharing::{BLOCK, Member};
+use super::plan::{From, Plan};
+use super::{BLOCK, Member};
 
 impl Member {
     /// Whether somebody else has changed one of the images that a plan is about. It comes after the map was asked: what was
