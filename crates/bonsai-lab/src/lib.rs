@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod benches;
+mod cage;
 mod child;
 mod cli;
 mod context;

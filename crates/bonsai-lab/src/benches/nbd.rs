@@ -3,7 +3,6 @@
 //! Both serve the same image at the same time, and are asked in turns in a random order. *Hot*: the page
 //! cache has all of it. *Cold*: it is emptied of the image before each turn.
 
-mod cage;
 mod guests;
 mod record;
 

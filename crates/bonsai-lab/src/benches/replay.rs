@@ -19,6 +19,7 @@ use bonsai_stats::MedianEstimate;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
+use crate::cage::Cage;
 use crate::child::is_installed;
 use crate::context::{Context, Effort};
 use crate::load::{Moment, doubt_of};
@@ -68,6 +69,9 @@ struct Cell {
     merged: bool,
     /// No block has another's content.
     unique: bool,
+    /// What the disk gives at most, MB/s; otherwise as much as it can.
+    #[serde(default)]
+    disk: Option<u64>,
 }
 
 const fn cell(memory: u64, merged: bool, unique: bool) -> Cell {
@@ -75,12 +79,35 @@ const fn cell(memory: u64, merged: bool, unique: bool) -> Cell {
         memory,
         merged,
         unique,
+        disk: None,
     }
 }
 
+/// The same on a disk that gives so many MB/s.
+const fn on(disk: u64, of: Cell) -> Cell {
+    Cell {
+        disk: Some(disk),
+        ..of
+    }
+}
+
+/// What a solid-state disk behind SATA gives, MB/s. Where a disk is as quick as memory, as behind a host that caches it, wall time is
+/// that of copies.
+const SATA: u64 = 500;
+
 /// Cells, from which effort on they are measured, and of the scanned arm at most what part of nbdkit's disk and wall, or
 /// without duplicates at least what part of its throughput.
-const CELLS: [(Cell, Effort, Promised); 6] = [
+const CELLS: [(Cell, Effort, Promised); 8] = [
+    (
+        on(SATA, cell(512, true, false)),
+        Effort::Quick,
+        Promised::Most(0.42, 0.55),
+    ),
+    (
+        on(SATA, cell(256, true, false)),
+        Effort::Quick,
+        Promised::Most(0.62, 0.65),
+    ),
     (
         cell(512, true, false),
         Effort::Quick,
@@ -123,7 +150,12 @@ impl Cell {
     fn describe(self) -> String {
         let how = if self.merged { "merged" } else { "as recorded" };
         let what = if self.unique { ", no duplicates" } else { "" };
-        format!("{} MiB, {how}{what}", self.memory)
+        let disk = self.disk.map(|disk| format!(", disk of {disk} MB/s"));
+        format!(
+            "{} MiB, {how}{what}{}",
+            self.memory,
+            disk.unwrap_or_default()
+        )
     }
 }
 
@@ -172,8 +204,10 @@ impl Benchmark for Replay {
             let why = "no traces/debian4.fiu.zst in BONSAI_DATA or ../shared/data";
             return context.skip("all", why);
         };
-        if let Err(error) = turn::Group::new(512) {
-            return context.skip("all", format!("no control group for memory: {error:#}"));
+        let cage =
+            Cage::new(512 << 20).and_then(|cage| cage.disk(context.scratch(), SATA * 1_000_000));
+        if let Err(error) = cage {
+            return context.skip("all", format!("no control groups: {error:#}"));
         }
         let rounds = context.effort.of(2, 5, 9);
         let mut rounds_of = Vec::new();

@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
-use super::cage::Cage;
 use crate::benches::Benchmark;
+use crate::cage::Cage;
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::images::{Images, STEM};
 use super::{Arm, Cell, Turn};
+use crate::cage::Cage;
 use crate::child::Running;
 use crate::context::Context;
 
@@ -19,73 +20,6 @@ pub(super) const DEPTH: u32 = 16;
 
 /// How long a server may take to listen; a scan of 1.1 GB is in it.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A control group that bounds memory.
-#[derive(Debug)]
-pub(super) struct Group(PathBuf);
-
-impl Group {
-    /// Makes one of so many MiB.
-    ///
-    /// # Errors
-    /// There is no such controller here, or it may not be used.
-    pub(super) fn new(mebibytes: u64) -> anyhow::Result<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup")?;
-        let find = |controller: &str| {
-            let line = own.lines().find(|line| {
-                let of = line.split(':').nth(1);
-                of.is_some_and(|of| of.split(',').any(|name| name == controller))
-            });
-            let path = line.and_then(|line| line.splitn(3, ':').nth(2));
-            path.map(|path| path.trim_start_matches('/').to_owned())
-        };
-        // Version 1 has a hierarchy for it; where it has none, version 2 may.
-        let (folder, file) = match find("memory") {
-            Some(path) => (
-                Path::new("/sys/fs/cgroup/memory").join(path),
-                "memory.limit_in_bytes",
-            ),
-            None => {
-                let path = find("").context("there are no control groups")?;
-                let folder = Path::new("/sys/fs/cgroup").join(path);
-                // A group with processes passes no controllers on: a sibling of this one is made.
-                (
-                    folder.parent().map_or(folder.clone(), Path::to_owned),
-                    "memory.max",
-                )
-            }
-        };
-        let group = Self(folder.join(format!("bonsai-replay-{}", std::process::id())));
-        fs::create_dir(&group.0)
-            .with_context(|| format!("{}: cannot be made", group.0.display()))?;
-        let limit = group.0.join(file);
-        fs::write(&limit, (mebibytes << 20).to_string())
-            .with_context(|| format!("{}: cannot be written", limit.display()))?;
-        Ok(group)
-    }
-
-    /// A command that begins in it; what it says of errors is among its output.
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "echo $$ > \"$0\" && exec \"$@\" 2>&1"])
-            .arg(self.0.join("cgroup.procs"))
-            .arg(program);
-        command
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // What a process leaves behind is gone a moment after it.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
 
 /// Measures one.
 ///
@@ -98,11 +32,14 @@ pub(super) fn measure(
     arm: Arm,
 ) -> anyhow::Result<Turn> {
     images.forget()?;
-    let group = Group::new(cell.memory)?;
+    let mut cage = Cage::new(cell.memory << 20)?;
+    if let Some(speed) = cell.disk {
+        cage = cage.disk(context.scratch(), speed * 1_000_000)?;
+    }
     let socket = context.scratch().join("replay.sock");
     let _ = fs::remove_file(&socket);
     let runtime = context.scratch().join("runtime");
-    let server = serve(context, &group, images, arm, &socket)?;
+    let server = serve(context, &cage, images, arm, &socket)?;
     let before = read_bytes(server.pid())?;
     let replayed = replay(context, images, cell, &socket)?;
     let disk = read_bytes(server.pid())? - before;
@@ -135,7 +72,7 @@ pub(super) fn measure(
 
 fn serve(
     context: &Context,
-    group: &Group,
+    cage: &Cage,
     images: &Images,
     arm: Arm,
     socket: &Path,
@@ -143,11 +80,11 @@ fn serve(
     if matches!(arm, Arm::Nbdkit | Arm::Exact) {
         let mut dir = std::ffi::OsString::from("dir=");
         dir.push(images.folder());
-        let mut command = group.command(Path::new("nbdkit"));
+        let mut command = Command::new("nbdkit");
         command.args(["-f", "-r", "-U"]).arg(socket);
         command.arg("file").arg(dir);
         command.args((arm == Arm::Exact).then_some("fadvise=random"));
-        let server = Running::start(&mut command)?;
+        let server = Running::start(&mut cage.holds(&command))?;
         let deadline = Instant::now() + PATIENCE;
         while UnixStream::connect(socket).is_err() {
             anyhow::ensure!(Instant::now() < deadline, "nbdkit does not listen");
@@ -155,7 +92,7 @@ fn serve(
         }
         return Ok(server);
     }
-    let mut command = group.command(&context.bonsai()?);
+    let mut command = Command::new(context.bonsai()?);
     command
         .args(["drive", "serve", "--read-only", "--socket"])
         .arg(socket);
@@ -171,7 +108,7 @@ fn serve(
     ] {
         command.env(name, context.scratch().join(folder));
     }
-    let mut server = Running::start(&mut command)?;
+    let mut server = Running::start(&mut cage.holds(&command))?;
     // It tells of its exports when it has gone over them.
     for _ in images.paths() {
         while !server.line(PATIENCE)?.contains(" is served at ") {}
