@@ -6,7 +6,7 @@
 //! other that come from the same place are a run. A run goes to the leaders of its blocks only if all
 //! of these are resident (asked by `cachestat`, which has no effect), and if the whole is no more than
 //! [`MOST_RUNS`] runs; else blocks are read where they are, in one piece. Where contents are elsewhere, the
-//! kernel reads nothing ahead; see [`led`] and [`ahead`]. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
+//! kernel reads nothing ahead; see `led.rs` and `ahead.rs`. Once a block is learned to be a duplicate it leads, and the one that led before is taken out of the page
 //! cache: memory has a content once.
 //!
 //! # Invariants
