@@ -60,7 +60,7 @@ test("what_exports_read_and_share_is_shown", { skip: why || false }, async () =>
   const before = (await machine.ask("GET", "/v1/exports")).exports.find((of) => of.name === "web").reads;
   await until(async () => {
     read("web", ["read 0 256k"]);
-    return (await web.getByRole("cell").nth(1).textContent()).match(/[1-9].* k?B\/s/);
+    return (await web.getByRole("cell").nth(1).textContent()).match(/[1-9].* [kMG]?B\/s/);
   }, "its reads are shown");
   const told = (await machine.ask("GET", "/v1/exports")).exports.find((of) => of.name === "web");
   assert.ok(told.reads > before, `${told.reads} reads`);
