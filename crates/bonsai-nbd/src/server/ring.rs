@@ -51,8 +51,6 @@ pub(super) struct Ring {
     bytes: usize,
     /// The kernel tells when the socket has something.
     asked: bool,
-    /// Requests that were entered and not given to the kernel.
-    entered: usize,
 }
 
 /// How long to wait for a completion.
@@ -83,7 +81,6 @@ impl Ring {
             free: Vec::new(),
             bytes: 0,
             asked: false,
-            entered: 0,
         })
     }
 
@@ -160,24 +157,14 @@ impl Ring {
     unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: as the caller says.
         if unsafe { self.uring.submission().push(entry) }.is_ok() {
-            self.entered += 1;
             return true;
         }
-        if self.give().is_err() {
+        // It is full: the kernel is given what was entered.
+        if endured(self.uring.submit()).is_err() {
             return false;
         }
         // SAFETY: as the caller says.
-        let pushed = unsafe { self.uring.submission().push(entry) }.is_ok();
-        self.entered += usize::from(pushed);
-        pushed
-    }
-
-    /// Gives the kernel what was entered.
-    pub(super) fn give(&mut self) -> io::Result<()> {
-        if self.entered == 0 {
-            return Ok(());
-        }
-        self.turn(Patience::None, false)
+        unsafe { self.uring.submission().push(entry) }.is_ok()
     }
 
     /// Has the kernel tell when the socket has something.
@@ -190,33 +177,16 @@ impl Ring {
         }
     }
 
-    /// Waits for something to come, from the disk or the socket.
+    /// Gives the kernel what was entered, and waits for something to come, from the disk or the socket. Also what has come
+    /// is only handed over to who asks for it.
     pub(super) fn wait(&mut self, patience: Patience) -> io::Result<()> {
-        self.turn(patience, true)
-    }
-
-    fn turn(&mut self, patience: Patience, take: bool) -> io::Result<()> {
-        let submitter = self.uring.submitter();
         let time = match patience {
+            Patience::Forever => return endured(self.uring.submit_and_wait(1)),
+            Patience::None => Timespec::new(),
             Patience::Until(time) => Timespec::from(time),
-            _ => Timespec::new(),
         };
-        let done = match patience {
-            Patience::Forever => submitter.submit_and_wait(1),
-            // Also what has come is only handed over to who asks for it.
-            Patience::None if take => {
-                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time))
-            }
-            Patience::None => submitter.submit(),
-            Patience::Until(_) => submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time)),
-        };
-        // What was not taken stays entered.
-        self.entered = self.uring.submission().len();
-        match done.map_err(|error| (error.raw_os_error(), error)) {
-            Err((Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
-            Err((_, error)) => Err(error),
-            Ok(_) => Ok(()),
-        }
+        let submitter = self.uring.submitter();
+        endured(submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time)))
     }
 
     /// A read that has come back as a whole.
@@ -239,6 +209,14 @@ impl Ring {
                 return Some(flight);
             }
         }
+    }
+}
+
+/// An error that a ring does not go on after; what was not taken just now stays entered.
+fn endured(done: io::Result<usize>) -> io::Result<()> {
+    match done.map_err(|error| (error.raw_os_error(), error)) {
+        Err((Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY), _)) | Ok(_) => Ok(()),
+        Err((_, error)) => Err(error),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bonsai_nbd::image::{Image, ImageError};
 
 use crate::client::{Client, FLUSH, TRIM, ZEROES};
-use crate::house::{House, has, skip};
+use crate::house::{House, fused, has, skip};
 
 const SIZE: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -212,17 +212,7 @@ impl Failing {
             command.arg(format!("error-{what}-rate=100%"));
             command.arg(format!("error-{what}-file={}", path(file)));
         }
-        let mut nbdfuse = command.stderr(Stdio::null()).spawn().unwrap();
-        let end = Instant::now() + PATIENCE;
-        while !pid.exists() {
-            if nbdfuse.try_wait().unwrap().is_some() || Instant::now() > end {
-                let _ = nbdfuse.kill();
-                nbdfuse.wait().unwrap();
-                skip(test, "no FUSE without privileges");
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let nbdfuse = fused(test, &mut command, &pid)?;
         Some(Self { nbdfuse, folder })
     }
 

@@ -1,10 +1,11 @@
 //! A server in this process.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::Image;
@@ -138,4 +139,20 @@ pub(crate) fn skip(test: &str, reason: &str) {
     };
     let file = File::options().append(true).create(true).open(log);
     writeln!(file.unwrap(), "{test}: {reason}").unwrap();
+}
+
+/// nbdfuse, once it has mounted and written its number; `None`, and the reason in the log, where it may not.
+pub(crate) fn fused(test: &str, command: &mut Command, pid: &Path) -> Option<Child> {
+    let mut nbdfuse = command.stderr(Stdio::null()).spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !pid.exists() {
+        if nbdfuse.try_wait().unwrap().is_some() || Instant::now() > end {
+            let _ = nbdfuse.kill();
+            nbdfuse.wait().unwrap();
+            skip(test, "no FUSE without privileges");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Some(nbdfuse)
 }

@@ -1,14 +1,14 @@
 //! File systems and verifying programs on exports of one group, at the same time.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bonsai_nbd::sharing::Shared;
 
 use crate::below::{Loop, Mount};
-use crate::house::{House, has, skip};
+use crate::house::{House, fused, has, skip};
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().expect(program);
@@ -28,23 +28,12 @@ impl Fused {
         let folder = house.folder.path().join(format!("{export}.fuse"));
         std::fs::create_dir(&folder).unwrap();
         let pid = house.folder.path().join(format!("{export}.pid"));
-        let mut nbdfuse = Command::new("nbdfuse")
+        let mut command = Command::new("nbdfuse");
+        command
             .arg("--pidfile")
             .args([&pid, &folder.join("disk")])
-            .arg(house.uri(export))
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        while !pid.exists() {
-            if nbdfuse.try_wait().unwrap().is_some() || Instant::now() > end {
-                let _ = nbdfuse.kill();
-                nbdfuse.wait().unwrap();
-                skip(test, "no FUSE without privileges");
-                return None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            .arg(house.uri(export));
+        let nbdfuse = fused(test, &mut command, &pid)?;
         Some(Self { folder, nbdfuse })
     }
 

@@ -172,19 +172,12 @@ fn our_server_answers_as_the_images_say() {
     // Exports are services, whose folders have their names in the runtime directory.
     fs::create_dir(place.path().join("images")).expect("a folder");
     let (twin, images) = (file(&place, "twin.btr"), file(&place, "images/disk"));
-    let said = place.say(&[
-        "trace",
-        "gen",
-        "--like",
-        &trace,
-        "--shuffle",
-        "1",
-        "-o",
-        &twin,
-        "--content",
-        &images,
-    ]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let make = || {
+        let like = ["trace", "gen", "--like", &trace, "--shuffle", "1"];
+        let said = place.say(&[&like[..], &["-o", &twin, "--content", &images]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+    };
+    make();
     let paths = ["6_0", "6_1"].map(|device| format!("{images}.{device}"));
     for path in &paths {
         // Blocks that are only written are behind the end otherwise.
@@ -222,19 +215,7 @@ fn our_server_answers_as_the_images_say() {
     server.0.wait().expect("ended");
 
     // A byte that is another: found, and named.
-    let said = place.say(&[
-        "trace",
-        "gen",
-        "--like",
-        &trace,
-        "--shuffle",
-        "1",
-        "-o",
-        &twin,
-        "--content",
-        &images,
-    ]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    make();
     let image = fs::File::options()
         .read(true)
         .write(true)
