@@ -149,7 +149,7 @@ drive-table: build ## the thesis' table on our traces, beside its figures, and c
 		--html "$(TARGET)/figures/drive-curve.html" --figure "$(TARGET)/figures/drive-curve.svg"
 
 .PHONY: drive-figures
-drive-figures: deps-bench build ## what four guests read, through the block server and nbdkit, in little memory: tables, and a plot in target/figures (15 minutes, root)
+drive-figures: deps-bench build ## what four guests read, through the block server and nbdkit, in little memory: tables, and a plot in target/figures (20 minutes, root)
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
 	@"$(TARGET)/release/bonsai-bench" run nbd-replay --figure "$(TARGET)/figures/nbd-replay.svg" $(BENCH_ARGS)
 

@@ -10,7 +10,7 @@ use crate::plot::{self, Area, GREY, words};
 use crate::record::Sample;
 use crate::study::median_or_zero;
 
-const SIZE: (u32, u32) = (1_000, 420);
+const SIZE: (u32, u32) = (1_200, 450);
 const COLOURS: [RGBColor; 5] = [
     RGBColor(150, 150, 150),
     RGBColor(205, 205, 205),
@@ -56,7 +56,7 @@ fn panel(
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 16))
         .margin(10)
-        .x_label_area_size(40)
+        .x_label_area_size(70)
         .y_label_area_size(50)
         .build_cartesian_2d(0.0..cells.len().max(1) as f64, 0.0..top)
         .map_err(words)?;
@@ -104,7 +104,7 @@ fn panel(
     for (group, cell) in cells.iter().enumerate() {
         let (x, y) = chart.backend_coord(&(group as f64 + 0.5, 0.0));
         let (left, upper) = area.get_base_pixel();
-        for (line, text) in cell.describe().splitn(2, ", ").enumerate() {
+        for (line, text) in cell.describe().split(", ").enumerate() {
             let at = (
                 x - left,
                 y - upper + 6 + 15 * i32::try_from(line).unwrap_or(0),
