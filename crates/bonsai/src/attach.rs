@@ -24,6 +24,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::Attach;
 use crate::detach::take_off;
 use crate::library::{self, ENGINE_LINK};
+use crate::output::say;
 use crate::run::{STANDARD_LOADER, answer_questions, merged, store_sites};
 
 /// How long between two looks whether anybody is left.
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
     if args.keep {
         return Ok(0);
     }
-    eprintln!(
+    say!(
         "bonsai: {} under limits as the service {}; Ctrl-C takes them off",
         described(&entered),
         service.name
@@ -277,7 +278,7 @@ fn enter_all(
 fn warn(pid: i32, reason: u32) {
     let reason = bonsai_ledger::Reason::from_u32(reason);
     if reason != bonsai_ledger::Reason::None {
-        eprintln!("bonsai: {}: {}", shown(pid), reason.about());
+        say!("bonsai: {}: {}", shown(pid), reason.about());
     }
 }
 
@@ -336,7 +337,7 @@ fn clean_up(service: Into) -> anyhow::Result<u8> {
         return Ok(0);
     };
     if members::any(&own)? {
-        eprintln!(
+        say!(
             "bonsai: processes that were started meanwhile stay in the service {name}, without \
              limits: bonsai status {name} shows them",
             name = own.name

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cgroup::{named, records, refused, target};
 use crate::cli::{CpuCommand, CpuLook, CpuSet, CpuTarget};
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, finish, print, print_json, say, table};
 
 /// Does what one of the subcommands says.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn run(command: &CpuCommand) -> anyhow::Result<u8> {
         CpuCommand::Clear(args) => {
             let done = open()?.clear(&of(&args.target)).map_err(refused)?;
             if done.changed_since {
-                eprintln!(
+                say!(
                     "bonsai: somebody else had changed what {} has of the CPUs since; it is as it \
                      was before Bonsai's",
                     done.target

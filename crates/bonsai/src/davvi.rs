@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cli::{
     DavviCommand, DavviImport, DavviLs, DavviNginx, DavviRecommend, DavviSearch, DavviWatched, In,
 };
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, finish, print, print_json, say, table};
 
 /// A playlist that is asked for without a length has all hits.
 const LONGEST: Duration = Duration::from_secs(86_400);
@@ -105,7 +105,7 @@ fn import(args: &DavviImport) -> anyhow::Result<u8> {
     }
     let done = done.map_err(refused)?;
     if let Some(complaint) = &done.complaint {
-        eprintln!("bonsai: ffmpeg took it, and says: {complaint}");
+        say!("bonsai: ffmpeg took it, and says: {complaint}");
     }
     let video = &done.video;
     if args.json {
@@ -208,7 +208,7 @@ fn ls(args: &DavviLs) -> anyhow::Result<u8> {
 
 fn say(problems: &[String]) {
     for problem in problems {
-        eprintln!("bonsai: {problem}");
+        say!("bonsai: {problem}");
     }
 }
 
@@ -394,7 +394,7 @@ fn print_nginx(args: &DavviNginx) -> anyhow::Result<u8> {
     if args.user.is_none()
         && !is_readable(library.path()).context("the library cannot be looked at")?
     {
-        eprintln!(
+        say!(
             "bonsai: {}: only its owner may read it: import with --web-readable, or name the owner (--user)",
             library.path().display()
         );

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cgroup::{named, records, refused, target};
 use crate::cli::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
-use crate::output::{finish, print, print_json, table};
+use crate::output::{finish, print, print_json, say, table};
 
 /// Does what one of the subcommands says.
 ///
@@ -61,7 +61,7 @@ fn clear(args: &DiskClear) -> anyhow::Result<()> {
     let only = (!devices.is_empty()).then_some(devices.as_slice());
     let done = disk()?.clear(&of(&args.target), only).map_err(refused)?;
     for device in &done.changed_since {
-        eprintln!(
+        say!(
             "bonsai: somebody else had changed the limits of {} on {device} since; they are as \
              they were before Bonsai's",
             done.target
@@ -94,7 +94,7 @@ fn say(done: &InForce, as_json: bool) -> anyhow::Result<()> {
         .map(|(device, limits)| format!("{} on {device}: {limits}\n", done.target));
     print(&lines.collect::<String>())?;
     for escape in &done.escapes {
-        eprintln!("bonsai: {}", escape.words());
+        say!("bonsai: {}", escape.words());
     }
     Ok(())
 }

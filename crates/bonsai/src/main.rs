@@ -50,6 +50,7 @@ use bonsai_services::refusal;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::output::say;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
         // Whoever closed the pipe has seen enough.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bonsai: {error:#}");
+            say!("bonsai: {error:#}");
             ExitCode::from(refusal::exit_code(&error))
         }
     }
@@ -120,7 +121,7 @@ fn refused(error: &clap::Error) -> ExitCode {
             0
         });
     }
-    eprintln!("bonsai: {}", sentence(&error.render().to_string()));
+    say!("bonsai: {}", sentence(&error.render().to_string()));
     ExitCode::from(refusal::BAD_INPUT)
 }
 

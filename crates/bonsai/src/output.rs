@@ -18,6 +18,15 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes a line to standard error. Whoever read it may have gone, which is no reason to end (as `eprintln!` does).
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+pub(crate) use say;
+
 /// Writes a value as JSON: indented, for a document of its own, or on one line.
 ///
 /// # Errors

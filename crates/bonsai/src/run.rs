@@ -34,6 +34,7 @@ pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
 use crate::cli::{Run, Unpatched, WhenDead};
 use crate::library;
+use crate::output::say;
 use crate::stats;
 
 /// Everything that is known before anything is made.
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
         if args.strict {
             return Err(Refusal::input(format!("{warning}; --strict refuses that")));
         }
-        eprintln!("bonsai: {warning}");
+        say!("bonsai: {warning}");
     }
     // A signal ends nothing half-way from here on: it waits for the program.
     let ready = Ready::new().map_err(before_start)?;
@@ -124,10 +125,10 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
     let end = keeper.wait()?;
     let finish = || -> anyhow::Result<()> {
         if let Some(line) = summary::line(&service.name, &ledger, &plan.program, args.verbose) {
-            eprintln!("bonsai: {line}");
+            say!("bonsai: {line}");
         }
         if args.json {
-            eprintln!(
+            say!(
                 "{}",
                 serde_json::to_string(&stats::document(&service.name, &ledger))?
             );
@@ -136,7 +137,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
     };
     finish()?;
     if end.left_behind {
-        eprintln!(
+        say!(
             "bonsai: {} has ended, but processes that it started go on as the service {name}: \
              bonsai status {name} shows them",
             plan.program.shown(),

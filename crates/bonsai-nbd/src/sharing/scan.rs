@@ -19,23 +19,27 @@ pub struct Scanned {
 }
 
 impl Member {
-    /// Learns all of an image. Holes are not read, and what was not in the page cache before does not stay there.
+    /// Learns all of an image, unless `stop` says before that it is to end: `None` then. Holes are not read, and what was not
+    /// in the page cache before does not stay there.
     ///
     /// # Errors
     /// Those of the system.
-    pub fn scan(&self) -> io::Result<Scanned> {
+    pub fn scan(&self, stop: impl Fn() -> bool) -> io::Result<Option<Scanned>> {
         self.image.read_ahead(true);
-        let scanned = self.go_over();
+        let scanned = self.go_over(stop);
         self.image.read_ahead(false);
         scanned
     }
 
-    fn go_over(&self) -> io::Result<Scanned> {
+    fn go_over(&self, stop: impl Fn() -> bool) -> io::Result<Option<Scanned>> {
         let mut scanned = Scanned::default();
         let end = self.image.size() / BLOCK * BLOCK;
         let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(0)];
         let mut at = 0;
         while at < end {
+            if stop() {
+                return Ok(None);
+            }
             let piece = (at + PIECE - at % PIECE).min(end) - at;
             let (next, hole) = self.image.extent(at, at + piece)?;
             if hole && next >= at + piece {
@@ -52,7 +56,7 @@ impl Member {
             }
             at += piece;
         }
-        Ok(scanned)
+        Ok(Some(scanned))
     }
 
     fn stamps(&self, at: u64, length: u64) -> Vec<Option<Stamp>> {

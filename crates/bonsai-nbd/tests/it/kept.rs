@@ -49,7 +49,7 @@ impl Place {
         let image = Image::open(&self.image(), true).unwrap();
         let times = image.times().unwrap();
         let member = self.member();
-        member.scan().unwrap();
+        member.scan(|| false).unwrap().unwrap();
         member.keep(&times).unwrap();
         known(&member)
     }

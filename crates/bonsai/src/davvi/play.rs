@@ -20,7 +20,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::DavviPlay;
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, finish, print, print_json, say, table};
 use crate::watch::asked::found;
 use crate::watch::http::HTTP;
 
@@ -60,7 +60,7 @@ pub(super) fn run(args: &DavviPlay) -> anyhow::Result<u8> {
              where the quality changes they show it wrongly, or end; pages with hls.js do not",
         );
     }
-    eprintln!("{address}");
+    say!("{address}");
     let mut player = start(&args.player, &address, args.json)?;
     let code = thread::scope(|scope| {
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
@@ -135,7 +135,7 @@ fn refused(error: proxy::Error) -> anyhow::Error {
 
 /// What servers and pages have written in it moves no cursor.
 fn say(text: &str) {
-    eprintln!("bonsai: {}", plain(text));
+    say!("bonsai: {}", plain(text));
 }
 
 /// The same, so often.

@@ -17,7 +17,7 @@ use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError, Times};
 use bonsai_nbd::record::Recording;
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
-use bonsai_nbd::sharing::{KeptError, Secret, Sharing};
+use bonsai_nbd::sharing::{KeptError, Member, Secret, Sharing};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::refusal::Refusal;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -26,7 +26,7 @@ use signal_hook::iterator::Signals;
 
 use super::service::Made;
 use crate::cli::DriveServe;
-use crate::output::count;
+use crate::output::{count, say};
 use crate::trace::create;
 
 /// How long a client may take until it asks for an export.
@@ -89,7 +89,11 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     });
     let server = server.map_err(said)?;
     if args.scan {
-        scan(&exports)?;
+        scan(&exports, &stop)?;
+    }
+    // Whoever waits for the exports is not told of them then.
+    if stop.is_asked() {
+        return Ok(0);
     }
     let recording = args.record.as_deref().map(|path| record(path, &exports));
     let recording = recording.transpose()?;
@@ -103,9 +107,13 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     if let Some(recording) = recording {
         recording.stop();
     }
-    for export in exports.iter().filter(|_| args.scan) {
-        // What was not written to is kept already.
-        if export.counters.writes.load(Ordering::Relaxed) > 0 && !export.look_outside() {
+    // What was not written to is kept already; of what was, only the kernel tells whether by others as well.
+    let written = |export: &&Arc<Export>| {
+        let watched = export.member().is_some_and(Member::is_watched);
+        watched && export.counters.writes.load(Ordering::Relaxed) > 0
+    };
+    for export in exports.iter().filter(|_| args.scan).filter(written) {
+        if !export.look_outside() {
             keep(export, export.image().times());
         }
     }
@@ -123,10 +131,10 @@ fn record(path: &Path, exports: &[Arc<Export>]) -> anyhow::Result<Recording> {
                 0 => String::new(),
                 lost => format!(", and {lost} were lost, as they came too quickly"),
             };
-            eprintln!("bonsai: {name}: {requests} recorded{lost}");
+            say!("bonsai: {name}: {requests} recorded{lost}");
         }
         Err(error) => {
-            eprintln!("bonsai: {name}: the recording has ended, the images are served on: {error}");
+            say!("bonsai: {name}: the recording has ended, the images are served on: {error}");
         }
     });
     Ok(recording?)
@@ -197,14 +205,15 @@ fn secret(args: &DriveServe) -> anyhow::Result<Secret> {
     match kept() {
         Ok(secret) => Ok(secret),
         Err(error) => {
-            eprintln!("bonsai: what a scan finds is not kept for the next time: {error}");
+            say!("bonsai: what a scan finds is not kept for the next time: {error}");
             Ok(Secret::random()?)
         }
     }
 }
 
 /// Learns what images hold, before anybody asks; what was kept of an image that has not changed since is taken instead.
-fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
+/// It ends early where the server is asked to.
+fn scan(exports: &[Arc<Export>], stop: &Stop) -> anyhow::Result<()> {
     for export in exports {
         let Some(member) = export.member() else {
             continue;
@@ -212,21 +221,25 @@ fn scan(exports: &[Arc<Export>]) -> anyhow::Result<()> {
         let path = export.image().path().display();
         match member.recall() {
             Ok(blocks) => {
-                eprintln!("bonsai: {path} is as it was: {blocks} blocks are known from before");
+                say!("bonsai: {path} is as it was: {blocks} blocks are known from before");
                 continue;
             }
             Err(KeptError::None) => {}
-            Err(error) => eprintln!("bonsai: {path} is gone over again: {error}"),
+            Err(error) => say!("bonsai: {path} is gone over again: {error}"),
         }
         let start = Instant::now();
         let times = export.image().times();
         let scanned = member
-            .scan()
+            .scan(|| stop.is_asked())
             .with_context(|| format!("{path}: cannot be read"))?;
+        let Some(scanned) = scanned else {
+            return Ok(());
+        };
         let seconds = start.elapsed().as_secs_f64();
-        eprintln!(
+        say!(
             "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
-            scanned.read, scanned.holes
+            scanned.read,
+            scanned.holes
         );
         keep(export, times);
     }
@@ -240,7 +253,7 @@ fn keep(export: &Export, times: Option<Times>) {
     };
     if let Err(error) = member.keep(&times) {
         let path = export.image().path().display();
-        eprintln!("bonsai: what is known of {path} is not kept for the next time: {error}");
+        say!("bonsai: what is known of {path} is not kept for the next time: {error}");
     }
 }
 
@@ -316,7 +329,7 @@ fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
         });
         let tcp = tcp.map(|at| format!("nbd://{at}/{name}"));
         for uri in unix.into_iter().chain(tcp) {
-            eprintln!(
+            say!(
                 "bonsai: {} is served at {uri}",
                 export.image().path().display()
             );
@@ -326,23 +339,23 @@ fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
 
 fn log(event: &Event<'_>, verbose: bool) {
     match event {
-        Event::Image { export, what } => eprintln!("bonsai: {export}: {what}"),
+        Event::Image { export, what } => say!("bonsai: {export}: {what}"),
         Event::Full { most } => {
-            eprintln!("bonsai: a client was sent away: there are {most} already");
+            say!("bonsai: a client was sent away: there are {most} already");
         }
         Event::Closed {
             export,
             peer,
             why: Some(why),
         } if verbose => {
-            eprintln!("bonsai: {export}: {peer} was left: {why}");
+            say!("bonsai: {export}: {peer} was left: {why}");
         }
         Event::Closed {
             export,
             peer,
             why: None,
-        } if verbose => eprintln!("bonsai: {export}: {peer} has ended"),
-        Event::Open { export, peer } if verbose => eprintln!("bonsai: {export}: {peer} has come"),
+        } if verbose => say!("bonsai: {export}: {peer} has ended"),
+        Event::Open { export, peer } if verbose => say!("bonsai: {export}: {peer} has come"),
         _ => {}
     }
 }

@@ -8,6 +8,8 @@ use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::{OwnService, Services, Wanted, check_name, name_like};
 
+use crate::output::say;
+
 /// The services of a server; they go with this.
 #[derive(Debug, Default)]
 pub(super) struct Made(Vec<OwnService>);
@@ -39,7 +41,7 @@ impl Made {
         let ledger = Ledger::create(&path, &name)?;
         limits::apply(&ledger, limits, None, monotonic_ns())?;
         if name != export {
-            eprintln!("bonsai: the export {export} is the service {name}");
+            say!("bonsai: the export {export} is the service {name}");
         }
         Ok(Throttle::new(ledger))
     }

@@ -32,6 +32,7 @@ use super::keeper::{Keeper, Ready};
 use super::program::Program;
 use super::{asked_for, refuse_within_service, share};
 use crate::cli::{Run, WhenDead};
+use crate::output::say;
 use crate::stats;
 
 /// How long the guard may take to end a service whose supervisor has gone.
@@ -145,7 +146,7 @@ pub(super) fn guard(program: &Program, more: &[&str]) -> anyhow::Result<u8> {
     if end.by_signal {
         let ended = end_the_rest()?;
         let processes = if ended == 1 { "process" } else { "processes" };
-        eprintln!(
+        say!(
             "bonsai: the supervisor was ended by signal {}: {ended} {processes} that it had \
              limited went with it",
             end.code.saturating_sub(128)
@@ -184,7 +185,7 @@ fn end_the_rest() -> anyhow::Result<usize> {
 /// Makes the service, starts the program below itself, and decides its calls.
 fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
     if plan.user.is_none() && rustix::process::geteuid().is_root() {
-        eprintln!(
+        say!(
             "bonsai: {} runs as root, which has other ways around limits: --user runs it as \
              somebody else",
             plan.program.shown()
@@ -208,7 +209,7 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
     };
     let end = keeper.wait()?;
     if end.left_behind {
-        eprintln!(
+        say!(
             "bonsai: {} has ended, but processes that it started go on as the service {name}, \
              and this stays with them",
             plan.program.shown(),
@@ -220,7 +221,7 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
         if let Some(enforcer) = enforcer {
             enforcer.settle();
         }
-        eprintln!(
+        say!(
             "{}",
             serde_json::to_string(&stats::document(&service.name, &ledger))?
         );

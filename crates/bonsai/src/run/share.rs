@@ -10,6 +10,7 @@ use bonsai_units::{Change, CpuTerms};
 
 use crate::cgroup::refused;
 use crate::cpu;
+use crate::output::say;
 
 /// How often it is looked for new threads, which begin without a reserve.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -87,7 +88,7 @@ impl Share {
                     Err(Error::Vanished { .. }) => return,
                     Err(error) if !said => {
                         said = true;
-                        eprintln!("bonsai: new threads have no time reserved: {error}");
+                        say!("bonsai: new threads have no time reserved: {error}");
                     }
                     Err(_) => {}
                 }
@@ -104,10 +105,10 @@ impl Share {
         let _ = self.group.leave();
         match self.cpu.clear(&self.group.target()) {
             Ok(_) | Err(Error::NothingHeld { .. } | Error::NoGroup { .. }) => {}
-            Err(error) => eprintln!("bonsai: {error}"),
+            Err(error) => say!("bonsai: {error}"),
         }
         if let Err(error) = self.group.remove() {
-            eprintln!("bonsai: {error}");
+            say!("bonsai: {error}");
         }
     }
 }

@@ -13,6 +13,7 @@ use bonsai_units::format_duration_ns;
 use super::program::Program;
 use super::sites::is_wanted;
 use crate::cli::Run;
+use crate::output::say;
 
 /// A time as it is shown.
 fn shown(time: Duration) -> String {
@@ -38,7 +39,7 @@ pub(super) fn say_price() -> anyhow::Result<()> {
             "calls that cannot be patched cannot be trapped here: no seccomp filters ({error})"
         ))
     })?;
-    eprintln!(
+    say!(
         "bonsai: what cannot be patched is trapped: {}, which gains no new privileges any more",
         price_of(&price)
     );
@@ -64,7 +65,7 @@ pub(super) fn needs_supervisor(args: &Run) -> anyhow::Result<bool> {
         return Err(Refusal::input(text));
     }
     let price = price().map_or_else(|_| "unknown".to_owned(), shown);
-    eprintln!("bonsai: {why}: it runs as with --enforce, +{price} for each call asked about");
+    say!("bonsai: {why}: it runs as with --enforce, +{price} for each call asked about");
     Ok(true)
 }
 

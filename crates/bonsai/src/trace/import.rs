@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::files::{open, save};
 use crate::cli::{TraceEvent, TraceFormat, TraceImport};
-use crate::output::{count, print_json};
+use crate::output::{count, print_json, say};
 
 pub(super) fn run(args: &TraceImport) -> anyhow::Result<()> {
     let options = options(args)?;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &TraceImport) -> anyhow::Result<()> {
             "bytes_a_request": each(&written),
         });
         if args.output.as_os_str() == "-" {
-            eprintln!("{document}");
+            say!("{document}");
             return Ok(());
         }
         return print_json(&document, false);

@@ -14,7 +14,7 @@ use super::files::save;
 use super::import::said;
 use super::show::trace;
 use crate::cli::TraceGen;
-use crate::output::{count, print_json};
+use crate::output::{count, print_json, say};
 
 pub(super) fn run(args: &TraceGen) -> anyhow::Result<()> {
     let knobs = knobs(args)?;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &TraceGen) -> anyhow::Result<()> {
         });
         return print_json(&document, false);
     }
-    eprintln!(
+    say!(
         "{}, {}; {} bytes",
         count(written.requests, "request", "requests"),
         count(written.contents, "content", "contents"),

@@ -24,7 +24,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TraceRecord;
-use crate::output::{count, print_json};
+use crate::output::{count, print_json, say};
 
 pub(crate) use tracefs::available;
 
@@ -40,7 +40,7 @@ pub(super) fn run(args: &TraceRecord) -> anyhow::Result<u8> {
     if args.json {
         let document = json!({"schema": 1, "recorded": recorded});
         if name == "-" {
-            eprintln!("{document}");
+            say!("{document}");
         } else {
             print_json(&document, false)?;
         }

@@ -7,6 +7,7 @@ mod tls;
 mod vanish;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use server::{Drive, image};
 
@@ -151,4 +152,44 @@ fn limits_are_those_of_a_service_and_change_while_a_client_waits() {
     assert_eq!(said.code, Some(0), "{said:?}");
     let said = place.say(&["status"]);
     assert!(!said.out.contains("read"), "the service has gone: {said:?}");
+}
+
+#[test]
+fn who_reads_its_words_may_go_and_it_serves_on() {
+    let place = Place::bare();
+    let path = image(&place, "a.raw", SIZE);
+    let mut drive = Drive::start(&place, &["--verbose", &path]);
+    drive.is_left_talking();
+    // It tells of each that comes and goes.
+    for byte in 1..4 {
+        let mut client = Client::new(&drive.socket, "a");
+        assert_eq!(client.write(0, &[byte; 512], false), 0);
+        assert_eq!(client.read(0, 512), Ok(vec![byte; 512]));
+    }
+    assert_eq!(drive.end("TERM").code, Some(0));
+}
+
+#[test]
+fn a_scan_ends_when_it_is_asked_to() {
+    let place = Place::bare();
+    let path = image(&place, "a.raw", 1 << 40);
+    let socket = place.path().join("s.sock");
+    let mut command = place.bonsai(&["drive", "serve", "--group", "g", "--scan", "--socket"]);
+    command.arg(&socket).arg(&path).stderr(Stdio::piped());
+    let server = command.spawn().expect("bonsai");
+    // By then it hears signals.
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
+    while !socket.exists() {
+        assert!(std::time::Instant::now() < end, "it does not listen");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    crate::support::signal(server.id(), "TERM");
+    let said = server.wait_with_output().expect("ended");
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(0), "{words}");
+    assert!(
+        !words.contains("gone over") && !words.contains("served"),
+        "{words}"
+    );
+    assert!(!socket.exists(), "it takes its socket with it");
 }

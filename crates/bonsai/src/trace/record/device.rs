@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::tracefs::{Instance, event_of, root};
 use super::{LOOK, Recorded, Target, Until};
 use crate::cli::{TraceEvent, TraceRecord};
+use crate::output::say;
 
 /// How long requests wait for the end of their frame: so much is lost at most when the process is killed.
 const FRAME: Duration = Duration::from_secs(1);
@@ -202,7 +203,7 @@ impl Live {
             }
         };
         if requests == 0 {
-            eprintln!(
+            say!(
                 "bonsai: the kernel told of no event {}; devices without a queue of their own (device mapper, md) have --event queue",
                 event_of(args.event)
             );

@@ -9,7 +9,8 @@ use crate::support::{Place, Said, signal};
 /// A server, which is killed if the test fails.
 pub(crate) struct Drive {
     child: Child,
-    stderr: BufReader<ChildStderr>,
+    /// While somebody reads it.
+    stderr: Option<BufReader<ChildStderr>>,
     /// What it said before it served.
     said: String,
     /// Of each export, over each socket.
@@ -47,7 +48,7 @@ impl Drive {
         let socket = socket.map_or_else(PathBuf::new, |(_, path)| path.into());
         Self {
             child,
-            stderr,
+            stderr: Some(stderr),
             said,
             uris,
             socket,
@@ -83,12 +84,19 @@ impl Drive {
         assert!(done.expect("dd").success());
     }
 
+    /// Nobody reads what it says from now on.
+    pub(crate) fn is_left_talking(&mut self) {
+        self.stderr = None;
+    }
+
     /// Sends a signal, and waits for its end.
     pub(crate) fn end(mut self, name: &str) -> Said {
         signal(self.pid(), name);
         let status = self.child.wait().expect("ended");
         let mut err = std::mem::take(&mut self.said);
-        self.stderr.read_to_string(&mut err).expect("its words");
+        if let Some(mut stderr) = self.stderr.take() {
+            stderr.read_to_string(&mut err).expect("its words");
+        }
         Said {
             code: status.code(),
             out: String::new(),
