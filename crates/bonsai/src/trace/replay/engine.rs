@@ -271,7 +271,11 @@ impl Engine {
         link.changing += usize::from(changes(order.op));
         self.in_flight += 1;
         self.bytes_in_flight += u64::from(order.length);
-        link.connection.send().map_err(|error| gone(link, error))
+        // Requests that come together go with one call, at the next turn; data is not piled up for it.
+        match order.op {
+            Op::Write => link.connection.send().map_err(|error| gone(link, error)),
+            _ => Ok(()),
+        }
     }
 
     /// What a write writes.
@@ -294,6 +298,10 @@ impl Engine {
     /// Waits until something happens, at most so long, and sees to it. `is_due`: that an order is due then, so that
     /// nothing happening is no fault.
     fn turn(&mut self, most: Duration, is_due: bool) -> anyhow::Result<()> {
+        for link in &mut self.links {
+            let sent = link.connection.send();
+            sent.map_err(|error| gone(link, error))?;
+        }
         let most = if is_due { most.min(PATIENCE) } else { most };
         let mut fds: Vec<PollFd<'_>> = self
             .links
