@@ -19,6 +19,7 @@ use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
+use super::web::tree_cpu_ms;
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
@@ -94,7 +95,11 @@ impl Benchmark for NbdHot {
             }
             context.progress(&what);
             for _ in 0..rounds {
-                let before = Moment::now();
+                let used = || -> u64 {
+                    let pids = servers.iter().map(|(_, (_, server))| server.pid());
+                    pids.map(tree_cpu_ms).sum()
+                };
+                let (before, used_before) = (Moment::now(), used());
                 let mut order: Vec<usize> = (0..servers.len()).collect();
                 context.shuffle(&mut order);
                 let mut measured = Vec::new();
@@ -109,7 +114,8 @@ impl Benchmark for NbdHot {
                     cold,
                     measured,
                 };
-                context.sample(before.until_now(), &round)?;
+                let conditions = before.until_now().less(used().saturating_sub(used_before));
+                context.sample(conditions, &round)?;
             }
         }
         Ok(())

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, ask, prepare, random, serve};
 use crate::benches::Benchmark;
+use crate::benches::web::tree_cpu_ms;
 use crate::child::Running;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
@@ -71,7 +72,7 @@ impl Benchmark for NbdRecord {
         }
         let image = context.scratch().join("image.raw");
         random(&image)?;
-        let (socket, _server) = serve(context, Kind::Drive, &image)?;
+        let (socket, server) = serve(context, Kind::Drive, &image)?;
         prepare(&image, false)?;
         for (block, depth) in CELLS {
             let what = describe(block, depth);
@@ -79,8 +80,8 @@ impl Benchmark for NbdRecord {
                 continue;
             }
             context.progress(&what);
-            for _ in 0..context.effort.of(3, 9, 25) {
-                let before = Moment::now();
+            for _ in 0..context.effort.of(3, 15, 25) {
+                let (before, used_before) = (Moment::now(), tree_cpu_ms(server.pid()));
                 let mut order = MODES;
                 context.shuffle(&mut order);
                 let mut measured = Vec::new();
@@ -102,7 +103,8 @@ impl Benchmark for NbdRecord {
                     depth,
                     measured,
                 };
-                context.sample(before.until_now(), &round)?;
+                let used = tree_cpu_ms(server.pid()).saturating_sub(used_before);
+                context.sample(before.until_now().less(used), &round)?;
             }
         }
         Ok(())
