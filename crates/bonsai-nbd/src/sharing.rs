@@ -44,8 +44,11 @@ pub use survey::{CacheShares, GroupShares, survey};
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
 
 use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
@@ -56,6 +59,8 @@ use known::Known;
 use learn::Learner;
 use led::Led;
 
+/// For so many blocks, or steps of a survey, the map is held at once: some tens of microseconds.
+const SLICE: usize = 1024;
 /// A block, in bytes.
 pub const BLOCK: u64 = 4096;
 
@@ -203,6 +208,18 @@ impl State {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something to each block, and lets others have the map after each [`SLICE`] of them: a guest that discards its whole
+    /// disk is not to hold up the others.
+    fn in_slices(&self, blocks: Range<u64>, mut to: impl FnMut(&mut Map, u64)) {
+        for start in blocks.clone().step_by(SLICE) {
+            if start > blocks.start {
+                thread::sleep(Duration::from_micros(1));
+            }
+            let mut map = self.map();
+            (start..blocks.end.min(start + SLICE as u64)).for_each(|block| to(&mut map, block));
+        }
+    }
+
     fn add(&self, group: Group, image: &Arc<Image>) -> Option<Arc<Known>> {
         let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
         let volume = self.map().add_volume(group)?;
@@ -276,14 +293,11 @@ impl Member {
     ) -> io::Result<()> {
         let volume = self.volume();
         let blocks = offset / BLOCK..(offset + length).div_ceil(BLOCK);
-        {
-            let mut map = self.sharing.state.map();
-            blocks.clone().for_each(|block| map.writing(volume, block));
-        }
+        let state = &self.sharing.state;
+        state.in_slices(blocks.clone(), |map, block| map.writing(volume, block));
         let done = change();
-        let mut map = self.sharing.state.map();
         let mut learn = Vec::new();
-        for block in blocks {
+        state.in_slices(blocks, |map, block| {
             let stamp = map.written(volume, block);
             let inside = block * BLOCK >= offset && (block + 1) * BLOCK <= offset + length;
             match (stamp, written) {
@@ -295,8 +309,7 @@ impl Member {
                 }
                 _ => {}
             }
-        }
-        drop(map);
+        });
         if let Written::Bytes(bytes) = written {
             self.learn(volume, offset, bytes, &learn, How::Write);
         }
@@ -360,4 +373,43 @@ fn content(key: &[u8; 32], bytes: &[u8]) -> Content<Fingerprint> {
     let (words, _) = hash.as_bytes().as_chunks::<4>();
     let word = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
     Content::Key([0, 1, 2].map(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_huge_change_lets_others_have_the_map() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 30).expect("made long");
+        let image = Arc::new(Image::open(file.path(), false).expect("an image"));
+        let secret = Secret::random().expect("random bytes");
+        let sharing = Sharing::new(64 << 20, false, secret).expect("a thread");
+        let member = sharing.member(&image, "g").expect("room");
+        let change = |range| member.change(range, Written::Zeroes, || Ok(()));
+        // What is known of it goes away block by block.
+        let piece = SLICE as u64 * BLOCK;
+        for start in (0..1 << 30).step_by(SLICE * 4096) {
+            change((start, piece)).expect("changed");
+        }
+        assert_eq!(sharing.extent().known_blocks, (1 << 30) / BLOCK);
+        let mut seen = BTreeSet::new();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let changed = change((0, 1 << 30));
+                done.store(true, Ordering::SeqCst);
+                changed.expect("changed");
+            });
+            while !done.load(Ordering::SeqCst) {
+                seen.insert(sharing.extent().known_blocks);
+            }
+        });
+        // Of 256 slices.
+        assert!(seen.len() > 20, "{seen:?}");
+    }
 }
