@@ -417,6 +417,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l window -d 'Runs in a window, which stay in their order' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l shuffle -d 'Windows that may change places with each other; 1 leaves the order as it is' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l sharing -d 'Part of the blocks with a content of others that keep it; the rest get their own' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l together -d 'So many twins together, a window of each in turns, as more guests do: distances of reuse are so many times as long' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l reuse -d 'Part of the runs over known blocks that stay so; the rest go to new blocks' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l writes -d 'Part of the requests that write; as in the original, unless said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l longest-run -d 'Longest run: pieces of so many blocks of 4096 bytes are laid apart, and requests cut where they end' -r

@@ -128,6 +128,10 @@ fn reads_find_what_was_there() {
             reuse: 0.5,
             ..Knobs::default()
         },
+        Knobs {
+            together: 3,
+            ..Knobs::default()
+        },
     ] {
         let file = made(&small(), &knobs, 50_000);
         let mut disk: BTreeMap<(u32, u64), u32> = BTreeMap::new();
@@ -185,6 +189,28 @@ fn seeds_and_knobs_change_what_they_say() {
         ..Knobs::default()
     });
     assert!(slow.counts.duration_ns > plain.counts.duration_ns * 2);
+}
+
+#[test]
+fn four_together_are_as_one_in_a_quarter_of_the_cache() {
+    let original = small();
+    let [one, four] = [1, 4].map(|together| {
+        let knobs = Knobs {
+            together,
+            window: 8,
+            ..Knobs::default()
+        };
+        of(&made(&original, &knobs, 80_000))
+    });
+    assert_eq!(four.counts.blocks, one.counts.blocks);
+    assert_eq!(four.counts.contents, one.counts.contents);
+    for cache in [250, 500, 1_000, 2_000, 3_000] {
+        let both = one.hit_ratios(cache).into_iter();
+        for (one, four) in both.zip(four.hit_ratios(4 * cache)) {
+            assert!((one - four).abs() < 0.01, "{cache}: {one} {four}");
+        }
+        assert!(four.hit_ratios(cache)[0] < 0.7 * one.hit_ratios(cache)[0]);
+    }
 }
 
 #[test]

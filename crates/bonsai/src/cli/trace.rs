@@ -249,6 +249,10 @@ pub(crate) struct TraceGen {
     #[arg(long, value_name = "0..1", default_value_t = 1.0)]
     pub(crate) sharing: f64,
 
+    /// So many twins together, a window of each in turns, as more guests do: distances of reuse are so many times as long.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) together: u16,
+
     /// Part of the runs over known blocks that stay so; the rest go to new blocks.
     #[arg(long, value_name = "0..1", default_value_t = 1.0)]
     pub(crate) reuse: f64,

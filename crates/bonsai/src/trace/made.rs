@@ -97,6 +97,7 @@ fn knobs(args: &TraceGen) -> anyhow::Result<Knobs> {
         seed: args.seed,
         window: args.window,
         shuffle: args.shuffle,
+        together: usize::from(args.together),
         sharing: args.sharing,
         reuse: args.reuse,
         writes: args.writes,
