@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bonsai_dedup::drive::{Content, How, Stamp};
+use bonsai_dedup::drive::{How, Stamp};
 
 use super::{BLOCK, Member, content};
 
@@ -19,8 +19,9 @@ pub struct Scanned {
 }
 
 impl Member {
-    /// Learns all of an image, unless `stop` says before that it is to end: `None` then. Holes are not read, and what was not
-    /// in the page cache before does not stay there.
+    /// Learns all of an image, unless `stop` says before that it is to end: `None` then. What was not in the page cache before does
+    /// not stay there. Of holes that are larger than a piece nothing is learned: to read them costs no disk, and a large
+    /// image has more of them than the map has room for.
     ///
     /// # Errors
     /// Those of the system.
@@ -35,25 +36,33 @@ impl Member {
         let mut scanned = Scanned::default();
         let end = self.image.size() / BLOCK * BLOCK;
         let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(0)];
-        let mut at = 0;
+        let (mut at, mut data_until) = (0, 0);
         while at < end {
             if stop() {
                 return Ok(None);
             }
-            let piece = (at + PIECE - at % PIECE).min(end) - at;
-            let (next, hole) = self.image.extent(at, at + piece)?;
-            if hole && next >= at + piece {
-                self.enter(at, piece, None);
-                scanned.holes += piece;
-            } else {
-                let into = bytes.get_mut(..usize::try_from(piece).unwrap_or(0));
-                let into = into.unwrap_or_default();
-                // Stamps of before it is read.
-                let stamps = self.stamps(at, piece);
-                self.image.read_past(into, at)?;
-                self.enter(at, piece, Some((into, &stamps)));
-                scanned.read += piece;
+            if at >= data_until {
+                let (next, hole) = self.image.extent(at, end)?;
+                let whole = if next == end {
+                    end
+                } else {
+                    next / PIECE * PIECE
+                };
+                if hole && whole > at {
+                    scanned.holes += whole - at;
+                    at = whole;
+                    continue;
+                }
+                data_until = next;
             }
+            let piece = (at + PIECE).min(end) - at;
+            let into = bytes.get_mut(..usize::try_from(piece).unwrap_or(0));
+            let into = into.unwrap_or_default();
+            // Stamps of before it is read.
+            let stamps = self.stamps(at, piece);
+            self.image.read_past(into, at)?;
+            self.enter(at, into, &stamps);
+            scanned.read += piece;
             at += piece;
         }
         Ok(Some(scanned))
@@ -66,23 +75,9 @@ impl Member {
         blocks.map(|block| map.stamp(volume, block)).collect()
     }
 
-    /// Without bytes, it is a hole, which is taken for zeroes only if it is one still.
-    fn enter(&self, at: u64, length: u64, read: Option<(&[u8], &[Option<Stamp>])>) {
+    fn enter(&self, at: u64, bytes: &[u8], stamps: &[Option<Stamp>]) {
         let volume = self.volume();
         let first = at / BLOCK;
-        let Some((bytes, stamps)) = read else {
-            let stamps = self.stamps(at, length);
-            let still = self.image.extent(at, at + length);
-            if still.is_ok_and(|(next, hole)| hole && next >= at + length) {
-                let mut map = self.sharing.state.map();
-                for (block, stamp) in (first..).zip(stamps) {
-                    if let Some(stamp) = stamp {
-                        map.learned(volume, block, Content::Zero, How::Scan, stamp);
-                    }
-                }
-            }
-            return;
-        };
         let (blocks, _) = bytes.as_chunks::<4096>();
         let contents: Vec<_> = blocks
             .iter()

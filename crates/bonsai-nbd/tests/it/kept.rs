@@ -1,6 +1,6 @@
 //! What is kept beside an image.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,6 +64,25 @@ fn member(image: &Path, secret: &Secret, group: &str) -> Member {
 fn known(member: &Member) -> (u64, u64) {
     let extent = member.extent();
     (extent.known_blocks, extent.contents)
+}
+
+#[test]
+fn a_scan_passes_over_large_holes_and_keeps_room_for_what_there_is() {
+    let place = Place::new();
+    let file = std::fs::File::create(place.image()).unwrap();
+    let size = 1 << 40;
+    file.set_len(size).unwrap();
+    let places = [3 << 20, (500 << 30) + 4096, size - 4096];
+    for at in places {
+        file.write_all_at(&[7; 4096], at).unwrap();
+    }
+    let member = place.member();
+    let scanned = member.scan(|| false).unwrap().unwrap();
+    assert_eq!(scanned.read, 3 << 20);
+    assert_eq!(scanned.holes, size - scanned.read);
+    // Zeroes beside them as well.
+    assert_eq!(known(&member), (3 << 8, 1));
+    assert!(member.scan(|| true).unwrap().is_none());
 }
 
 #[test]

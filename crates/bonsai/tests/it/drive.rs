@@ -6,7 +6,7 @@ mod server;
 mod tls;
 mod vanish;
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Stdio;
 
 use server::{Drive, image};
@@ -172,7 +172,13 @@ fn who_reads_its_words_may_go_and_it_serves_on() {
 #[test]
 fn a_scan_ends_when_it_is_asked_to() {
     let place = Place::bare();
-    let path = image(&place, "a.raw", 1 << 40);
+    let path = image(&place, "a.raw", 16 << 30);
+    // Some in each mebibyte, so that all of it is read.
+    let file = std::fs::File::options().write(true).open(&path);
+    let file = file.expect("an image");
+    for at in (0..16 << 30).step_by(1 << 20) {
+        file.write_all_at(&[1; 4096], at).expect("written");
+    }
     let socket = place.path().join("s.sock");
     let mut command = place.bonsai(&["drive", "serve", "--group", "g", "--scan", "--socket"]);
     command.arg(&socket).arg(&path).stderr(Stdio::piped());
