@@ -22,9 +22,11 @@ use std::time::{Duration, Instant};
 use bonsai_dedup::drive::{Group, Volume, Walk};
 use serde::{Deserialize, Serialize};
 
-use super::{BLOCK, Member, SLICE};
+use super::{BLOCK, Member};
 use crate::export::Export;
 
+/// Steps for which the map is held: some tens of microseconds.
+const SLICE: usize = 1024;
 /// Steps of a survey: half a second at most.
 const MOST_STEPS: u64 = 1 << 21;
 /// Blocks that the page cache is asked for: some tens of milliseconds.
