@@ -179,7 +179,8 @@ test("events_are_played_marked_and_recommended_one_by_one", async (t) => {
   const goal = page.locator("#results li", { hasText: "From a free kick" });
   await goal.getByRole("button", { name: /^Mark watched/ }).click();
   await goal.getByRole("button", { name: "Watched" }).waitFor();
-  assert.ok((await seen()).some(({ video, number }) => video === "viking" && number === 1));
+  const isSeen = ({ video, number }) => video === "viking" && number === 1;
+  await until(async () => (await seen()).some(isSeen), "the server knows");
   const liked = page.locator("#liked li");
   // What was watched before has its own list until this one is there.
   await liked.locator(".about", { hasText: /because of .*type=goal/ }).first().waitFor();
