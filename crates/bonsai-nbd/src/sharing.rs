@@ -233,7 +233,7 @@ impl State {
     }
 
     /// Takes blocks out of the page cache whose contents others lead, who were read just now: who asks for one gets
-    /// it from there, and memory has it once.
+    /// it from there, and memory has it once. Where the kernel reads ahead it would fetch them again.
     fn give_up(&self, blocks: &[(Volume, u64)]) {
         let mut blocks = blocks.iter().copied().peekable();
         while let Some((volume, first)) = blocks.next() {
@@ -241,7 +241,8 @@ impl State {
             while blocks.next_if_eq(&(volume, first + count)).is_some() {
                 count += 1;
             }
-            if let Some(known) = self.known(volume) {
+            let known = self.known(volume);
+            if let Some(known) = known.filter(|known| known.image.is_read_exactly()) {
                 // What stays there is only memory.
                 let _ = known.image.forget(first * BLOCK, count * BLOCK);
             }
