@@ -44,8 +44,8 @@ async function freePort() {
   return port;
 }
 
-/** Waits until `what` gives something; says what it waited for if it does not. */
-export async function until(what, about, seconds = 15) {
+/** Waits until `what` gives something; says what it waited for if it does not. A busy machine is given time. */
+export async function until(what, about, seconds = 60) {
   const end = Date.now() + seconds * 1000;
   for (;;) {
     const found = await Promise.resolve()
