@@ -1,5 +1,5 @@
 //! Writing to standard output: tables for people, JSON for programs, colour on a
-//! terminal only.
+//! terminal only. And to standard error, a line at a time.
 
 use std::io::{self, IsTerminal, Write};
 

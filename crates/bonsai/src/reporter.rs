@@ -6,7 +6,6 @@
 //! 2. No daemon, one that goes, and one that does not know the service are no errors: it is tried again
 //!    at intervals, and said once where it is to be said.
 
-use std::io::Write as _;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use bonsai_client::{Client, ClientError};
 use bonsai_stream::serve::Seen;
 
 use crate::daemon;
+use crate::output::say;
 
 /// Reports that wait to be told.
 const QUEUE: usize = 4;
@@ -146,7 +146,7 @@ impl Teller {
         if text != self.said {
             if self.is_verbose {
                 // Where nobody listens any more, it is told to the daemon all the same.
-                let _ = writeln!(std::io::stderr(), "{text}");
+                say!("{text}");
             }
             self.said = text;
         }

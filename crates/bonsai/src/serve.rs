@@ -4,7 +4,7 @@ mod http;
 mod own;
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::own::Own;
 use crate::cli::{Behind, Sends, Serve};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, say};
 use crate::reporter::Reporter;
 
 /// Where it listens if nothing is said.
@@ -241,7 +241,7 @@ fn say(text: &str) {
         .chars()
         .map(|of| if of.is_control() { '\u{fffd}' } else { of })
         .collect();
-    let _ = writeln!(std::io::stderr(), "{plain}");
+    say!("{plain}");
 }
 
 /// What all viewers are sent now.

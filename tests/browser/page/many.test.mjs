@@ -35,7 +35,6 @@ test("a_hundred_services_are_seen_sorted_and_filtered", async () => {
       (await page.locator('tr[data-id="latecomer"]').count()) === 0 ||
       /not running/.test(await page.locator('tr[data-id="latecomer"]').textContent()),
     "its end is seen",
-    60,
   );
   assert.deepEqual(page.complaints, []);
   await page.context().close();

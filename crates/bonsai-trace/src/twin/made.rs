@@ -40,7 +40,7 @@ impl<'a, W: Write> Made<'a, W> {
         initial: Option<Initial<'a>>,
     ) -> Result<Self, Error> {
         // The last ones of those that go on together may have hardly begun.
-        let epochs = number.div_ceil(original.len()) + knobs.together as u64 - 1;
+        let epochs = number.div_ceil(original.len()) + knobs.together.max(1) as u64 - 1;
         let chunk = u64::from(knobs.longest_run.unwrap_or(1)) * BLOCK;
         let unit = chunk * (1_u64 << 20).div_ceil(chunk);
         let spans: Vec<u64> = original
@@ -76,15 +76,18 @@ impl<'a, W: Write> Made<'a, W> {
 
     /// Makes all of it.
     pub(super) fn run(mut self) -> Result<(W, Written), Error> {
-        let mut together: Vec<Epoch> = (0..self.knobs.together).map(|_| self.epoch()).collect();
-        while self.left > 0 {
-            for epoch in &mut together {
-                if epoch.windows.is_empty() {
-                    *epoch = self.epoch();
-                }
-                if let Some(window) = epoch.windows.pop() {
-                    self.window(epoch, window)?;
-                }
+        let together = 0..self.knobs.together.max(1);
+        let mut together: Vec<Epoch> = together.map(|_| self.epoch()).collect();
+        for turn in (0..together.len()).cycle() {
+            if self.left == 0 {
+                break;
+            }
+            let epoch = &mut together[turn];
+            if epoch.windows.is_empty() {
+                *epoch = self.epoch();
+            }
+            if let Some(window) = epoch.windows.pop() {
+                self.window(epoch, window)?;
             }
         }
         self.writer.finish()
