@@ -15,6 +15,7 @@ mod csv;
 mod fio;
 mod fiu;
 mod lines;
+mod out;
 mod simple;
 mod text;
 
@@ -24,9 +25,10 @@ use serde::Serialize;
 
 pub use csv::{Columns, ColumnsError};
 use lines::Lines;
+use out::{Found, Out};
 
 use crate::error::BadRecord;
-use crate::model::{BLOCK, MAX_END, MAX_LENGTH, Op, Request, Sink};
+use crate::model::{Request, Sink};
 use crate::{Digest, Error};
 
 /// A format of others.
@@ -163,113 +165,6 @@ trait Codec {
     }
 }
 
-/// Where requests go, and what is counted on the way.
-struct Out<'s, S> {
-    sink: &'s mut S,
-    shift: u64,
-    contents: Vec<u32>,
-    last_ns: u64,
-    report: Report,
-    /// Volumes by their numbers: a search by name takes long.
-    devices: Vec<(u64, u32)>,
-}
-
-/// A request as a record has it.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    time_ns: u64,
-    volume: u32,
-    offset: u64,
-    length: u64,
-    op: Op,
-}
-
-impl<S: Sink> Out<'_, S> {
-    /// The volume with two numbers.
-    #[inline]
-    fn device(&mut self, major: u64, minor: u64) -> Result<u32, Wrong> {
-        if major >= 1 << 32 || minor >= 1 << 32 {
-            return Err(bad(
-                format!("{major}:{minor} is no device"),
-                "numbers below 2^32",
-            ));
-        }
-        let key = major << 32 | minor;
-        if let Some((_, volume)) = self.devices.iter().find(|(known, _)| *known == key) {
-            return Ok(*volume);
-        }
-        let volume = self.sink.volume(&format!("{major}:{minor}"))?;
-        self.devices.push((key, volume));
-        Ok(volume)
-    }
-
-    fn content(&mut self, digest: Digest) -> Result<(), Wrong> {
-        let content = self.sink.content(digest)?;
-        self.contents.push(content);
-        Ok(())
-    }
-
-    /// Whether a request is of whole blocks.
-    const fn is_aligned(&self, offset: u64, length: u64) -> bool {
-        (offset.wrapping_add(self.shift) | length).is_multiple_of(BLOCK)
-    }
-
-    /// Gives a request away, with the contents that were added since the last one.
-    #[inline]
-    fn request(&mut self, found: Found) -> Result<(), Wrong> {
-        let contents = std::mem::take(&mut self.contents);
-        let done = self.give(found, &contents);
-        self.contents = contents;
-        self.contents.clear();
-        done
-    }
-
-    fn give(&mut self, found: Found, contents: &[u32]) -> Result<(), Wrong> {
-        let end = found.offset.checked_add(found.length);
-        let last = MAX_END - u64::from(MAX_LENGTH) - self.shift;
-        if end.is_none_or(|end| end > last) {
-            return Err(bad(
-                format!("it ends beyond byte {last}"),
-                "an address on a device",
-            ));
-        }
-        if found.length == 0 && found.op != Op::Flush {
-            return Err(bad(
-                "it has no length",
-                "at least one byte, but for flushes",
-            ));
-        }
-        if found.length > u64::from(MAX_LENGTH) && found.op != Op::Trim {
-            return Err(bad(
-                format!("it is of {} bytes", found.length),
-                "at most 1 GiB a request",
-            ));
-        }
-        let offset = found.offset + self.shift;
-        self.report.unaligned += u64::from(!(offset | found.length).is_multiple_of(BLOCK));
-        self.report.backwards += u64::from(found.time_ns < self.last_ns);
-        self.last_ns = found.time_ns;
-        let mut done = 0;
-        // Whole disks are trimmed at once.
-        loop {
-            let length = (found.length - done).min(u64::from(MAX_LENGTH));
-            self.report.requests += 1;
-            self.sink.request(&Request {
-                time_ns: found.time_ns,
-                volume: found.volume,
-                offset: offset + done,
-                length: u32::try_from(length).unwrap_or(MAX_LENGTH),
-                op: found.op,
-                contents,
-            })?;
-            done += length;
-            if done >= found.length {
-                return Ok(());
-            }
-        }
-    }
-}
-
 /// Reads a trace in a format of others.
 ///
 /// # Errors
@@ -286,17 +181,8 @@ pub fn import<R: Read, S: Sink>(from: R, options: &Options, sink: &mut S) -> Res
         None => recognise(lines.beginning()).ok_or_else(|| unknown(lines.beginning()))?,
     };
     let shift = (8 - options.first_sector % 8) % 8 * 512;
-    let mut out = Out {
-        sink,
-        shift,
-        contents: Vec::new(),
-        last_ns: 0,
-        report: Report {
-            format: Some(format),
-            ..Report::default()
-        },
-        devices: Vec::new(),
-    };
+    let mut out = Out::new(sink, shift);
+    out.report.format = Some(format);
     let skip = options.skip_bad;
     match format {
         Format::Fiu => run(
@@ -335,6 +221,10 @@ fn run<C: Codec, R: Read, S: Sink>(
     let mut with_requests = 0;
     loop {
         let at = lines.offset();
+        if !lines.is_ready() {
+            // Nothing waits here while more is waited for.
+            out.flush()?;
+        }
         let line = match lines.next()? {
             None => break,
             Some(Ok(line)) => {
@@ -347,7 +237,7 @@ fn run<C: Codec, R: Read, S: Sink>(
         };
         out.report.records += 1;
         let Err(wrong) = line else { continue };
-        out.contents.clear();
+        out.drop_contents();
         let (what, right) = match wrong {
             Wrong::Error(error) => return Err(error),
             Wrong::Bad(words) => *words,
@@ -359,6 +249,7 @@ fn run<C: Codec, R: Read, S: Sink>(
             right: right.to_owned(),
         };
         if out.report.bad >= skip {
+            out.flush()?;
             return Err(bad.into());
         }
         out.report.bad += 1;
@@ -425,19 +316,15 @@ pub fn recognise(beginning: &[u8]) -> Option<Format> {
 }
 
 fn is_of<'l, C: Codec>(mut codec: C, lines: impl Iterator<Item = &'l [u8]>) -> bool {
-    let mut out = Out {
-        sink: &mut Nowhere,
-        shift: 0,
-        contents: Vec::new(),
-        last_ns: 0,
-        report: Report::default(),
-        devices: Vec::new(),
-    };
+    let mut nowhere = Nowhere;
+    let mut out = Out::new(&mut nowhere, 0);
     let mut wrong = 0;
     for line in lines {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        out.contents.clear();
-        wrong += u64::from(codec.line(line, &mut out).is_err());
+        if codec.line(line, &mut out).is_err() {
+            out.drop_contents();
+            wrong += 1;
+        }
     }
     // A bad record is to be said as one, and not as an unknown format.
     out.report.requests > wrong

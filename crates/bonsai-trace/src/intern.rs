@@ -8,36 +8,54 @@ use crate::Error;
 use crate::format::{Writer, Written};
 use crate::model::{Digest, Request, Sink, Volume};
 
-/// Numbers of contents, in the order in which they first come; about 25 bytes each.
+/// Numbers of contents, in the order in which they first come; 26 to 36 bytes each.
 #[derive(Debug, Default)]
 pub struct Contents {
     digests: Vec<Digest>,
-    table: HashTable<u32>,
+    /// With a part of the hash, so that a table that grows asks for no digest.
+    table: HashTable<(Tag, u32)>,
 }
+
+/// Contents that are looked for together.
+const BATCH: usize = 64;
 
 impl Contents {
     /// The number of a digest, and whether it is new.
+    #[inline]
     pub fn number(&mut self, digest: Digest) -> (u32, bool) {
-        let Self { digests, table } = self;
-        let hash = hash(digest);
-        let found = table.find(hash, |n| digests[*n as usize] == digest);
-        if let Some(n) = found {
-            return (*n, false);
+        let tag = Tag::of(digest);
+        if let Some(n) = self.tagged(tag, digest) {
+            return (n, false);
         }
         // The writer refuses the last one.
-        let n = u32::try_from(digests.len()).unwrap_or(u32::MAX);
-        digests.push(digest);
-        table.insert_unique(hash, n, |n| self::hash(digests[*n as usize]));
+        let n = u32::try_from(self.digests.len()).unwrap_or(u32::MAX);
+        self.digests.push(digest);
+        self.table
+            .insert_unique(tag.hash(), (tag, n), |(tag, _)| tag.hash());
         (n, true)
     }
 
     /// The number of a digest that came already.
     pub fn find(&self, digest: Digest) -> Option<u32> {
-        let digests = &self.digests;
-        let found = self
-            .table
-            .find(hash(digest), |n| digests[*n as usize] == digest);
-        found.copied()
+        self.tagged(Tag::of(digest), digest)
+    }
+
+    #[inline]
+    fn tagged(&self, tag: Tag, digest: Digest) -> Option<u32> {
+        let is_it = |(known, n): &(Tag, u32)| *known == tag && self.digests[*n as usize] == digest;
+        self.table.find(tag.hash(), is_it).map(|(_, n)| *n)
+    }
+
+    /// Has what [`Contents::number`] needs of memory for a batch come at once, and not one after the other.
+    fn fetch(&self, digests: &[Digest]) {
+        let mut found = [u32::MAX; BATCH];
+        for (found, digest) in found.iter_mut().zip(digests) {
+            let tag = Tag::of(*digest);
+            let known = self.table.find(tag.hash(), |(known, _)| *known == tag);
+            *found = known.map_or(u32::MAX, |(_, n)| *n);
+        }
+        let known = found.iter().filter_map(|n| self.digests.get(*n as usize));
+        std::hint::black_box(known.fold(0, |sum, digest| sum ^ digest.0[0]));
     }
 
     /// The digests, by their numbers.
@@ -46,17 +64,32 @@ impl Contents {
     }
 }
 
-/// Digests are spread evenly; the multiplication is for those that somebody made up.
-fn hash(digest: Digest) -> u64 {
-    let [a, b] = [0, 8].map(|at| {
-        let mut half = [0; 8];
-        half.copy_from_slice(&digest.0[at..at + 8]);
-        u64::from_le_bytes(half)
-    });
-    let wide = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b | 1);
-    #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
-    let folded = wide as u64 ^ (wide >> 64) as u64;
-    folded
+/// 32 bits of a digest's hash.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Tag(u32);
+
+impl Tag {
+    /// Digests are spread evenly; the multiplication is for those that somebody made up.
+    #[inline]
+    fn of(digest: Digest) -> Self {
+        let [a, b] = [0, 8].map(|at| {
+            let mut half = [0; 8];
+            half.copy_from_slice(&digest.0[at..at + 8]);
+            u64::from_le_bytes(half)
+        });
+        let wide = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b | 1);
+        #[expect(clippy::cast_possible_truncation, reason = "all parts are wanted")]
+        let folded = wide as u64 ^ (wide >> 64) as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are wanted")]
+        let folded = folded as u32 ^ (folded >> 32) as u32;
+        Self(folded)
+    }
+
+    /// The table looks at the lowest bits, and at the seven highest.
+    #[inline]
+    fn hash(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 /// A writer that numbers volumes and contents by itself.
@@ -135,6 +168,16 @@ impl<W: Write> Sink for Interning<W> {
             self.writer.add_content(digest)?;
         }
         Ok(n)
+    }
+
+    fn contents(&mut self, digests: &[Digest], numbers: &mut Vec<u32>) -> Result<(), Error> {
+        for batch in digests.chunks(BATCH) {
+            self.contents.fetch(batch);
+            for digest in batch {
+                numbers.push(self.content(*digest)?);
+            }
+        }
+        Ok(())
     }
 
     #[inline]

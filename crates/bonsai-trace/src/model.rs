@@ -172,6 +172,17 @@ pub trait Sink {
     /// There are too many of them, or what was before cannot be written.
     fn content(&mut self, digest: Digest) -> Result<u32, crate::Error>;
 
+    /// The numbers of several contents, which are put behind `numbers`.
+    ///
+    /// # Errors
+    /// As [`Sink::content`]; those before have their numbers.
+    fn contents(&mut self, digests: &[Digest], numbers: &mut Vec<u32>) -> Result<(), crate::Error> {
+        for digest in digests {
+            numbers.push(self.content(*digest)?);
+        }
+        Ok(())
+    }
+
     /// Takes a request.
     ///
     /// # Errors

@@ -323,11 +323,17 @@ impl Column<'_> {
 
 /// Seven bits a byte, the lowest first; the highest bit says that more follow.
 fn put(column: &mut Vec<u8>, mut n: u64) {
+    let (mut bytes, mut length) = ([0; 10], 0);
     while n >= 0x80 {
-        column.push(n as u8 | 0x80);
+        bytes[length] = n as u8 | 0x80;
         n >>= 7;
+        length += 1;
     }
-    column.push(n as u8);
+    bytes[length] = n as u8;
+    // All of them: to copy as many as there are takes longer.
+    let end = column.len() + length + 1;
+    column.extend_from_slice(&bytes);
+    column.truncate(end);
 }
 
 /// Small numbers of either sign are short: 0, -1, 1, -2 and so on.

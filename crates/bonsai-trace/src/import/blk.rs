@@ -215,8 +215,7 @@ impl Codec for Tracefs {
             .find_map(|event| find(line, event).map(|at| (event, at)));
         let Some((event, at)) = found else {
             if let Some(lost) = lost(line) {
-                out.report.lost += lost;
-                out.sink.lost(lost)?;
+                out.lost(lost)?;
                 return super::NOTHING;
             }
             // Another event, or text that is none.

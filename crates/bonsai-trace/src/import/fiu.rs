@@ -2,7 +2,7 @@
 
 use twox_hash::XxHash3_128;
 
-use super::text::{Fields, digest, number, shown};
+use super::text::{Fields, digest, shown};
 use super::{Codec, Found, Out, Wrong, bad};
 use crate::Digest;
 use crate::model::{BLOCK, Op, Sink};
@@ -50,21 +50,18 @@ impl Codec for Fiu {
     #[inline]
     fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong> {
         let mut fields = Fields(line);
-        let Some(time) = fields.field() else {
+        if fields.is_empty() {
             return super::NOTHING;
-        };
-        let time_ns = number(time, "the time")?;
+        }
+        let time_ns = fields.number("the time")?;
         fields.number("pid")?;
-        let process = process(&mut fields)?;
-        let lba = fields.number("lba")?;
-        let size = fields.number("size")?;
-        let op = match fields.field() {
-            Some([b'R' | b'r']) => Op::Read,
-            Some([b'W' | b'w']) => Op::Write,
-            other => {
-                let what = format!("{} is no operation", shown(other.unwrap_or(&[])));
-                return Err(bad(what, "R or W"));
-            }
+        let (process, [lba, size], op) = match plain(&mut fields) {
+            Some(found) => found,
+            None => (
+                process(&mut fields)?,
+                [fields.number("lba")?, fields.number("size")?],
+                operation(&mut fields)?,
+            ),
         };
         let (major, minor) = (fields.number("major")?, fields.number("minor")?);
         let volume = if self.by_process {
@@ -91,6 +88,28 @@ impl Codec for Fiu {
             length,
             op,
         })
+    }
+}
+
+/// Process, two numbers and an operation, where the process is one word.
+#[inline]
+fn plain<'l>(fields: &mut Fields<'l>) -> Option<(&'l [u8], [u64; 2], Op)> {
+    let mut ahead = *fields;
+    let process = ahead.field()?;
+    let numbers = [ahead.short()?, ahead.short()?];
+    let op = operation(&mut ahead).ok()?;
+    *fields = ahead;
+    Some((process, numbers, op))
+}
+
+fn operation(fields: &mut Fields<'_>) -> Result<Op, Wrong> {
+    match fields.field() {
+        Some([b'R' | b'r']) => Ok(Op::Read),
+        Some([b'W' | b'w']) => Ok(Op::Write),
+        other => {
+            let what = format!("{} is no operation", shown(other.unwrap_or(&[])));
+            Err(bad(what, "R or W"))
+        }
     }
 }
 
@@ -146,7 +165,7 @@ pub(super) fn contents<S: Sink>(
     let no_hex = || wrong(format!("{} is no digest", shown(hex)));
     if count == blocks {
         for one in digests {
-            out.content(Digest(digest(one).ok_or_else(no_hex)?))?;
+            out.content(Digest(digest(one).ok_or_else(no_hex)?));
         }
     } else if count == blocks * 8 {
         for block in digests.chunks_exact(8) {
@@ -154,7 +173,7 @@ pub(super) fn contents<S: Sink>(
             for (to, one) in all.chunks_exact_mut(16).zip(block) {
                 to.copy_from_slice(&digest(one).ok_or_else(no_hex)?);
             }
-            out.content(Digest(XxHash3_128::oneshot(&all).to_be_bytes()))?;
+            out.content(Digest(XxHash3_128::oneshot(&all).to_be_bytes()));
         }
     } else {
         return Err(wrong(format!(

@@ -17,6 +17,8 @@ pub(super) struct Lines<R> {
     /// What of the buffer is not given out yet.
     start: usize,
     end: usize,
+    /// Behind the last line feed of the buffer.
+    whole: usize,
     /// Bytes given out.
     offset: u64,
     is_over: bool,
@@ -31,6 +33,7 @@ impl<R: Read> Lines<R> {
             buffer: Vec::new(),
             start: 0,
             end: 0,
+            whole: 0,
             offset: 0,
             is_over: false,
             is_long: false,
@@ -48,6 +51,7 @@ impl<R: Read> Lines<R> {
     /// Reads what there is: of what is still being written nothing waits here.
     fn more(&mut self) -> Result<(), Error> {
         self.buffer.copy_within(self.start..self.end, 0);
+        self.whole = self.whole.saturating_sub(self.start);
         (self.start, self.end) = (0, self.end - self.start);
         if self.buffer.len() < self.end + READ {
             self.buffer.resize(self.end + READ, 0);
@@ -56,7 +60,13 @@ impl<R: Read> Lines<R> {
         loop {
             match self.from.read(&mut self.buffer[self.end..most]) {
                 Ok(0) => self.is_over = true,
-                Ok(n) => self.end += n,
+                Ok(n) => {
+                    let new = &self.buffer[self.end..self.end + n];
+                    if let Some(last) = memchr::memrchr(b'\n', new) {
+                        self.whole = self.end + last + 1;
+                    }
+                    self.end += n;
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -104,6 +114,11 @@ impl<R> Lines<R> {
     /// What there is so far.
     pub(super) fn beginning(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
+    }
+
+    /// Whether the next line is there already.
+    pub(super) const fn is_ready(&self) -> bool {
+        self.start < self.whole
     }
 
     /// Where the next line begins, bytes.

@@ -2,6 +2,10 @@
 
 use super::{Wrong, bad};
 
+const fn is_blank(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
 /// Fields between blanks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'l>(pub(super) &'l [u8]);
@@ -10,7 +14,6 @@ impl<'l> Fields<'l> {
     /// The next field.
     #[inline]
     pub(super) fn field(&mut self) -> Option<&'l [u8]> {
-        let is_blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
         let start = self.0.iter().position(|byte| !is_blank(byte))?;
         let rest = &self.0[start..];
         let end = rest.iter().position(is_blank).unwrap_or(rest.len());
@@ -21,6 +24,9 @@ impl<'l> Fields<'l> {
     /// The next field as a number.
     #[inline]
     pub(super) fn number(&mut self, name: &str) -> Result<u64, Wrong> {
+        if let Some(n) = self.short() {
+            return Ok(n);
+        }
         let field = self.field().ok_or_else(|| {
             bad(
                 format!("there is no {name}"),
@@ -30,9 +36,30 @@ impl<'l> Fields<'l> {
         number(field, name)
     }
 
+    /// The next field, where it is of at most 19 digits: those always fit. In one go.
+    #[inline]
+    pub(super) fn short(&mut self) -> Option<u64> {
+        let rest = match self.0 {
+            [b' ', rest @ ..] => rest,
+            all => all,
+        };
+        let mut n = 0;
+        for (at, byte) in rest.iter().enumerate().take(20) {
+            let digit = byte.wrapping_sub(b'0');
+            if digit <= 9 && at < 19 {
+                n = n * 10 + u64::from(digit);
+            } else {
+                let is_whole = at > 0 && is_blank(byte);
+                self.0 = if is_whole { &rest[at..] } else { self.0 };
+                return is_whole.then_some(n);
+            }
+        }
+        None
+    }
+
     /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|byte| *byte == b' ' || *byte == b'\t')
+        self.0.iter().all(is_blank)
     }
 }
 

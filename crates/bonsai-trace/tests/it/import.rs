@@ -1,7 +1,10 @@
 //! Formats of others: each by lines as others write them.
 
+use std::cell::{Cell, RefCell};
+use std::io::Read;
+
 use bonsai_trace::import::{Columns, Event, Format, Options, Report, import, recognise};
-use bonsai_trace::{Digest, Error, Interning, Op, Reader};
+use bonsai_trace::{Digest, Error, Interning, Op, Reader, Request, Sink};
 
 use crate::data;
 
@@ -384,8 +387,76 @@ fn the_real_samples_are_read() {
 
 #[test]
 fn digests_are_numbered_once() {
-    let mut sink = Interning::new(Vec::new()).expect("begun");
-    use bonsai_trace::Sink;
-    let numbers = [3_u8, 4, 3, 5, 4].map(|n| sink.content(Digest([n; 16])).expect("numbered"));
-    assert_eq!(numbers, [0, 1, 0, 2, 1]);
+    // Behind the first thousand each has come before, most of them in the same batch or the one before it.
+    let digests: Vec<Digest> = (0..5_000_u128)
+        .map(|n| if n < 1_000 { n } else { n * n % 1_000 })
+        .map(|n| Digest((n / 2).to_be_bytes()))
+        .collect();
+    let [mut one_by_one, mut together] = [(); 2].map(|()| Interning::new(Vec::new()).unwrap());
+    let numbers: Vec<u32> = digests
+        .iter()
+        .map(|digest| one_by_one.content(*digest).unwrap())
+        .collect();
+    let half = |n: u32| n / 2;
+    assert!((0..1_000).map(half).eq(numbers[..1_000].iter().copied()));
+    let mut found = vec![7];
+    together.contents(&digests, &mut found).unwrap();
+    assert_eq!((found[0], &found[1..]), (7, &numbers[..]));
+    assert_eq!(together.finish().unwrap().1.contents, 500);
+}
+
+/// Gives a line at a time, and notes how many requests had come when it was asked for the next.
+struct Slowly<'a> {
+    lines: Vec<String>,
+    came: &'a Cell<u64>,
+    seen: &'a RefCell<Vec<u64>>,
+}
+
+impl Read for Slowly<'_> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        self.seen.borrow_mut().push(self.came.get());
+        let line = self.lines.pop().unwrap_or_default();
+        to[..line.len()].copy_from_slice(line.as_bytes());
+        Ok(line.len())
+    }
+}
+
+struct Counting<'a>(&'a Cell<u64>);
+
+impl Sink for Counting<'_> {
+    fn volume(&mut self, _: &str) -> Result<u32, Error> {
+        Ok(0)
+    }
+
+    fn content(&mut self, _: Digest) -> Result<u32, Error> {
+        Ok(0)
+    }
+
+    fn request(&mut self, _: &Request<'_>) -> Result<(), Error> {
+        self.0.set(self.0.get() + 1);
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_waits_while_more_is_waited_for() {
+    let (came, seen) = (Cell::new(0), RefCell::default());
+    // The third comes in two parts.
+    let parts = [
+        "",
+        "R 8 0\n",
+        "3 1 p 0 8 ",
+        "1 1 p 0 8 R 8 0\n2 1 p 8 8 R 8 0\n",
+    ];
+    let slowly = Slowly {
+        lines: parts.map(str::to_owned).to_vec(),
+        came: &came,
+        seen: &seen,
+    };
+    let options = Options {
+        format: Some(Format::Fiu),
+        ..Options::default()
+    };
+    import(slowly, &options, &mut Counting(&came)).unwrap();
+    assert_eq!(*seen.borrow(), [0, 2, 2, 3]);
 }
