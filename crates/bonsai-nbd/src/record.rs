@@ -2,9 +2,9 @@
 //!
 //! # Story
 //! ```text
-//! whoever did a request: a note (when, where, contents by number; bytes where none is known) --> notes
-//! recorder's thread:     notes --> fingerprints of what is new --> frames --> a file or a socket
-//!                                         '--> their numbers, so that they are not made again
+//! whoever did a request: a note (when, where, contents by number; a fingerprint where none is known) --> notes
+//! recorder's thread:     notes --> numbers of what is new --> frames --> a file or a socket
+//!                                         '--> so that fingerprints are not made again
 //! ```
 //! Nobody who answers a client waits for the recorder: what there is no room for is counted, and the trace says where
 //! and how much.
@@ -15,12 +15,13 @@
 //!
 //! # Invariants
 //! 1. A request is in the trace once, or counted as lost, or it came while the recording began or ended.
-//! 2. Contents of a request are those of the bytes that were given or taken. Where they cannot be found out in time,
+//! 2. Contents of a request are those of the bytes that were given or taken. Where there are too many different ones,
 //!    or the request has no whole blocks, there are none.
-//! 3. Equal contents have equal fingerprints within one recording. They are BLAKE3 with a random key of the
+//! 3. Equal contents have equal fingerprints within one recording. They are HighwayHash with a random key of the
 //!    recording, which is kept nowhere: nothing is to be learned from them of a group's key, of another
-//!    recording, or by guessing what a block holds. Blocks of zeroes have the fingerprint 0.
-//! 4. Memory is bounded: notes, bytes that wait, numbers of blocks, contents.
+//!    recording, or by guessing what a block holds. Blocks of zeroes have the fingerprint 0. Nobody is ever given a block
+//!    because of these; those of [`crate::sharing`] are others.
+//! 4. Memory is bounded: notes, fingerprints that wait, numbers of blocks, contents.
 //!
 //! # Limits
 //! Equal contents show also between exports of different groups, if they are recorded together: that is for whoever may
@@ -36,7 +37,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use bonsai_trace::Op;
+use bonsai_trace::{Digest, Op};
+use highway::{HighwayHash as _, HighwayHasher, Key};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -51,8 +53,8 @@ pub use keeper::{Output, Summary};
 const MOST_NOTES: usize = 1 << 16;
 /// Contents of these, at most: 4 MiB.
 const MOST_CONTENTS: usize = 1 << 20;
-/// Bytes that wait for their fingerprints, at most.
-const MOST_BYTES: usize = 16 << 20;
+/// Fingerprints of these, at most: 5 MiB.
+const MOST_PRINTS: usize = 1 << 17;
 /// Pages with the numbers of blocks, of all exports of a recording: 64 MiB, for 64 GiB of disks that are in use.
 const MOST_PAGES: usize = 1 << 14;
 const BLOCK_BYTES: usize = 4096;
@@ -99,7 +101,7 @@ impl Recording {
         to: impl Output + 'static,
         ended: impl FnOnce(Result<Summary, bonsai_trace::Error>) + Send + 'static,
     ) -> Result<Self, RecordError> {
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new()?);
         let left = Arc::new(AtomicUsize::new(MOST_PAGES));
         let taps = exports.iter().zip(0..).map(|(export, volume)| {
             Arc::new(Tap {
@@ -245,8 +247,7 @@ pub(crate) struct Tap {
 struct Shared {
     notes: Mutex<Notes>,
     more: Condvar,
-    /// Bytes that wait for their fingerprints.
-    waiting: AtomicUsize,
+    key: Key,
     noted: AtomicU64,
     lost: AtomicU64,
     start: (Instant, Duration),
@@ -257,8 +258,8 @@ struct Notes {
     notes: Vec<Note>,
     /// Of all notes, one after the other.
     words: Vec<u32>,
-    /// For each word that is 0 the bytes, in pieces as requests brought them.
-    bytes: Vec<(Vec<u8>, Vec<Lesson>)>,
+    /// For each word that is 0 what it stands for.
+    prints: Vec<Print>,
     /// Requests since the last look that there was no room for.
     lost: u64,
     stopping: bool,
@@ -274,30 +275,37 @@ struct Note {
     op: Op,
     /// How many of the words are its own: as many as it has blocks, or none.
     words: u32,
-    /// Whether its next piece of bytes is its own.
-    has_bytes: bool,
-    /// Its contents are not known, as there was no room for them.
-    is_bare: bool,
 }
 
-/// A block whose fingerprint is to be made, and its ticket if that is to be kept.
+/// A block's fingerprint, and its ticket if the number of that is to be kept.
 #[derive(Clone, Copy, Debug)]
-struct Lesson {
+struct Print {
+    digest: Digest,
     block: u64,
     ticket: Option<u32>,
 }
 
 impl Shared {
-    fn new() -> Self {
+    fn new() -> io::Result<Self> {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Self {
+        let mut key = Key::default();
+        for word in &mut key.0 {
+            *word = getrandom::u64().map_err(io::Error::other)?;
+        }
+        Ok(Self {
             notes: Mutex::default(),
             more: Condvar::new(),
-            waiting: AtomicUsize::new(0),
+            key,
             noted: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             start: (Instant::now(), wall.unwrap_or_default()),
-        }
+        })
+    }
+
+    /// The fingerprint of a block.
+    fn print(&self, bytes: &[u8]) -> Digest {
+        let [low, high] = HighwayHasher::new(self.key).hash128(bytes);
+        Digest((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {
@@ -311,34 +319,28 @@ impl Shared {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn push(&self, note: Note, words: &[u32], bytes: Option<(Vec<u8>, Vec<Lesson>)>) {
+    fn push(&self, note: Note, words: &[u32], prints: &[Print]) {
         let mut notes = self.lock();
-        if notes.notes.len() >= MOST_NOTES || notes.words.len() + words.len() > MOST_CONTENTS {
+        if notes.notes.len() >= MOST_NOTES
+            || notes.words.len() + words.len() > MOST_CONTENTS
+            || notes.prints.len() + prints.len() > MOST_PRINTS
+        {
             notes.lost += 1;
             drop(notes);
             add(&self.lost, 1);
-            self.take_back(bytes.map_or(0, |(bytes, _)| bytes.len()));
             return;
         }
+        let before = notes.prints.len();
         notes.notes.push(note);
         notes.words.extend_from_slice(words);
-        notes.bytes.extend(bytes);
-        let much = notes.notes.len() == MOST_NOTES / 2;
+        notes.prints.extend_from_slice(prints);
+        let half = MOST_PRINTS / 2;
+        let much =
+            notes.notes.len() == MOST_NOTES / 2 || (before < half && notes.prints.len() >= half);
         drop(notes);
         add(&self.noted, 1);
-        if much || self.waiting.load(Ordering::Relaxed) > MOST_BYTES / 4 {
+        if much {
             self.more.notify_one();
         }
-    }
-
-    /// Has room for bytes that are to wait.
-    fn reserve(&self, bytes: usize) -> bool {
-        let more = |waiting: usize| Some(waiting + bytes).filter(|all| *all <= MOST_BYTES);
-        let order = Ordering::Relaxed;
-        self.waiting.fetch_update(order, order, more).is_ok()
-    }
-
-    fn take_back(&self, bytes: usize) {
-        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

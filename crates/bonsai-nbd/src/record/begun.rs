@@ -7,7 +7,7 @@ use std::time::Instant;
 use bonsai_trace::{MAX_LENGTH, Op};
 
 use super::known::{Held, ZERO};
-use super::{BLOCK_BYTES, Lesson, Note, Tap};
+use super::{BLOCK_BYTES, Note, Print, Tap};
 use crate::sharing::{BLOCK, Written};
 
 /// A request that is under way while its export is recorded.
@@ -88,8 +88,6 @@ impl Begun {
             volume: self.tap.volume,
             op: self.op,
             words: 0,
-            has_bytes: false,
-            is_bare: false,
         }
     }
 
@@ -103,44 +101,49 @@ impl Begun {
 
     fn plain(&self) {
         for part in self.parts() {
-            self.tap.shared.push(self.note(part), &[], None);
+            self.tap.shared.push(self.note(part), &[], &[]);
         }
     }
 
     fn with_contents(&self, bytes: &[u8], held: &[Held]) {
-        let shared = &self.tap.shared;
         let mut note = self.note(self.range);
-        let first = self.range.0 / BLOCK;
-        let fresh = held.iter().filter(|held| !matches!(held, Held::Content(_)));
-        let fresh = fresh.count() * BLOCK_BYTES;
-        if fresh > 0 && !shared.reserve(fresh) {
-            note.is_bare = true;
-            shared.push(note, &[], None);
-            return;
-        }
         note.words = u32::try_from(held.len()).unwrap_or(u32::MAX);
-        if let [Held::Content(word)] = held {
-            shared.push(note, &[*word], None);
+        let first = self.range.0 / BLOCK;
+        if let [held] = held {
+            let (word, print) = self.content(first, *held, bytes);
+            self.tap.shared.push(note, &[word], print.as_slice());
             return;
         }
         let mut words = Vec::with_capacity(held.len());
-        let mut copied = Vec::with_capacity(fresh);
-        let mut lessons = Vec::with_capacity(fresh / BLOCK_BYTES);
+        let mut prints = Vec::new();
         for ((held, block), bytes) in held.iter().zip(first..).zip(bytes.chunks(BLOCK_BYTES)) {
-            let ticket = match held {
-                Held::Content(word) => {
-                    words.push(*word);
-                    continue;
-                }
-                Held::New { slot } => self.tap.known.ticket(block, *slot),
-                Held::Fleeting => None,
-            };
-            words.push(0);
-            copied.extend_from_slice(bytes);
-            lessons.push(Lesson { block, ticket });
+            let (word, print) = self.content(block, *held, bytes);
+            words.push(word);
+            prints.extend(print);
         }
-        note.has_bytes = fresh > 0;
-        shared.push(note, &words, (fresh > 0).then_some((copied, lessons)));
+        self.tap.shared.push(note, &words, &prints);
+    }
+
+    /// The word of a block, and where none is known, 0 and what it stands for.
+    fn content(&self, block: u64, held: Held, bytes: &[u8]) -> (u32, Option<Print>) {
+        let ticket = match held {
+            Held::Content(word) => return (word, None),
+            Held::New { slot } => self.tap.known.ticket(block, slot),
+            Held::Fleeting => None,
+        };
+        if bytes.iter().all(|byte| *byte == 0) {
+            if let Some(ticket) = ticket {
+                self.tap.known.learned(block, ticket, ZERO);
+            }
+            return (ZERO, None);
+        }
+        let digest = self.tap.shared.print(bytes);
+        let print = Print {
+            digest,
+            block,
+            ticket,
+        };
+        (0, Some(print))
     }
 
     fn zeroes(&self, held: &[Held]) {
@@ -155,7 +158,7 @@ impl Begun {
             let mut note = self.note((offset, length));
             let words = vec![ZERO; usize::try_from(length / BLOCK).unwrap_or(0)];
             note.words = u32::try_from(words.len()).unwrap_or(u32::MAX);
-            self.tap.shared.push(note, &words, None);
+            self.tap.shared.push(note, &words, &[]);
         }
     }
 }

@@ -1,14 +1,13 @@
 //! The recorder's thread: notes become a trace.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bonsai_trace::{BLOCK, Contents, Digest, Error, Request, Volume, Writer};
 
 use super::known::{MOST_NUMBERS, ZERO, number_of, word_of};
-use super::{BLOCK_BYTES, Lesson, Note, Notes, Shared, Tap};
+use super::{Note, Notes, Print, Shared, Tap};
 use crate::export::Export;
 
 /// How long notes wait, but for many of them.
@@ -48,7 +47,6 @@ pub struct Summary {
 pub(super) struct Keeper<W: Write> {
     writer: Writer<W>,
     taps: Vec<Arc<Tap>>,
-    key: [u8; 32],
     contents: Contents,
     zero: Option<u32>,
     numbers: Vec<u32>,
@@ -66,12 +64,9 @@ impl<W: Output> Keeper<W> {
         }
         // So that there is something to read from the first moment on.
         writer.flush()?;
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(io::Error::other)?;
         Ok(Self {
             writer,
             taps,
-            key,
             contents: Contents::default(),
             zero: None,
             numbers: Vec::new(),
@@ -85,7 +80,7 @@ impl<W: Output> Keeper<W> {
         let mut framed = Instant::now();
         loop {
             let over = take(shared, &mut taken) || self.writer.get_ref().is_left();
-            self.write(&mut taken, &shared.waiting)?;
+            self.write(&mut taken)?;
             if over {
                 return Ok(());
             }
@@ -99,7 +94,7 @@ impl<W: Output> Keeper<W> {
     /// Ends the trace, with what came last.
     pub(super) fn finish(mut self, shared: &Shared) -> Result<Summary, Error> {
         let mut last = std::mem::take(&mut *shared.lock());
-        self.write(&mut last, &shared.waiting)?;
+        self.write(&mut last)?;
         let (_, written) = self.writer.finish()?;
         Ok(Summary {
             requests: written.requests,
@@ -109,21 +104,17 @@ impl<W: Output> Keeper<W> {
         })
     }
 
-    fn write(&mut self, taken: &mut Notes, waiting: &AtomicUsize) -> Result<(), Error> {
-        let mut pieces = taken.bytes.drain(..);
+    fn write(&mut self, taken: &mut Notes) -> Result<(), Error> {
+        let mut prints = taken.prints.drain(..);
         let mut words = taken.words.as_slice();
         for note in taken.notes.drain(..) {
             let (own, rest) = words
                 .split_at_checked(note.words as usize)
                 .unwrap_or_default();
             words = rest;
-            let piece = note.has_bytes.then(|| pieces.next()).flatten();
-            let (bytes, lessons) = piece.unwrap_or_default();
-            let done = self.one(&note, own, &bytes, &lessons);
-            waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
-            done?;
+            self.one(&note, own, &mut prints)?;
         }
-        drop(pieces);
+        drop(prints);
         taken.words.clear();
         self.found.lost += taken.lost;
         self.writer.lost(std::mem::take(&mut taken.lost))
@@ -133,17 +124,15 @@ impl<W: Output> Keeper<W> {
         &mut self,
         note: &Note,
         words: &[u32],
-        bytes: &[u8],
-        lessons: &[Lesson],
+        prints: &mut impl Iterator<Item = Print>,
     ) -> Result<(), Error> {
-        let mut lessons = lessons.iter().zip(bytes.chunks(BLOCK_BYTES));
         let mut numbers = std::mem::take(&mut self.numbers);
         numbers.clear();
-        let mut is_bare = note.is_bare;
+        let mut is_bare = false;
         for word in words {
             let number = match *word {
-                0 => match lessons.next() {
-                    Some((lesson, bytes)) => self.learn(note.volume, *lesson, bytes)?,
+                0 => match prints.next() {
+                    Some(print) => self.learn(note.volume, print)?,
                     None => None,
                 },
                 ZERO => self.zero()?,
@@ -172,23 +161,14 @@ impl<W: Output> Keeper<W> {
         done
     }
 
-    /// The number of a content that has to be found out; `None` where there are too many.
-    fn learn(&mut self, volume: u32, lesson: Lesson, bytes: &[u8]) -> Result<Option<u32>, Error> {
-        let (number, word) = if bytes.iter().all(|byte| *byte == 0) {
-            (self.zero()?, ZERO)
-        } else {
-            let hash = blake3::keyed_hash(&self.key, bytes);
-            let half = hash.as_bytes().first_chunk().copied();
-            let Some(number) = self.number(Digest(half.unwrap_or_default()))? else {
-                return Ok(None);
-            };
-            (Some(number), word_of(number))
-        };
+    /// The number of a content by its fingerprint; `None` where there are too many.
+    fn learn(&mut self, volume: u32, print: Print) -> Result<Option<u32>, Error> {
+        let number = self.number(print.digest)?;
         let tap = usize::try_from(volume)
             .ok()
             .and_then(|at| self.taps.get(at));
-        if let (Some(tap), Some(ticket), Some(_)) = (tap, lesson.ticket, number) {
-            tap.known.learned(lesson.block, ticket, word);
+        if let (Some(tap), Some(ticket), Some(number)) = (tap, print.ticket, number) {
+            tap.known.learned(print.block, ticket, word_of(number));
         }
         Ok(number)
     }
