@@ -4176,7 +4176,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__gen)
-            opts="-n -o -h --like --number --output --seed --window --shuffle --sharing --together --reuse --writes --longest-run --pace --content --json --help"
+            opts="-n -o -h --like --number --output --seed --window --shuffle --sharing --together --reuse --writes --longest-run --gaps --pace --content --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4231,6 +4231,10 @@ _bonsai() {
                     return 0
                     ;;
                 --longest-run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --gaps)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -421,6 +421,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l reuse -d 'Part of the runs over known blocks that stay so; the rest go to new blocks' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l writes -d 'Part of the requests that write; as in the original, unless said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l longest-run -d 'Longest run: pieces of so many blocks of 4096 bytes are laid apart, and requests cut where they end' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l gaps -d 'Gaps of blocks that are never accessed, multiplied: jumps over them are so many times as long' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l pace -d 'Times between requests, multiplied' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l content -d 'Also write what is on the volumes before the first request, for replay: equal contents are equal bytes, different ones differ. A sparse image; with several volumes one for each, with its name at the end' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l json -d 'As JSON'

@@ -125,6 +125,11 @@ impl Blocks {
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
+
+    /// Volumes and blocks, by their numbers.
+    pub(crate) fn keys(&self) -> &[(u32, u64)] {
+        &self.keys
+    }
 }
 
 impl Stat {

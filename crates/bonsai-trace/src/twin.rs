@@ -15,6 +15,7 @@ mod content;
 mod epoch;
 mod made;
 mod original;
+mod places;
 
 pub use content::fill;
 pub use original::Original;
@@ -43,6 +44,8 @@ pub struct Knobs {
     pub writes: Option<f64>,
     /// Runs have at most that many blocks.
     pub longest_run: Option<u32>,
+    /// Gaps of blocks that are never accessed, multiplied: jumps over them are as many times as long, and nothing else differs.
+    pub gaps: f64,
     /// Times between requests, multiplied.
     pub pace: f64,
 }
@@ -58,6 +61,7 @@ impl Default for Knobs {
             reuse: 1.0,
             writes: None,
             longest_run: None,
+            gaps: 1.0,
             pace: 1.0,
         }
     }

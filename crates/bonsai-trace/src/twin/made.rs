@@ -7,6 +7,7 @@ use bonsai_stats::SplitMix64;
 
 use super::epoch::Epoch;
 use super::original::{Head, NONE, Original};
+use super::places::Places;
 use super::{Initial, Knobs};
 use crate::format::Writer;
 use crate::model::{BLOCK, Digest, MAX_END, Op, Request};
@@ -24,6 +25,8 @@ pub(super) struct Made<'a, W> {
     /// Epochs that have begun.
     epochs: u64,
     now_ns: u64,
+    /// Where blocks are, if not where the original has them.
+    places: Option<Places>,
     /// Bytes of each volume in an epoch, and where those for runs that are moved go next.
     spans: Vec<u64>,
     fresh: Vec<u64>,
@@ -43,8 +46,11 @@ impl<'a, W: Write> Made<'a, W> {
         let epochs = number.div_ceil(original.len()) + knobs.together.max(1) as u64 - 1;
         let chunk = u64::from(knobs.longest_run.unwrap_or(1)) * BLOCK;
         let unit = chunk * (1_u64 << 20).div_ceil(chunk);
-        let spans: Vec<u64> = original
-            .spans
+        let places = (knobs.gaps != 1.0).then(|| Places::new(original, knobs.gaps));
+        let spans = places.as_ref().map(|places| places.spans(MAX_END));
+        let spans: Vec<u64> = spans
+            .as_ref()
+            .unwrap_or(&original.spans)
             .iter()
             .map(|span| span.next_multiple_of(unit).max(unit))
             .collect();
@@ -68,6 +74,7 @@ impl<'a, W: Write> Made<'a, W> {
             left: number,
             epochs: 0,
             now_ns: 0,
+            places,
             spans,
             digests: Vec::new(),
             scratch: Vec::new(),
@@ -186,7 +193,11 @@ impl<'a, W: Write> Made<'a, W> {
         let accesses = head.first_access as usize..end;
         let offset = match base {
             Some((fresh, start)) => fresh + (head.offset - start),
-            None => head.offset + self.spans[usize::from(head.volume)] * epoch.number,
+            None => {
+                let places = self.places.as_ref();
+                let own = places.map_or(head.offset, |of| of.of(head.volume, head.offset));
+                own + self.spans[usize::from(head.volume)] * epoch.number
+            }
         };
         let mut contents = std::mem::take(&mut self.scratch);
         contents.clear();

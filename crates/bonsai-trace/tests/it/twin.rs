@@ -132,6 +132,16 @@ fn reads_find_what_was_there() {
             together: 3,
             ..Knobs::default()
         },
+        Knobs {
+            gaps: 0.01,
+            ..Knobs::default()
+        },
+        Knobs {
+            gaps: 7.3,
+            longest_run: Some(2),
+            reuse: 0.5,
+            ..Knobs::default()
+        },
     ] {
         let file = made(&small(), &knobs, 50_000);
         let mut disk: BTreeMap<(u32, u64), u32> = BTreeMap::new();
@@ -189,6 +199,79 @@ fn seeds_and_knobs_change_what_they_say() {
         ..Knobs::default()
     });
     assert!(slow.counts.duration_ns > plain.counts.duration_ns * 2);
+}
+
+/// Runs of 1 to 8 blocks at places that are far apart.
+fn sparse() -> Vec<u8> {
+    let mut random = SplitMix64::new(5);
+    let mut writer = Writer::new(Vec::new()).expect("begun");
+    for name in ["a", "b"] {
+        let (name, bytes) = (name.to_owned(), None);
+        writer.add_volume(&Volume { name, bytes }).expect("added");
+    }
+    for n in 0..20_000 {
+        let place = random.below(3_000);
+        let request = Request {
+            time_ns: n,
+            volume: u32::try_from(place % 2).expect("small"),
+            offset: place * 1_000 * 4096 + 512 * (place % 3),
+            length: 4096 * u32::try_from(1 + place % 8).expect("small"),
+            op: if place.is_multiple_of(5) { Op::Trim } else { Op::Read },
+            contents: &[],
+        };
+        writer.push(&request).expect("written");
+    }
+    writer.finish().expect("finished").0
+}
+
+#[test]
+fn gaps_change_jumps_and_nothing_else() {
+    let original = sparse();
+    let stat = |gaps: f64| {
+        let knobs = Knobs {
+            gaps,
+            ..Knobs::default()
+        };
+        of(&made(&original, &knobs, 20_000))
+    };
+    let plain = stat(1.0);
+    for factor in [0.01, 0.1, 3.0, 50.0] {
+        let other = stat(factor);
+        assert_eq!(other.counts, plain.counts);
+        for (own, of) in [
+            (&other.block_reuse, &plain.block_reuse),
+            (&other.run_length, &plain.run_length),
+        ] {
+            assert!(own.steps().eq(of.steps()), "{factor}");
+        }
+        for part in [0.1, 0.5, 0.9] {
+            let [jump, before] = [&other, &plain].map(|of| of.jump.percentile(part) as f64);
+            // Of 2,000 blocks 5 are accessed, and these stay.
+            let expected = before * (factor * 1_995.0 + 5.0) / 2_000.0;
+            assert!(
+                (jump / expected - 1.0).abs() < 0.1,
+                "{factor}: {jump} {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn gaps_beyond_all_volumes_are_refused() {
+    let knobs = Knobs {
+        gaps: 1e18,
+        ..Knobs::default()
+    };
+    let file = sparse();
+    let mut read = Original::default();
+    let mut reader = Reader::new(&file[..]).expect("a trace");
+    reader.for_each(|request| read.add(request)).expect("read");
+    let volumes = reader.volumes().to_vec();
+    let refused = twin(&read, &volumes, &knobs, 10, Vec::new(), None).expect_err("too far");
+    assert!(
+        refused.to_string().contains("bytes of a volume"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -265,6 +265,10 @@ pub(crate) struct TraceGen {
     #[arg(long, value_name = "BLOCKS")]
     pub(crate) longest_run: Option<u32>,
 
+    /// Gaps of blocks that are never accessed, multiplied: jumps over them are so many times as long.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub(crate) gaps: f64,
+
     /// Times between requests, multiplied.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub(crate) pace: f64,

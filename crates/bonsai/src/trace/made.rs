@@ -78,10 +78,12 @@ fn knobs(args: &TraceGen) -> anyhow::Result<Knobs> {
             )));
         }
     }
-    if !(0.0..=1e6).contains(&args.pace) {
-        return Err(Refusal::input(
-            "--pace is a factor from 0 to 1000000, such as 0.5",
-        ));
+    for (name, factor) in [("--gaps", args.gaps), ("--pace", args.pace)] {
+        if !(0.0..=1e6).contains(&factor) {
+            return Err(Refusal::input(format!(
+                "{name} is a factor from 0 to 1000000, such as 0.5"
+            )));
+        }
     }
     if args.window == 0 || args.shuffle == 0 || args.longest_run == Some(0) {
         return Err(Refusal::input(
@@ -102,6 +104,7 @@ fn knobs(args: &TraceGen) -> anyhow::Result<Knobs> {
         reuse: args.reuse,
         writes: args.writes,
         longest_run: args.longest_run,
+        gaps: args.gaps,
         pace: args.pace,
     })
 }

@@ -171,19 +171,14 @@ fn bad_traces_have_their_sentence_and_leave_nothing() {
         &["trace", "gen", "--like", &bad, "-o", &target],
         "is damaged after record 0, at byte 16",
     );
-    refused(
-        &[
-            "trace",
-            "gen",
-            "--like",
-            &trace,
-            "-o",
-            &target,
-            "--sharing",
-            "2",
-        ],
-        "--sharing is a part",
-    );
+    for (knob, value, why) in [
+        ("--sharing", "2", "--sharing is a part"),
+        ("--gaps", "1e9", "--gaps is a factor from 0 to 1000000"),
+        ("--pace", "NaN", "--pace is a factor from 0 to 1000000"),
+    ] {
+        let words = ["trace", "gen", "--like", &trace, "-o", &target, knob, value];
+        refused(&words, why);
+    }
     let mut left: Vec<_> = std::fs::read_dir(place.path())
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name())
