@@ -216,7 +216,11 @@ fn sparse() -> Vec<u8> {
             volume: u32::try_from(place % 2).expect("small"),
             offset: place * 1_000 * 4096 + 512 * (place % 3),
             length: 4096 * u32::try_from(1 + place % 8).expect("small"),
-            op: if place.is_multiple_of(5) { Op::Trim } else { Op::Read },
+            op: if place.is_multiple_of(5) {
+                Op::Trim
+            } else {
+                Op::Read
+            },
             contents: &[],
         };
         writer.push(&request).expect("written");
