@@ -116,7 +116,7 @@ fn operation(fields: &mut Fields<'_>) -> Result<Op, Wrong> {
 /// Names of processes may have blanks: after one come two numbers and an operation.
 #[inline]
 fn process<'l>(fields: &mut Fields<'l>) -> Result<&'l [u8], Wrong> {
-    let start = fields.0.trim_ascii_start();
+    let start = fields.ahead();
     if fields.field().is_none() {
         return Err(bad("there is no process", RIGHT));
     }

@@ -11,11 +11,17 @@ const fn is_blank(byte: &u8) -> bool {
 pub(super) struct Fields<'l>(pub(super) &'l [u8]);
 
 impl<'l> Fields<'l> {
+    /// All from the next field on.
+    #[inline]
+    pub(super) fn ahead(&self) -> &'l [u8] {
+        let start = self.0.iter().position(|byte| !is_blank(byte));
+        &self.0[start.unwrap_or(self.0.len())..]
+    }
+
     /// The next field.
     #[inline]
     pub(super) fn field(&mut self) -> Option<&'l [u8]> {
-        let start = self.0.iter().position(|byte| !is_blank(byte))?;
-        let rest = &self.0[start..];
+        let rest = Some(self.ahead()).filter(|rest| !rest.is_empty())?;
         let end = rest.iter().position(is_blank).unwrap_or(rest.len());
         self.0 = &rest[end..];
         Some(&rest[..end])

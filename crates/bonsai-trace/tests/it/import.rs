@@ -386,8 +386,27 @@ fn the_real_samples_are_read() {
 }
 
 #[test]
+fn other_white_space_is_part_of_a_field() {
+    let options = Options {
+        format: Some(Format::Fiu),
+        by_process: true,
+        ..Options::default()
+    };
+    for strange in ["\x0c", "\r", "\x0b\x0c"] {
+        let text = format!("1 1 {strange} a\n");
+        assert!(wrong(&text, &options).starts_with("record 1"));
+        assert!(recognise(text.as_bytes()).is_none());
+        for name in [strange, &format!("{strange}foo"), &format!("a {strange}")] {
+            let text = format!("1 1 {name} 8 8 R 6 0\n");
+            let (_, found) = with(text.as_bytes(), &options).expect("read");
+            assert_eq!(found[0].0, format!("{name}@6:0"));
+        }
+    }
+}
+
+#[test]
 fn digests_are_numbered_once() {
-    // Behind the first thousand each has come before, most of them in the same batch or the one before it.
+    // Each comes twice at first, and behind the first thousand all have come before: some in the same batch.
     let digests: Vec<Digest> = (0..5_000_u128)
         .map(|n| if n < 1_000 { n } else { n * n % 1_000 })
         .map(|n| Digest((n / 2).to_be_bytes()))
