@@ -8,8 +8,8 @@
 //! drawn apart. Several epochs may go on together, a window of each in turns, as more guests do: what is asked for again is then
 //! asked for that much later. Reads find what the twin has written before, also where the order has changed.
 //!
-//! What a twin does not do: it is not smaller than its original (which it keeps in memory, 32 bytes a request and 8 a
-//! block), and it hides nothing.
+//! What a twin does not do: it is not smaller than its original (which it keeps in memory, 32 bytes a request, 8 an
+//! access and some 30 a block), and it hides nothing.
 
 mod content;
 mod epoch;
@@ -44,7 +44,8 @@ pub struct Knobs {
     pub writes: Option<f64>,
     /// Runs have at most that many blocks.
     pub longest_run: Option<u32>,
-    /// Gaps of blocks that are never accessed, multiplied: jumps over them are as many times as long, and nothing else differs.
+    /// Gaps of blocks that are never accessed, multiplied, but no narrower than a block: jumps over them are as many times as
+    /// long, and nothing else differs.
     pub gaps: f64,
     /// Times between requests, multiplied.
     pub pace: f64,

@@ -54,7 +54,7 @@ impl<'a, W: Write> Made<'a, W> {
             .iter()
             .map(|span| span.next_multiple_of(unit).max(unit))
             .collect();
-        // Runs that are moved need at most as much again.
+        // Beyond the epochs is as much again for runs that are moved; who moves so many that it is too little is told by the writer.
         let most = spans
             .iter()
             .map(|span| u128::from(*span) * u128::from(epochs) * 2);

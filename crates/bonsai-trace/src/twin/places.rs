@@ -49,7 +49,7 @@ impl Places {
         let at = stretches.partition_point(|stretch| stretch.end <= block);
         match stretches.get(at).filter(|stretch| stretch.first <= block) {
             Some(stretch) => (stretch.to + (block - stretch.first)) * BLOCK + offset % BLOCK,
-            // Flushes are of no blocks.
+            // A flush without a length is of no blocks.
             None => offset,
         }
     }

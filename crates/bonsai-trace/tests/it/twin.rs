@@ -65,6 +65,15 @@ fn the_twin_of_debian4_is_like_it() {
 
 /// A trace of two volumes that share contents, with requests of several blocks.
 fn small() -> Vec<u8> {
+    laid(|block| block)
+}
+
+/// The same with gaps: eight places at which requests begin, and then none for a while.
+fn spread() -> Vec<u8> {
+    laid(|block| block / 8 * 70 + block % 8)
+}
+
+fn laid(place: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut random = SplitMix64::new(9);
     let mut writer = Writer::new(Vec::new()).expect("begun");
     for name in ["a", "b"] {
@@ -79,7 +88,7 @@ fn small() -> Vec<u8> {
     let mut held: BTreeMap<(u32, u64), u32> = BTreeMap::new();
     for n in 0..20_000 {
         let volume = random.below(2) as u32;
-        let block = random.below(2_000);
+        let block = place(random.below(2_000));
         let length = 1 + random.below(4);
         let op = Op::ALL[usize::from(random.below(5) == 0)];
         let contents: Vec<u32> = (block..block + length)
@@ -143,7 +152,8 @@ fn reads_find_what_was_there() {
             ..Knobs::default()
         },
     ] {
-        let file = made(&small(), &knobs, 50_000);
+        // More than two epochs.
+        let file = made(&spread(), &knobs, 50_000);
         let mut disk: BTreeMap<(u32, u64), u32> = BTreeMap::new();
         for access in accesses(&file) {
             let content = access.content.expect("known");
