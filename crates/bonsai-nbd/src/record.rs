@@ -2,9 +2,9 @@
 //!
 //! # Story
 //! ```text
-//! whoever did a request: a note (when, where, contents by number; a fingerprint where none is known) --> notes
+//! whoever did a request: a note (when, where, contents by number; a mark where none is known) --> notes
 //! recorder's thread:     notes --> numbers of what is new --> frames --> a file or a socket
-//!                                         '--> so that fingerprints are not made again
+//!                                         '--> so that marks are not made again
 //! ```
 //! Nobody who answers a client waits for the recorder: what there is no room for is counted, and the trace says where
 //! and how much.
@@ -17,11 +17,11 @@
 //! 1. A request is in the trace once, or counted as lost, or it came while the recording began or ended.
 //! 2. Contents of a request are those of the bytes that were given or taken. Where there are too many different ones,
 //!    or the request has no whole blocks, there are none.
-//! 3. Equal contents have equal fingerprints within one recording. They are HighwayHash with a random key of the
-//!    recording, which is kept nowhere: nothing is to be learned from them of a group's key, of another
+//! 3. Equal contents have equal fingerprints within one recording. They have a random key of the
+//!    recording, which is kept nowhere (`print.rs`): nothing is to be learned from them of a group's key, of another
 //!    recording, or by guessing what a block holds. Blocks of zeroes have the fingerprint 0. Nobody is ever given a block
 //!    because of these; those of [`crate::sharing`] are others.
-//! 4. Memory is bounded: notes, fingerprints that wait, numbers of blocks, contents.
+//! 4. Memory is bounded: notes, marks that wait, numbers of blocks, contents.
 //!
 //! # Limits
 //! Equal contents show also between exports of different groups, if they are recorded together: that is for whoever may
@@ -30,6 +30,7 @@
 mod begun;
 mod keeper;
 mod known;
+mod print;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -37,8 +38,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use bonsai_trace::{Digest, Op};
-use highway::{HighwayHash as _, HighwayHasher, Key};
+use bonsai_trace::Op;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -46,15 +46,16 @@ use crate::export::{Export, add};
 use crate::sharing::BLOCK;
 pub(crate) use begun::Begun;
 use known::Known;
+use print::Prints;
 
 pub use keeper::{Output, Summary};
 
-/// Notes that wait, at most: 3 MiB.
+/// Notes that wait, at most: 2 MiB, and as much again while those are written that came before.
 const MOST_NOTES: usize = 1 << 16;
 /// Contents of these, at most: 4 MiB.
 const MOST_CONTENTS: usize = 1 << 20;
-/// Fingerprints of these, at most: 5 MiB.
-const MOST_PRINTS: usize = 1 << 17;
+/// Marks of these, at most: 4 MiB.
+const MOST_MARKS: usize = 1 << 17;
 /// Pages with the numbers of blocks, of all exports of a recording: 64 MiB, for 64 GiB of disks that are in use.
 const MOST_PAGES: usize = 1 << 14;
 const BLOCK_BYTES: usize = 4096;
@@ -123,7 +124,7 @@ impl Recording {
             }
             recording.exports.push(Arc::clone(export));
         }
-        let mut keeper = keeper::Keeper::new(exports, taps, to)?;
+        let mut keeper = keeper::Keeper::new(exports, (taps, Arc::clone(&shared.prints)), to)?;
         let own = exports.to_vec();
         let thread = std::thread::Builder::new().name("nbd-record".to_owned());
         let thread = thread.spawn(move || {
@@ -247,7 +248,7 @@ pub(crate) struct Tap {
 struct Shared {
     notes: Mutex<Notes>,
     more: Condvar,
-    key: Key,
+    prints: Arc<Prints>,
     noted: AtomicU64,
     lost: AtomicU64,
     start: (Instant, Duration),
@@ -259,10 +260,19 @@ struct Notes {
     /// Of all notes, one after the other.
     words: Vec<u32>,
     /// For each word that is 0 what it stands for.
-    prints: Vec<Print>,
+    marks: Vec<Mark>,
     /// Requests since the last look that there was no room for.
     lost: u64,
     stopping: bool,
+}
+
+impl Notes {
+    /// Whether they are to be written now, before there is no room for more.
+    fn are_many(&self) -> bool {
+        self.notes.len() >= MOST_NOTES / 2
+            || self.words.len() >= MOST_CONTENTS / 2
+            || self.marks.len() >= MOST_MARKS / 2
+    }
 }
 
 /// A request.
@@ -277,10 +287,10 @@ struct Note {
     words: u32,
 }
 
-/// A block's fingerprint, and its ticket if the number of that is to be kept.
+/// A block's mark, and its ticket if the number of that is to be kept.
 #[derive(Clone, Copy, Debug)]
-struct Print {
-    digest: Digest,
+struct Mark {
+    mark: u128,
     block: u64,
     ticket: Option<u32>,
 }
@@ -288,24 +298,14 @@ struct Print {
 impl Shared {
     fn new() -> io::Result<Self> {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let mut key = Key::default();
-        for word in &mut key.0 {
-            *word = getrandom::u64().map_err(io::Error::other)?;
-        }
         Ok(Self {
             notes: Mutex::default(),
             more: Condvar::new(),
-            key,
+            prints: Arc::new(Prints::random()?),
             noted: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             start: (Instant::now(), wall.unwrap_or_default()),
         })
-    }
-
-    /// The fingerprint of a block.
-    fn print(&self, bytes: &[u8]) -> Digest {
-        let [low, high] = HighwayHasher::new(self.key).hash128(bytes);
-        Digest((u128::from(high) << 64 | u128::from(low)).to_le_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {
@@ -319,24 +319,22 @@ impl Shared {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn push(&self, note: Note, words: &[u32], prints: &[Print]) {
+    fn push(&self, note: Note, words: &[u32], marks: &[Mark]) {
         let mut notes = self.lock();
         if notes.notes.len() >= MOST_NOTES
             || notes.words.len() + words.len() > MOST_CONTENTS
-            || notes.prints.len() + prints.len() > MOST_PRINTS
+            || notes.marks.len() + marks.len() > MOST_MARKS
         {
             notes.lost += 1;
             drop(notes);
             add(&self.lost, 1);
             return;
         }
-        let before = notes.prints.len();
+        let were_many = notes.are_many();
         notes.notes.push(note);
         notes.words.extend_from_slice(words);
-        notes.prints.extend_from_slice(prints);
-        let half = MOST_PRINTS / 2;
-        let much =
-            notes.notes.len() == MOST_NOTES / 2 || (before < half && notes.prints.len() >= half);
+        notes.marks.extend_from_slice(marks);
+        let much = !were_many && notes.are_many();
         drop(notes);
         add(&self.noted, 1);
         if much {

@@ -7,7 +7,8 @@ use std::time::Instant;
 use bonsai_trace::{MAX_LENGTH, Op};
 
 use super::known::{Held, ZERO};
-use super::{BLOCK_BYTES, Note, Print, Tap};
+use super::print::ZEROES;
+use super::{BLOCK_BYTES, Mark, Note, Tap};
 use crate::sharing::{BLOCK, Written};
 
 /// A request that is under way while its export is recorded.
@@ -110,40 +111,40 @@ impl Begun {
         note.words = u32::try_from(held.len()).unwrap_or(u32::MAX);
         let first = self.range.0 / BLOCK;
         if let [held] = held {
-            let (word, print) = self.content(first, *held, bytes);
-            self.tap.shared.push(note, &[word], print.as_slice());
+            let (word, mark) = self.content(first, *held, bytes);
+            self.tap.shared.push(note, &[word], mark.as_slice());
             return;
         }
         let mut words = Vec::with_capacity(held.len());
-        let mut prints = Vec::new();
+        let mut marks = Vec::new();
         for ((held, block), bytes) in held.iter().zip(first..).zip(bytes.chunks(BLOCK_BYTES)) {
-            let (word, print) = self.content(block, *held, bytes);
+            let (word, mark) = self.content(block, *held, bytes);
             words.push(word);
-            prints.extend(print);
+            marks.extend(mark);
         }
-        self.tap.shared.push(note, &words, &prints);
+        self.tap.shared.push(note, &words, &marks);
     }
 
     /// The word of a block, and where none is known, 0 and what it stands for.
-    fn content(&self, block: u64, held: Held, bytes: &[u8]) -> (u32, Option<Print>) {
+    fn content(&self, block: u64, held: Held, bytes: &[u8]) -> (u32, Option<Mark>) {
         let ticket = match held {
             Held::Content(word) => return (word, None),
             Held::New { slot } => self.tap.known.ticket(block, slot),
             Held::Fleeting => None,
         };
-        if bytes.iter().all(|byte| *byte == 0) {
+        let mark = self.tap.shared.prints.mark(bytes);
+        if mark == ZEROES {
             if let Some(ticket) = ticket {
                 self.tap.known.learned(block, ticket, ZERO);
             }
             return (ZERO, None);
         }
-        let digest = self.tap.shared.print(bytes);
-        let print = Print {
-            digest,
+        let mark = Mark {
+            mark,
             block,
             ticket,
         };
-        (0, Some(print))
+        (0, Some(mark))
     }
 
     fn zeroes(&self, held: &[Held]) {

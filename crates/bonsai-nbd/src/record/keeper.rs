@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use bonsai_trace::{BLOCK, Contents, Digest, Error, Request, Volume, Writer};
 
 use super::known::{MOST_NUMBERS, ZERO, number_of, word_of};
-use super::{Note, Notes, Print, Shared, Tap};
+use super::print::{Prints, ZEROES};
+use super::{Mark, Note, Notes, Shared, Tap};
 use crate::export::Export;
 
 /// How long notes wait, but for many of them.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long requests wait for the end of their frame: so much is lost at most when the process is killed.
 const FRAME: Duration = Duration::from_secs(1);
-/// Contents that are told apart: about 200 MiB. Requests with others have no contents.
+/// Contents that are told apart: about 270 MiB. Requests with others have no contents.
 const MOST_DIFFERENT: u32 = 8 << 20;
 
 /// Where a trace goes.
@@ -47,6 +48,8 @@ pub struct Summary {
 pub(super) struct Keeper<W: Write> {
     writer: Writer<W>,
     taps: Vec<Arc<Tap>>,
+    prints: Arc<Prints>,
+    /// By their marks.
     contents: Contents,
     zero: Option<u32>,
     numbers: Vec<u32>,
@@ -54,7 +57,11 @@ pub(super) struct Keeper<W: Write> {
 }
 
 impl<W: Output> Keeper<W> {
-    pub(super) fn new(exports: &[Arc<Export>], taps: Vec<Arc<Tap>>, to: W) -> Result<Self, Error> {
+    pub(super) fn new(
+        exports: &[Arc<Export>],
+        (taps, prints): (Vec<Arc<Tap>>, Arc<Prints>),
+        to: W,
+    ) -> Result<Self, Error> {
         let mut writer = Writer::new(to)?;
         for export in exports {
             writer.add_volume(&Volume {
@@ -67,6 +74,7 @@ impl<W: Output> Keeper<W> {
         Ok(Self {
             writer,
             taps,
+            prints,
             contents: Contents::default(),
             zero: None,
             numbers: Vec::new(),
@@ -105,16 +113,16 @@ impl<W: Output> Keeper<W> {
     }
 
     fn write(&mut self, taken: &mut Notes) -> Result<(), Error> {
-        let mut prints = taken.prints.drain(..);
+        let mut marks = taken.marks.drain(..);
         let mut words = taken.words.as_slice();
         for note in taken.notes.drain(..) {
             let (own, rest) = words
                 .split_at_checked(note.words as usize)
                 .unwrap_or_default();
             words = rest;
-            self.one(&note, own, &mut prints)?;
+            self.one(&note, own, &mut marks)?;
         }
-        drop(prints);
+        drop(marks);
         taken.words.clear();
         self.found.lost += taken.lost;
         self.writer.lost(std::mem::take(&mut taken.lost))
@@ -124,15 +132,15 @@ impl<W: Output> Keeper<W> {
         &mut self,
         note: &Note,
         words: &[u32],
-        prints: &mut impl Iterator<Item = Print>,
+        marks: &mut impl Iterator<Item = Mark>,
     ) -> Result<(), Error> {
         let mut numbers = std::mem::take(&mut self.numbers);
         numbers.clear();
         let mut is_bare = false;
         for word in words {
             let number = match *word {
-                0 => match prints.next() {
-                    Some(print) => self.learn(note.volume, print)?,
+                0 => match marks.next() {
+                    Some(mark) => self.learn(note.volume, mark)?,
                     None => None,
                 },
                 ZERO => self.zero()?,
@@ -161,34 +169,35 @@ impl<W: Output> Keeper<W> {
         done
     }
 
-    /// The number of a content by its fingerprint; `None` where there are too many.
-    fn learn(&mut self, volume: u32, print: Print) -> Result<Option<u32>, Error> {
-        let number = self.number(print.digest)?;
+    /// The number of a content by its mark; `None` where there are too many.
+    fn learn(&mut self, volume: u32, mark: Mark) -> Result<Option<u32>, Error> {
+        let number = self.number(mark.mark)?;
         let tap = usize::try_from(volume)
             .ok()
             .and_then(|at| self.taps.get(at));
-        if let (Some(tap), Some(ticket), Some(number)) = (tap, print.ticket, number) {
-            tap.known.learned(print.block, ticket, word_of(number));
+        if let (Some(tap), Some(ticket), Some(number)) = (tap, mark.ticket, number) {
+            tap.known.learned(mark.block, ticket, word_of(number));
         }
         Ok(number)
     }
 
     fn zero(&mut self) -> Result<Option<u32>, Error> {
         if self.zero.is_none() {
-            self.zero = self.number(Digest([0; 16]))?;
+            self.zero = self.number(ZEROES)?;
         }
         Ok(self.zero)
     }
 
-    fn number(&mut self, digest: Digest) -> Result<Option<u32>, Error> {
+    fn number(&mut self, mark: u128) -> Result<Option<u32>, Error> {
         const { assert!(MOST_DIFFERENT < MOST_NUMBERS) };
+        let content = Digest(mark.to_le_bytes());
         let count = self.contents.digests().len();
         if count >= MOST_DIFFERENT as usize {
-            return Ok(self.contents.find(digest));
+            return Ok(self.contents.find(content));
         }
-        let (number, is_new) = self.contents.number(digest);
+        let (number, is_new) = self.contents.number(content);
         if is_new {
-            self.writer.add_content(digest)?;
+            self.writer.add_content(self.prints.digest(mark))?;
         }
         Ok(Some(number))
     }
@@ -197,7 +206,7 @@ impl<W: Output> Keeper<W> {
 /// Takes all notes, once there are some; says whether the end was asked for.
 fn take(shared: &Shared, into: &mut Notes) -> bool {
     let mut notes = shared.lock();
-    if !notes.stopping && notes.notes.len() < super::MOST_NOTES / 2 {
+    if !notes.stopping && !notes.are_many() {
         let waited = shared.more.wait_timeout(notes, LOOK);
         (notes, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
     }

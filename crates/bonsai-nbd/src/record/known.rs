@@ -4,8 +4,8 @@
 //! - A *turn* is a moment at which a change began or ended; turns are counted from 1.
 //! - A *slot* stands for all blocks whose numbers leave the same rest. It has how many changes of these are under way,
 //!   and the turn of the last one that began or ended.
-//! - A *word* of a block is 0 (nothing known), [`ZERO`], the number of a content, or a *ticket*: its fingerprint is
-//!   being made, by whoever has the same ticket.
+//! - A *word* of a block is 0 (nothing known), [`ZERO`], the number of a content, or a *ticket*: the number of
+//!   what it holds is on its way, with the same ticket.
 //!
 //! # Invariants
 //! 1. A change is told to the slot, and takes the word away, before its bytes move.

@@ -91,8 +91,8 @@ fn text(name: &str, of: &Recorded) -> String {
     );
     note(
         of.without_contents,
-        "request has no contents: they came too quickly",
-        "requests have no contents: they came too quickly",
+        "request has no contents: there were more different ones than are told apart",
+        "requests have no contents: there were more different ones than are told apart",
     );
     note(
         of.unaligned,
