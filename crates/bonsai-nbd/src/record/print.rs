@@ -1,7 +1,7 @@
 //! Fingerprints of a recording.
 //!
-//! They are made in two steps. A *mark*, XXH3 with a random secret, tells contents apart: whoever did a request makes it, in less
-//! time than it takes to copy the block. Who knows blocks and their marks could find out the secret; so the trace has none of them,
+//! They are made in two steps. A *mark*, XXH3 with a random secret, tells contents apart: whoever did a request makes it, in hardly
+//! more time than it takes to copy the block. Who knows blocks and their marks could find out the secret; so the trace has none of them,
 //! but BLAKE3 with a random key of each, which is made once for a content. It says which contents are equal, and nothing else to
 //! those who have not the key. Nobody has it: it ends with the recording.
 
