@@ -35,6 +35,14 @@ impl Contents {
         (n, true)
     }
 
+    /// The numbers of several, which are put behind `numbers`.
+    pub fn numbers(&mut self, digests: &[Digest], numbers: &mut Vec<u32>) {
+        for batch in digests.chunks(BATCH) {
+            self.fetch(batch);
+            numbers.extend(batch.iter().map(|digest| self.number(*digest).0));
+        }
+    }
+
     /// The number of a digest that came already.
     pub fn find(&self, digest: Digest) -> Option<u32> {
         self.tagged(Tag::of(digest), digest)
@@ -171,11 +179,10 @@ impl<W: Write> Sink for Interning<W> {
     }
 
     fn contents(&mut self, digests: &[Digest], numbers: &mut Vec<u32>) -> Result<(), Error> {
-        for batch in digests.chunks(BATCH) {
-            self.contents.fetch(batch);
-            for digest in batch {
-                numbers.push(self.content(*digest)?);
-            }
+        let known = self.contents.digests().len();
+        self.contents.numbers(digests, numbers);
+        for digest in &self.contents.digests()[known..] {
+            self.writer.add_content(*digest)?;
         }
         Ok(())
     }

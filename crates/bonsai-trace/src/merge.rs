@@ -111,8 +111,7 @@ impl<R: Read> Merged<R> {
                 return Ok(());
             }
             let digests = &source.reader.fingerprints()[source.numbers.len()..];
-            let numbers = digests.iter().map(|digest| self.contents.number(*digest).0);
-            source.numbers.extend(numbers);
+            self.contents.numbers(digests, &mut source.numbers);
             for _ in source.volumes.len()..source.reader.volumes().len() {
                 source.volumes.push(self.volumes);
                 self.volumes += 1;

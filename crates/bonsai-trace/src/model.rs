@@ -175,7 +175,7 @@ pub trait Sink {
     /// The numbers of several contents, which are put behind `numbers`.
     ///
     /// # Errors
-    /// As [`Sink::content`]; those before have their numbers.
+    /// As [`Sink::content`].
     fn contents(&mut self, digests: &[Digest], numbers: &mut Vec<u32>) -> Result<(), crate::Error> {
         for digest in digests {
             numbers.push(self.content(*digest)?);

@@ -60,7 +60,7 @@ impl Codec for Fiu {
             None => (
                 process(&mut fields)?,
                 [fields.number("lba")?, fields.number("size")?],
-                operation(&mut fields)?,
+                operation(fields.field())?,
             ),
         };
         let (major, minor) = (fields.number("major")?, fields.number("minor")?);
@@ -97,20 +97,25 @@ fn plain<'l>(fields: &mut Fields<'l>) -> Option<(&'l [u8], [u64; 2], Op)> {
     let mut ahead = *fields;
     let process = ahead.field()?;
     let numbers = [ahead.short()?, ahead.short()?];
-    let op = operation(&mut ahead).ok()?;
+    let op = op(ahead.field())?;
     *fields = ahead;
     Some((process, numbers, op))
 }
 
-fn operation(fields: &mut Fields<'_>) -> Result<Op, Wrong> {
-    match fields.field() {
-        Some([b'R' | b'r']) => Ok(Op::Read),
-        Some([b'W' | b'w']) => Ok(Op::Write),
-        other => {
-            let what = format!("{} is no operation", shown(other.unwrap_or(&[])));
-            Err(bad(what, "R or W"))
-        }
+#[inline]
+fn op(field: Option<&[u8]>) -> Option<Op> {
+    match field? {
+        [b'R' | b'r'] => Some(Op::Read),
+        [b'W' | b'w'] => Some(Op::Write),
+        _ => None,
     }
+}
+
+fn operation(field: Option<&[u8]>) -> Result<Op, Wrong> {
+    op(field).ok_or_else(|| {
+        let what = format!("{} is no operation", shown(field.unwrap_or(&[])));
+        bad(what, "R or W")
+    })
 }
 
 /// Names of processes may have blanks: after one come two numbers and an operation.
@@ -121,13 +126,12 @@ fn process<'l>(fields: &mut Fields<'l>) -> Result<&'l [u8], Wrong> {
         return Err(bad("there is no process", RIGHT));
     }
     let name = |rest: &Fields<'_>| &start[..start.len() - rest.0.len()];
-    let is_op = |field: Option<&[u8]>| matches!(field, Some([b'R' | b'W' | b'r' | b'w']));
     let mut tried = *fields;
     loop {
         let mut ahead = tried;
         ahead.field();
         ahead.field();
-        if is_op(ahead.field()) {
+        if op(ahead.field()).is_some() {
             *fields = tried;
             return Ok(name(fields));
         }

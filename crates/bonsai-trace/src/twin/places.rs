@@ -42,10 +42,7 @@ impl Places {
     /// Where a byte of an accessed block goes.
     pub(super) fn of(&self, volume: u16, offset: u64) -> u64 {
         let block = offset / BLOCK;
-        let stretches = self
-            .0
-            .get(usize::from(volume))
-            .map_or(&[][..], Vec::as_slice);
+        let stretches = &self.0[usize::from(volume)];
         let at = stretches.partition_point(|stretch| stretch.end <= block);
         match stretches.get(at).filter(|stretch| stretch.first <= block) {
             Some(stretch) => (stretch.to + (block - stretch.first)) * BLOCK + offset % BLOCK,
