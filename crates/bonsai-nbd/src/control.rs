@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::export::Export;
 use crate::record::{Recording, RecordingStatus};
-use crate::sharing::{GroupShares, Member, survey};
+use crate::sharing::{GroupShares, Member, ScanProgress, survey};
 use crate::throttle::Throttle;
 
 use record::{Answer, say};
@@ -140,8 +140,14 @@ pub struct SharingStatus {
     pub wrong: u64,
     /// Not learned: too much to learn.
     pub not_learned: u64,
-    /// How often somebody else wrote to the image.
+    /// How often all was forgotten, as another program may have written to the image.
     pub outside_writes: u64,
+    /// Why nothing is redirected to or from it now; `None` while no other program can change it.
+    #[serde(default)]
+    pub unguarded: Option<String>,
+    /// How far `--scan` is.
+    #[serde(default)]
+    pub scan: ScanProgress,
     /// Of all images of the server: blocks that are known.
     pub known_blocks: u64,
     /// Of all images of the server: different contents of these.
@@ -354,6 +360,8 @@ fn sharing(member: &Member) -> SharingStatus {
         wrong: get(&of.wrong),
         not_learned: get(&of.dropped),
         outside_writes: member.outside_writes(),
+        unguarded: member.unguarded(),
+        scan: member.scan_progress(),
         known_blocks: map.known_blocks,
         contents: map.contents,
         metadata_bytes: map.bytes as u64,

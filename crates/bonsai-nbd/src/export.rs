@@ -302,7 +302,9 @@ impl Export {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         // A change that is under way may be what has set them.
         let quiet = before == done && before == after && last.1 == before;
-        let outside = quiet && last.0 != times && !told;
+        // While a lease is held, other times are those of a new name or owner.
+        let leased = self.member.as_ref().is_some_and(Member::is_leased);
+        let outside = quiet && last.0 != times && !told && !leased;
         *last = (times, after);
         if told || outside {
             self.record.forget();
@@ -311,6 +313,18 @@ impl Export {
             member.forget_outside();
         }
         (told || outside) && self.member.is_some()
+    }
+
+    /// What is wrong with the image by now, or keeps it from sharing.
+    pub(crate) fn condition(&self) -> Option<&'static str> {
+        let unguarded = || {
+            let member = self.member.as_ref()?;
+            member.unguarded()?;
+            Some(
+                "another program has the image open: until it is closed, nothing is redirected to or from it",
+            )
+        };
+        self.image.look().or_else(unguarded)
     }
 
     /// What is served.
@@ -334,7 +348,9 @@ mod tests {
         let image = Arc::new(Image::open(file.path(), false).expect("an image"));
         let secret = crate::sharing::Secret::random().expect("random bytes");
         let sharing = Sharing::new(1 << 20, false, secret).expect("a thread");
-        let member = sharing.member(&image, "g").expect("room");
+        let member = sharing
+            .member(&image, "g", crate::sharing::Guarding::Trust)
+            .expect("room");
         let options = Options {
             name: "a".to_owned(),
             workers: 1,

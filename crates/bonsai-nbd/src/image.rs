@@ -3,15 +3,22 @@
 mod abilities;
 mod change;
 mod extents;
+mod flush;
+mod identity;
+mod lease;
 mod lock;
 mod resident;
+mod voucher;
 mod watch;
 
 pub use abilities::{Ability, abilities};
+pub use flush::LossCursor;
+pub use identity::Identity;
+pub use lease::LeaseError;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +29,10 @@ use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use thiserror::Error;
 
+use crate::files;
+use flush::Durability;
+pub(crate) use flush::Writeback;
+pub(crate) use voucher::{STATE_AT, VALID, Voucher};
 pub(crate) use watch::Watch;
 
 /// Why an image cannot be served.
@@ -94,6 +105,8 @@ pub struct Image {
     no_holes: AtomicBool,
     /// The kernel reads nothing that was not asked for.
     exactly: AtomicBool,
+    durability: Durability,
+    voucher: Voucher,
 }
 
 /// Which file, and when it was changed, in seconds and nanoseconds.
@@ -155,8 +168,9 @@ impl Image {
             path: path.to_owned(),
             source,
         };
-        // Before it is opened: opening a pipe waits for its other end.
-        let kind = std::fs::metadata(path).map_err(open)?.file_type();
+        // Opening a device or a pipe can wait or have an effect, so its kind comes first.
+        let found = files::look_up(path, true).map_err(open)?;
+        let kind = found.metadata().map_err(open)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(ImageError::Kind {
                 path: path.to_owned(),
@@ -168,9 +182,8 @@ impl Image {
             // Of a device it means: nobody on this machine has it mounted, or will.
             options.custom_flags(libc::O_EXCL);
         }
-        let file = options
-            .open(path)
-            .map_err(|source| match source.raw_os_error() {
+        let file =
+            files::open_found(&found, &options).map_err(|source| match source.raw_os_error() {
                 Some(libc::EBUSY) => ImageError::InUse {
                     path: path.to_owned(),
                     whose: "or mounted",
@@ -217,6 +230,8 @@ impl Image {
             shrunk: AtomicBool::new(false),
             no_holes: AtomicBool::new(false),
             exactly: AtomicBool::new(false),
+            durability: Durability::default(),
+            voucher: Voucher::new(path, read_only),
         })
     }
 
@@ -244,23 +259,15 @@ impl Image {
         self.device
     }
 
+    /// The validity of the fingerprints beside it.
+    pub(crate) const fn voucher(&self) -> &Voucher {
+        &self.voucher
+    }
+
     /// The open file.
     #[must_use]
     pub const fn file(&self) -> &File {
         &self.file
-    }
-
-    /// The same file, opened once more: what the disk could not take is told to each of them.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn again(&self) -> io::Result<File> {
-        // Its name may be another file's by now.
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        OpenOptions::new()
-            .read(true)
-            .write(!self.read_only)
-            .open(path)
     }
 
     /// Whether a part of it has gone while it was served.

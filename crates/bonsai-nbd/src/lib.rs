@@ -23,6 +23,7 @@
 pub mod client;
 pub mod control;
 pub mod export;
+mod files;
 pub mod image;
 pub mod protocol;
 pub mod record;

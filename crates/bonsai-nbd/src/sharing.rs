@@ -14,17 +14,19 @@
 //!    the block has the leader's content, and nobody had begun to write to the leader.
 //! 2. A change is told to the map before its bytes move, and after they did, also where it fails.
 //! 3. What is learned waits in a queue of bounded bytes; what does not fit is not learned.
-//! 4. Keys of groups are made of a secret that is the server's, or its user's, alone: no fingerprint can be made up,
+//! 4. What the map says of an image, and what an image has for others, is used only while no other program can have
+//!    changed that image (see `guard.rs`), and only if no write to the leader is known to be lost (see `image/flush.rs`).
+//! 5. Keys of groups are made of a secret that is the server's, or its user's, alone: no fingerprint can be made up,
 //!    and equal contents of two groups have different ones.
 //!
 //! # Limits
-//! Blocks of 4 KiB that begin at multiples of that. A change behind the server's back is noticed before the next read is
-//! planned, where the kernel tells of it (see `known.rs`); else by the times of the image, within a second, and only
-//! where the server did not write itself meanwhile. A read that goes on beside such a change may have a part of it from
-//! a leader; who shares images with writers that take no lock wants `verify`.
+//! Blocks of 4 KiB that begin at multiples of that. Images of which the kernel grants no lease share only if the operator
+//! vouches for them; then a change that the kernel does not report is noticed by the times of the image, within a second,
+//! and only where the server did not write itself meanwhile.
 
 mod ahead;
 mod follow;
+mod guard;
 mod kept;
 mod known;
 mod learn;
@@ -36,9 +38,10 @@ mod secret;
 mod seen;
 mod survey;
 
+pub use guard::Guarding;
 pub use kept::{KeptError, runs_of};
 pub(crate) use plan::Plan as ReadPlan;
-pub use scan::Scanned;
+pub use scan::{ScanPhase, ScanProgress, Scanned};
 pub use secret::Secret;
 pub use survey::{CacheShares, GroupShares, survey};
 
@@ -50,14 +53,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
 
 use crate::export::add;
-use crate::image::Image;
+use crate::image::{Identity, Image, LeaseError};
 use ahead::Ahead;
+use guard::{Clock, Guard, LeaseKeeper};
 use known::Known;
 use learn::Learner;
 use led::Led;
+use seen::Recalling;
 
 /// For so many blocks of a change the map is held at once, half a millisecond at most: those of the largest write.
 const SLICE: u64 = 8192;
@@ -80,6 +87,9 @@ pub struct Sharing {
     secret: Secret,
     groups: Mutex<HashMap<String, Group>>,
     verify: bool,
+    leases: LeaseKeeper,
+    /// Reads of all images that needed the disk.
+    disk_reads: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -87,6 +97,7 @@ struct State {
     map: Mutex<Map>,
     /// By number of the volume.
     images: RwLock<Vec<Arc<Known>>>,
+    clock: Clock,
     max_bytes: usize,
 }
 
@@ -101,6 +112,9 @@ pub struct Member {
     key: [u8; 32],
     ahead: Ahead,
     led: Led,
+    /// The image when the server opened it, if it was guarded then, and the time of guards.
+    opened: Option<(Identity, u64)>,
+    recalling: Recalling,
     /// What became of reads.
     pub counters: Shared,
 }
@@ -152,11 +166,14 @@ impl Sharing {
         let state = Arc::new(State {
             map: Mutex::new(Map::new(Config::bounded(max_bytes))),
             images: RwLock::default(),
+            clock: Clock::default(),
             max_bytes,
         });
         Ok(Arc::new(Self {
             learner: Learner::start(Arc::clone(&state))?,
+            leases: LeaseKeeper::start(Arc::clone(&state))?,
             state,
+            disk_reads: AtomicU64::new(0),
             secret,
             groups: Mutex::default(),
             verify,
@@ -166,17 +183,32 @@ impl Sharing {
     /// An image of a group.
     ///
     /// # Errors
-    /// The map has no room.
-    pub fn member(self: &Arc<Self>, image: &Arc<Image>, group: &str) -> io::Result<Member> {
-        image.read_ahead(false);
+    /// [`MemberError`]: the image has to be served without sharing then.
+    pub fn member(
+        self: &Arc<Self>,
+        image: &Arc<Image>,
+        group: &str,
+        guarding: Guarding,
+    ) -> Result<Member, MemberError> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let count = u32::try_from(groups.len()).unwrap_or(u32::MAX);
         let number = *groups.entry(group.to_owned()).or_insert(Group(count));
         drop(groups);
         let known = self
             .state
-            .add(number, image)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+            .add(number, image, guarding)
+            .ok_or(MemberError::Full)?;
+        if let Guard::Lease(lease) = &known.guard {
+            match lease.take(&known, &self.state, self.leases.owner()) {
+                Err(error) if !error.is_temporary() => return Err(error.into()),
+                _ => self.leases.wake(),
+            }
+        }
+        // The time comes first: a lease that is taken again after it is a later one.
+        let now = self.state.clock.now();
+        let opened = image.identity().ok().filter(|_| known.guard.is_up());
+        let opened = opened.map(|identity| (identity, now));
+        image.read_ahead(false);
         Ok(Member {
             sharing: Arc::clone(self),
             image: Arc::clone(image),
@@ -186,8 +218,14 @@ impl Sharing {
             key: self.secret.group(group),
             ahead: Ahead::default(),
             led: Led::default(),
+            opened,
+            recalling: Recalling::new(image.size().div_ceil(BLOCK)),
             counters: Shared::default(),
         })
+    }
+
+    fn disk_reads(&self) -> u64 {
+        self.disk_reads.load(Ordering::Relaxed)
     }
 
     /// What the map is now.
@@ -223,10 +261,10 @@ impl State {
         }
     }
 
-    fn add(&self, group: Group, image: &Arc<Image>) -> Option<Arc<Known>> {
+    fn add(&self, group: Group, image: &Arc<Image>, guarding: Guarding) -> Option<Arc<Known>> {
         let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
         let volume = self.map().add_volume(group)?;
-        let known = Arc::new(Known::new(image, volume));
+        let known = Arc::new(Known::new(image, volume, guarding));
         // Numbers are given out in order.
         images.push(Arc::clone(&known));
         Some(known)
@@ -247,6 +285,11 @@ impl State {
                 let _ = known.image.forget(first * BLOCK, count * BLOCK);
             }
         }
+    }
+
+    fn images(&self) -> Vec<Arc<Known>> {
+        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
+        images.clone()
     }
 
     fn known(&self, volume: Volume) -> Option<Arc<Known>> {
@@ -278,10 +321,15 @@ impl Member {
         self.known.outside.load(Ordering::Relaxed)
     }
 
-    /// Whether the kernel tells of each change by others.
+    /// Why nothing is redirected to or from the image now; `None` while no other program can change it.
     #[must_use]
-    pub fn is_watched(&self) -> bool {
-        self.known.is_watched()
+    pub fn unguarded(&self) -> Option<String> {
+        self.known.guard.problem()
+    }
+
+    /// Whether the kernel keeps all other programs from changing the image.
+    pub(crate) fn is_leased(&self) -> bool {
+        matches!(&self.known.guard, Guard::Lease(_) if self.known.guard.is_up())
     }
 
     /// Does what changes bytes, with the map told before and after. Of a write, `bytes` are what was written;
@@ -298,6 +346,7 @@ impl Member {
         let volume = self.volume();
         let blocks = offset / BLOCK..(offset + length).div_ceil(BLOCK);
         let state = &self.sharing.state;
+        self.recalling.note(&blocks);
         state.in_slices(blocks.clone(), |map, block| map.writing(volume, block));
         let done = change();
         let mut learn = Vec::new();
@@ -322,7 +371,7 @@ impl Member {
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
     fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
-        if blocks.is_empty() {
+        if blocks.is_empty() || !self.known.guard.is_up() {
             return;
         }
         // What there is no room for is not copied.
@@ -360,6 +409,17 @@ impl Member {
     }
 }
 
+/// Why an image cannot share.
+#[derive(Debug, Error)]
+pub enum MemberError {
+    /// The map has no room for one more image.
+    #[error("the map has no room for another image; --memory gives it more")]
+    Full,
+    /// Other programs could change it unseen.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+}
+
 /// What a change leaves behind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
@@ -393,7 +453,7 @@ mod tests {
         let image = Arc::new(Image::open(file.path(), false).expect("an image"));
         let secret = Secret::random().expect("random bytes");
         let sharing = Sharing::new(64 << 20, false, secret).expect("a thread");
-        let member = sharing.member(&image, "g").expect("room");
+        let member = sharing.member(&image, "g", Guarding::Trust).expect("room");
         let change = |range| member.change(range, Written::Zeroes, || Ok(()));
         // What is known of it goes away block by block.
         for start in (0..1 << 30).step_by(1 << 22) {

@@ -1,5 +1,6 @@
 //! `bonsai drive`: disk images for guests.
 
+mod scan;
 mod serve;
 mod service;
 mod status;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bonsai_nbd::image::Image;
-use bonsai_nbd::sharing::{Secret, Sharing};
+use bonsai_nbd::sharing::{Guarding, Secret, Sharing};
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -121,7 +121,7 @@ fn hashed(path: &Path) -> anyhow::Result<u64> {
 fn scan(path: &Path) -> anyhow::Result<u64> {
     let image = Arc::new(Image::open(path, true)?);
     let sharing = Sharing::new(64 << 20, false, Secret::random()?)?;
-    let member = sharing.member(&image, "g")?;
+    let member = sharing.member(&image, "g", Guarding::Lease)?;
     let start = thread_cpu_ns();
     let scanned = member.scan(|| false)?.unwrap_or_default();
     let ns = thread_cpu_ns() - start;

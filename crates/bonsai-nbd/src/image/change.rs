@@ -16,10 +16,18 @@ impl Image {
     /// it as long as it was, with a hole for what has gone.
     pub fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
         self.refuse_shrunk(offset + bytes.len() as u64)?;
-        let flags = match durable {
-            true => ReadWriteFlags::DSYNC,
-            false => ReadWriteFlags::empty(),
-        };
+        self.begin_change()?;
+        self.write_all(bytes, offset, ReadWriteFlags::empty())?;
+        if !durable {
+            return Ok(());
+        }
+        // Once more, and to the disk: an error of this call is one of the disk, maybe of earlier writes, and not of taking
+        // the bytes. fdatasync(2) would wait for all that is dirty of the image.
+        let sync = || self.write_all(bytes, offset, ReadWriteFlags::DSYNC);
+        self.durability.synchronously(sync)
+    }
+
+    fn write_all(&self, bytes: &[u8], offset: u64, flags: ReadWriteFlags) -> io::Result<()> {
         let (mut bytes, mut offset) = (bytes, offset);
         while !bytes.is_empty() {
             match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, flags) {
@@ -35,15 +43,6 @@ impl Image {
         Ok(())
     }
 
-    /// Everything that was written is on the disk then.
-    ///
-    /// # Errors
-    /// The system's. What it could not write some time after a write it tells each open file once, and then no more; so each
-    /// client has one of its own ([`Self::again`]).
-    pub fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
     /// Gives blocks back to the file system, where it takes them: it is a hint.
     ///
     /// # Errors
@@ -54,6 +53,7 @@ impl Image {
         if start >= end {
             return Ok(());
         }
+        self.begin_change()?;
         match self.punch(start, end - start) {
             Err(error) if is_unsupported(&error) => Ok(()),
             other => other,
@@ -68,6 +68,7 @@ impl Image {
     pub fn zero(&self, offset: u64, length: u64, keep: bool, quick: bool) -> io::Result<()> {
         let end = offset + length;
         self.refuse_shrunk(end)?;
+        self.begin_change()?;
         let (first, last) = self.sectors(offset, end);
         if first >= last {
             return self.write_zeroes(offset, end);
@@ -120,6 +121,12 @@ impl Image {
             at += piece as u64;
         }
         Ok(())
+    }
+
+    /// Nothing of a change reaches the disk before this.
+    fn begin_change(&self) -> io::Result<()> {
+        self.durability.begin_change();
+        self.voucher.begin_change()
     }
 
     /// Where a file has shrunk, nothing is written behind its end.

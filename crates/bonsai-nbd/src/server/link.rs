@@ -11,7 +11,6 @@
 //! 3. `under_way` counts the requests, and `bytes` their memory, that are with workers or in the queue.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -25,6 +24,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg, shutd
 use super::inbox::wait;
 use super::{Ended, lock};
 use crate::export::Export;
+use crate::image::LossCursor;
 use crate::protocol::{Replies, Session};
 
 /// Requests of one connection that are with workers, at most.
@@ -53,8 +53,8 @@ pub(super) struct Link {
     socket: OwnedFd,
     pub(super) export: Arc<Export>,
     pub(super) session: Session,
-    /// The image, opened for this connection alone; `None` where that could not be.
-    disk: Option<File>,
+    /// Losses of the image that this client was told of.
+    losses: LossCursor,
     state: Mutex<State>,
     room: Condvar,
 }
@@ -80,8 +80,7 @@ impl Link {
     pub(super) fn new(socket: OwnedFd, export: Arc<Export>, session: Session) -> Self {
         Self {
             socket,
-            // Whoever served it can open it, but for a lack of descriptors.
-            disk: export.image().again().ok(),
+            losses: export.image().loss_cursor(),
             export,
             session,
             state: Mutex::default(),
@@ -89,13 +88,9 @@ impl Link {
         }
     }
 
-    /// Everything that was written is on the disk then. If that is not so, each client is told: the system says it once to
-    /// each open file.
+    /// Has on the disk what was written before; of a loss, each client is told once.
     pub(super) fn flush(&self) -> io::Result<()> {
-        let done = match &self.disk {
-            Some(disk) => disk.sync_data(),
-            None => self.export.image().flush(),
-        };
+        let done = self.export.image().flush_for(&self.losses);
         if done.is_err() {
             self.export.lost();
         }

@@ -237,10 +237,10 @@ fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell:
     for export in exports {
         let name = &export.info().name;
         if export.look_outside() {
-            let what = "somebody else wrote to the image: all that was known of it is forgotten";
+            let what = "another program may have written to the image, or a write is lost: its fingerprints are forgotten";
             tell(&Event::Image { export: name, what });
         }
-        match export.image().look() {
+        match export.condition() {
             Some(what) if said.get(name) != Some(&what) => {
                 said.insert(name.clone(), what);
                 let export = name;

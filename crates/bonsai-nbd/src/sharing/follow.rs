@@ -69,6 +69,11 @@ impl Member {
                 return Ok(Some(plan));
             }
         }
+        if !self.was_true(&plan) {
+            self.count_race(&plan);
+            plan.itself();
+            return Ok(Some(plan));
+        }
         add(&self.counters.saved, 1);
         Ok(None)
     }
@@ -106,6 +111,10 @@ impl Member {
                 return Ok(false);
             }
         }
+        if !self.was_true(plan) {
+            self.count_race(plan);
+            return Ok(false);
+        }
         self.lead(plan);
         self.learn(plan.volume, offset, into, &plan.learn, How::Read);
         Ok(true)
@@ -131,12 +140,25 @@ impl Member {
                 self.image.read(part, run.block * BLOCK)?;
             }
         }
+        if !self.was_true(&plan) {
+            self.count_race(&plan);
+            return self.image.read(into, offset);
+        }
         if !plan.needs_disk() {
             add(&self.counters.saved, 1);
         }
         self.lead(&plan);
         self.learn(plan.volume, offset, into, &plan.learn, How::Read);
         Ok(())
+    }
+
+    /// What was read elsewhere is not used.
+    fn count_race(&self, plan: &Plan) {
+        let elsewhere = plan
+            .runs
+            .iter()
+            .filter(|run| !matches!(run.from, From::Itself));
+        add(&self.counters.raced, elsewhere.map(|run| run.count).sum());
     }
 
     /// Blocks that were read where they are, as their leaders were not resident, lead from now on: the leader is the

@@ -1,64 +1,81 @@
-//! What is known of an image, in a file beside it, so that it need not be gone over again.
+//! Fingerprints of an image, in a file beside it, so that it need not be scanned again.
 //!
-//! # Format, version 1 (little-endian)
+//! # Format, version 2 (little-endian)
 //! ```text
 //! 0   magic "BNSDRIVE"        8
 //! 8   version                 4
-//! 12  zero                    4
+//! 12  state: 0 is valid, anything else is not    4
 //! 16  of the image: size, inode, seconds and nanoseconds of its change (mtime) and of its
 //!     state's change (ctime)  6 times 8
-//! 64  runs:
+//! 64  of the image: device 8, the kernel's boot_id 16, the mount 8 (see `image/identity.rs`)
+//! 96  bytes of the image that were scanned: the scan goes on from there    8
+//! 104 runs:
 //!     first block 8, blocks 4, kind 4 (0: zeroes, 1: fingerprints of 12 bytes each follow)
-//! end BLAKE3 of all before, keyed for this by the group's key: 32
+//! end BLAKE3 of all before with state 0, keyed for this by the group's key: 32
 //! ```
-//! Whoever has not got the key can neither make one up nor tell what is in it. It is of use as long as the image is what it was: the same
-//! file, size and times.
+//! Without the key it can neither be made up nor read.
+//!
+//! # Invariants
+//! 1. The file is valid only while the image has the bytes that it tells of: before the first change the state is set on
+//!    the disk, or the file is removed from it; if neither can be done, the change is refused.
+//! 2. It is written only after the image's bytes are on the disk, while the image is guarded, and once its times are so
+//!    old that each later change shows.
+//! 3. It is believed only of the same file with the same times, under the same kernel and mount, and only if the image was
+//!    guarded since these were looked at.
 //!
 //! # Limits
-//! A change behind the server's back that keeps size and times is not seen. Devices have no times, so
-//! nothing is kept of them.
+//! Nothing is kept of devices, which have no times. After a reboot, images are scanned again.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bonsai_dedup::drive::{Content, How};
 use thiserror::Error;
 
+use super::guard::would_show_a_change;
 use super::{BLOCK, Fingerprint, Member};
-use crate::image::Times;
+use crate::image::{Identity, LossCursor, STATE_AT, VALID};
 
 const MAGIC: [u8; 8] = *b"BNSDRIVE";
-const VERSION: u32 = 1;
-const HEADER: usize = 64;
+const VERSION: u32 = 2;
+const SCANNED_AT: usize = 16 + Identity::LEN;
+const HEADER: usize = SCANNED_AT + 8;
 const MAC: u64 = 32;
 /// Blocks of one run, at most.
 const RUN: u32 = 4096;
 /// What the file's own key is derived for.
 const CONTEXT: &str = "bonsai 2026-11 drive key of what is kept";
-/// A change within the same step of the file system's clock as the last one would not show.
-const STEP: Duration = Duration::from_millis(50);
+/// How often times are looked at until they are old enough, and how many times: a clock that was set back would
+/// otherwise be waited for.
+const STEP: Duration = Duration::from_millis(10);
+const STEPS: u32 = 20;
 
-/// Why what was kept is of no use, or nothing can be kept.
+/// Why fingerprints that were kept are of no use, or none can be kept.
 #[derive(Debug, Error)]
 pub enum KeptError {
-    /// There is nothing.
-    #[error("nothing is kept of it")]
+    /// There is no file.
+    #[error("no fingerprints are kept beside it")]
     None,
-    /// The image is another.
-    #[error("the image was changed since")]
-    Stale,
-    /// It is no such file, a part of it has gone or was changed, or it is of another group or secret.
-    #[error("{path}: is damaged, or of another group or user")]
+    /// The image may have other bytes.
+    #[error("{0}")]
+    Stale(&'static str),
+    /// Other programs can change the image.
+    #[error("another program has the image open")]
+    Unguarded,
+    /// Guests write to the image.
+    #[error("the image is written to")]
+    Busy,
+    /// The file is damaged, of another version, group or secret.
+    #[error("{path}: is damaged, or of another group, user or version")]
     Damaged {
         /// Of the file.
         path: PathBuf,
     },
-    /// What the system says.
+    /// An error of the system.
     #[error("{path}: {source}")]
     System {
         /// Of the file.
@@ -77,21 +94,23 @@ pub(super) struct Run {
     fingerprints: Option<Vec<Fingerprint>>,
 }
 
-/// Where it is: the image's name, and `.drive`.
-fn path_of(image: &Path) -> PathBuf {
-    let mut name: OsString = image.as_os_str().to_owned();
-    name.push(".drive");
-    name.into()
-}
-
 impl Member {
-    /// Takes what was kept of the image, and says of how many blocks.
+    /// Loads the fingerprints that were kept of the image, and says of how many blocks. Requests may be served
+    /// meanwhile.
     ///
     /// # Errors
-    /// There is nothing that is of use; then nothing was taken.
+    /// [`KeptError`]; then nothing was loaded.
     pub fn recall(&self) -> Result<u64, KeptError> {
-        let path = path_of(self.image.path());
-        let times = self.image.times().ok_or(KeptError::None)?;
+        let recalled = self.recall_runs();
+        self.recalling.end();
+        if recalled.is_err() {
+            self.forget();
+        }
+        recalled
+    }
+
+    fn recall_runs(&self) -> Result<u64, KeptError> {
+        let path = self.image.voucher().path().to_owned();
         let system = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => KeptError::None,
             _ => KeptError::System {
@@ -100,19 +119,27 @@ impl Member {
             },
         };
         let damaged = || KeptError::Damaged { path: path.clone() };
-        let file = File::open(&path).map_err(system)?;
+        let (file, valid) = self.image.voucher().open().map_err(system)?;
         let length = file.metadata().map_err(system)?.len();
         let body = length
             .checked_sub(MAC + HEADER as u64)
             .ok_or_else(damaged)?;
         let mut header = [0; HEADER];
-        (&file).read_exact(&mut header).map_err(system)?;
-        let (start, of) = header.split_at(16);
-        if start != begin() {
+        file.read_exact_at(&mut header, 0).map_err(system)?;
+        let (start, rest) = header.split_at(16);
+        let (identity, scanned) = rest.split_at(Identity::LEN);
+        if start.get(..12) != begin().get(..12) {
             return Err(damaged());
         }
-        if of != stamp(&times) {
-            return Err(KeptError::Stale);
+        let Some((of, began)) = self.opened else {
+            return Err(KeptError::Unguarded);
+        };
+        // Changes since the server opened the image are noted by block.
+        if !valid {
+            return Err(KeptError::Stale("the image was written to since"));
+        }
+        if identity != of.to_bytes() {
+            return Err(stale(identity, &of));
         }
         if !is_genuine(&file, length, &self.file_key()).map_err(system)? {
             return Err(damaged());
@@ -122,43 +149,85 @@ impl Member {
         let mut rest = rest.take(body);
         let mut blocks = 0;
         while let Some(run) = next_run(&mut rest).map_err(|_| damaged())? {
-            self.take(&run);
+            if !self.take(&run, began) {
+                return Err(KeptError::Unguarded);
+            }
             blocks += u64::from(run.blocks);
         }
+        let scanned = scanned.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        self.known.progress.set_done(scanned.min(self.image.size()));
         Ok(blocks)
     }
 
-    /// Keeps what is known of the image, if it is still what it was at `since`. Whatever was kept before is replaced
-    /// as a whole or not at all.
+    /// Whether what is kept is true of the image.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.image.voucher().is_valid()
+    }
+
+    /// Keeps the fingerprints of the image for the next time, unless it is changed meanwhile. What was kept before is
+    /// replaced as a whole or not at all.
     ///
     /// # Errors
-    /// The image was changed, or those of the system.
-    pub fn keep(&self, since: &Times) -> Result<(), KeptError> {
-        // Only once its clock has gone on does a later change show.
-        let shows = since.latest() + STEP;
-        while SystemTime::now() < shows {
-            thread::sleep(STEP);
+    /// [`KeptError`].
+    pub fn keep(&self) -> Result<(), KeptError> {
+        let voucher = self.image.voucher();
+        let path = voucher.path().to_owned();
+        let system = |source: io::Error| KeptError::System {
+            path: path.clone(),
+            source,
+        };
+        let began = self.sharing.state.clock.now();
+        if !self.known.guard.is_up() {
+            return Err(KeptError::Unguarded);
         }
-        if self.image.times().as_ref() != Some(since) {
-            return Err(KeptError::Stale);
+        let changes = voucher.changes();
+        // Fingerprints are of what the page cache has; the disk must have that too.
+        if !self.image.is_read_only() {
+            let flushed = self.image.flush_for(&LossCursor::default());
+            flushed.map_err(|_| KeptError::Stale("writes to the image were lost"))?;
         }
-        let path = path_of(self.image.path());
+        let identity = self.settled().map_err(system)?;
         let mut draft = path.clone().into_os_string();
         draft.push(format!(".{}.part", std::process::id()));
         let draft = PathBuf::from(draft);
-        let written = self
-            .write(&draft, since)
-            .and_then(|()| fs::rename(&draft, &path));
-        written.map_err(|source| {
+        let kept = self.write(&draft, &identity).map_err(system);
+        let kept = kept.and_then(|file| {
+            let same = || {
+                let guarded = self.known.guard.is_unbroken_since(&self.image, began);
+                guarded && self.image.identity().is_ok_and(|now| now == identity)
+            };
+            match voucher.put((&draft, file), changes, same) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(KeptError::Busy),
+                Err(error) => Err(system(error)),
+            }
+        });
+        if kept.is_err() {
             // It is of no use, and may not even be there.
             let _ = fs::remove_file(&draft);
-            KeptError::System { path, source }
-        })
+        }
+        kept
     }
 
-    fn write(&self, path: &Path, times: &Times) -> io::Result<()> {
+    /// The image's identity, once its times are so old that a later change shows.
+    fn settled(&self) -> io::Result<Identity> {
+        for _ in 0..STEPS {
+            let identity = self.image.identity()?;
+            if would_show_a_change(identity.times()) {
+                return Ok(identity);
+            }
+            thread::sleep(STEP);
+        }
+        Err(io::Error::other(
+            "its times are those of now or of the future: a change would not show",
+        ))
+    }
+
+    fn write(&self, path: &Path, identity: &Identity) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let file = options
+            .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
@@ -170,7 +239,8 @@ impl Member {
             out.write_all(bytes)
         };
         put(&begin())?;
-        put(&stamp(times))?;
+        put(&identity.to_bytes())?;
+        put(&self.known.progress.done().to_le_bytes())?;
         let volume = self.volume();
         let map = self.sharing.state.map();
         let mut run: Option<Run> = None;
@@ -189,12 +259,19 @@ impl Member {
         out.write_all(mac.finalize().as_bytes())?;
         out.flush()?;
         drop(out);
-        file.sync_all()
+        file.sync_all()?;
+        Ok(file)
     }
 
-    fn take(&self, run: &Run) {
+    /// Enters a run, but for blocks that were changed since the server opened the image; false where others may have
+    /// changed it.
+    fn take(&self, run: &Run, began: u64) -> bool {
         let volume = self.volume();
         let mut map = self.sharing.state.map();
+        // With the map held, so that what is forgotten after this is forgotten with these.
+        if !self.known.guard.is_up_since(began) {
+            return false;
+        }
         for at in 0..run.blocks {
             let block = run.first + u64::from(at);
             let content = match &run.fingerprints {
@@ -204,15 +281,26 @@ impl Member {
             let stamp = map.stamp(volume, block);
             if let (Some(content), Some(stamp)) = (content, stamp)
                 && (block + 1) * BLOCK <= self.image.size()
+                && !self.recalling.is_changed(block)
             {
                 map.learned(volume, block, content, How::Scan, stamp);
             }
         }
+        true
     }
 
     fn file_key(&self) -> [u8; 32] {
         blake3::derive_key(CONTEXT, &self.key)
     }
+}
+
+fn stale(kept: &[u8], now: &Identity) -> KeptError {
+    let now = now.to_bytes();
+    let same = kept.get(..48) == now.get(..48);
+    KeptError::Stale(match same {
+        false => "the image was changed since",
+        true => "the machine was started, or the file system mounted, since: times say nothing",
+    })
 }
 
 impl Run {
@@ -301,6 +389,7 @@ fn begin() -> [u8; 16] {
     let fields = MAGIC
         .iter()
         .chain(&VERSION.to_le_bytes())
+        .chain(&VALID)
         .copied()
         .collect::<Vec<_>>();
     bytes
@@ -310,19 +399,16 @@ fn begin() -> [u8; 16] {
     bytes
 }
 
-fn stamp(times: &Times) -> Vec<u8> {
-    times
-        .words()
-        .into_iter()
-        .flat_map(i64::to_le_bytes)
-        .collect()
-}
-
-/// Whether the file ends in what its other bytes give with the key.
+/// Whether the file ends in what its other bytes give with the key, but for its state.
 fn is_genuine(mut file: &File, length: u64, key: &[u8; 32]) -> io::Result<bool> {
     io::Seek::seek(&mut file, io::SeekFrom::Start(0))?;
     let mut mac = blake3::Hasher::new_keyed(key);
     let mut body = BufReader::with_capacity(1 << 20, file).take(length - MAC);
+    let (mut start, mut state) = ([0; STATE_AT], VALID);
+    body.read_exact(&mut start)?;
+    // A change that is begun meanwhile sets the state.
+    body.read_exact(&mut state)?;
+    mac.update(&start).update(&VALID);
     io::copy(&mut body, &mut mac)?;
     let mut end = [0; blake3::OUT_LEN];
     body.into_inner().read_exact(&mut end)?;

@@ -1,15 +1,16 @@
 //! What is held of one image beside the map.
 
-use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bonsai_dedup::drive::Volume;
 
+use super::guard::{Guard, Guarding};
+use super::scan::Progress;
 use super::seen::Seen;
 use super::{BLOCK, State};
 use crate::export::add;
-use crate::image::{Image, Watch};
+use crate::image::Image;
 
 /// An image, and its number in the map.
 #[derive(Debug)]
@@ -20,55 +21,53 @@ pub(super) struct Known {
     pub(super) seen: Seen,
     /// How often everything was forgotten, as somebody else wrote to the image.
     pub(super) outside: AtomicU64,
-    /// Held while what it tells is acted on, so that nobody believes the map in between. `None` where
-    /// the kernel does not tell.
-    watch: Mutex<Option<Watch>>,
-    /// It told, and nobody has asked since.
+    pub(super) guard: Guard,
+    pub(super) progress: Progress,
+    /// It was forgotten, and nobody has asked since.
     told: AtomicBool,
 }
 
 impl Known {
-    pub(super) fn new(image: &Arc<Image>, volume: Volume) -> Self {
-        // Where it cannot be watched, its times have to do.
-        let watch = Watch::new(image.file().as_fd()).ok();
+    pub(super) fn new(image: &Arc<Image>, volume: Volume, guarding: Guarding) -> Self {
         Self {
             image: Arc::clone(image),
             volume,
             seen: Seen::new(image.size() / BLOCK),
             outside: AtomicU64::new(0),
-            watch: Mutex::new(watch),
+            guard: Guard::of(image, guarding),
+            progress: Progress::default(),
             told: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn is_watched(&self) -> bool {
-        self.watch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
-    }
-
-    /// Acts on what the kernel tells: whether somebody else wrote. Whatever was written before this is
-    /// called is known no more when it returns.
+    /// Acts on what the kernel reports, with [`Guarding::Trust`]: whether somebody else wrote. Whatever was written before
+    /// this is called, and is reported, is known no more when it returns.
     pub(super) fn look(&self, state: &State) -> bool {
-        let watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = watch.as_ref().is_some_and(Watch::is_changed);
-        if changed {
-            add(&self.outside, 1);
-            self.told.store(true, Ordering::SeqCst);
-            self.forget(state);
-        }
-        changed
+        self.guard.act_on_report(|| self.forget_changed(state))
     }
 
-    /// Whether the kernel has told since this was asked last.
+    /// Whether it was forgotten since this was asked last.
     pub(super) fn told(&self) -> bool {
         self.told.swap(false, Ordering::SeqCst)
+    }
+
+    /// Forgets all that is known of it, as another program may have written to it.
+    pub(super) fn forget_changed(&self, state: &State) {
+        add(&self.outside, 1);
+        self.told.store(true, Ordering::SeqCst);
+        self.forget(state);
+    }
+
+    /// The same, as a write to it is lost.
+    pub(super) fn forget_lost(&self, state: &State) {
+        self.told.store(true, Ordering::SeqCst);
+        self.forget(state);
     }
 
     /// Forgets all that is known of it.
     pub(super) fn forget(&self, state: &State) {
         state.map().forget_volume(self.volume);
         self.seen.clear();
+        self.progress.set_done(0);
     }
 }

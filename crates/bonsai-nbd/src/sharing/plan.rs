@@ -1,7 +1,10 @@
 //! A read as runs.
 
+use std::sync::Arc;
+
 use bonsai_dedup::drive::{Source, Stamp, Volume};
 
+use super::known::Known;
 use super::{BLOCK, MOST_RUNS, Member};
 use crate::export::add;
 
@@ -37,13 +40,22 @@ pub(crate) struct Plan {
     /// Blocks that are led by others now. If they are read where they are, they lead.
     pub(super) led: Vec<(u64, Stamp)>,
     pub(super) volume: Volume,
+    /// Images of which something is believed, and the time of their guards before the map was asked.
+    pub(super) believed: Vec<Arc<Known>>,
+    pub(super) began: u64,
 }
 
 impl Member {
     /// A plan by what is known, none of which is older than the last change by others that the kernel tells of.
     pub(super) fn plan(&self, offset: u64, length: usize) -> Plan {
         loop {
+            let began = self.sharing.state.clock.now();
+            if !self.known.guard.is_up() {
+                return self.in_place(offset, length);
+            }
             let (mut plan, [unknown, leads]) = self.by_the_map(offset, length);
+            plan.began = began;
+            self.keep_guarded(&mut plan);
             if self.is_outdated(&plan) {
                 continue;
             }
@@ -53,18 +65,59 @@ impl Member {
                 self.only_proven_zeroes(&mut plan);
             }
             self.keep_what_pays(&mut plan);
+            if plan.needs_disk() {
+                add(&self.sharing.disk_reads, 1);
+            }
             return plan;
+        }
+    }
+
+    /// Nothing is believed: all of it is read where it is.
+    fn in_place(&self, offset: u64, length: usize) -> Plan {
+        let mut plan = Plan::new(self.volume());
+        let count = length as u64 / BLOCK;
+        plan.runs.push(Run {
+            block: offset / BLOCK,
+            count,
+            from: From::Itself,
+            cold: true,
+        });
+        self.image.read_ahead(self.led.may(count, 0));
+        add(&self.sharing.disk_reads, 1);
+        plan
+    }
+
+    /// Blocks of images that are not guarded lead nobody.
+    fn keep_guarded(&self, plan: &mut Plan) {
+        let mut leaders: Vec<Arc<Known>> = Vec::new();
+        for run in &mut plan.runs {
+            let From::Leader { volume, .. } = run.from else {
+                continue;
+            };
+            if !leaders.iter().any(|known| known.volume == volume) {
+                let known = self.sharing.state.known(volume);
+                leaders.extend(known.filter(|known| known.guard.is_up()));
+            }
+            if !leaders.iter().any(|known| known.volume == volume) {
+                run.from = From::Itself;
+                run.cold = true;
+            }
+        }
+        if !plan.runs.iter().all(|run| matches!(run.from, From::Itself)) {
+            plan.believed = leaders;
+            if !plan
+                .believed
+                .iter()
+                .any(|known| known.volume == plan.volume)
+            {
+                plan.believed.push(Arc::clone(&self.known));
+            }
         }
     }
 
     fn by_the_map(&self, offset: u64, length: usize) -> (Plan, [u64; 2]) {
         let volume = self.volume();
-        let mut plan = Plan {
-            runs: Vec::new(),
-            learn: Vec::new(),
-            led: Vec::new(),
-            volume,
-        };
+        let mut plan = Plan::new(volume);
         let [mut unknown, mut leads] = [0, 0];
         let mut map = self.sharing.state.map();
         for block in offset / BLOCK..(offset + length as u64) / BLOCK {
@@ -150,8 +203,19 @@ impl Plan {
         }
     }
 
+    const fn new(volume: Volume) -> Self {
+        Self {
+            runs: Vec::new(),
+            learn: Vec::new(),
+            led: Vec::new(),
+            volume,
+            believed: Vec::new(),
+            began: 0,
+        }
+    }
+
     /// All of it is read where it is.
-    fn itself(&mut self) {
+    pub(super) fn itself(&mut self) {
         self.runs = vec![Run {
             block: self.runs.first().map_or(0, |run| run.block),
             count: self.runs.iter().map(|run| run.count).sum(),

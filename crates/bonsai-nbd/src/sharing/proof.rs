@@ -1,28 +1,46 @@
 //! What has to hold before a plan is believed, and what follows where something did not.
 
+use std::sync::Arc;
+
 use bonsai_dedup::drive::{Stamp, Volume};
 
+use super::known::Known;
 use super::plan::{From, Plan};
 use super::{BLOCK, Member};
+use crate::image::Writeback;
 
 impl Member {
-    /// Whether somebody else has changed one of the images that a plan is about. It comes after the map was asked: what was
-    /// changed before the read came is noticed here, whenever that is. Blocks that are read where they are need no map.
+    /// Whether the kernel reports that somebody else has changed one of the images that a plan is about. It comes after the
+    /// map was asked: what was changed before the read came, and is reported, is noticed here.
     pub(super) fn is_outdated(&self, plan: &Plan) -> bool {
+        let state = &self.sharing.state;
+        let believed = plan.believed.iter();
+        // All of them, also where the first has been changed.
+        believed.filter(|known| known.look(state)).count() > 0
+    }
+
+    /// Whether all that a plan believed was true while its bytes were read: no other program could change one of the
+    /// images, and no leader has lost what was written to it. It comes after they were read.
+    pub(super) fn was_true(&self, plan: &Plan) -> bool {
         if plan.runs.iter().all(|run| matches!(run.from, From::Itself)) {
+            return true;
+        }
+        let guarded = |known: &Arc<Known>| known.guard.is_unbroken_since(&known.image, plan.began);
+        if !plan.believed.iter().all(guarded) {
             return false;
         }
-        let leaders = plan.runs.iter().filter_map(|run| match run.from {
-            From::Leader { volume, .. } => Some(volume),
-            _ => None,
-        });
-        let mut volumes: Vec<_> = leaders.chain([plan.volume]).collect();
-        volumes.sort_unstable();
-        volumes.dedup();
-        let state = &self.sharing.state;
-        let known = volumes.into_iter().filter_map(|of| state.known(of));
-        // All of them, also where the first has been changed.
-        known.filter(|known| known.look(state)).count() > 0
+        let mut leaders = plan
+            .believed
+            .iter()
+            .filter(|known| known.volume != plan.volume);
+        leaders.all(|known| match known.image.writeback() {
+            Writeback::Sound => true,
+            Writeback::Lost => {
+                known.forget_lost(&self.sharing.state);
+                false
+            }
+            Writeback::Unknown => false,
+        })
     }
 
     /// What is answered as zeroes must have been looked at: only a hole is known to have them.

@@ -5,6 +5,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::files::{open_beside, sync_folder_of};
+
 /// What separates keys of groups from all else that is derived from the secret.
 const CONTEXT: &str = "bonsai 2026-11 drive key of a group";
 
@@ -35,7 +37,7 @@ impl Secret {
     /// # Errors
     /// Those of the system; a file of another length, of another user, or which others can read.
     pub fn of_file(path: &Path) -> io::Result<Self> {
-        match File::open(path) {
+        match open_beside(path, false) {
             Ok(file) => return read(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -44,12 +46,14 @@ impl Secret {
         let draft = path.with_extension(format!("{}.part", std::process::id()));
         let made = write(&draft, &fresh)
             // Where another was faster, that one is taken.
-            .and_then(|()| std::fs::hard_link(&draft, path));
+            .and_then(|()| std::fs::hard_link(&draft, path))
+            // Files that need it are written after it is there.
+            .and_then(|()| sync_folder_of(path));
         // It is of no use whether it was linked or not.
         let _ = std::fs::remove_file(&draft);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => read(File::open(path)?),
+            _ => read(open_beside(path, false)?),
         }
     }
 
@@ -123,8 +127,12 @@ mod tests {
                 .to_string()
                 .contains("read by others")
         );
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        Secret::of_file(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [1; 31]).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         assert!(
             Secret::of_file(&path)
                 .unwrap_err()

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Words of a piece: 128 MiB of an image.
 const WORDS: usize = 512;
@@ -53,6 +53,39 @@ impl Seen {
 
     fn piece(&self, block: u64) -> Option<&OnceLock<Piece>> {
         self.0.get(usize::try_from(block / BITS).ok()?)
+    }
+}
+
+/// Blocks that were changed since the server opened the image, until what was kept of it is loaded: that is not true of them.
+#[derive(Debug)]
+pub(super) struct Recalling {
+    on: AtomicBool,
+    changed: Seen,
+}
+
+impl Recalling {
+    pub(super) fn new(blocks: u64) -> Self {
+        Self {
+            on: AtomicBool::new(true),
+            changed: Seen::new(blocks),
+        }
+    }
+
+    /// A change of these blocks begins; to be called before the map hears of it.
+    pub(super) fn note(&self, blocks: &Range<u64>) {
+        if self.on.load(Ordering::SeqCst) {
+            blocks.clone().for_each(|block| self.changed.add(block));
+        }
+    }
+
+    pub(super) fn is_changed(&self, block: u64) -> bool {
+        !self.on.load(Ordering::SeqCst) || self.changed.has(block)
+    }
+
+    /// Nothing that was kept is loaded after this.
+    pub(super) fn end(&self) {
+        self.on.store(false, Ordering::SeqCst);
+        self.changed.clear();
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bonsai_nbd::image::{Image, ImageError};
 
 use crate::client::{Client, FLUSH, TRIM, ZEROES};
-use crate::house::{House, fused, has, skip};
+use crate::house::{House, Sharing, fused, has, skip};
 
 const SIZE: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -187,6 +187,73 @@ fn each_client_is_told_once_of_what_the_disk_lost() {
     assert_eq!(export, "a", "whoever started the server is told as well");
 }
 
+/// The leader's image loses a write that its guest has not flushed: the page cache has it no more, and the disk never had.
+#[test]
+fn a_leader_that_has_lost_a_write_leads_nobody() {
+    const BLOCK: usize = 4096;
+    let test = "a_leader_that_has_lost_a_write_leads_nobody";
+    let place = tempfile::tempdir().unwrap();
+    if !run(
+        "mount",
+        &["-t", "tmpfs", "-o", "size=1m", "none"],
+        place.path(),
+    ) {
+        return skip(test, "no mount without privileges");
+    }
+    let _mount = Mount(place.path().to_owned());
+    let file = place.path().join("file");
+    File::create(&file).unwrap().set_len(SIZE).unwrap();
+    let Some(device) = Loop::new(test, &file, &[]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    symlink(&device.0, folder.path().join("leader")).unwrap();
+    let how = Sharing {
+        verify: false,
+        ..Sharing::default()
+    };
+    let house = House::sharing_over(folder, &["leader", "other"], SIZE, &how);
+    let [mut leader, mut other] =
+        ["leader", "other"].map(|name| Client::new(&house.socket(), name));
+    let block = |at: u64| (at + 1).to_le_bytes().repeat(BLOCK / 8);
+    let member = house.exports[1].member().unwrap();
+    let blocks = SIZE / BLOCK as u64;
+    for (count, client) in (1..).zip([&mut other, &mut leader]) {
+        for at in 0..blocks {
+            assert_eq!(client.write(at * BLOCK as u64, &block(at), false), 0);
+            // What the learner has no room for is not learned.
+            let end = Instant::now() + PATIENCE;
+            while member.extent().known_blocks < (count - 1) * blocks + at + 1 {
+                assert!(Instant::now() < end, "{:?}", member.extent());
+                std::thread::yield_now();
+            }
+        }
+    }
+    assert_eq!(member.extent().contents, blocks, "the last written leads");
+    // The kernel writes it back some day: three quarters have no room there.
+    assert!(File::open(&device.0).unwrap().sync_data().is_err());
+    for export in &house.exports {
+        let _ = export.image().forget(0, SIZE);
+    }
+    for at in 0..blocks {
+        assert_eq!(
+            other.read(at * BLOCK as u64, BLOCK),
+            Ok(block(at)),
+            "block {at}"
+        );
+    }
+    let redirected = member.counters.redirected_bytes.load(Ordering::Relaxed);
+    assert!(
+        redirected <= BLOCK as u64,
+        "found at the first: {redirected}"
+    );
+    // And the client of the leader is told, though another one found it out.
+    assert_ne!(leader.ask((0, FLUSH), 0, 0, &[]), 0);
+    drop((leader, other));
+    let mut house = house;
+    house.try_end().unwrap_err();
+}
+
 /// A file that is another one, by nbdfuse over nbdkit, until the end. Reads and writes of it fail while a file of
 /// that name is there.
 struct Failing {
@@ -264,6 +331,8 @@ fn errors_from_below_are_told_and_not_remembered() {
         image.flush().unwrap();
         image.forget(0, SIZE).unwrap();
     };
+    // What was read to know its format.
+    evict(0);
     failing.set("pread", true);
     for _ in 0..3 {
         assert_eq!(a.read(0, BLOCK), Err(5));

@@ -10,7 +10,24 @@ use std::time::{Duration, Instant};
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::Image;
 use bonsai_nbd::server::{OnEvent, Plan, Server, Stop};
-use bonsai_nbd::sharing::{Secret, Sharing};
+use bonsai_nbd::sharing::{self, Guarding, Secret};
+
+/// How images are shared.
+pub(crate) struct Sharing {
+    pub(crate) guarding: fn(&Image) -> Guarding,
+    pub(crate) verify: bool,
+    pub(crate) secret: Secret,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Self {
+            guarding: House::guarding,
+            verify: true,
+            secret: Secret::random().unwrap(),
+        }
+    }
+}
 
 pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
@@ -32,7 +49,51 @@ impl House {
     /// Each of a group of its own.
     pub(crate) fn apart(names: &[&str], size: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self::grouped(folder, (names, size), |name| name, |_| {})
+        Self::grouped(
+            folder,
+            (names, size),
+            |name| name,
+            &Sharing::default(),
+            |_| {},
+        )
+    }
+
+    /// Images of one group, shared in another way.
+    pub(crate) fn sharing(names: &[&str], size: u64, how: &Sharing) -> Self {
+        Self::sharing_over(tempfile::tempdir().unwrap(), names, size, how)
+    }
+
+    pub(crate) fn sharing_over(
+        folder: tempfile::TempDir,
+        names: &[&str],
+        size: u64,
+        how: &Sharing,
+    ) -> Self {
+        Self::grouped(folder, (names, size), |_| "g", how, |_| {})
+    }
+
+    /// An image in a folder that stays, with a secret for what is kept beside it.
+    pub(crate) fn around(folder: &Path, name: &str, secret: &Secret) -> Self {
+        let own = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(folder.join(name), own.path().join(name)).unwrap();
+        let kept = format!("{name}.drive");
+        std::fs::rename(folder.join(&kept), own.path().join(&kept)).unwrap();
+        let how = Sharing {
+            secret: secret.clone(),
+            ..Sharing::default()
+        };
+        Self::grouped(own, (&[name], 0), |_| "g", &how, |_| {})
+    }
+
+    /// Devices and files on FUSE have no lease.
+    pub(crate) fn guarding(image: &Image) -> Guarding {
+        // linux/magic.h
+        const FUSE: i64 = 0x6573_5546;
+        let fuse = || rustix::fs::fstatfs(image.file()).is_ok_and(|of| of.f_type == FUSE);
+        match image.is_device() || fuse() {
+            true => Guarding::Trust,
+            false => Guarding::Lease,
+        }
     }
 
     /// The same in a folder where some of them may be already, or links to where they are.
@@ -42,16 +103,18 @@ impl House {
         size: u64,
         change: impl FnOnce(&mut Plan),
     ) -> Self {
-        Self::grouped(folder, (names, size), |_| "g", change)
+        Self::grouped(folder, (names, size), |_| "g", &Sharing::default(), change)
     }
 
     fn grouped(
         folder: tempfile::TempDir,
         (names, size): (&[&str], u64),
         group: impl Fn(&str) -> &str,
+        how: &Sharing,
         change: impl FnOnce(&mut Plan),
     ) -> Self {
-        let sharing = Sharing::new(4 << 20, true, Secret::random().unwrap()).unwrap();
+        let secret = how.secret.clone();
+        let sharing = sharing::Sharing::new(4 << 20, how.verify, secret).unwrap();
         let exports: Vec<_> = names
             .iter()
             .map(|name| {
@@ -60,7 +123,9 @@ impl House {
                     File::create(&path).unwrap().set_len(size).unwrap();
                 }
                 let image = Arc::new(Image::open(&path, false).unwrap());
-                let member = sharing.member(&image, group(name)).unwrap();
+                let member = sharing
+                    .member(&image, group(name), (how.guarding)(&image))
+                    .unwrap();
                 let options = Options {
                     name: (*name).to_owned(),
                     workers: 4,

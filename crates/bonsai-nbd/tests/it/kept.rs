@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bonsai_nbd::image::Image;
-use bonsai_nbd::sharing::{KeptError, Member, Secret, Sharing};
+use bonsai_nbd::sharing::{Guarding, KeptError, Member, Secret, Sharing};
 
 const BLOCKS: u64 = 300;
 
@@ -44,13 +44,11 @@ impl Place {
         member(&self.image(), &self.secret, "g")
     }
 
-    /// Goes over the image and keeps that.
+    /// Scans the image and keeps the fingerprints.
     fn keep(&self) -> (u64, u64) {
-        let image = Image::open(&self.image(), true).unwrap();
-        let times = image.times().unwrap();
         let member = self.member();
         member.scan(|| false).unwrap().unwrap();
-        member.keep(&times).unwrap();
+        member.keep().unwrap();
         known(&member)
     }
 }
@@ -58,7 +56,7 @@ impl Place {
 fn member(image: &Path, secret: &Secret, group: &str) -> Member {
     let image = Arc::new(Image::open(image, true).unwrap());
     let sharing = Sharing::new(8 << 20, false, secret.clone()).unwrap();
-    sharing.member(&image, group).unwrap()
+    sharing.member(&image, group, Guarding::Lease).unwrap()
 }
 
 fn known(member: &Member) -> (u64, u64) {
@@ -76,6 +74,7 @@ fn a_scan_passes_over_large_holes_and_keeps_room_for_what_there_is() {
     for at in places {
         file.write_all_at(&[7; 4096], at).unwrap();
     }
+    drop(file);
     let member = place.member();
     let scanned = member.scan(|| false).unwrap().unwrap();
     assert_eq!(scanned.read, 3 << 20);
@@ -105,16 +104,108 @@ fn an_image_that_was_changed_is_not_what_was_kept() {
     let bytes = std::fs::read(place.image()).unwrap();
     std::fs::write(place.image(), bytes).unwrap();
     let member = place.member();
-    assert!(matches!(member.recall(), Err(KeptError::Stale)));
+    assert!(matches!(member.recall(), Err(KeptError::Stale(_))));
     assert_eq!(known(&member), (0, 0));
-    let old = Image::open(&place.image(), true).unwrap().times().unwrap();
+}
+
+#[test]
+fn nothing_is_kept_while_another_program_has_the_image_open() {
+    let place = Place::new();
+    let member = place.member();
+    member.scan(|| false).unwrap().unwrap();
+    let writer = std::fs::File::options()
+        .write(true)
+        .open(place.image())
+        .unwrap();
+    assert!(matches!(member.keep(), Err(KeptError::Unguarded)));
+    assert!(!place.kept().exists());
+    drop(writer);
+    // And nothing that was kept is taken.
+    place.keep();
+    let writer = std::fs::File::options()
+        .write(true)
+        .open(place.image())
+        .unwrap();
+    let member = place.member();
+    assert!(matches!(member.recall(), Err(KeptError::Unguarded)));
+    drop(writer);
+}
+
+#[test]
+fn what_another_program_writes_before_the_file_is_loaded_is_not_overlooked() {
+    let place = Place::new();
+    place.keep();
+    let member = place.member();
     std::fs::File::options()
-        .append(true)
+        .write(true)
         .open(place.image())
         .unwrap()
-        .set_len(4096)
+        .write_all_at(&[8; 4096], 0)
         .unwrap();
-    assert!(matches!(member.keep(&old), Err(KeptError::Stale)));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while member.unguarded().is_some() {
+        assert!(std::time::Instant::now() < end, "no lease");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(matches!(member.recall(), Err(KeptError::Unguarded)));
+    assert_eq!(known(&member), (0, 0));
+}
+
+/// Each way in which a server changes an image, by one that shares and by one that does not.
+#[test]
+fn the_first_change_makes_what_was_kept_void_before_it() {
+    type Change = fn(&Image);
+    let changes: [Change; 4] = [
+        |image| image.write(&[8; 512], 0, false).unwrap(),
+        |image| image.write(&[8; 512], 0, true).unwrap(),
+        |image| image.zero(0, 8192, false, false).unwrap(),
+        |image| image.trim(0, 8192).unwrap(),
+    ];
+    for change in changes {
+        let place = Place::new();
+        place.keep();
+        let times = std::fs::metadata(place.image())
+            .unwrap()
+            .modified()
+            .unwrap();
+        let image = Image::open(&place.image(), false).unwrap();
+        change(&image);
+        drop(image);
+        // As after a power cut: the bytes are new, the times are not. Only the inode's own time cannot be set here.
+        let file = std::fs::File::options()
+            .write(true)
+            .open(place.image())
+            .unwrap();
+        file.set_modified(times).unwrap();
+        drop(file);
+        let error = place.member().recall().unwrap_err();
+        let KeptError::Stale(why) = error else {
+            panic!("{error}");
+        };
+        assert_eq!(why, "the image was written to since");
+    }
+}
+
+#[test]
+fn blocks_that_are_written_before_the_file_is_loaded_are_not_taken_from_it() {
+    let place = Place::new();
+    place.keep();
+    let house = crate::house::House::around(place.folder.path(), "a.raw", &place.secret);
+    let member = house.exports[0].member().unwrap();
+    let mut client = crate::client::Client::new(&house.socket(), "a.raw");
+    // Block 4 was as blocks 3 and 5 were.
+    assert_eq!(client.write(4 * 4096, &[77; 4096], false), 0);
+    assert!(member.recall().unwrap() > 0);
+    let image = house.exports[0].image();
+    image.flush().unwrap();
+    image.forget(0, image.size()).unwrap();
+    for (block, byte) in [(4, 77), (11, 5), (4, 77)] {
+        let right = match block {
+            4 => vec![byte; 4096],
+            _ => vec![0; 4096],
+        };
+        assert_eq!(client.read(block * 4096, 4096), Ok(right));
+    }
 }
 
 #[test]

@@ -62,9 +62,15 @@ pub(crate) struct DriveServe {
     #[arg(long)]
     pub(crate) read_only: bool,
 
-    /// Read the images at the start, to know what they have in common before it is asked for.
+    /// Read the images while they are served, so that what they have in common is known before it is asked for. What is found is
+    /// kept beside each image (IMAGE.drive) for the next time.
     #[arg(long)]
     pub(crate) scan: bool,
+
+    /// Share images of which the kernel grants no lease as well: block devices, and files on network and FUSE file systems.
+    /// Nothing else may write to the images then: such a write can show up in reads of another image.
+    #[arg(long, conflicts_with = "plain")]
+    pub(crate) trust: bool,
 
     /// Compare each block that is read in another's place with its fingerprint.
     #[arg(long)]

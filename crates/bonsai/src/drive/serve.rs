@@ -7,23 +7,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::{Export, Options};
-use bonsai_nbd::image::{Image, ImageError, Times};
+use bonsai_nbd::image::{Image, ImageError};
 use bonsai_nbd::record::Recording;
 use bonsai_nbd::server::{Event, OnEvent, Plan, ServeError, Server, Stop, server_config};
-use bonsai_nbd::sharing::{KeptError, Member, Secret, Sharing};
+use bonsai_nbd::sharing::{Guarding, Member, MemberError, Secret, Sharing};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::refusal::Refusal;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::scan;
 use super::service::Made;
 use crate::cli::DriveServe;
 use crate::output::{count, say};
@@ -88,35 +88,26 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         rings: !args.no_io_uring,
     });
     let server = server.map_err(said)?;
-    if args.scan {
-        scan(&exports, &stop)?;
-    }
-    // Whoever waits for the exports is not told of them then.
-    if stop.is_asked() {
-        return Ok(0);
-    }
+    let scan = args
+        .scan
+        .then(|| scan::start(&exports, &stop))
+        .transpose()?;
     let recording = args.record.as_deref().map(|path| record(path, &exports));
     let recording = recording.transpose()?;
     let _control = control::listen(&folder, exports.clone())?;
     tell(&exports, unix.as_deref(), server.tcp());
     let verbose = args.verbose;
     let on_event: Arc<OnEvent> = Arc::new(move |event| log(event, verbose));
-    server.run(&stop, &on_event).map_err(|(export, error)| {
-        anyhow!("{export}: what was written last may not be on the disk: {error}")
-    })?;
+    let served = server.run(&stop, &on_event);
     if let Some(recording) = recording {
         recording.stop();
     }
-    // What was not written to is kept already; of what was, only the kernel tells whether by others as well.
-    let written = |export: &&Arc<Export>| {
-        let watched = export.member().is_some_and(Member::is_watched);
-        watched && export.counters.writes.load(Ordering::Relaxed) > 0
-    };
-    for export in exports.iter().filter(|_| args.scan).filter(written) {
-        if !export.look_outside() {
-            keep(export, export.image().times());
-        }
+    if scan.is_some_and(scan::has_ended) {
+        scan::keep_all(&exports);
     }
+    served.map_err(|(export, error)| {
+        anyhow!("{export}: what was written last may not be on the disk: {error}")
+    })?;
     Ok(0)
 }
 
@@ -179,16 +170,43 @@ fn exports(args: &DriveServe) -> anyhow::Result<(Vec<Arc<Export>>, Made)> {
         let group = args.group.as_ref().unwrap_or(&name);
         let member = sharing
             .as_ref()
-            .map(|sharing| sharing.member(&image, group));
+            .and_then(|sharing| member(sharing, &image, group, args));
         let options = Options {
             name: name.clone(),
             workers: args.workers as usize,
         };
         let throttle = services.make(&name, &limits)?;
-        let export = Export::new(image, member.transpose()?, &options).under(throttle);
+        let export = Export::new(image, member, &options).under(throttle);
         exports.push(Arc::new(export));
     }
     Ok((exports, services))
+}
+
+/// The part of an image in what is shared; an image that other programs could change unseen has none.
+fn member(
+    sharing: &Arc<Sharing>,
+    image: &Arc<Image>,
+    group: &str,
+    args: &DriveServe,
+) -> Option<Member> {
+    let guarding = match args.trust {
+        true => Guarding::Trust,
+        false => Guarding::Lease,
+    };
+    let path = image.path().display();
+    match sharing.member(image, group, guarding) {
+        Ok(member) => Some(member),
+        Err(error @ MemberError::Full) => {
+            say!("bonsai: {path}: is served without sharing: {error}");
+            None
+        }
+        Err(error) => {
+            say!(
+                "bonsai: {path}: is served without sharing: {error}; --trust shares it if nothing else writes to it"
+            );
+            None
+        }
+    }
 }
 
 /// What keys of groups are made of. It outlives the server only if something is kept that needs it.
@@ -208,52 +226,6 @@ fn secret(args: &DriveServe) -> anyhow::Result<Secret> {
             say!("bonsai: what a scan finds is not kept for the next time: {error}");
             Ok(Secret::random()?)
         }
-    }
-}
-
-/// Learns what images hold, before anybody asks; what was kept of an image that has not changed since is taken instead.
-/// It ends early where the server is asked to.
-fn scan(exports: &[Arc<Export>], stop: &Stop) -> anyhow::Result<()> {
-    for export in exports {
-        let Some(member) = export.member() else {
-            continue;
-        };
-        let path = export.image().path().display();
-        match member.recall() {
-            Ok(blocks) => {
-                say!("bonsai: {path} is as it was: {blocks} blocks are known from before");
-                continue;
-            }
-            Err(KeptError::None) => {}
-            Err(error) => say!("bonsai: {path} is gone over again: {error}"),
-        }
-        let start = Instant::now();
-        let times = export.image().times();
-        let scanned = member
-            .scan(|| stop.is_asked())
-            .with_context(|| format!("{path}: cannot be read"))?;
-        let Some(scanned) = scanned else {
-            return Ok(());
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        say!(
-            "bonsai: {path} was gone over: {} bytes read, {} of holes, in {seconds:.2} s",
-            scanned.read,
-            scanned.holes
-        );
-        keep(export, times);
-    }
-    Ok(())
-}
-
-/// Keeps what is known of an image, as of these times.
-fn keep(export: &Export, times: Option<Times>) {
-    let (Some(member), Some(times)) = (export.member(), times) else {
-        return;
-    };
-    if let Err(error) = member.keep(&times) {
-        let path = export.image().path().display();
-        say!("bonsai: what is known of {path} is not kept for the next time: {error}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bonsai_nbd::control::{
     Ask, Asked, ExportStatus, ServerShares, ServerStatus, SharingStatus, ask_all,
 };
-use bonsai_nbd::sharing::{CacheShares, GroupShares};
+use bonsai_nbd::sharing::{CacheShares, GroupShares, ScanPhase};
 use bonsai_services::observe::SCHEMA;
 use bonsai_units::Bytes;
 use serde_json::{Value, json};
@@ -108,6 +108,29 @@ fn of_export(of: &ExportStatus) -> String {
     text
 }
 
+/// How far a scan is, and why nothing is shared now.
+fn of_scan(of: &SharingStatus) -> String {
+    let scan = &of.scan;
+    let mut text = match scan.phase {
+        ScanPhase::None => String::new(),
+        ScanPhase::Queued => "    scan: queued\n".to_owned(),
+        ScanPhase::Waiting => {
+            "    scan: waits until no other program has the image open\n".to_owned()
+        }
+        ScanPhase::Loading => "    scan: loads the fingerprints that were kept\n".to_owned(),
+        ScanPhase::Reading => {
+            let percent = (scan.done_bytes * 100).checked_div(scan.total_bytes);
+            format!("    scan: {} % of the image\n", percent.unwrap_or(0))
+        }
+        ScanPhase::Done => "    scan: done\n".to_owned(),
+        ScanPhase::Failed => "    scan: failed, see the server's log\n".to_owned(),
+    };
+    if let Some(why) = &of.unguarded {
+        text += &format!("    not shared now: {why}\n");
+    }
+    text
+}
+
 fn of_sharing(of: &SharingStatus) -> String {
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let factor = match of.contents {
@@ -117,7 +140,7 @@ fn of_sharing(of: &SharingStatus) -> String {
     format!(
         "    group {}: {} reads saved, {} bytes redirected, {} bytes of zeroes; charged to this export as read
     not redirected (blocks): {} not known, {} lead, {} cold, {} split, {} raced, {} wrong; {} not learned
-    of the server: {} blocks known, dedup factor {factor:.2}, metadata {} of {} bytes; outside writes {}\n",
+    of the server: {} blocks known, dedup factor {factor:.2}, metadata {} of {} bytes; outside writes {}\n{}",
         of.group,
         of.reads_saved,
         of.redirected_bytes,
@@ -133,6 +156,7 @@ fn of_sharing(of: &SharingStatus) -> String {
         of.metadata_bytes,
         of.metadata_limit,
         of.outside_writes,
+        of_scan(of),
     )
 }
 

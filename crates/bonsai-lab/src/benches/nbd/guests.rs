@@ -304,10 +304,14 @@ fn serve(
     }
     let deadline = Instant::now() + PATIENCE;
     for socket in sockets {
-        // It answers once images were gone over.
         while !answers(&socket) {
             anyhow::ensure!(Instant::now() < deadline, "{kind:?} does not listen");
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    if kind == Kind::Scanned {
+        for server in &mut servers {
+            while !server.line(PATIENCE)?.contains("all images are scanned") {}
         }
     }
     Ok(servers)

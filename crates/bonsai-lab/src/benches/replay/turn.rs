@@ -114,9 +114,12 @@ fn serve(
         command.env(name, context.scratch().join(folder));
     }
     let mut server = Running::start(&mut cage.holds(&command))?;
-    // It tells of its exports when it has gone over them.
     for _ in images.paths() {
         while !server.line(PATIENCE)?.contains(" is served at ") {}
+    }
+    if arm == Arm::Scan {
+        // Images are served before they are scanned.
+        while !server.line(PATIENCE)?.contains("all images are scanned") {}
     }
     Ok(server)
 }
