@@ -44,8 +44,12 @@ impl Serving {
         Self::spawn(command, socket).expect("bonsai")
     }
 
-    /// Starts a command that serves, and waits until it does.
+    /// Starts a command that serves, and waits until it does; with `--scan`, until all images are scanned.
     fn spawn(mut command: Command, socket: PathBuf) -> std::io::Result<Self> {
+        let ready = match command.get_args().any(|arg| arg == "--scan") {
+            true => "all images are scanned",
+            false => "is served at",
+        };
         let mut child = command.stderr(Stdio::piped()).process_group(0).spawn()?;
         let err = child.stderr.take().expect("standard error");
         let mut lines = BufReader::new(err).lines();
@@ -55,7 +59,7 @@ impl Serving {
             let Some(line) = line else {
                 panic!("it does not serve: {said:?}");
             };
-            if line.contains("is served at") {
+            if line.contains(ready) {
                 break;
             }
             said.push(line);

@@ -119,7 +119,9 @@ fn what_was_written_is_read_again_from_nbdkit() {
     let found = document(&said);
     assert_eq!(found["blocks"]["checked"], 3);
     assert_eq!(found["blocks"]["wrong"], 2);
-    assert_eq!(found["first_wrong"]["offset"], 4096);
+    // Of two that are under way at once, either comes first.
+    let first = found["first_wrong"]["offset"].as_u64();
+    assert!([Some(4096), Some(60 * 4096)].contains(&first), "{found}");
     assert!(found["lateness_us"]["max"].is_number());
 }
 

@@ -1,132 +1,14 @@
-//! Servers that are killed under load, again and again.
+//! Servers that are killed under load, again and again: `BONSAI_NBD_KILLS` is how often (12 times if nothing is said).
 //!
-//! What the protocol promises of a write after which a flush was answered, or that had FUA, is that it is there; of one that
-//! was not, that a block of 4 KiB is as before or as after. So for each block there is a set of contents that it may have: what it
-//! had at the last flush, and what was written since. After each kill the server is started anew, and each block is read.
-//! Half of what is written is one of a few contents, so that reads of one image go to the other; the rest
-//! is told apart by block and number, so that nothing old passes for new.
-//! `BONSAI_NBD_KILLS` is how often (12 times if nothing is said).
+//! After each kill the server is started anew, and each block is read.
 
-use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use super::journal::{Allowed, BLOCK, BLOCKS, Dice, LOAD, expect_ends, load};
 use super::server::{Drive, image};
-use crate::nbd::{Client, FLUSH};
+use crate::nbd::Client;
 use crate::support::Place;
-
-const BLOCK: usize = 4096;
-const BLOCKS: u64 = 128;
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % most
-    }
-}
-
-/// What fills a block: a number, and what follows from it. 0 is zeroes.
-fn content(number: u64) -> Vec<u8> {
-    if number == 0 {
-        return vec![0; BLOCK];
-    }
-    let mut dice = Dice(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let words = std::iter::repeat_with(|| dice.below(1 << 31).to_le_bytes());
-    words.take(BLOCK / 8).flatten().collect()
-}
-
-/// Of each block, numbers of contents that it may have; the last is what was written last.
-struct Allowed(Vec<Vec<u64>>);
-
-impl Allowed {
-    fn flushed(&mut self) {
-        for numbers in &mut self.0 {
-            numbers.drain(..numbers.len() - 1);
-        }
-    }
-
-    /// Each block is one of those, whole; from now on it is what it is.
-    fn check(&mut self, client: &mut Client, export: &str) {
-        for (block, numbers) in (0u64..).zip(&mut self.0) {
-            let bytes = client.read(block * BLOCK as u64, BLOCK).expect("read");
-            let right = numbers
-                .iter()
-                .rev()
-                .find(|number| content(**number) == bytes);
-            let Some(&right) = right else {
-                panic!(
-                    "{export}, block {block}: {:?} are not {numbers:?}",
-                    &bytes[..16]
-                );
-            };
-            *numbers = vec![right];
-        }
-    }
-}
-
-/// Writes until the server has gone.
-fn load(socket: &Path, export: &str, allowed: &mut Allowed, dice: &mut Dice, number: &mut u64) {
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let mut client = Client::new(socket, export);
-        loop {
-            let block = dice.below(BLOCKS);
-            let at = usize::try_from(block).expect("small");
-            let count = 1 + dice.below(4.min(BLOCKS - block));
-            match dice.below(20) {
-                0 => {
-                    assert_eq!(client.ask((0, FLUSH), 0, 0, &[]), 0);
-                    allowed.flushed();
-                }
-                1..14 => {
-                    let mut bytes = Vec::new();
-                    for (block, numbers) in (block..)
-                        .zip(&mut allowed.0[at..])
-                        .take(usize::try_from(count).expect("small"))
-                    {
-                        *number += 1;
-                        let same = dice.below(2) == 0;
-                        let what = if same {
-                            dice.below(6)
-                        } else {
-                            *number << 8 | block
-                        };
-                        // Before it is sent: it may arrive though nobody says so.
-                        numbers.push(what);
-                        bytes.extend(content(what));
-                    }
-                    let fua = dice.below(20) == 0;
-                    assert_eq!(client.write(block * BLOCK as u64, &bytes, fua), 0);
-                    for numbers in allowed.0[at..].iter_mut().take(if fua {
-                        usize::try_from(count).expect("small")
-                    } else {
-                        0
-                    }) {
-                        numbers.drain(..numbers.len() - 1);
-                    }
-                }
-                _ => {
-                    let bytes = client.read(block * BLOCK as u64, BLOCK).expect("read");
-                    let last = allowed.0[at].last().copied().unwrap_or(0);
-                    if content(last) != bytes {
-                        panic!("WRONG: {export}, block {block} is not {last}");
-                    }
-                }
-            }
-        }
-    }));
-    // What ends it is the server's end; what it was given is another thing.
-    let words = result.expect_err("without an end");
-    let words = words.downcast_ref::<String>().cloned().unwrap_or_default();
-    assert!(
-        !words.starts_with("WRONG") && !words.contains("assertion"),
-        "{words}"
-    );
-}
 
 #[test]
 fn what_was_flushed_is_there_after_each_kill() {
@@ -136,25 +18,18 @@ fn what_was_flushed_is_there_after_each_kill() {
     let images = ["a.raw", "b.raw"].map(|name| image(&place, name, BLOCKS * BLOCK as u64));
     let [a, b] = images.each_ref().map(String::as_str);
     let states = ["a", "b"].map(|name| {
-        let allowed = Allowed(vec![vec![0]; usize::try_from(BLOCKS).expect("small")]);
+        let allowed = Allowed::zeroes();
         let seed = 77 + u64::from(name.as_bytes()[0]);
         Mutex::new((name, allowed, Dice(seed), 0))
     });
-    // Each thread ends with a panic that means the server's end; nobody has to see these.
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let ends = std::thread::current().name() == Some("load");
-        if !ends {
-            before(info);
-        }
-    }));
+    expect_ends();
     let mut dice = Dice(9);
     let mut shared = 0;
     for kill in 0..=kills {
         let scan = if kill % 2 == 0 { "--scan" } else { "--verify" };
         let drive = Drive::start(&place, &["--group", "g", scan, a, b]);
         if kill % 3 == 0 {
-            drive.evict(a);
+            drive.evict(&place, a);
         }
         for state in &states {
             let mut state = state.lock().expect("no other");
@@ -178,7 +53,7 @@ fn what_was_flushed_is_there_after_each_kill() {
         std::thread::scope(|scope| {
             for state in &states {
                 let socket = &socket;
-                let thread = std::thread::Builder::new().name("load".to_owned());
+                let thread = std::thread::Builder::new().name(LOAD.to_owned());
                 let started = thread.spawn_scoped(scope, move || {
                     let mut state = state.lock().expect("no other");
                     let (name, allowed, dice, number) = &mut *state;

@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::support::{Place, Said, signal};
+use crate::support::{PATIENCE, Place, Said, signal};
 
 /// A server, which is killed if the test fails.
 pub(crate) struct Drive {
@@ -55,6 +56,15 @@ impl Drive {
         }
     }
 
+    /// Reads on until it has said these words.
+    pub(crate) fn wait_for(&mut self, words: &str) {
+        let stderr = self.stderr.as_mut().expect("it is listened to");
+        while !self.said.contains(words) {
+            let read = stderr.read_line(&mut self.said).expect("its words");
+            assert!(read > 0, "it ended: {}", self.said);
+        }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -67,9 +77,10 @@ impl Drive {
         })
     }
 
-    /// Takes an image out of the page cache, without a change.
-    pub(crate) fn evict(&self, image: &str) {
-        assert!(self.pid() > 0);
+    /// Takes an image out of the page cache, without a change, and waits until the server has its lease again.
+    pub(crate) fn evict(&self, place: &Place, image: &str) {
+        // Only times that are older than a tick of the file system's clock vouch for what is known.
+        std::thread::sleep(Duration::from_millis(100));
         let of = format!("of={image}");
         let done = Command::new("dd")
             .args([
@@ -82,6 +93,18 @@ impl Drive {
             .stdin(Stdio::null())
             .status();
         assert!(done.expect("dd").success());
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let status = place.json(&["drive", "status", "--json"]);
+            let exports = status["servers"][0]["exports"].as_array().expect("exports");
+            if exports
+                .iter()
+                .all(|of| of["sharing"]["unguarded"].is_null())
+            {
+                return;
+            }
+            assert!(Instant::now() < end, "the lease does not come back");
+        }
     }
 
     /// Nobody reads what it says from now on.

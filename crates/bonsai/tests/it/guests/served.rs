@@ -83,7 +83,7 @@ impl Served {
         self.folder.path().join("disks.sock")
     }
 
-    /// `bonsai drive serve` of all disks, and waits until it listens.
+    /// `bonsai drive serve` of all disks, and waits until it listens; with `--scan`, until all are scanned.
     pub(super) fn start(&mut self, args: &[&str]) {
         let said = self.folder.path().join("said");
         let mut command = self.place.bonsai(&["drive", "serve", "--socket"]);
@@ -94,7 +94,11 @@ impl Served {
             .stderr(File::create(&said).expect("a file"));
         self.server = Some(command.spawn().expect("bonsai"));
         let end = Instant::now() + PATIENCE;
-        while !fs::read_to_string(&said).is_ok_and(|said| said.contains("is served at")) {
+        let ready = match args.contains(&"--scan") {
+            true => "all images are scanned",
+            false => "is served at",
+        };
+        while !fs::read_to_string(&said).is_ok_and(|said| said.contains(ready)) {
             let server = self.server.as_mut().expect("started");
             let ended = server.try_wait().expect("ours");
             assert!(ended.is_none() && Instant::now() < end, "{ended:?}");
