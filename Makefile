@@ -115,11 +115,11 @@ test-guests: deps-guests build-checked ## real virtual machines and containers: 
 
 # What the short versions in `make test` do, for long. As root; what cannot be is skipped with its reason.
 .PHONY: test-integrity
-test-integrity: deps-test ## the block server: 10 million operations, 1,000 kills, 100 GB verified (half an hour and more)
+test-integrity: deps-test ## the block server: 10 million operations, 1,000 kills, power cuts and outside writes, 100 GB verified (an hour and more)
 	@BONSAI_NBD_FSX=10000000 BONSAI_NBD_FIO_GB=100 BONSAI_NBD_OPERATIONS=50000 \
 		$(CARGO) test $(CARGO_FLAGS) --release --package bonsai-nbd --test it -- --nocapture exercise mounted model
-	@BONSAI_NBD_KILLS=1000 \
-		$(CARGO) test $(CARGO_FLAGS) --package bonsai --test it -- --nocapture drive::kills
+	@BONSAI_NBD_KILLS=1000 BONSAI_NBD_CUTS=1000 BONSAI_NBD_OUTSIDE=1000 \
+		$(CARGO) test $(CARGO_FLAGS) --package bonsai --test it -- --nocapture drive::kills drive::powercut drive::outside
 
 .PHONY: transparency
 transparency: deps-transparency build ## run suites of other projects bare and under limits (over an hour)
