@@ -44,6 +44,7 @@ use crate::export::Export;
 use crate::protocol::{ExportInfo, Exports, ProtocolError};
 
 pub use listen::Server;
+pub use rustls::ServerConfig;
 pub use tls::{TlsError, server_config};
 
 /// Whether the kernel has rings for this process (`io_uring(7)`).

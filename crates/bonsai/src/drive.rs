@@ -1,8 +1,12 @@
 //! `bonsai drive`: disk images for guests.
 
+mod exports;
+mod listen;
+mod log;
 mod serve;
 mod service;
 mod status;
+mod tls;
 
 use crate::cli::DriveCommand;
 
