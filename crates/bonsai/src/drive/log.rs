@@ -1,42 +1,52 @@
 //! What a server prints: the addresses of its exports, and events of clients and images.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use bonsai_nbd::export::Export;
-use bonsai_nbd::server::Event;
+use bonsai_nbd::server::{Address, Event};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::output::say;
+use super::escape::say;
+use crate::cli::DriveServe;
 
-/// As a part of a URI (RFC 3986, section 2): what has a meaning there, or is not ASCII, by its number.
-fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                text.push(char::from(byte));
-            }
-            _ => text += &format!("%{byte:02X}"),
+/// What has a meaning in a URI, or is not ASCII (RFC 3986, section 2.3); slashes stay, as a path has them.
+const IN_URI: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/');
+
+/// Prints what is served where, as clients write it: the schemes are those of the NBD project's `doc/uri.md`.
+pub(super) fn tell(exports: &[Arc<Export>], addresses: &[Address], args: &DriveServe) {
+    for export in exports {
+        for address in addresses {
+            say!(
+                "bonsai: {} is served at {}",
+                export.image().path().display(),
+                uri(&export.info().name, address, args)
+            );
         }
     }
-    text
 }
 
-/// What is served where, as clients write it.
-pub(super) fn tell(exports: &[Arc<Export>], unix: Option<&Path>, tcp: Option<SocketAddr>) {
-    for export in exports {
-        let name = escaped(export.info().name.as_bytes());
-        let unix = unix.map(|path| {
-            let path = escaped(path.as_os_str().as_encoded_bytes());
-            format!("nbd+unix:///{name}?socket={path}")
-        });
-        let tcp = tcp.map(|at| format!("nbd://{at}/{name}"));
-        for uri in unix.into_iter().chain(tcp) {
-            say!(
-                "bonsai: {} is served at {uri}",
-                export.image().path().display()
-            );
+fn uri(name: &str, address: &Address, args: &DriveServe) -> String {
+    let has_tls = args.tls_cert.is_some();
+    let name = percent_encode(name.as_bytes(), IN_URI);
+    match address {
+        Address::Unix(path) => {
+            let scheme = if has_tls && args.tls_unix {
+                "nbds"
+            } else {
+                "nbd"
+            };
+            let path = percent_encode(Path::as_os_str(path).as_encoded_bytes(), IN_URI);
+            format!("{scheme}+unix:///{name}?socket={path}")
+        }
+        Address::Tcp(at) => {
+            let scheme = if has_tls { "nbds" } else { "nbd" };
+            format!("{scheme}://{at}/{name}")
         }
     }
 }

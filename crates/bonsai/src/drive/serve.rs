@@ -14,18 +14,22 @@ use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::Export;
 use bonsai_nbd::image::Times;
 use bonsai_nbd::record::Recording;
-use bonsai_nbd::server::{OnEvent, Plan, Server, Stop};
+use bonsai_nbd::server::{Address, OnEvent, Plan, Server, Sockets, Stop};
 use bonsai_nbd::sharing::{KeptError, Member, Secret};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exports::exports;
-use super::listen::{address, said};
+use super::escape::say;
+use super::exports::{exports, record_raw};
+use super::images::images;
+use super::listen::{access, address, check, parse, passed, said};
 use super::log::{log, tell};
-use super::tls;
+use super::pid_file::PidFile;
+use super::{metrics, tls};
 use crate::cli::DriveServe;
-use crate::output::{count, say};
+use crate::output::count;
 use crate::trace::create;
 
 /// How long a client may take until it asks for an export.
@@ -36,6 +40,14 @@ const NEGOTIATION: Duration = Duration::from_secs(10);
 /// # Errors
 /// An image that cannot be served, or no listening.
 pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
+    // Before the first thread, as it changes the environment.
+    let passed = passed()?;
+    let images = images(args)?;
+    // A secret is kept for what any of them keeps.
+    let args = &DriveServe {
+        scan: images.iter().any(|image| image.scan),
+        ..args.clone()
+    };
     let tcp = args
         .listen
         .as_deref()
@@ -47,12 +59,14 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         .recursive(true)
         .mode(0o700)
         .create(&folder)?;
+    let access = access(args)?;
     // The services go when it ends, however it does.
-    let (exports, _services) = exports(args)?;
-    let unix = match (&args.socket, tcp) {
-        (Some(path), _) => Some(path.clone()),
-        (None, Some(_)) => None,
-        (None, None) => {
+    let served = exports(args, &images)?;
+    let exports = &served.exports;
+    let unix = match &args.socket {
+        Some(path) => Some(path.clone()),
+        None if tcp.is_some() || !passed.clients.is_empty() => None,
+        None => {
             let first = exports.first().map(|export| export.info().name.clone());
             Some(folder.join(first.unwrap_or_default() + ".sock"))
         }
@@ -68,30 +82,50 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         .name("signals".to_owned())
         .spawn(move || {
             for _ in &mut signals {
+                let _ = sd_notify::notify(&[NotifyState::Stopping]);
                 asked.stop();
             }
         })?;
-    let server = Server::bind(Plan {
+    let plan = Plan {
         exports: exports.clone(),
-        unix: unix.clone(),
+        unix,
         tcp,
         tls,
         connections: args.connections as usize,
         negotiation: NEGOTIATION,
         rings: !args.no_io_uring,
-    });
-    let server = server.map_err(said)?;
-    if args.scan {
-        scan(&exports, &stop)?;
+    };
+    let sockets = Sockets {
+        access,
+        passed: passed.clients,
+        tls_on_unix: args.tls_unix,
+    };
+    let server = Server::bind_with(plan, sockets).map_err(said)?;
+    let addresses: Vec<Address> = server.addresses().collect();
+    check(&addresses, args)?;
+    let metrics = args.metrics.as_deref();
+    let metrics = metrics.map(|at| parse("--metrics", at)).transpose()?;
+    metrics::start(metrics, passed.metrics, exports)?;
+    record_raw(exports, &images);
+    if !served.scanned.is_empty() {
+        scan(&served.scanned, &stop)?;
     }
     // Whoever waits for the exports is not told of them then.
     if stop.is_asked() {
         return Ok(0);
     }
-    let recording = args.record.as_deref().map(|path| record(path, &exports));
+    let recording = args.record.as_deref().map(|path| record(path, exports));
     let recording = recording.transpose()?;
     let _control = control::listen(&folder, exports.clone())?;
-    tell(&exports, unix.as_deref(), server.tcp());
+    let pid_file = args.pid_file.as_deref();
+    let _pid_file = pid_file.map(PidFile::create).transpose()?;
+    tell(exports, &addresses, args);
+    let status = format!(
+        "serving {}",
+        count(exports.len() as u64, "export", "exports")
+    );
+    // Who started it as a service of type `notify` waits for this; nobody else does.
+    let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     let verbose = args.verbose;
     let on_event: Arc<OnEvent> = Arc::new(move |event| log(event, verbose));
     server.run(&stop, &on_event).map_err(|(export, error)| {
@@ -105,7 +139,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         let watched = export.member().is_some_and(Member::is_watched);
         watched && export.counters.writes.load(Ordering::Relaxed) > 0
     };
-    for export in exports.iter().filter(|_| args.scan).filter(written) {
+    for export in served.scanned.iter().filter(written) {
         if !export.look_outside() {
             keep(export, export.image().times());
         }

@@ -10,6 +10,7 @@ use bonsai_services::observe::SCHEMA;
 use bonsai_units::Bytes;
 use serde_json::{Value, json};
 
+use super::escape::escaped;
 use super::serve::folder;
 use crate::cli::DriveStatus;
 use crate::output::{count, finish, print, print_json, table};
@@ -79,8 +80,8 @@ fn of_export(of: &ExportStatus) -> String {
     let service = of.service.as_ref().filter(|service| **service != of.name);
     let mut text = format!(
         "  {} ({}{}{}): {} connections\n    {} reads, {} bytes, {} at once; {} writes, {} bytes; {} flushes; {} refused, {} failed\n",
-        of.name,
-        of.image,
+        escaped(&of.name),
+        escaped(&of.image),
         if of.read_only { ", read-only" } else { "" },
         service.map_or_else(String::new, |service| format!(", the service {service}")),
         of.connections,
