@@ -8,11 +8,15 @@
 //!
 //! # Invariants
 //! 1. A record is on the disk, with its folder's entry, before the first request of a client is read.
-//! 2. A record is of one file: of its inode number, its birth time to the nanosecond, and its size, which guests cannot
-//!    change. A copy, a restored backup and a file that was made anew with the same name have another birth time; one
-//!    that was written over in place (`cp new.qcow2 disk.raw`) has another size, unless both are as long.
-//! 3. Mounts and reboots change the number of a device, so that it is no part of a record. Two files with the same
-//!    inode, birth time and size are a file system and its block-wise copy, and both hold the same image.
+//! 2. A record is of one file: of its inode number and its birth time to the nanosecond. A copy, a restored backup and a
+//!    file that was made anew with the same name have another birth time.
+//! 3. A record holds the image's size, which guests cannot change. An image that has grown was resized, and stays raw; one
+//!    that is shorter was written over in place (`cp new.qcow2 disk.raw`), and signatures are looked for again.
+//! 4. Mounts and reboots change the number of a device, so that it is no part of a record. Two files with the same
+//!    inode and birth time are a file system and its block-wise copy, and both hold the same image.
+//!
+//! # Limits
+//! An image of another format that is written over a raw one in place, and is longer, is taken for raw.
 //!
 //! LUKS, partition tables, file systems and ISO images are contents of raw disks, and served.
 
@@ -171,8 +175,8 @@ fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Images that were served for writing as raw ones, as records in a folder: an empty file for each, whose name says which
-/// image it is.
+/// Images that were served for writing as raw ones, as records in a folder: a file for each, whose name says which image it
+/// is, and whose text begins with the image's size and has its path for people.
 #[derive(Clone, Debug)]
 pub struct RawImages {
     folder: PathBuf,
@@ -190,33 +194,41 @@ impl RawImages {
     /// # Errors
     /// It is not known which image it is.
     pub fn contains(&self, image: &File, size: u64) -> io::Result<bool> {
-        Ok(self.folder.join(identity(image, size)?).exists())
+        let recorded = self.recorded(&identity(image)?);
+        Ok(recorded.is_some_and(|recorded| recorded <= size))
     }
 
-    /// Records an image as raw, durably. The text is for people who look into the folder.
+    /// The size in a record.
+    fn recorded(&self, name: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(self.folder.join(name)).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Records an image as raw, durably, with the size that it has now.
     ///
     /// # Errors
     /// The folder cannot be made or written, or it is not known which image it is.
-    pub fn insert(&self, image: &File, size: u64, text: &str) -> io::Result<()> {
-        let name = identity(image, size)?;
+    pub fn insert(&self, image: &File, size: u64, path: &Path) -> io::Result<()> {
+        let name = identity(image)?;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.folder)?;
-        let record = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.folder.join(name));
-        match record {
-            Ok(mut record) => {
-                writeln!(record, "{text}")?;
-                record.sync_all()?;
-            }
-            // Its folder may not be on the disk yet, where it was made a moment ago.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+        if self.recorded(&name) != Some(size) {
+            // Another server may do the same at this time, with the same result.
+            let draft = self.folder.join(format!("{name}.{}", std::process::id()));
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&draft)?;
+            writeln!(file, "{size} {path:?}")?;
+            file.sync_all()?;
+            std::fs::rename(&draft, self.folder.join(&name))?;
         }
+        // Also where it was there: its folder's entry may not be on the disk yet.
         File::open(&self.folder)?.sync_all()?;
         if let Some(parent) = self.folder.parent() {
             File::open(parent)?.sync_all()?;
@@ -226,23 +238,23 @@ impl RawImages {
 }
 
 /// Which image it is, as the name of a file.
-fn identity(image: &File, size: u64) -> io::Result<String> {
+fn identity(image: &File) -> io::Result<String> {
     let meta = image.metadata()?;
     if meta.file_type().is_block_device() {
         let device = device_identity(meta.rdev())?;
         let device = blake3::hash(device.as_bytes()).to_hex();
-        return Ok(format!("device-{}-{size}", &device.as_str()[..32]));
+        return Ok(format!("device-{}", &device.as_str()[..32]));
     }
-    Ok(file_identity(&meta, size))
+    Ok(file_identity(&meta))
 }
 
-fn file_identity(meta: &Metadata, size: u64) -> String {
+fn file_identity(meta: &Metadata) -> String {
     let born = meta.created().ok();
     let born = born.and_then(|born| born.duration_since(UNIX_EPOCH).ok());
     match born {
-        Some(born) => format!("file-{}-{}-{size}", meta.ino(), born.as_nanos()),
+        Some(born) => format!("file-{}-{}", meta.ino(), born.as_nanos()),
         // File systems without birth times; the device tells apart what inodes do not.
-        None => format!("file-{}-on-{}-{size}", meta.ino(), meta.dev()),
+        None => format!("file-{}-on-{}", meta.ino(), meta.dev()),
     }
 }
 
@@ -266,7 +278,7 @@ fn device_identity(rdev: u64) -> io::Result<String> {
     if let Some(backing) = text(&folder, "loop/backing_file") {
         let offset = text(&folder, "loop/offset").unwrap_or_default();
         let meta = std::fs::metadata(&backing)?;
-        return Ok(format!("{} at {offset}", file_identity(&meta, meta.len())));
+        return Ok(format!("{} at {offset}", file_identity(&meta)));
     }
     let known = ["dm/uuid", "wwid", "device/wwid", "serial", "device/serial"];
     let found = known.into_iter().find_map(|name| text(&folder, name));

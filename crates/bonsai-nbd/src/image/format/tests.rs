@@ -154,9 +154,9 @@ fn an_image_that_was_served_is_raw_from_then_on_and_its_copies_are_not() {
     let image = open(&path).expect("an image");
     assert_eq!(opening.foreign(&image, 1 << 20).expect("read"), None);
     assert!(!known.contains(&image, 1 << 20).expect("known"));
-    known.insert(&image, 1 << 20, "a.raw").expect("recorded");
+    known.insert(&image, 1 << 20, &path).expect("recorded");
     known
-        .insert(&image, 1 << 20, "a.raw")
+        .insert(&image, 1 << 20, &path)
         .expect("recorded again");
     // Its guest writes; it is renamed, and opened anew.
     image
@@ -181,7 +181,14 @@ fn an_image_that_was_served_is_raw_from_then_on_and_its_copies_are_not() {
         opening.foreign(&copy, 1 << 20).expect("read"),
         Some("qcow2")
     );
-    // The first one again, written over in place by an image of another length.
+    // The first one again, resized; and written over in place by an image that is shorter.
+    image.set_len(3 << 20).expect("extended");
+    assert_eq!(opening.foreign(&image, 3 << 20).expect("read"), None);
+    known.insert(&image, 3 << 20, &moved).expect("recorded");
+    let records = std::fs::read_dir(folder.path().join("state/raw"));
+    assert_eq!(records.expect("a folder").count(), 1);
+    let foreign = opening.foreign(&image, 2 << 20).expect("read");
+    assert_eq!(foreign, Some("qcow2"));
     image.set_len(196_616).expect("shortened");
     assert_eq!(
         opening.foreign(&image, 196_616).expect("read"),
