@@ -148,8 +148,7 @@ pub(super) fn record_raw(exports: &[Arc<Export>], images: &[ImageArgs]) {
             let image = export.image();
             let path = image.path();
             let path = std::path::absolute(path).unwrap_or_else(|_| Path::to_owned(path));
-            let text = format!("raw {path:?}");
-            RawImages::new(folder.join(RAW_IMAGES)).insert(image.file(), image.size(), &text)
+            RawImages::new(folder.join(RAW_IMAGES)).insert(image.file(), image.size(), &path)
         }
         Err(error) => Err(error),
     };

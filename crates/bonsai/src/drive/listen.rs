@@ -56,7 +56,12 @@ pub(super) fn passed() -> anyhow::Result<Passed> {
             Ok(socket) => socket.map(OwnedFd::from),
             Err(_) => {
                 let socket = sockets.take_tcp_listener(number);
-                let socket = socket.map_err(|error| refuse(error.to_string()))?;
+                let socket = socket.map_err(|_| {
+                    let name = names.get(number).copied().unwrap_or_default();
+                    refuse(format!(
+                        "number {number} ({name}) is no stream socket of Unix or TCP"
+                    ))
+                })?;
                 socket.map(OwnedFd::from)
             }
         };

@@ -67,7 +67,9 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         Some(path) => Some(path.clone()),
         None if tcp.is_some() || !passed.clients.is_empty() => None,
         None => {
-            let first = exports.first().map(|export| export.info().name.clone());
+            // A name may have slashes, which lead elsewhere.
+            let first = exports.first();
+            let first = first.map(|export| export.info().name.replace('/', "_"));
             Some(folder.join(first.unwrap_or_default() + ".sock"))
         }
     };

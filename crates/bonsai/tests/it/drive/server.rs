@@ -40,7 +40,9 @@ impl Drive {
             };
             uris.push(uri.trim_end().to_owned());
             // The last image has a line for each socket.
-            if of.ends_with(last) && (!both || uri.starts_with("nbd://")) {
+            if of.ends_with(last)
+                && (!both || uri.starts_with("nbd://") || uri.starts_with("nbds://"))
+            {
                 break;
             }
         }
@@ -53,6 +55,12 @@ impl Drive {
             uris,
             socket,
         }
+    }
+
+    /// What follows these words in what it said before it served.
+    pub(crate) fn heard(&self, words: &str) -> &str {
+        let (_, rest) = self.said.split_once(words).expect(words);
+        rest.lines().next().unwrap_or_default()
     }
 
     pub(crate) fn pid(&self) -> u32 {
