@@ -144,14 +144,59 @@ fn a_limit_that_an_export_cannot_hold_is_refused_by_whoever_asks() {
         let said = place.say(&["set", "a", limit]);
         assert_eq!(said.code, Some(0), "{limit}: {said:?}");
     }
-    for args in [
-        &["set", "a", "read=1MB/s", "--event-loops", "on"][..],
-        &["group", "join", "a", "g"],
+    let made = place.say(&["group", "create", "g", "--limit", "read=100MB/s"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    for (args, words) in [
+        (
+            &["set", "a", "read=1MB/s", "--event-loops", "on"][..],
+            "no event loops",
+        ),
+        (
+            &["group", "join", "g", "a"],
+            "its requests draw on no group",
+        ),
     ] {
         let said = place.say(args);
-        assert_ne!(said.code, Some(0), "{args:?}: {said:?}");
+        assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+        assert!(said.err.contains(words), "{args:?}: {said:?}");
     }
     assert_eq!(drive.end("TERM").code, Some(0));
+}
+
+#[test]
+fn the_daemon_refuses_what_an_export_cannot_hold() {
+    let place = Place::bare();
+    let path = image(&place, "a.raw", SIZE);
+    let mut daemon = place
+        .bonsai(&["daemon"])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("bonsai");
+    let drive = Drive::start(&place, &[&path]);
+    let end = std::time::Instant::now() + crate::support::PATIENCE;
+    let result = std::panic::catch_unwind(|| {
+        loop {
+            // It has seen the service, and is asked from then on.
+            let said = place.say(&["set", "a", "write=9/s"]);
+            if said.out.contains("a.limits.write") {
+                break;
+            }
+            assert!(std::time::Instant::now() < end, "{said:?}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        for limit in ["sync=2/s", "send=5MB/s", "recv=5MB/s", "read@/x=1MB/s"] {
+            let said = place.say(&["set", "a", limit]);
+            assert_eq!(said.code, Some(2), "{limit}: {said:?}");
+            assert!(said.err.contains("a serves a disk image"), "{said:?}");
+        }
+        let said = place.say(&["set", "a", "read=5MB/s"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+    });
+    crate::support::signal(daemon.id(), "TERM");
+    assert!(daemon.wait().expect("ended").success());
+    assert_eq!(drive.end("TERM").code, Some(0));
+    result.expect("as it should be");
 }
 
 #[test]
