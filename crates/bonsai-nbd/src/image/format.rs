@@ -82,7 +82,10 @@ const SIGNATURES: &[(At, &[u8], &str)] = &[
     (At::Start(0), b"KDMV", "vmdk"),
     (At::Start(0), b"COWD", "vmdk"),
     (At::Start(0), &[0xbe, 0xba, 0xfe, 0xca, 0, 0, 0, 0], "vmdk"),
-    (At::Start(0), b"# Disk DescriptorFile", "a vmdk descriptor"),
+    // Linux, drivers of user mode: copy on write.
+    (At::Start(0), b"OOOM\0\0\0", "a UML copy-on-write file"),
+    // Proxmox, vma_spec.txt
+    (At::Start(0), b"VMA\0", "a Proxmox backup"),
     // Microsoft, [MS-VHDX] and the Virtual Hard Disk specification: of a fixed VHD the footer is all there is, with 511 bytes
     // from before Virtual PC 2004.
     (At::Start(0), b"vhdxfile", "vhdx"),
@@ -111,13 +114,21 @@ const SIGNATURES: &[(At, &[u8], &str)] = &[
         "an Android sparse image",
     ),
     (At::Start(0), b"EVF\x09\x0d\x0a\xff\0", "ewf"),
+    (At::Start(0), b"EVF2\x0d\x0a\x81\0", "ewf"),
     (At::Start(0), b"partclone-image", "a partclone image"),
     // What images are handed out in. RFC 1952; the others by their own descriptions.
     (At::Start(0), &[0x1f, 0x8b, 8], "gzip"),
     (At::Start(0), &[0xfd, b'7', b'z', b'X', b'Z', 0], "xz"),
     (At::Start(0), &[0x28, 0xb5, 0x2f, 0xfd], "zstd"),
-    // A skippable frame, as pzstd begins.
-    (At::Start(0), &[0x50, 0x2a, 0x4d, 0x18], "zstd"),
+    // Skippable frames, 0x50 to 0x5f, as pzstd begins.
+    (At::Start(1), &[0x2a, 0x4d, 0x18], "zstd or lz4"),
+    (
+        At::Start(0),
+        &[
+            0x5d, 0, 0, 0x80, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ],
+        "lzma",
+    ),
     (At::Start(4), &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59], "bzip2"),
     (At::Start(4), &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90], "bzip2"),
     (At::Start(0), &[0x04, 0x22, 0x4d, 0x18], "lz4"),
@@ -140,6 +151,9 @@ pub fn detect(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     let start = read(file, 0, START)?;
     let from = size.saturating_sub(END as u64);
     let end = read(file, from, END)?;
+    if is_vmdk_descriptor(&start) {
+        return Ok(Some("a vmdk descriptor"));
+    }
     let found = SIGNATURES.iter().find(|(at, magic, _)| {
         let is_at = |bytes: &[u8], at: u64| {
             let bytes = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
@@ -157,6 +171,23 @@ pub fn detect(file: &File, size: u64) -> io::Result<Option<&'static str>> {
         }
     });
     Ok(found.map(|(_, _, name)| *name))
+}
+
+/// Whether it begins as the text that names the extents of a vmdk does: `version=` after comments and empty lines, as QEMU
+/// has it (block/vmdk.c), or the comment that VMware begins it with.
+fn is_vmdk_descriptor(start: &[u8]) -> bool {
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
+    let mut lines = start.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let title = b"# disk descriptorfile";
+    let begins_with = |line: &[u8], words: &[u8]| {
+        let begin = line.get(..words.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(words))
+    };
+    if begins_with(start.trim_ascii_start(), title) {
+        return true;
+    }
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#"));
+    first.is_some_and(|line| begins_with(line, b"version=") && line.len() < 16)
 }
 
 /// Up to so many bytes from an offset on.
@@ -241,11 +272,26 @@ impl RawImages {
 fn identity(image: &File) -> io::Result<String> {
     let meta = image.metadata()?;
     if meta.file_type().is_block_device() {
+        // It may be served as the file that it is of the next time.
+        if let Some(file) = whole_loop(meta.rdev()) {
+            return Ok(file_identity(&file));
+        }
         let device = device_identity(meta.rdev())?;
         let device = blake3::hash(device.as_bytes()).to_hex();
         return Ok(format!("device-{}", &device.as_str()[..32]));
     }
     Ok(file_identity(&meta))
+}
+
+/// The file of a loop device that has all of it.
+fn whole_loop(rdev: u64) -> Option<Metadata> {
+    let [major, minor] = [rustix::fs::major(rdev), rustix::fs::minor(rdev)];
+    let folder = format!("/sys/dev/block/{major}:{minor}/loop");
+    let text = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).ok();
+    if text("offset")?.trim() != "0" || text("sizelimit")?.trim() != "0" {
+        return None;
+    }
+    std::fs::metadata(text("backing_file")?.trim_end_matches('\n')).ok()
 }
 
 fn file_identity(meta: &Metadata) -> String {

@@ -18,7 +18,7 @@ Examples:
   bonsai drive serve base.raw --read-only --listen :10809
   bonsai drive serve a.raw b.raw --group lab --scan
   bonsai drive serve web=vm1/disk.raw mail=vm2/disk.raw,group=lab,discard=off --keep-going
-  bonsai drive serve web.raw --socket /run/disks.sock --socket-group libvirt-qemu
+  bonsai drive serve web.raw --socket /run/disks.sock --socket-group kvm
   bonsai drive status
   qemu-system-x86_64 -drive file=nbd+unix:///web?socket=/run/user/1000/disks.sock,format=raw";
 

@@ -42,6 +42,15 @@ fn each_format_is_named_by_its_signature_where_it_stands() {
             }
         }
     }
+    for text in [
+        "# Disk DescriptorFile\nversion=1\nencoding=\"UTF-8\"\n",
+        "# disk descriptorfile\r\nversion=1\r\n",
+        "\n# a comment\n\nversion=1\nCID=fffffffe\n",
+        "\u{feff}# Disk DescriptorFile\n",
+    ] {
+        let found = detected(&disk(1 << 16, 0, text.as_bytes()));
+        assert_eq!(found, Some("a vmdk descriptor"), "{text:?}");
+    }
     let qcow = |version: u8| detected(&disk(4096, 0, &[b'Q', b'F', b'I', 0xfb, 0, 0, 0, version]));
     assert_eq!(
         [qcow(1), qcow(2), qcow(3)],
@@ -60,6 +69,8 @@ fn what_is_on_raw_disks_is_no_format() {
     let lvm = disk(1 << 20, 512, b"LABELONE");
     let squashfs = disk(1 << 20, 0, b"hsqs");
     let small = vec![1; 13];
+    let script = disk(4096, 0, b"#!/bin/sh\nexit\n");
+    assert_eq!(detected(&script), None);
     for bytes in [
         boot,
         gpt,

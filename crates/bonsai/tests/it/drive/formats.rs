@@ -1,11 +1,12 @@
 //! Formats: what guests write never changes how their images are opened, and what is not raw is refused.
 
 use std::os::unix::fs::FileExt as _;
+use std::process::Command;
 
 use super::refused::refused;
 use super::server::{Drive, image};
 use crate::nbd::Client;
-use crate::support::Place;
+use crate::support::{Place, skip};
 
 const SIZE: u64 = 1 << 20;
 
@@ -109,4 +110,34 @@ fn what_cannot_be_recorded_is_said() {
     let drive = Drive::start(&place, &["--format", "raw", &path]);
     let said = drive.end("TERM");
     assert!(!said.err.contains("cannot be recorded"), "{said:?}");
+}
+
+#[test]
+fn a_loop_device_and_its_file_are_one_image() {
+    let test = "a_loop_device_and_its_file_are_one_image";
+    let place = Place::bare();
+    let path = image(&place, "a.raw", SIZE);
+    let made = Command::new("losetup")
+        .args(["-f", "--show", &path])
+        .output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        return skip(test, "no loop device without privileges");
+    };
+    let device = String::from_utf8(made.stdout).expect("a name");
+    let device = device.trim_end();
+    let result = std::panic::catch_unwind(|| {
+        let drive = Drive::start(&place, &[device]);
+        let name = device.rsplit('/').next().expect("a name");
+        let mut client = Client::new(&drive.socket, name);
+        assert_eq!(client.write(0, b"KDMV", true), 0);
+        let said = drive.end("TERM");
+        assert!(!said.err.contains("cannot be recorded"), "{said:?}");
+        let drive = Drive::start(&place, &[device]);
+        assert_eq!(drive.end("TERM").code, Some(0));
+    });
+    let freed = Command::new("losetup").args(["-d", device]).status();
+    assert!(freed.is_ok_and(|status| status.success()));
+    result.expect("as it should be");
+    let drive = Drive::start(&place, &[&path]);
+    assert_eq!(drive.end("TERM").code, Some(0));
 }

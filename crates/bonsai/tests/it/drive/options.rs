@@ -292,6 +292,16 @@ fn a_socket_has_the_mode_and_group_that_are_said() {
         assert!(sentence.contains(words), "{args:?}: {sentence}");
     }
     assert!(!std::path::Path::new(&socket).exists());
+    // What has the name of its lock file is opened only if it is one: a pipe would wait.
+    let lock = format!("{socket}.lock");
+    let made = Command::new("mkfifo").arg(&lock).status();
+    assert!(made.expect("mkfifo").success());
+    let sentence = refused(&place, &["--socket", &socket, &path]);
+    assert!(sentence.contains("cannot listen"), "{sentence}");
+    std::fs::remove_file(&lock).expect("removed");
+    std::os::unix::fs::symlink(&path, &lock).expect("a link");
+    let sentence = refused(&place, &["--socket", &socket, &path]);
+    assert!(sentence.contains("cannot listen"), "{sentence}");
 }
 
 #[test]
