@@ -1826,13 +1826,33 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__drive__subcmd__serve)
-            opts="-l -v -h --socket --listen --tls-cert --tls-key --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --no-io-uring --record --verbose --help"
+            opts="-l -v -h --exports --format --keep-going --discard --socket --socket-mode --socket-group --listen --tls-cert --tls-key --tls-client-ca --tls-unix --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --no-io-uring --record --metrics --pid-file --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --exports)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "raw" -- "${cur}"))
+                    return 0
+                    ;;
+                --discard)
+                    COMPREPLY=($(compgen -W "on off" -- "${cur}"))
+                    return 0
+                    ;;
                 --socket)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket-mode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket-group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1845,6 +1865,10 @@ _bonsai() {
                     return 0
                     ;;
                 --tls-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-client-ca)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1873,6 +1897,14 @@ _bonsai() {
                     return 0
                     ;;
                 --record)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

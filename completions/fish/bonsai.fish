@@ -231,23 +231,34 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and not __fish_seen
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and not __fish_seen_subcommand_from serve status help" -f -a "serve" -d 'Serve raw images or block devices, until Ctrl-C'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and not __fish_seen_subcommand_from serve status help" -f -a "status" -d 'Show what servers of this user do: reads, those saved, what is known, and why reads were not redirected'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and not __fish_seen_subcommand_from serve status help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l socket -d 'Listen on this Unix socket, which only its owner may connect to; if nothing is said, on one below the runtime directory' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l exports -d 'File of exports (TOML): `[[export]]` with path, and name, read_only, group, format, limits, discard, scan' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l format -d 'Format of all images. Without it, other formats are recognised and refused; an image that was served before is raw' -r -f -a "raw\t'The bytes of a disk, one after the other'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l discard -d 'Discard blocks that guests trim or fill with zeroes; off keeps preallocated images allocated' -r -f -a "on\t'Trims and zeroes punch holes'
+off\t'Trims are ignored, and zeroes are allocated'"
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l socket -d 'Unix socket to listen on, which only its owner may connect to; if nothing is said, one below the runtime directory' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l socket-mode -d 'Permissions of the Unix socket, in octal, such as 0660' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l socket-group -d 'Group of the Unix socket, by name or number, whose members may connect as well' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l listen -d 'Listen on TCP: ADDRESS:PORT, or :PORT for this machine alone' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-cert -d 'Certificates for TLS over TCP, in PEM' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-key -d 'The key of the certificate, in PEM' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-client-ca -d 'Certificates of authorities, in PEM: clients need a certificate that one of them has signed' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l group -d 'All images are of this group: what they have in common is shared. If nothing is said, each is of a group of its own' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l memory -d 'Memory for what is known of contents, of all images, in MiB' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with its name, whose limits `bonsai set` changes; that name must be free then' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export on read, write, disk or all, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with its name, whose limits `bonsai set` changes; that name must be free then' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l connections -d 'Clients at a time' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l workers -d 'Workers of each export for what waits for the disk' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l record -d 'Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr)' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l metrics -d 'Metrics over HTTP (OpenMetrics) at ADDRESS:PORT, or :PORT for this machine alone' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l pid-file -d 'File for the number of the process, while images are served' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l keep-going -d 'Serve the others where an image cannot be served'
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-unix -d 'TLS over Unix sockets as well'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l insecure -d 'Listen beyond this machine without TLS: whoever reaches the port has the images'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l read-only -d 'Refuse writes. Several servers may have an image then'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l scan -d 'Read the images at the start, to know what they have in common before it is asked for'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l verify -d 'Compare each block that is read in another\'s place with its fingerprint'
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l plain -d 'Learn nothing of contents: a plain server'
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l plain -d 'Disable deduplication'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l no-io-uring -d 'Ask the disk by threads instead of io_uring, which some machines forbid; where it is not there, that is done anyway'
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s v -l verbose -d 'Tell of each client'
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s v -l verbose -d 'Log client connections'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'

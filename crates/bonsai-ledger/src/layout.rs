@@ -197,6 +197,8 @@ pub mod flags {
     pub const TRAP: u32 = 1024;
     /// The service ends with its supervisor, and a program with whoever enters it.
     pub const ENDS: u32 = 2048;
+    /// Requests of a server's clients draw on the limits, as `pread64` and `pwrite64`, and nothing else does.
+    pub const REQUESTS: u32 = 4096;
 }
 
 /// Why calls went through without a decision.

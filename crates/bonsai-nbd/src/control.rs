@@ -319,7 +319,9 @@ fn hear(stream: &mut UnixStream) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&line).into_owned())
 }
 
-fn status(export: &Export) -> ExportStatus {
+/// The status of an export.
+#[must_use]
+pub fn status(export: &Export) -> ExportStatus {
     let of = &export.counters;
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ExportStatus {

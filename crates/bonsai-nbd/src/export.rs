@@ -106,6 +106,7 @@ impl Export {
             description: image.path().display().to_string(),
             size: image.size(),
             read_only: image.is_read_only(),
+            discard: !image.is_read_only(),
             rotational: false,
             fast_zero: !image.is_read_only(),
             preferred_block: PAGE,
@@ -126,6 +127,13 @@ impl Export {
     #[must_use]
     pub fn under(mut self, throttle: Throttle) -> Self {
         self.throttle = Some(throttle);
+        self
+    }
+
+    /// With blocks that keep their place on the disk: trims are ignored, and zeroes are allocated.
+    #[must_use]
+    pub const fn without_discard(mut self) -> Self {
+        self.info.discard = false;
         self
     }
 

@@ -4,6 +4,7 @@ mod abilities;
 mod change;
 mod extents;
 mod flush;
+mod format;
 mod identity;
 mod lease;
 mod lock;
@@ -13,6 +14,7 @@ mod watch;
 
 pub use abilities::{Ability, abilities};
 pub use flush::LossCursor;
+pub use format::{Opening, RawImages, detect};
 pub use identity::Identity;
 pub use lease::LeaseError;
 
@@ -58,12 +60,14 @@ pub enum ImageError {
         /// Of the image.
         path: PathBuf,
     },
-    /// A format that is not raw.
-    #[error("{path}: is no raw image but {format}; qemu-img convert -O raw makes one")]
+    /// A format that is not raw, or a compressed file.
+    #[error(
+        "{path}: looks like {format}, and only raw images are served; if it is a raw disk whose guest wrote that, say format=raw; convert it (qemu-img convert -O raw) only if no guest could write it: a header made by a guest can name any file of this host as its backing file"
+    )]
     Format {
         /// Of the image.
         path: PathBuf,
-        /// What its first bytes say.
+        /// What its signature says.
         format: &'static str,
     },
     /// Another program has it.
@@ -75,16 +79,6 @@ pub enum ImageError {
         whose: &'static str,
     },
 }
-
-/// What cannot be told from a wish to write by somebody who has made a mistake: the first bytes of images
-/// that are not raw.
-const FORMATS: [(&[u8], &str); 5] = [
-    (b"QFI\xfb", "qcow2"),
-    (b"KDMV", "vmdk"),
-    (b"vhdxfile", "vhdx"),
-    (b"conectix", "vhd"),
-    (b"<<< QEMU VM Virtual Disk Image >>>", "vdi"),
-];
 
 /// RWF_DONTCACHE of linux/fs.h (Linux 6.14), which readahead follows.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
@@ -164,6 +158,19 @@ impl Image {
     /// # Errors
     /// [`ImageError`].
     pub fn open(path: &Path, read_only: bool) -> Result<Self, ImageError> {
+        let opening = Opening {
+            read_only,
+            ..Opening::default()
+        };
+        Self::open_as(path, &opening)
+    }
+
+    /// Opens an image as it is said, and takes its lock as QEMU does.
+    ///
+    /// # Errors
+    /// [`ImageError`].
+    pub fn open_as(path: &Path, opening: &Opening) -> Result<Self, ImageError> {
+        let read_only = opening.read_only;
         let open = |source| ImageError::Open {
             path: path.to_owned(),
             source,
@@ -205,16 +212,9 @@ impl Image {
                 path: path.to_owned(),
             });
         }
-        let mut start = [0; 64];
-        let read = file.read_at(&mut start, 0).map_err(open)?;
-        for (magic, format) in FORMATS {
-            if start
-                .get(..read)
-                .is_some_and(|start| start.starts_with(magic))
-            {
-                let path = path.to_owned();
-                return Err(ImageError::Format { path, format });
-            }
+        if let Some(format) = opening.foreign(&file, size).map_err(open)? {
+            let path = path.to_owned();
+            return Err(ImageError::Format { path, format });
         }
         let sector = match kind.is_block_device() {
             true => rustix::fs::ioctl_blksszget(&file).map_err(|error| open(error.into()))?,

@@ -50,6 +50,8 @@ pub struct ExportInfo {
     pub read_only: bool,
     /// Whether seeking costs.
     pub rotational: bool,
+    /// Whether trims give blocks back to the file system.
+    pub discard: bool,
     /// Whether zeroes can be refused where they are not quicker than a write.
     pub fast_zero: bool,
     /// The size of blocks that serves best: a power of two, at least 512.
@@ -66,7 +68,11 @@ impl ExportInfo {
         if self.read_only {
             all |= flags::READ_ONLY;
         } else {
-            all |= flags::SEND_TRIM | flags::SEND_WRITE_ZEROES;
+            all |= flags::SEND_WRITE_ZEROES;
+            // A trim is a hint: a server that takes none has no need to hear them.
+            if self.discard {
+                all |= flags::SEND_TRIM;
+            }
             if self.fast_zero {
                 all |= flags::SEND_FAST_ZERO;
             }

@@ -19,6 +19,7 @@
 //! 3. A connection has bounded requests and bytes under way; beyond that, it is not read.
 
 mod batch;
+mod certificates;
 mod connection;
 mod inbox;
 mod link;
@@ -28,6 +29,7 @@ pub(crate) mod pool;
 mod reads;
 mod ring;
 mod serving;
+mod sockets;
 mod tls;
 
 use std::io;
@@ -43,8 +45,10 @@ use thiserror::Error;
 use crate::export::Export;
 use crate::protocol::{ExportInfo, Exports, ProtocolError};
 
+pub use certificates::{ServerTls, TlsError, server_tls};
 pub use listen::Server;
-pub use tls::{TlsError, server_config};
+pub use rustls::ServerConfig;
+pub use sockets::{Access, Address, Sockets};
 
 /// Whether the kernel has rings for this process (`io_uring(7)`).
 ///
@@ -95,6 +99,26 @@ pub enum ServeError {
     NoSocket {
         /// The path.
         at: PathBuf,
+    },
+    /// Its group or mode cannot be set.
+    #[error("{at}: the {what} of the socket cannot be set: {source}")]
+    Access {
+        /// The path.
+        at: PathBuf,
+        /// Of what.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// One that was passed on, and that nobody can be let in at.
+    #[error(
+        "socket {number} that was passed on is {what}; a unit's socket listens for streams, with Accept=no"
+    )]
+    Passed {
+        /// Which one, from 0 on.
+        number: usize,
+        /// What it is.
+        what: &'static str,
     },
     /// There is no thread.
     #[error("no thread: {0}")]

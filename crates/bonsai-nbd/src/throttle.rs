@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId};
 use bonsai_ledger::sync::{AtomicU64, Ordering};
-use bonsai_ledger::{Ledger, Owner, Tickets, Unshaped, coverage};
+use bonsai_ledger::{Ledger, Owner, Tickets, Unshaped, coverage, flags as of_ledger};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::{clock_nanosleep_relative, gettid};
@@ -53,6 +53,7 @@ impl Throttle {
     pub fn new(ledger: Ledger) -> Self {
         let number = |name| (0..).zip(CALLS).find(|(_, call)| call.name == name);
         let id = |name| number(name).map_or(0, |(id, _)| id);
+        declare(&ledger);
         describe(&ledger);
         Self {
             ledger,
@@ -167,6 +168,13 @@ impl Throttle {
 fn bump(counter: &AtomicU64, units: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(units);
     counter.store(sum, Ordering::Relaxed);
+}
+
+/// Says in a ledger which limits it holds: those on `pread64` and `pwrite64`, and classes of them. That has to be there
+/// before the first limit is.
+pub fn declare(ledger: &Ledger) {
+    let flags = &ledger.header.flags;
+    flags.fetch_or(of_ledger::REQUESTS, Ordering::Release);
 }
 
 /// Says which process is in a ledger.

@@ -3,6 +3,7 @@
 
 mod apply;
 mod file;
+mod holds;
 mod scope;
 
 use bonsai_calls::symbols::SYMBOLS;
@@ -14,6 +15,7 @@ use crate::refusal::Refusal;
 
 pub use apply::{Change, apply};
 pub use file::{File, read};
+pub use holds::Holds;
 pub use scope::ScopeProblem;
 
 /// A limit whose name and unit are known to fit together.
@@ -88,6 +90,18 @@ pub enum LimitProblem {
         call: &'static str,
         /// How many.
         count: usize,
+    },
+    /// One that the service has nothing to hold it with.
+    #[error(
+        "{service} serves a disk image, and holds limits on {held} alone, without paths, peers and streams: its clients' requests count as pread64 and pwrite64, and a limit on {name} would do nothing"
+    )]
+    NotHeld {
+        /// The service.
+        service: String,
+        /// The limit's name.
+        name: String,
+        /// Names of those that it holds.
+        held: String,
     },
     /// What narrows it down makes no sense.
     #[error("{0}")]

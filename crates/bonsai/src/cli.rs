@@ -33,7 +33,7 @@ pub(crate) use davvi::{
     DavviWatched, In,
 };
 pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
-pub(crate) use drive::{DriveCommand, DriveServe, DriveStatus};
+pub(crate) use drive::{DriveCommand, DriveServe, DriveStatus, Format};
 pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };

@@ -2,7 +2,7 @@
 
 use bonsai_client::Client;
 use bonsai_services::group;
-use bonsai_services::limits::{Change, Limit, apply, check_together};
+use bonsai_services::limits::{Change, Holds, Limit, apply, check_together};
 use bonsai_services::observe::{Head, monotonic_ns};
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
@@ -126,6 +126,15 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
     }
     let wishes = args.member.wishes()?;
     let ledger = service.ledger()?;
+    Holds::of(&ledger)
+        .check(&service.name, &limits)
+        .map_err(|problem| Refusal::input(problem.to_string()))?;
+    if args.event_loops.is_some() && Holds::of(&ledger) == Holds::Requests {
+        return Err(Refusal::input(format!(
+            "{}: a server of disk images has no event loops that wait for limits",
+            service.name
+        )));
+    }
     // First what may be refused for the sake of others.
     let group = if wishes.is_empty() {
         Vec::new()

@@ -7,7 +7,7 @@ use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::Glance;
-use bonsai_services::limits::BY_DAEMON;
+use bonsai_services::limits::{BY_DAEMON, Holds};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::{Enforced, Service};
 use bonsai_tenants::Body;
@@ -90,6 +90,8 @@ struct Own {
     creator: u32,
     /// Of its limits, at the last look.
     epoch: u32,
+    /// Which limits it can hold.
+    holds: Holds,
 }
 
 impl Own {
@@ -110,6 +112,7 @@ impl Watched {
             enforced,
             creator: ledger.header.creator.load(Ordering::Relaxed),
             epoch: ledger.epoch(),
+            holds: Holds::of(&ledger),
         };
         Some(Self::new(id, uid, Way::Own(own), created_ns, now_ns))
     }
@@ -258,6 +261,14 @@ impl Watched {
                 ledger: None,
             },
         })
+    }
+
+    /// Which limits it can hold. What other users' services hold is decided where their ledgers are.
+    pub(crate) const fn holds(&self) -> Holds {
+        match &self.way {
+            Way::Own(own) => own.holds,
+            Way::Theirs(..) | Way::Placed(..) => Holds::Everything,
+        }
     }
 
     /// Gives it the further limits that are configured, as far as they differ from those of

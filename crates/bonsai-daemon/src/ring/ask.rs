@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use bonsai_api as api;
 use bonsai_api::{Changed, Problem, QosReport, QosView};
+use bonsai_calls::select;
 use bonsai_policy::ClientReport;
+use bonsai_services::limits::Holds;
+use bonsai_units::Resource;
 use serde_json::Value;
 
 use super::{Reply, Ring, audit::Deed, may_write};
@@ -154,6 +157,7 @@ impl Ring {
                 changed
             }
         };
+        self.can_hold(&config).map_err(bad_input)?;
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
@@ -195,6 +199,36 @@ impl Ring {
         };
         self.note(deed);
         Ok(self.changed(who, differences, until))
+    }
+
+    /// Whether services that run can hold what a change gives them: the server of a disk image holds limits on reads and
+    /// writes alone.
+    fn can_hold(&self, config: &api::Config) -> Result<(), String> {
+        for (id, watched) in self.looker.watched() {
+            let holds = watched.holds();
+            let service = config.services.get(&**id);
+            let Some(service) = service.filter(|_| holds != Holds::Everything) else {
+                continue;
+            };
+            let before = self.config.services.get(&**id);
+            let mut limits = service.limits.clone();
+            limits.retain(|name, to| before.and_then(|b| b.limits.get(name)) != Some(to));
+            let limits = plan::further(id, &limits)?;
+            holds
+                .check(id, &limits)
+                .map_err(|problem| problem.to_string())?;
+            for resource in Resource::ALL {
+                let terms = service.terms(resource.into());
+                let is_new = terms != before.and_then(|before| before.terms(resource.into()));
+                let is_held = select(resource.class()).is_some_and(|calls| holds.covers(calls));
+                if terms.is_some() && is_new && !is_held {
+                    return Err(format!(
+                        "{id} serves a disk image, and holds limits on read, write and calls alone: {resource} would do nothing"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether somebody who may not change everything may make one more change now: each is kept

@@ -1,23 +1,19 @@
-//! Sockets that are listened on, and a thread for each client.
+//! Sockets that are listened on, and a thread for each client. How they come to be is in [`super::sockets`].
 
 use std::collections::HashMap;
-use std::fs::{self, File};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::connection::{House, negotiate};
+use super::sockets::{Address, Listening, Sockets};
 use super::{Event, OnEvent, Plan, ServeError, Stop, lock};
 use crate::export::Export;
 
@@ -31,8 +27,8 @@ const LAST: Duration = Duration::from_secs(10);
 /// A server that listens, and does not serve yet.
 pub struct Server {
     house: Arc<House>,
-    unix: Option<(UnixListener, Socket)>,
-    tcp: Option<TcpListener>,
+    listeners: Vec<Listening>,
+    tls_on_unix: bool,
     most: usize,
 }
 
@@ -41,22 +37,6 @@ impl std::fmt::Debug for Server {
         f.debug_struct("Server")
             .field("most", &self.most)
             .finish_non_exhaustive()
-    }
-}
-
-/// A name in the file system, and who may use it.
-struct Socket {
-    path: PathBuf,
-    lock: PathBuf,
-    /// Held to the end.
-    _held: File,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // What cannot be removed is replaced by the next server, which finds nobody behind it.
-        let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(&self.lock);
     }
 }
 
@@ -72,21 +52,23 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn bind(plan: Plan) -> Result<Self, ServeError> {
-        let unix = plan.unix.as_deref().map(bind_unix).transpose()?;
-        let tcp = plan.tcp.map(|at| {
-            // It is asked whenever anything wakes the server, and must not wait for a client then.
-            let bound = TcpListener::bind(at).and_then(|listener| {
-                listener.set_nonblocking(true)?;
-                Ok(listener)
-            });
-            bound.map_err(|source| ServeError::Listen {
-                at: at.to_string(),
-                source,
-            })
-        });
+        Self::bind_with(plan, Sockets::default())
+    }
+
+    /// Listens, also on sockets that were passed on, with the access to a Unix socket that is said.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind_with(plan: Plan, sockets: Sockets) -> Result<Self, ServeError> {
+        let unix = plan.unix.as_deref();
+        let unix = unix.map(|path| Listening::unix(path, sockets.access));
+        let tcp = plan.tcp.map(Listening::tcp);
+        let passed = sockets.passed.into_iter().enumerate();
+        let passed = passed.map(|(number, socket)| Listening::passed(number, socket));
+        let listeners = unix.into_iter().chain(tcp).chain(passed);
         Ok(Self {
-            unix,
-            tcp: tcp.transpose()?,
+            listeners: listeners.collect::<Result<_, _>>()?,
+            tls_on_unix: sockets.tls_on_unix,
             most: plan.connections,
             house: Arc::new(House {
                 exports: plan.exports,
@@ -97,10 +79,18 @@ impl Server {
         })
     }
 
-    /// Where it listens on TCP.
+    /// Where it listens on TCP, on the socket of its own if it has one.
     #[must_use]
     pub fn tcp(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref()?.local_addr().ok()
+        self.addresses().find_map(|address| match address {
+            Address::Tcp(address) => Some(address),
+            Address::Unix(_) => None,
+        })
+    }
+
+    /// Where it listens, on sockets that were passed on as well.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.listeners.iter().filter_map(Listening::address)
     }
 
     /// Serves until it is stopped; then everything is on the disks.
@@ -114,10 +104,8 @@ impl Server {
         let mut number = 0;
         while !stop.is_asked() {
             self.wait(stop);
-            let unix = self.unix.as_ref().map(|(unix, _)| accept_unix(unix));
-            let tcp = self.tcp.as_ref().map(accept_tcp);
-            for accepted in unix.into_iter().chain(tcp) {
-                match accepted {
+            for listener in &self.listeners {
+                match listener.accept() {
                     Ok((socket, peer, is_tcp)) => {
                         number += 1;
                         self.admit((number, socket, peer, is_tcp), &open, on_event);
@@ -132,7 +120,7 @@ impl Server {
                 look(&self.house.exports, &mut said, on_event);
             }
         }
-        drop(self.unix);
+        drop(self.listeners);
         end(&open);
         for export in &self.house.exports {
             if !export.image().is_read_only() {
@@ -145,12 +133,10 @@ impl Server {
 
     fn wait(&self, stop: &Stop) {
         let mut fds = vec![PollFd::new(&stop.0.wake, PollFlags::IN)];
+        let listeners = self.listeners.iter();
         fds.extend(
-            self.unix
-                .iter()
-                .map(|(unix, _)| PollFd::new(unix, PollFlags::IN)),
+            listeners.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)),
         );
-        fds.extend(self.tcp.iter().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
         let most = Timespec {
             tv_sec: 1,
             tv_nsec: 0,
@@ -181,17 +167,23 @@ impl Server {
         }
         lock(&open.sockets).insert(number, second);
         let house = Arc::clone(&self.house);
+        let is_secured = is_tcp || self.tls_on_unix;
         let (opened, tell) = (Arc::clone(open), Arc::clone(on_event));
         let thread = thread::Builder::new().name("nbd-client".to_owned());
         let started = thread.spawn(move || {
-            // Over a Unix socket nobody listens in.
+            // Nobody can listen in on a Unix socket, but a client can be asked who it is there as well.
             let plain = House {
                 exports: house.exports.clone(),
                 tls: None,
                 negotiation: house.negotiation,
                 rings: house.rings,
             };
-            serve(socket, &peer, if is_tcp { &house } else { &plain }, &tell);
+            serve(
+                socket,
+                &peer,
+                if is_secured { &house } else { &plain },
+                &tell,
+            );
             lock(&opened.sockets).remove(&number);
         });
         if started.is_err() {
@@ -252,24 +244,6 @@ fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell:
     }
 }
 
-type Accepted = io::Result<(OwnedFd, String, bool)>;
-
-fn accept_unix(listener: &UnixListener) -> Accepted {
-    let (stream, _) = listener.accept()?;
-    stream.set_nonblocking(false)?;
-    let who = sockopt::socket_peercred(&stream).ok();
-    let who = who.map_or_else(String::new, |of| {
-        format!("process {}", of.pid.as_raw_nonzero())
-    });
-    Ok((stream.into(), who, false))
-}
-
-fn accept_tcp(listener: &TcpListener) -> Accepted {
-    let (stream, from) = listener.accept()?;
-    stream.set_nonblocking(false)?;
-    Ok((stream.into(), from.to_string(), true))
-}
-
 /// Whether accepting failed for one client alone, or as there was none: the next one may be let in.
 fn is_of_one(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -277,60 +251,4 @@ fn is_of_one(error: &io::Error) -> bool {
         number,
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
     )
-}
-
-/// Listens on a path that only its owner may connect to. A socket that nobody listens on any
-/// more is replaced.
-fn bind_unix(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
-    let failed = |source: io::Error| ServeError::Listen {
-        at: path.display().to_string(),
-        source,
-    };
-    let mut lock = path.as_os_str().to_owned();
-    lock.push(".lock");
-    let lock = PathBuf::from(lock);
-    let taken = || ServeError::Taken {
-        at: path.to_owned(),
-    };
-    let held = hold(&lock).map_err(failed)?.ok_or_else(taken)?;
-    match fs::symlink_metadata(path) {
-        Ok(there) if !there.file_type().is_socket() => {
-            return Err(ServeError::NoSocket {
-                at: path.to_owned(),
-            });
-        }
-        // A server of another kind may hold no lock, and listen.
-        Ok(_) if UnixStream::connect(path).is_ok() => return Err(taken()),
-        Ok(_) => fs::remove_file(path).map_err(failed)?,
-        Err(_) => {}
-    }
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound.map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let socket = Socket {
-        path: path.to_owned(),
-        lock,
-        _held: held,
-    };
-    Ok((listener, socket))
-}
-
-/// Holds a lock file; `None` where somebody else does.
-fn hold(path: &Path) -> io::Result<Option<File>> {
-    loop {
-        let file = File::options().create(true).append(true).open(path)?;
-        match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
-        // Whoever held it may have removed it before it was let go.
-        use std::os::unix::fs::MetadataExt as _;
-        let named = fs::metadata(path).map(|meta| meta.ino()).ok();
-        if named == Some(file.metadata()?.ino()) {
-            return Ok(Some(file));
-        }
-    }
 }

@@ -114,6 +114,7 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
             }
             done?;
         }
+        Command::Trim if !export.info().discard => {}
         // The system takes no empty ranges.
         Command::Trim | Command::WriteZeroes | Command::Cache if length == 0 => {}
         Command::Trim => export.change((offset, length), Written::Unknown, |image| {
@@ -121,7 +122,8 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
         })?,
         Command::WriteZeroes => {
             export.change((offset, length), Written::Zeroes, |image| {
-                image.zero(offset, length, request.no_hole(), request.fast_zero())
+                let keep = request.no_hole() || !export.info().discard;
+                image.zero(offset, length, keep, request.fast_zero())
             })?;
         }
         Command::Cache => return image.fetch(offset, length),

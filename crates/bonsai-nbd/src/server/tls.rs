@@ -3,7 +3,6 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -13,9 +12,6 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_timeout as get_so
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
 use rustls::{ServerConfig, ServerConnection};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use thiserror::Error;
 
 /// Plain bytes that are held in each direction, at most.
 const HELD: usize = 256 << 10;
@@ -25,45 +21,6 @@ const LAST: Timespec = Timespec {
     tv_sec: 5,
     tv_nsec: 0,
 };
-
-/// Why there is no TLS.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// The certificates or the key.
-    #[error("{path}: {why}")]
-    Pem {
-        /// Of the file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// They do not go together.
-    #[error("the certificate and its key: {0}")]
-    Pair(rustls::Error),
-}
-
-/// From files in PEM: a chain of certificates, and its key.
-///
-/// # Errors
-/// [`TlsError`].
-pub fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
-    let pem = |path: &Path, why: String| TlsError::Pem {
-        path: path.to_owned(),
-        why,
-    };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect)
-        .map_err(|error| pem(certificate, error.to_string()))?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| pem(key, error.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Pair)?
-        .with_no_client_auth()
-        .with_single_cert(chain, secret)
-        .map_err(TlsError::Pair)?;
-    Ok(Arc::new(config))
-}
 
 /// Starts TLS on a socket, and gives one without for what is inside.
 pub(super) fn start(socket: OwnedFd, config: Arc<ServerConfig>) -> io::Result<OwnedFd> {

@@ -22,6 +22,7 @@ impl Exports for Two {
             description: String::new(),
             size: 1 << 20,
             read_only: index == 1,
+            discard: true,
             rotational: false,
             fast_zero: true,
             preferred_block: 4096,

@@ -129,6 +129,12 @@ pub fn can_join(service: &str, ledger: &Ledger) -> anyhow::Result<()> {
         );
         return Err(Refusal::input(text));
     }
+    if is_set(flags::REQUESTS) {
+        let text = format!(
+            "{service} serves a disk image, and its requests draw on no group: give it limits of its own (bonsai set {service} read=RATE)"
+        );
+        return Err(Refusal::input(text));
+    }
     if !ledger.has_extension() {
         let text = format!(
             "groups need libbonsai_extension.so beside the library, where {service} was started: \

@@ -4,7 +4,7 @@ use bonsai_ledger::{EventLoops, Ledger, LedgerError, Wanted};
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
 
-use super::{Counted, Limit, LimitProblem, check_counts, unit_of, written};
+use super::{Counted, Holds, Limit, LimitProblem, check_counts, unit_of, written};
 use crate::refusal::Refusal;
 
 /// What a change of one limit did; part of what `bonsai set --json` prints.
@@ -31,6 +31,9 @@ pub fn apply(
     now: u64,
 ) -> anyhow::Result<Vec<Change>> {
     let mut editor = ledger.edit(now)?;
+    Holds::of(ledger)
+        .check(&ledger.name(), limits)
+        .map_err(|problem| Refusal::input(problem.to_string()))?;
     // Nobody else changes them while the editor lives.
     let before = ledger.limits(now);
     check_result(&before, limits).map_err(|problem| Refusal::input(problem.to_string()))?;

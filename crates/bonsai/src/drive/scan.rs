@@ -9,7 +9,7 @@ use bonsai_nbd::export::Export;
 use bonsai_nbd::server::Stop;
 use bonsai_nbd::sharing::{KeptError, Member, ScanPhase};
 
-use crate::output::say;
+use super::escape::say;
 
 /// How often images are looked at that are not scanned.
 const WAIT: Duration = Duration::from_millis(100);

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use bonsai_ledger::Ledger;
-use bonsai_nbd::throttle::Throttle;
+use bonsai_nbd::throttle::{self, Throttle};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::{OwnService, Services, Wanted, check_name, name_like};
 
-use crate::output::say;
+use super::escape::say;
 
 /// The services of a server; they go with this.
 #[derive(Debug, Default)]
@@ -39,6 +39,7 @@ impl Made {
         let (path, name) = (service.ledger_path(), service.name.clone());
         self.0.push(service);
         let ledger = Ledger::create(&path, &name)?;
+        throttle::declare(&ledger);
         limits::apply(&ledger, limits, None, monotonic_ns())?;
         if name != export {
             say!("bonsai: the export {export} is the service {name}");

@@ -10,6 +10,7 @@ use bonsai_services::observe::SCHEMA;
 use bonsai_units::Bytes;
 use serde_json::{Value, json};
 
+use super::escape::escaped;
 use super::serve::folder;
 use crate::cli::DriveStatus;
 use crate::output::{count, finish, print, print_json, table};
@@ -79,8 +80,8 @@ fn of_export(of: &ExportStatus) -> String {
     let service = of.service.as_ref().filter(|service| **service != of.name);
     let mut text = format!(
         "  {} ({}{}{}): {} connections\n    {} reads, {} bytes, {} at once; {} writes, {} bytes; {} flushes; {} refused, {} failed\n",
-        of.name,
-        of.image,
+        escaped(&of.name),
+        escaped(&of.image),
         if of.read_only { ", read-only" } else { "" },
         service.map_or_else(String::new, |service| format!(", the service {service}")),
         of.connections,
@@ -141,7 +142,7 @@ fn of_sharing(of: &SharingStatus) -> String {
         "    group {}: {} reads saved, {} bytes redirected, {} bytes of zeroes; charged to this export as read
     not redirected (blocks): {} not known, {} lead, {} cold, {} split, {} raced, {} wrong; {} not learned
     of the server: {} blocks known, dedup factor {factor:.2}, metadata {} of {} bytes; outside writes {}\n{}",
-        of.group,
+        escaped(&of.group),
         of.reads_saved,
         of.redirected_bytes,
         of.zero_bytes,
@@ -169,17 +170,19 @@ fn of_group(of: &GroupShares) -> String {
     };
     let mut text = format!(
         "  group {}: {} known of {}, {} different{about}; zeroes aside\n",
-        of.group,
+        escaped(&of.group),
         size(known),
         count(of.exports.len() as u64, "export", "exports"),
         size(of.contents),
     );
     if of.exports.len() > 1 && !of.shared_blocks.is_empty() {
+        let names = of.exports.iter().map(|name| escaped(name).into_owned());
+        let names: Vec<String> = names.collect();
         let mut head = vec!["of", "known"];
-        head.extend(of.exports.iter().map(String::as_str));
+        head.extend(names.iter().map(String::as_str));
         let numbers: Vec<usize> = (1..head.len()).collect();
         let mut rows = table(&head, &numbers);
-        let known = of.known_blocks.iter().zip(&of.exports);
+        let known = of.known_blocks.iter().zip(&names);
         for ((known, name), shared) in known.zip(&of.shared_blocks) {
             let cells = [name.clone(), size(*known)].into_iter();
             rows.add_row(cells.chain(shared.iter().map(|blocks| size(*blocks))));

@@ -1,7 +1,10 @@
 //! `bonsai drive serve` and `bonsai drive status`: what a user and a client meet.
 
+mod formats;
 mod journal;
 mod kills;
+mod managed;
+mod options;
 mod outside;
 mod powercut;
 mod refused;
@@ -88,8 +91,16 @@ fn the_end_writes_all_and_a_killed_server_is_replaced() {
     let place = Place::bare();
     let path = image(&place, "my disk, 1.raw", SIZE);
     let socket = place.path().join("s.sock").display().to_string();
-    let args = ["--socket", &socket, &path];
-    let drive = Drive::start(&place, &args);
+    // A comma of a path is written twice.
+    let doubled = path.replace(',', ",,");
+    let args = ["--socket", &socket, &doubled];
+    let serve = || {
+        Drive::of(
+            place.bonsai(&[&["drive", "serve"], &args[..]].concat()),
+            &[&path],
+        )
+    };
+    let drive = serve();
     assert!(
         drive.uris[0].contains("/my%20disk%2C%201?socket="),
         "{:?}",
@@ -97,7 +108,14 @@ fn the_end_writes_all_and_a_killed_server_is_replaced() {
     );
     let mut client = Client::new(&drive.socket, "my disk, 1");
     assert_eq!(client.write(0, &[5; 4096], false), 0);
-    let said = place.say(&["drive", "serve", "--socket", &socket, "--read-only", &path]);
+    let said = place.say(&[
+        "drive",
+        "serve",
+        "--socket",
+        &socket,
+        "--read-only",
+        &doubled,
+    ]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
         said.err.contains("is in use by another program"),
@@ -113,7 +131,7 @@ fn the_end_writes_all_and_a_killed_server_is_replaced() {
     let said = drive.end("KILL");
     assert_eq!(said.code, None, "{said:?}");
     assert!(std::path::Path::new(&socket).exists(), "nobody removed it");
-    let drive = Drive::start(&place, &args);
+    let drive = serve();
     let mut client = Client::new(&drive.socket, "my disk, 1");
     assert_eq!(client.read(0, 4096), Ok(vec![5; 4096]));
     assert_eq!(client.write(4096, &[6; 4096], false), 0);
@@ -125,7 +143,7 @@ fn the_end_writes_all_and_a_killed_server_is_replaced() {
         "it takes its socket with it"
     );
     for signal in ["INT", "HUP"] {
-        assert_eq!(Drive::start(&place, &args).end(signal).code, Some(0));
+        assert_eq!(serve().end(signal).code, Some(0));
     }
 }
 

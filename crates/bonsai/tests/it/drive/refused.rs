@@ -5,7 +5,7 @@ use std::process::Command;
 use super::server::image;
 use crate::support::{Place, skip};
 
-fn refused(place: &Place, args: &[&str]) -> String {
+pub(super) fn refused(place: &Place, args: &[&str]) -> String {
     let said = place.say(&[&["drive", "serve"], args].concat());
     assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
     assert_eq!(said.out, "", "{args:?}");
@@ -40,7 +40,7 @@ fn what_cannot_be_served_has_its_sentence() {
         (&[&folder], "is neither a file nor a block device"),
         (&["/dev/null"], "is neither a file nor a block device"),
         (&[&empty], "is empty; an image has the size of its disk"),
-        (&[&qcow], "is no raw image but qcow2; qemu-img convert"),
+        (&[&qcow], "looks like qcow2, and only raw images are served"),
         (&[a, &same], "there is an export \"a\" already"),
         (&[a, a], "there is an export \"a\" already"),
         (&["--plain", "--group", "g", a], "--group"),
@@ -57,7 +57,6 @@ fn what_cannot_be_served_has_its_sentence() {
         (&["--insecure", a], "--listen"),
         (&["--listen", ":0", "--tls-cert", &text, a], "--tls-key"),
         (&["--listen", ":0", "--tls-key", &text, a], "--tls-cert"),
-        (&["--tls-cert", &text, "--tls-key", &text, a], "--listen"),
         (
             &[
                 "--listen",
@@ -68,11 +67,11 @@ fn what_cannot_be_served_has_its_sentence() {
                 &text,
                 a,
             ],
-            "/no/c.pem: ",
+            "/no/c.pem: cannot be read: No such file",
         ),
         (
             &["--listen", ":0", "--tls-cert", &text, "--tls-key", &text, a],
-            &text,
+            "has no certificate in PEM",
         ),
         (
             &["--listen", "192.0.2.1:10809", "--insecure", a],
@@ -86,6 +85,12 @@ fn what_cannot_be_served_has_its_sentence() {
             &["--limit", "read=1MB/s", "--limit", "read=2MB/s", a],
             "is given twice",
         ),
+        (&["--tls-client-ca", &text, a], "--tls-cert"),
+        (&["--tls-unix", a], "--tls-cert"),
+        (&["--format", "qcow2", a], "'--format <FORMAT>'"),
+        (&["--exports", &folder], "is no regular file"),
+        (&["--exports", &text], "text:1: "),
+        (&["--plain", &format!("{a},scan")], "--plain shares nothing"),
         (&["--memory", "0", a], "'--memory <MIB>'"),
         (&["--workers", "0", a], "'--workers <N>'"),
         (&["--connections", "0", a], "'--connections <N>'"),

@@ -41,7 +41,9 @@ impl Drive {
             };
             uris.push(uri.trim_end().to_owned());
             // The last image has a line for each socket.
-            if of.ends_with(last) && (!both || uri.starts_with("nbd://")) {
+            if of.ends_with(last)
+                && (!both || uri.starts_with("nbd://") || uri.starts_with("nbds://"))
+            {
                 break;
             }
         }
@@ -63,6 +65,12 @@ impl Drive {
             let read = stderr.read_line(&mut self.said).expect("its words");
             assert!(read > 0, "it ended: {}", self.said);
         }
+    }
+
+    /// What follows these words in what it said before it served.
+    pub(crate) fn heard(&self, words: &str) -> &str {
+        let (_, rest) = self.said.split_once(words).expect(words);
+        rest.lines().next().unwrap_or_default()
     }
 
     pub(crate) fn pid(&self) -> u32 {
