@@ -2,6 +2,7 @@
 
 use twox_hash::XxHash3_128;
 
+use super::skipped::Reason;
 use super::text::{Fields, digest, shown};
 use super::{Codec, Found, Out, Wrong, bad};
 use crate::Digest;
@@ -51,7 +52,7 @@ impl Codec for Fiu {
     fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong> {
         let mut fields = Fields(line);
         if fields.is_empty() {
-            return super::NOTHING;
+            return out.skip(Reason::Blank);
         }
         let time_ns = fields.number("the time")?;
         fields.number("pid")?;

@@ -6,8 +6,10 @@
 )]
 
 mod data;
+mod foreign;
 mod format;
 mod import;
 mod merge;
 mod stat;
+mod tools;
 mod twin;
