@@ -401,6 +401,7 @@ mod tests {
             enforced: None,
             creator: 0,
             epoch: 0,
+            holds: Holds::Everything,
         };
         let mut watched = Watched::new(&"vod".into(), 0, Way::Own(own), 0, 0);
         let glance = |at_ns, units| Glance {
