@@ -1,7 +1,7 @@
 //! Any bytes as a trace, in each format: it is refused, or what is read can be written and is read as the same.
 #![no_main]
 
-use bonsai_trace::import::{Event, Format, Options, import};
+use bonsai_trace::import::{Event, Format, Identity, Objects, Options, identify, import};
 use bonsai_trace::stat::Stat;
 use bonsai_trace::{Error, Interning, Reader, Writer};
 use libfuzzer_sys::fuzz_target;
@@ -13,15 +13,26 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((first, rest)) = bytes.split_first() else {
         return;
     };
-    if first % 9 == 8 {
+    let identity = identify(rest);
+    assert_eq!(
+        identity.problem().is_some(),
+        recognised(&identity).is_none()
+    );
+    if first % 10 == 9 {
         return own(rest);
     }
     let events = [Event::Issue, Event::Queue, Event::Complete];
     let columns = "time=1:s,offset=2:sector,length=3:sector,op=4,volume=5+6,digest=7";
     let options = Options {
-        format: Format::ALL.get(usize::from(first % 9)).copied(),
-        columns: (first % 9 == 6).then(|| columns.parse().expect("columns")),
-        event: events[usize::from(first / 9 % 3)],
+        format: Format::ALL.get(usize::from(first % 10)).copied(),
+        columns: (first % 10 == 6).then(|| columns.parse().expect("columns")),
+        delimiter: None,
+        objects: if first & 0x40 > 0 {
+            Objects::Addresses(512)
+        } else {
+            Objects::Blocks
+        },
+        event: events[usize::from(first / 10 % 3)],
         by_process: first & 0x80 > 0,
         first_sector: u64::from(first / 27),
         skip_bad: u64::MAX,
@@ -35,6 +46,15 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(written.requests, report.requests);
     own(&file);
 });
+
+/// The format of an input that can be imported as it is.
+fn recognised(identity: &Identity) -> Option<Format> {
+    match identity {
+        Identity::Format(format) => Some(*format),
+        Identity::Csv { .. } => Some(Format::Csv),
+        _ => None,
+    }
+}
 
 /// As a file of our own.
 fn own(file: &[u8]) {

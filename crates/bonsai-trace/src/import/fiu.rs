@@ -2,12 +2,16 @@
 
 use twox_hash::XxHash3_128;
 
+use super::skipped::Reason;
 use super::text::{Fields, digest, shown};
 use super::{Codec, Found, Out, Wrong, bad};
 use crate::Digest;
 use crate::model::{BLOCK, Op, Sink};
 
 const RIGHT: &str = "ts_ns pid process lba size R|W major minor digest";
+
+/// Processes have numbers of 32 bits.
+const MOST_PID: u64 = 1 << 32;
 
 #[derive(Debug)]
 pub(super) struct Fiu {
@@ -51,10 +55,13 @@ impl Codec for Fiu {
     fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong> {
         let mut fields = Fields(line);
         if fields.is_empty() {
-            return super::NOTHING;
+            return out.skip(Reason::Blank);
         }
         let time_ns = fields.number("the time")?;
-        fields.number("pid")?;
+        let pid = fields.number("pid")?;
+        if pid > MOST_PID {
+            return Err(no_process(pid));
+        }
         let (process, [lba, size], op) = match plain(&mut fields) {
             Some(found) => found,
             None => (
@@ -89,6 +96,12 @@ impl Codec for Fiu {
             op,
         })
     }
+}
+
+/// With a column in front, such as a number of the row, the time stands where the process should.
+#[cold]
+fn no_process(pid: u64) -> Wrong {
+    bad(format!("{pid} is no process"), RIGHT)
 }
 
 /// Process, two numbers and an operation, where the process is one word.

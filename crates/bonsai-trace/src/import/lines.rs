@@ -1,4 +1,4 @@
-//! Lines of an input, without copies.
+//! Lines of an input, or records of a fixed size, without copies.
 
 use std::io::Read;
 
@@ -8,6 +8,9 @@ use crate::Error;
 /// No line is longer: 8 digests a block of 1 GiB would be, and nobody writes those.
 const LONGEST: usize = 1 << 20;
 const READ: usize = 1 << 18;
+
+/// U+FEFF in UTF-8, with which programs for Windows begin a text.
+pub(super) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Cuts an input at line feeds. A carriage return before one belongs to it.
 #[derive(Debug)]
@@ -46,6 +49,37 @@ impl<R: Read> Lines<R> {
             self.more()?;
         }
         Ok(())
+    }
+
+    /// Reads something, if there is anything: enough for a byte order mark.
+    pub(super) fn begin(&mut self) -> Result<(), Error> {
+        while self.end < BYTE_ORDER_MARK.len() && !self.is_over {
+            self.more()?;
+        }
+        Ok(())
+    }
+
+    /// Passes over a byte order mark at the start.
+    pub(super) fn skip_mark(&mut self) {
+        if self.offset == 0 && self.beginning().starts_with(BYTE_ORDER_MARK) {
+            self.start += BYTE_ORDER_MARK.len();
+            self.offset += BYTE_ORDER_MARK.len() as u64;
+        }
+    }
+
+    /// The next record of `size` bytes; at the end of the input it may be shorter, and `None` behind that.
+    pub(super) fn record(&mut self, size: usize) -> Result<Option<&[u8]>, Error> {
+        while self.end - self.start < size && !self.is_over {
+            self.more()?;
+        }
+        let size = size.min(self.end - self.start);
+        if size == 0 {
+            return Ok(None);
+        }
+        let record = self.start..self.start + size;
+        self.start += size;
+        self.offset += size as u64;
+        Ok(Some(&self.buffer[record]))
     }
 
     /// Reads what there is: of what is still being written nothing waits here.

@@ -1,11 +1,17 @@
 //! Requests on their way to where they go.
 
+use super::skipped::Reason;
 use super::{Report, Wrong, bad};
+use crate::error::BadRecord;
 use crate::model::{BLOCK, MAX_END, MAX_LENGTH, Op, Request, Sink};
 use crate::{Digest, Error};
 
 /// Requests, or contents, that go on together: what their contents need of memory is asked for at once.
 const TOGETHER: usize = 64;
+
+/// A trim is of at most that many bytes, 64 TiB: it becomes requests of at most 1 GiB, and a line that becomes
+/// billions of them is no request to a device.
+const MAX_TRIM: u64 = 1 << 46;
 
 /// Where requests go, and what is counted on the way.
 pub(super) struct Out<'s, S> {
@@ -64,6 +70,42 @@ impl<'s, S: Sink> Out<'s, S> {
         Ok(volume)
     }
 
+    /// The line holds no request.
+    #[cold]
+    pub(super) fn skip(&mut self, reason: Reason) -> Result<(), Wrong> {
+        self.report.skipped.add(reason);
+        Ok(())
+    }
+
+    /// A record is bad: an error, unless bad records may be passed over.
+    #[cold]
+    pub(super) fn bad(&mut self, wrong: Wrong, at: u64, skip: u64) -> Result<(), Error> {
+        self.drop_contents();
+        let is_fatal = matches!(wrong, Wrong::Fatal(_));
+        let (what, right) = match wrong {
+            Wrong::Error(error) => return Err(error),
+            Wrong::Bad(words) | Wrong::Fatal(words) => *words,
+        };
+        let bad = BadRecord {
+            record: self.report.records,
+            offset: at,
+            what,
+            right: right.to_owned(),
+        };
+        if is_fatal || self.report.bad >= skip {
+            self.flush()?;
+            return Err(bad.into());
+        }
+        self.report.bad += 1;
+        self.report.first_bad.get_or_insert_with(|| bad.to_string());
+        Ok(())
+    }
+
+    /// Another file begins in the middle of the input.
+    pub(super) fn new_part(&mut self) {
+        self.report.parts += 1;
+    }
+
     /// A content of the request that comes next.
     #[inline]
     pub(super) fn content(&mut self, digest: Digest) {
@@ -102,6 +144,12 @@ impl<'s, S: Sink> Out<'s, S> {
             return Err(bad(
                 format!("it is of {} bytes", found.length),
                 "at most 1 GiB a request",
+            ));
+        }
+        if found.length > MAX_TRIM {
+            return Err(bad(
+                format!("it trims {} bytes", found.length),
+                "at most 64 TiB a trim",
             ));
         }
         let offset = found.offset + self.shift;

@@ -1,5 +1,6 @@
 //! Formats of a fixed row of values: MSR Cambridge, and the traces of the ARC paper.
 
+use super::skipped::Reason;
 use super::text::{Fields, number, shown};
 use super::{Codec, Found, Out, Wrong, bad};
 use crate::model::{BLOCK, Op, Sink};
@@ -10,6 +11,7 @@ pub(super) const UNIX: u64 = 116_444_736_000_000_000;
 /// `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 #[derive(Debug, Default)]
 pub(super) struct Msr {
+    is_begun: bool,
     /// The last host and disk, and their volume.
     last: (Vec<u8>, u32),
 }
@@ -17,9 +19,17 @@ pub(super) struct Msr {
 impl Codec for Msr {
     fn line<S: Sink>(&mut self, line: &[u8], out: &mut Out<'_, S>) -> Result<(), Wrong> {
         const RIGHT: &str = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime";
-        if line.is_empty() || line.starts_with(b"Timestamp,") {
-            return super::NOTHING;
+        if line.is_empty() {
+            return out.skip(Reason::Blank);
         }
+        if line.starts_with(b"Timestamp,") {
+            // Files that were put together have one each.
+            if std::mem::replace(&mut self.is_begun, true) {
+                out.new_part();
+            }
+            return out.skip(Reason::Heading);
+        }
+        self.is_begun = true;
         let mut fields = line.split(|byte| *byte == b',');
         let mut next = || fields.next();
         let all = [next(), next(), next(), next(), next(), next(), next()];
@@ -82,7 +92,7 @@ impl Codec for Arc {
         const RIGHT: &str = "start count ignored sequence, in blocks";
         let mut fields = Fields(line);
         if fields.is_empty() {
-            return super::NOTHING;
+            return out.skip(Reason::Blank);
         }
         let start = fields.number("start")?;
         let count = fields.number("count")?;

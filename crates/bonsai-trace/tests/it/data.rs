@@ -25,7 +25,7 @@ pub(crate) fn open(test: &str, name: &str) -> Option<Box<dyn Read>> {
     })
 }
 
-fn skip(test: &str, why: &str) {
+pub(crate) fn skip(test: &str, why: &str) {
     eprintln!("SKIP: {test}: {why}");
     if let Some(log) = std::env::var_os("BONSAI_SKIP_LOG") {
         let mut log = fs::OpenOptions::new()

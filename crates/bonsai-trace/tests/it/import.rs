@@ -9,9 +9,9 @@ use bonsai_trace::{Digest, Error, Interning, Op, Reader, Request, Sink};
 use crate::data;
 
 /// What was imported: volume, time, offset, length, op, digests.
-type Line = (String, u64, u64, u32, Op, Vec<String>);
+pub(crate) type Line = (String, u64, u64, u32, Op, Vec<String>);
 
-fn with(text: &[u8], options: &Options) -> Result<(Report, Vec<Line>), Error> {
+pub(crate) fn with(text: &[u8], options: &Options) -> Result<(Report, Vec<Line>), Error> {
     let mut sink = Interning::new(Vec::new())?;
     let report = import(text, options, &mut sink)?;
     let (file, written) = sink.finish()?;
@@ -39,11 +39,11 @@ fn lines(text: &str) -> Vec<Line> {
     with(text.as_bytes(), &Options::default()).expect("read").1
 }
 
-fn wrong(text: &str, options: &Options) -> String {
+pub(crate) fn wrong(text: &str, options: &Options) -> String {
     with(text.as_bytes(), options).expect_err("bad").to_string()
 }
 
-fn line(volume: &str, time_ns: u64, offset: u64, length: u32, op: Op) -> Line {
+pub(crate) fn line(volume: &str, time_ns: u64, offset: u64, length: u32, op: Op) -> Line {
     (volume.to_owned(), time_ns, offset, length, op, Vec::new())
 }
 
@@ -227,8 +227,8 @@ fn fio_of_both_versions() {
         lines(two),
         [
             line("/dev/sda", 0, 512, 1024, Op::Read),
-            line("/dev/sda", 500_000, 0, 0, Op::Flush),
-            line("/dev/sda", 500_000, 0, 4096, Op::Trim)
+            line("/dev/sda", 500_000_000, 0, 0, Op::Flush),
+            line("/dev/sda", 500_000_000, 0, 4096, Op::Trim)
         ]
     );
     let error = wrong("fio version 4 iolog\n", &Options::default());

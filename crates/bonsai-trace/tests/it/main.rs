@@ -5,9 +5,12 @@
     reason = "of numbers that a test makes small"
 )]
 
+mod binary;
 mod data;
+mod foreign;
 mod format;
 mod import;
 mod merge;
 mod stat;
+mod tools;
 mod twin;
