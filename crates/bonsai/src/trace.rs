@@ -5,6 +5,7 @@
 //! | `files` | where traces come from and go to |
 //! | `import` | formats of others |
 //! | `made` | twins |
+//! | `opened` | a trace of any format, for all that read one |
 //! | `record` | what servers and devices are asked for |
 //! | `stat`, `page` | what a trace is like, as text and as a page |
 //! | `replay` | a trace against servers of NBD |
@@ -13,6 +14,7 @@
 mod files;
 mod import;
 mod made;
+mod opened;
 mod page;
 mod record;
 mod replay;

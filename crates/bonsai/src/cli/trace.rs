@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bonsai_trace::import::Columns;
+use bonsai_trace::import::{Columns, Delimiter, Objects};
 use bonsai_units::parse_duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// Block traces: take them in, look at them, make others like them.
 ///
 /// A trace says who read and wrote which blocks of a device when, and, where it knows, what they held. Other formats are
-/// taken in once, into files of at most 16 bytes a request with checksums, .btr, that all other commands read.
-/// - is standard input or output; what comes compressed (.zst, .gz) is read as it is.
+/// imported into files of at most 16 bytes a request with checksums, .btr; every command that reads a trace also takes the
+/// formats that import recognises, and imports them on the fly.
+/// - is standard input or output; compressed input (.zst, .gz) is read as it is.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(crate) enum TraceCommand {
@@ -41,7 +42,7 @@ pub(crate) enum TraceFormat {
     Fiu,
     /// What blkparse(1) prints
     Blkparse,
-    /// Events `block_rq_issue` or `block_rq_complete` of the kernel, as text
+    /// Events `block_rq_issue` or `block_rq_complete` of the kernel, as text: tracefs, trace-cmd report, perf script
     Tracefs,
     /// MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime
     Msr,
@@ -51,6 +52,11 @@ pub(crate) enum TraceFormat {
     Arc,
     /// CSV, with --columns
     Csv,
+    /// VMware's vscsiStats, version 1 or 2 (binary)
+    Vscsi,
+    /// Objects of libCacheSim (binary)
+    #[value(name = "oracleGeneral", alias = "oracle-general")]
+    OracleGeneral,
 }
 
 /// Which event of a request counts.
@@ -76,6 +82,8 @@ Examples:
   bonsai trace import mail.blkparse -o mail.btr
   blkparse -i sda | bonsai trace import - -o sda.btr
   bonsai trace import --skip-bad 10 old.csv.gz --format msr -o old.btr
+  bonsai trace import cloudPhysicsIO.vscsi -o cloud.btr
+  bonsai trace import fixed.txt --delimiter blank --columns offset=1:sector,length=2:sector -o fixed.btr
   bonsai trace import log.csv --columns time=when:ms,volume=disk,offset=addr,length=bytes,op=kind -o log.btr")]
 pub(crate) struct TraceImport {
     /// The trace; - is standard input.
@@ -93,6 +101,16 @@ pub(crate) struct TraceImport {
     /// filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest.
     #[arg(long, value_name = "COLUMNS")]
     pub(crate) columns: Option<Columns>,
+
+    /// Character between the values of CSV, or comma, semicolon, tab, bar, colon, or blank for any number of blanks and tabs. Guessed by
+    /// the first lines unless given.
+    #[arg(long, value_name = "DELIMITER")]
+    pub(crate) delimiter: Option<Delimiter>,
+
+    /// Objects of oracleGeneral: id makes each a block of 4096 bytes, as libCacheSim --ignore-obj-size does; B, sector, KiB or
+    /// block says that they are addresses in this unit, and their sizes lengths in bytes.
+    #[arg(long, value_name = "UNIT", default_value = "id")]
+    pub(crate) objects: Objects,
 
     /// Which event is a request, in blkparse and tracefs.
     #[arg(long, value_name = "EVENT", value_enum, default_value_t)]

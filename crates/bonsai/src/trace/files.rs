@@ -26,12 +26,12 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
         (Box::new(io::stdin()), None)
     } else {
         let file = File::open(path)
-            .map_err(|error| Refusal::input(format!("{}: {error}", path.display())))?;
+            .map_err(|error| Refusal::input(format!("{}: {error}", shown(path))))?;
         let about = file.metadata()?;
         if about.is_dir() {
             return Err(Refusal::input(format!(
                 "{}: it is a folder, not a trace",
-                path.display()
+                shown(path)
             )));
         }
         (Box::new(file), about.is_file().then_some(about.len()))
@@ -42,8 +42,18 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
         seen: Arc::clone(&progress.seen),
         bar: progress.bar.clone(),
     };
-    let input = unpacked(counted).with_context(|| path.display().to_string())?;
+    let input = unpacked(counted).with_context(|| shown(path))?;
     Ok((input, progress))
+}
+
+/// A path as it is printed: control characters are escaped.
+pub(crate) fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text.chars().any(char::is_control) {
+        text.escape_debug().to_string()
+    } else {
+        text
+    }
 }
 
 /// Opens a file that was read before, without saying how far it is read.
@@ -68,10 +78,31 @@ fn unpacked(from: impl Read + 'static) -> io::Result<Input> {
     }
     let whole = io::Cursor::new(first[..got].to_vec()).chain(from);
     Ok(match first[..got] {
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(whole)?),
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        // A frame, or one that is skipped (pzstd).
+        [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
+            Box::new(Unpacked(zstd::Decoder::new(whole)?))
+        }
+        [0x1f, 0x8b, ..] => Box::new(Unpacked(flate2::read::MultiGzDecoder::new(whole))),
         _ => Box::new(whole),
     })
+}
+
+/// A decoder whose errors tell damaged data from a disk that fails.
+struct Unpacked<R>(R);
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => error,
+            _ if error.raw_os_error().is_some() => error,
+            _ => io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the compressed data is damaged, cut off, or followed by other data: {error}"
+                ),
+            ),
+        })
+    }
 }
 
 /// How far an input is read, on a terminal.
@@ -97,6 +128,14 @@ impl Progress {
         };
         Self {
             bar,
+            seen: Arc::default(),
+        }
+    }
+
+    /// Of an input that was read before: none.
+    pub(crate) fn hidden() -> Self {
+        Self {
+            bar: ProgressBar::hidden(),
             seen: Arc::default(),
         }
     }

@@ -3,28 +3,15 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-use bonsai_trace::{Error, Op, Reader, Request};
+use bonsai_trace::{Op, Reader, Request};
 use serde_json::json;
 
-use super::files::{open, save};
+use super::files::save;
 use super::import::said;
 use crate::cli::{TraceExport, TraceHead, TraceTo};
 use crate::output::{finish, print, table};
 
-/// Opens a trace of our own.
-pub(crate) fn trace(
-    path: &std::path::Path,
-) -> anyhow::Result<(Reader<Box<dyn Read>>, super::files::Progress)> {
-    let (input, progress) = open(path)?;
-    let reader = Reader::new(input).map_err(|error| {
-        let hint = match error {
-            Error::NoTrace => " (bonsai trace import takes in other formats)",
-            _ => "",
-        };
-        bonsai_services::refusal::Refusal::input(format!("{}: {error}{hint}", path.display()))
-    })?;
-    Ok((reader, progress))
-}
+pub(crate) use super::opened::trace;
 
 pub(super) fn head(args: &TraceHead) -> anyhow::Result<()> {
     let (reader, _) = trace(&args.trace)?;

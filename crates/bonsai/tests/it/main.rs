@@ -10,6 +10,7 @@ mod generated;
 mod groups;
 mod guests;
 mod help;
+mod imports;
 mod link;
 mod links;
 mod live;

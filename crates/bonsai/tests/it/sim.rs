@@ -205,7 +205,8 @@ fn mistakes_are_one_sentence() {
     let place = Place::bare();
     let trace = trace(&place);
     let trace = trace.to_str().expect("text");
-    let text = place.path().join("two.fiu");
+    let text = place.path().join("rows.csv");
+    std::fs::write(&text, "a,b\n1,2\n").expect("written");
     let text = text.to_str().expect("text");
     for (args, words) in [
         (
@@ -227,7 +228,7 @@ fn mistakes_are_one_sentence() {
         ),
         (
             &["run", text, "--cache", "1MiB"],
-            "bonsai trace import takes in other formats",
+            "import it with its columns named, such as: bonsai trace import ",
         ),
         (&["curve", "/none.btr"], "/none.btr: "),
         (&["curve", trace, "--sample", "2"], "2"),

@@ -161,7 +161,7 @@ fn bad_traces_have_their_sentence_and_leave_nothing() {
         &["trace", "import", &trace, "-o", &target],
         "it is a .btr trace already",
     );
-    refused(&["trace", "stat", &bad], "this is no .btr trace");
+    refused(&["trace", "stat", &bad], "this is no trace");
     std::fs::write(&bad, &whole[..whole.len() - 5]).expect("written");
     refused(&["trace", "stat", &bad], "is cut off after record 3");
     let mut flipped = whole.clone();

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use bonsai_trace::{BLOCK, Digest, Error, Op, Reader, Request};
+use bonsai_trace::{BLOCK, Digest, Error, Op, Request};
 
 use super::check::BYTES;
 use crate::cli::TraceReplay;
-use crate::trace::files::open_quietly;
+use crate::trace::opened::trace_again;
 
 /// Orders that are handed over together.
 const TOGETHER: usize = 1 << 14;
@@ -89,7 +89,7 @@ impl Feed {
 }
 
 fn make(path: &Path, mut maker: Maker, to: &SyncSender<Result<Chunk, Error>>) -> Result<(), Error> {
-    let mut reader = Reader::new(open_quietly(path)?)?.keeping_fingerprints();
+    let mut reader = trace_again(path)?.keeping_fingerprints();
     while let Some(batch) = reader.next_batch()? {
         let batch = batch.clone();
         for request in batch.iter() {

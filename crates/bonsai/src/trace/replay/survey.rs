@@ -5,7 +5,7 @@ use std::path::Path;
 use bonsai_trace::{BLOCK, Op, Request, Volume};
 
 use crate::trace::import::said;
-use crate::trace::show::trace;
+use crate::trace::opened::trace_named;
 
 /// Of a trace.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Asked {
 /// # Errors
 /// It is no trace, or damaged.
 pub(super) fn survey(path: &Path, name: &str) -> anyhow::Result<Survey> {
-    let (mut reader, progress) = trace(path)?;
+    let (mut reader, progress) = trace_named(path, name)?;
     let mut asked: Vec<Asked> = Vec::new();
     let (mut requests, mut known) = (0, 0);
     let read = reader.for_each(|request| {
