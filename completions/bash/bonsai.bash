@@ -4434,7 +4434,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__trace__subcmd__import)
-            opts="-o -h --output --format --columns --event --first-sector --by-process --skip-bad --json --help"
+            opts="-o -h --output --format --columns --delimiter --objects --event --first-sector --by-process --skip-bad --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4449,10 +4449,18 @@ _bonsai() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "fiu blkparse tracefs msr fio arc csv" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "fiu blkparse tracefs msr fio arc csv vscsi oracleGeneral" -- "${cur}"))
                     return 0
                     ;;
                 --columns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --delimiter)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --objects)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

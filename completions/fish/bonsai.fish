@@ -391,12 +391,16 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and not __fish_seen
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -s o -l output -d 'Where to; - is standard output' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l format -d 'Its format, where it is not recognised' -r -f -a "fiu\t'FIU: `ts_ns pid process lba size R|W major minor digest`'
 blkparse\t'What blkparse(1) prints'
-tracefs\t'Events `block_rq_issue` or `block_rq_complete` of the kernel, as text'
+tracefs\t'Events `block_rq_issue` or `block_rq_complete` of the kernel, as text: tracefs, trace-cmd report, perf script'
 msr\t'MSR Cambridge: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime'
 fio\t'fio\'s iolog, version 2 or 3'
 arc\t'The ARC paper\'s .lis: `start count ignored sequence`'
-csv\t'CSV, with --columns'"
+csv\t'CSV, with --columns'
+vscsi\t'VMware\'s vscsiStats, version 1 or 2 (binary)'
+oracleGeneral\t'Objects of libCacheSim (binary)'"
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l columns -d 'What is in which column of CSV, by number or heading: NAME=COLUMN or NAME=COLUMN:UNIT, with commas between, of time (ns, us, ms, s, filetime), volume (several with +), offset and length (B, sector, KiB, block), op, digest' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l delimiter -d 'Character between the values of CSV, or comma, semicolon, tab, bar, colon, or blank for any number of blanks and tabs. Guessed by the first lines unless given' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l objects -d 'Objects of oracleGeneral: id makes each a block of 4096 bytes, as libCacheSim --ignore-obj-size does; B, sector, KiB or block says that they are addresses in this unit, and their sizes lengths in bytes' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from import" -l event -d 'Which event is a request, in blkparse and tracefs' -r -f -a "issue\t'It was given to the device'
 queue\t'It came to the block layer'
 complete\t'The device was done'"

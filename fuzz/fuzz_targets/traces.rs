@@ -14,7 +14,10 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     let identity = identify(rest);
-    assert_eq!(identity.problem().is_some(), recognised(&identity).is_none());
+    assert_eq!(
+        identity.problem().is_some(),
+        recognised(&identity).is_none()
+    );
     if first % 10 == 9 {
         return own(rest);
     }
@@ -24,7 +27,11 @@ fuzz_target!(|bytes: &[u8]| {
         format: Format::ALL.get(usize::from(first % 10)).copied(),
         columns: (first % 10 == 6).then(|| columns.parse().expect("columns")),
         delimiter: None,
-        objects: if first & 0x40 > 0 { Objects::Addresses(512) } else { Objects::Blocks },
+        objects: if first & 0x40 > 0 {
+            Objects::Addresses(512)
+        } else {
+            Objects::Blocks
+        },
         event: events[usize::from(first / 10 % 3)],
         by_process: first & 0x80 > 0,
         first_sector: u64::from(first / 27),

@@ -378,7 +378,7 @@ fn run<C: Codec, R: Read, S: Sink>(
         let line = match lines.next()? {
             None => break,
             // Behind the first line, too: files are put together with cat(1).
-            Some(Ok(line)) => codec.line(line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line), out),
+            Some(Ok(line)) => codec.line(without_mark(line), out),
             Some(Err(long)) => Err(long),
         };
         out.report.records += 1;
@@ -387,6 +387,15 @@ fn run<C: Codec, R: Read, S: Sink>(
         }
     }
     end(lines, out, codec.missing())
+}
+
+/// A line without the byte order mark that it may begin with.
+#[inline]
+fn without_mark(line: &[u8]) -> &[u8] {
+    match line {
+        [0xef, ..] => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+        line => line,
+    }
 }
 
 fn run_records<C: Records, R: Read, S: Sink>(

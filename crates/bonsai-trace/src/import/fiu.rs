@@ -10,6 +10,9 @@ use crate::model::{BLOCK, Op, Sink};
 
 const RIGHT: &str = "ts_ns pid process lba size R|W major minor digest";
 
+/// Processes have numbers of 32 bits.
+const MOST_PID: u64 = 1 << 32;
+
 #[derive(Debug)]
 pub(super) struct Fiu {
     by_process: bool,
@@ -55,7 +58,10 @@ impl Codec for Fiu {
             return out.skip(Reason::Blank);
         }
         let time_ns = fields.number("the time")?;
-        fields.number("pid")?;
+        let pid = fields.number("pid")?;
+        if pid > MOST_PID {
+            return Err(no_process(pid));
+        }
         let (process, [lba, size], op) = match plain(&mut fields) {
             Some(found) => found,
             None => (
@@ -90,6 +96,12 @@ impl Codec for Fiu {
             op,
         })
     }
+}
+
+/// With a column in front, such as a number of the row, the time stands where the process should.
+#[cold]
+fn no_process(pid: u64) -> Wrong {
+    bad(format!("{pid} is no process"), RIGHT)
 }
 
 /// Process, two numbers and an operation, where the process is one word.

@@ -5,6 +5,7 @@
     reason = "of numbers that a test makes small"
 )]
 
+mod binary;
 mod data;
 mod foreign;
 mod format;
