@@ -171,7 +171,8 @@ fn cut_often(test: &str, kind: &str, cuts: u64) {
     let start = || {
         let [a, b] = paths.each_ref().map(String::as_str);
         let mut drive = Drive::start(&place, &["--group", "g", "--scan", a, b]);
-        drive.wait_for("all images are scanned");
+        let said = drive.wait_for("all images are scanned");
+        assert!(!said.contains("without sharing"), "{said}");
         drive
     };
     let check = |drive: &Drive| {

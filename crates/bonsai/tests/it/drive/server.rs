@@ -59,12 +59,13 @@ impl Drive {
     }
 
     /// Reads on until it has said these words.
-    pub(crate) fn wait_for(&mut self, words: &str) {
+    pub(crate) fn wait_for(&mut self, words: &str) -> &str {
         let stderr = self.stderr.as_mut().expect("it is listened to");
         while !self.said.contains(words) {
             let read = stderr.read_line(&mut self.said).expect("its words");
             assert!(read > 0, "it ended: {}", self.said);
         }
+        &self.said
     }
 
     /// What follows these words in what it said before it served.
