@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::{Image, ImageError, Times};
@@ -37,6 +37,7 @@ const NEGOTIATION: Duration = Duration::from_secs(10);
 /// # Errors
 /// An image that cannot be served, or no listening.
 pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
+    raise_open_files(args)?;
     let tcp = args
         .listen
         .as_deref()
@@ -64,10 +65,6 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
             Some(folder.join(first.unwrap_or_default() + ".sock"))
         }
     };
-    // A client takes three descriptors, and two more with TLS. Without more of them, some are not let in.
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
     let stop = Stop::new()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let asked = stop.clone();
@@ -84,6 +81,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         tcp,
         tls,
         connections: args.connections as usize,
+        buffer_bytes: buffer_bytes(args),
         negotiation: NEGOTIATION,
         rings: !args.no_io_uring,
     });
@@ -101,9 +99,8 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     tell(&exports, unix.as_deref(), server.tcp());
     let verbose = args.verbose;
     let on_event: Arc<OnEvent> = Arc::new(move |event| log(event, verbose));
-    server.run(&stop, &on_event).map_err(|(export, error)| {
-        anyhow!("{export}: what was written last may not be on the disk: {error}")
-    })?;
+    // Whatever of the end fails, all of it is done.
+    let ended = server.run(&stop, &on_event);
     if let Some(recording) = recording {
         recording.stop();
     }
@@ -117,7 +114,33 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
             keep(export, export.image().times());
         }
     }
+    ended?;
     Ok(0)
+}
+
+/// Raises the limit of open files. A client takes three, and two more with TLS; without more of them, some are not let in.
+fn raise_open_files(args: &DriveServe) -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    // Of the program and of each image, measured, and of one client.
+    let least = 16 + 4 * args.images.len() as u64;
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if most < least {
+        return Err(Refusal::input(format!(
+            "the limit of open files is {most}: these images need {least}; raise it (ulimit -n, or LimitNOFILE= of a unit)"
+        )));
+    }
+    Ok(())
+}
+
+/// What is held for clients, at most, in bytes: as was said, or enough for each of many.
+fn buffer_bytes(args: &DriveServe) -> usize {
+    let each = (args.connections as usize) << 20;
+    let said = args
+        .buffers
+        .map(|said| usize::try_from(said.0).unwrap_or(usize::MAX));
+    said.unwrap_or(each.max(256 << 20))
 }
 
 /// Records all exports from now on. What ends the recording does not end the server.
@@ -343,6 +366,27 @@ fn log(event: &Event<'_>, verbose: bool) {
         Event::Full { most } => {
             say!("bonsai: a client was sent away: there are {most} already");
         }
+        Event::Exhausted { error } => {
+            say!(
+                "bonsai: no more clients are let in for now: {error}; each takes some open files (ulimit -n) and a thread"
+            );
+        }
+        Event::Failed {
+            export,
+            operation,
+            offset,
+            length,
+            error,
+            omitted,
+        } => {
+            say!(
+                "bonsai: {export}: {operation} of {length} bytes at {offset} failed: {error}{}",
+                omitted_text(*omitted)
+            );
+        }
+        Event::Omitted { export, count } => {
+            say!("bonsai: {export}: {count} more requests failed");
+        }
         Event::Closed {
             export,
             peer,
@@ -357,6 +401,13 @@ fn log(event: &Event<'_>, verbose: bool) {
         } if verbose => say!("bonsai: {export}: {peer} has ended"),
         Event::Open { export, peer } if verbose => say!("bonsai: {export}: {peer} has come"),
         _ => {}
+    }
+}
+
+fn omitted_text(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        count => format!(" ({count} more before this one)"),
     }
 }
 
