@@ -12,7 +12,7 @@ use super::link::{Link, send_all};
 use super::serving::Serving;
 use super::{Ended, Listed, tls};
 use crate::export::{Export, add};
-use crate::protocol::{Handshake, Session, Step, Tls};
+use crate::protocol::{Handshake, Replies, Session, Step, Tls};
 
 /// What a connection is of.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ pub(super) fn negotiate(socket: OwnedFd, house: &House, own: Own) -> Result<Opti
             }
             Step::Ready(session) => {
                 send_all(socket.as_fd(), &out)?;
-                let batch = Batch::new(batch);
+                let batch = Batch::new(batch, Replies::of(&session).read_header_bytes());
                 return Ok(client(socket, (inbox, batch, account), house, session)?);
             }
         }

@@ -389,7 +389,7 @@ fn who_goes_while_waiting_for_a_limit_waits_no_more_and_gives_it_back() {
     };
     let export = Export::new(image, None, &options).under(Throttle::new(ledger));
     let house = House::with(&["b"], SIZE, |plan| {
-        plan.exports.insert(0, Arc::new(export))
+        plan.exports.insert(0, Arc::new(export));
     });
     let mut client = Client::new(&house.socket(), "a");
     for _ in 0..4 {
