@@ -306,7 +306,9 @@ fn hear(stream: &mut UnixStream) -> io::Result<String> {
     stream.set_read_timeout(Some(SAYING))?;
     let mut line = Vec::new();
     let mut byte = [0];
-    while line.len() < MOST_ASKED {
+    let end = Instant::now() + PATIENCE;
+    // Byte by byte it may come, but not for ever: there are few answers at a time.
+    while line.len() < MOST_ASKED && Instant::now() < end {
         match stream.read(&mut byte) {
             Ok(0) => break,
             Ok(_) if byte == *b"\n" => break,

@@ -25,7 +25,7 @@ pub struct Options {
     pub workers: usize,
 }
 
-/// An image that is served. Nothing of it is shared with others: neither workers nor memory.
+/// An image that is served. Its workers are its own.
 #[derive(Debug)]
 pub struct Export {
     info: ExportInfo,

@@ -14,8 +14,8 @@
 //! # Invariants
 //! 1. What was flushed, or written with FUA, is on the disk before the reply begins.
 //! 2. A reply has the cookie of its request, and comes once.
-//! 3. An export whose disk does not answer holds up no other export: workers, and the memory
-//!    of requests, are each export's own.
+//! 3. An export whose disk does not answer holds up no other export: workers are each export's own, and no connection
+//!    waits for memory that another one holds.
 //! 4. An error from below goes to whoever asked, and is remembered nowhere.
 // An edge: system calls that no library has (cachestat). Every block states its reason.
 #![allow(unsafe_code)]

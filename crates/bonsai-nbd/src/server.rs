@@ -13,20 +13,27 @@
 //! three system calls for two requests where a queue between tasks would make more.
 //!
 //! # Invariants
-//! 1. Of one connection's replies, one is sent at a time, by whoever holds its turn (see `link.rs`).
+//! 1. Of one connection's replies, one is sent at a time, by the holder of its turn (see `link.rs`).
 //! 2. No worker waits for a client for longer than a moment: what a client does not take is given to
 //!    a thread of that connection.
-//! 3. A connection has bounded requests and bytes under way; beyond that, it is not read.
+//! 3. Every byte that is held for a client is reserved before, in a budget that all connections share and of which each has a
+//!    part for itself (see `budget.rs`). At most 256 requests and 64 MiB of one connection are under way; beyond that, it
+//!    is not read.
+//! 4. Work for a client that has gone ends at the next step, but for changes that it sent as a whole.
 
 mod batch;
+mod budget;
 mod certificates;
 mod connection;
+mod failures;
 mod inbox;
 mod link;
 mod listen;
+mod parts;
 mod perform;
 pub(crate) mod pool;
 mod reads;
+mod region;
 mod ring;
 mod serving;
 mod sockets;
@@ -71,10 +78,18 @@ pub struct Plan {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Connections at a time, at most.
     pub connections: usize,
+    /// Memory for what is held for clients, of all connections together, in bytes: at least [`smallest_buffers`].
+    pub buffer_bytes: usize,
     /// How long a client may take until it has an export.
     pub negotiation: Duration,
     /// Whether the kernel may be asked for rings (`io_uring(7)`); without, cold reads go to workers.
     pub rings: bool,
+}
+
+/// The smallest [`Plan::buffer_bytes`] for so many connections, with TLS or without.
+#[must_use]
+pub const fn smallest_buffers(connections: usize, tls: bool) -> usize {
+    budget::smallest(connections, tls)
 }
 
 /// Why there is no serving.
@@ -123,6 +138,39 @@ pub enum ServeError {
     /// There is no thread.
     #[error("no thread: {0}")]
     Thread(io::Error),
+    /// The budget is smaller than what connections need for themselves.
+    #[error(
+        "buffers of {bytes} bytes are too small for {connections} connections, which need {smallest}; \
+         give more memory, or allow fewer connections"
+    )]
+    Buffers {
+        /// What was given.
+        bytes: usize,
+        /// Connections at a time.
+        connections: usize,
+        /// What these need.
+        smallest: usize,
+    },
+    /// There is no address space for the budget.
+    #[error("no memory for buffers of {bytes} bytes: {source}; less than 1 TiB can be had")]
+    Memory {
+        /// What was given.
+        bytes: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Images that could not be flushed at the end: what was written last may not be on the disk.
+#[derive(Debug, Error)]
+#[error("what was written last may not be on the disk: {}", listed(.0))]
+pub struct EndError(pub Vec<(String, io::Error)>);
+
+fn listed(failures: &[(String, io::Error)]) -> String {
+    let each = failures
+        .iter()
+        .map(|(export, why)| format!("{export}: {why}"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// What happens, for whoever wants to tell.
@@ -144,10 +192,37 @@ pub enum Event<'a> {
         /// What it did wrong, if anything.
         why: Option<&'a str>,
     },
-    /// There are too many.
+    /// A client was turned away, as there are as many as there may be. It is not said for each.
     Full {
         /// How many there may be.
         most: usize,
+    },
+    /// Clients wait or are turned away, as the system has no descriptor, thread or memory for them. It is not said for each.
+    Exhausted {
+        /// What the system says.
+        error: &'a io::Error,
+    },
+    /// A client is told that its request has failed, or makes no sense.
+    Failed {
+        /// Of the export.
+        export: &'a str,
+        /// As the protocol names it.
+        operation: &'static str,
+        /// The first byte of the request.
+        offset: u64,
+        /// Its bytes.
+        length: u32,
+        /// Why.
+        error: &'a io::Error,
+        /// Failures before this one that there were too many of to tell each.
+        omitted: u64,
+    },
+    /// Failures that there were too many of to tell each.
+    Omitted {
+        /// Of the export.
+        export: &'a str,
+        /// How many.
+        count: u64,
     },
     /// Something is wrong with an image.
     Image {
@@ -210,6 +285,10 @@ pub(crate) enum Ended {
     Io(#[from] io::Error),
     #[error("it went in the middle of a request")]
     Torn,
+    #[error("it went while requests were waiting")]
+    Gone,
+    #[error("a read failed after a part of it had been sent: {0}")]
+    Cut(io::Error),
     #[error("bytes came together with the option that starts TLS")]
     Injected,
     #[error("a request has {0} bytes of data, more than can be skipped")]
@@ -235,7 +314,7 @@ impl Exports for Listed<'_> {
     }
 }
 
-/// What a thread that panicked has left is as good as what others leave: every change is whole.
+/// Poisoning is ignored: every critical section leaves the state consistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,6 +13,8 @@ use super::{Ask, ENDING, Heard, MOST_ASKED, PATIENCE, Recordings, ServerStatus, 
 use crate::export::Export;
 use crate::record::{Output, Recording};
 
+/// Recordings at a time, at most: each may take 400 MiB, for the numbers of blocks and contents (`record.rs`).
+const MOST_RECORDINGS: usize = 4;
 /// How long a recorder may take none of its trace.
 const SLOWEST: Duration = Duration::from_secs(10);
 
@@ -57,6 +59,12 @@ pub(super) fn record(
         return Ok(());
     };
     going.retain(|recording| !recording.is_over());
+    if going.len() >= MOST_RECORDINGS {
+        let why = format!(
+            "{MOST_RECORDINGS} recordings are at work already, as many as there may be; end one"
+        );
+        return say(&mut stream, &Answer::Refused(why));
+    }
     stream.set_write_timeout(Some(SLOWEST))?;
     let names = wanted.iter().map(|export| export.info().name.clone());
     let listener = Listener {

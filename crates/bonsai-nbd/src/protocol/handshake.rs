@@ -109,6 +109,8 @@ pub struct Handshake {
     options: u32,
     /// Data of a refused option that is still to be skipped.
     skip: u32,
+    /// The next export of a list that has not been told as a whole.
+    listed: Option<usize>,
 }
 
 impl Handshake {
@@ -123,6 +125,7 @@ impl Handshake {
             context: None,
             options: 0,
             skip: 0,
+            listed: None,
         }
     }
 
@@ -145,7 +148,8 @@ impl Handshake {
     }
 
     /// Takes what has come, says how much of it is used, and adds the answers to `out`. What is
-    /// not used is to be given again, with more behind it.
+    /// not used is to be given again, with more behind it. As long as there are answers, there may be more of them, also where
+    /// nothing was used.
     ///
     /// # Errors
     /// [`ProtocolError`]: the connection is to be closed.
@@ -165,6 +169,10 @@ impl Handshake {
             rest = behind;
         }
         while out.len() < MAX_OUT_BYTES {
+            if self.listed.is_some() {
+                self.list(exports, out);
+                continue;
+            }
             if self.skip > 0 {
                 let skipped = rest.len().min(self.skip as usize);
                 self.skip -= u32::try_from(skipped).unwrap_or(self.skip);
@@ -270,7 +278,8 @@ impl Handshake {
             }
             option::STARTTLS => return Ok(self.start_tls(data, out)),
             _ if hidden => refuse(out, number, rep::ERR_TLS_REQD, "TLS is required here"),
-            option::LIST => list(data, exports, out),
+            option::LIST if data.is_empty() => self.listed = Some(0),
+            option::LIST => refuse(out, number, rep::ERR_INVALID, "it has no data"),
             option::INFO | option::GO => return Ok(self.info(number, data, exports, out)),
             option::STRUCTURED_REPLY if data.is_empty() => {
                 self.structured = true;
@@ -283,6 +292,24 @@ impl Handshake {
             _ => refuse(out, number, rep::ERR_UNSUP, "not known here"),
         }
         Ok(Step::More)
+    }
+
+    /// Tells the next export of a list, or its end: a long list is not held as a whole.
+    fn list(&mut self, exports: &dyn Exports, out: &mut Vec<u8>) {
+        let index = self.listed.take().unwrap_or(exports.count());
+        if index >= exports.count() {
+            answer(out, option::LIST, rep::ACK, &[]);
+            return;
+        }
+        self.listed = Some(index + 1);
+        let Some(export) = exports.get(index) else {
+            return;
+        };
+        let length = u32::try_from(export.name.len()).unwrap_or(0);
+        let mut data = length.to_be_bytes().to_vec();
+        data.extend_from_slice(export.name.as_bytes());
+        data.extend_from_slice(export.description.as_bytes());
+        answer(out, option::LIST, rep::SERVER, &data);
     }
 
     fn start_tls(&self, data: &[u8], out: &mut Vec<u8>) -> Step {
@@ -331,7 +358,10 @@ impl Handshake {
                 out,
                 number,
                 rep::ERR_INVALID,
-                "its data is not a name and a list of infos",
+                match number {
+                    option::GO => "malformed NBD_OPT_GO payload",
+                    _ => "malformed NBD_OPT_INFO payload",
+                },
             );
             return Step::More;
         };
@@ -394,7 +424,10 @@ impl Handshake {
                 out,
                 number,
                 rep::ERR_INVALID,
-                "its data is not a name and a list of queries",
+                match number {
+                    option::SET_META_CONTEXT => "malformed NBD_OPT_SET_META_CONTEXT payload",
+                    _ => "malformed NBD_OPT_LIST_META_CONTEXT payload",
+                },
             );
             return;
         };
@@ -482,21 +515,6 @@ fn context_request(data: &[u8]) -> Option<(&str, Vec<&[u8]>)> {
         rest = behind;
     }
     rest.is_empty().then_some((name, queries))
-}
-
-fn list(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) {
-    if !data.is_empty() {
-        refuse(out, option::LIST, rep::ERR_INVALID, "it has no data");
-        return;
-    }
-    for export in (0..exports.count()).filter_map(|index| exports.get(index)) {
-        let length = u32::try_from(export.name.len()).unwrap_or(0);
-        let mut data = length.to_be_bytes().to_vec();
-        data.extend_from_slice(export.name.as_bytes());
-        data.extend_from_slice(export.description.as_bytes());
-        answer(out, option::LIST, rep::SERVER, &data);
-    }
-    answer(out, option::LIST, rep::ACK, &[]);
 }
 
 fn refuse(out: &mut Vec<u8>, option: u32, kind: u32, why: &str) {

@@ -1,6 +1,6 @@
 //! Replies that go out with one call.
 
-use super::Ended;
+use super::budget::Buffer;
 use super::link::Link;
 
 /// Replies are sent once so many bytes of them are there. (More go with one call, but a client could begin.)
@@ -8,61 +8,61 @@ const TOGETHER: usize = 128 << 10;
 
 /// Its memory is used again and again, so that it stays in the processor's cache.
 pub(super) struct Batch {
-    bytes: Vec<u8>,
+    bytes: Buffer,
+    /// Where the first reply begins.
+    start: usize,
     used: usize,
 }
 
+/// The data of the first reply begins at a multiple of this: the kernel's copies take twice as long where it
+/// begins 16 bytes behind the beginning of a page.
+const ALIGNED: usize = 64;
+
 impl Batch {
-    /// With room for one reply of that size.
-    pub(super) fn new(largest: usize) -> Self {
+    /// For replies with headers of that size.
+    pub(super) const fn new(bytes: Buffer, header: usize) -> Self {
+        let start = ALIGNED - header % ALIGNED;
         Self {
-            bytes: vec![0; largest + TOGETHER],
-            used: 0,
+            bytes,
+            start,
+            used: start,
         }
     }
 
-    pub(super) const fn room(&self) -> usize {
-        self.bytes.len() - self.used
+    /// Whether a reply of so many bytes fits into an empty batch.
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.start + bytes <= self.bytes.len()
     }
 
-    /// Memory behind what is there.
-    pub(super) fn at(&mut self, skip: usize, length: usize) -> &mut [u8] {
-        let start = self.used + skip;
-        self.bytes
-            .get_mut(start..start + length)
-            .unwrap_or_default()
+    /// Memory for a reply of so many bytes, behind what is there; what is there is sent if both do not fit.
+    pub(super) fn room(&mut self, link: &Link, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() - self.used < bytes {
+            self.send(link);
+        }
+        let room = self.used..self.used + bytes;
+        self.bytes.get_mut(room).unwrap_or_default()
     }
 
-    /// So many bytes more are there.
-    pub(super) fn advance(&mut self, link: &Link, bytes: usize) -> Result<(), Ended> {
+    /// So many bytes of the room are a reply.
+    pub(super) fn advance(&mut self, link: &Link, bytes: usize) {
         self.used += bytes;
-        match self.used >= TOGETHER {
-            true => self.send(link),
-            false => Ok(()),
+        if self.used - self.start >= TOGETHER {
+            self.send(link);
         }
     }
 
     /// Adds a reply without much data.
-    pub(super) fn with(
-        &mut self,
-        link: &Link,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), Ended> {
+    pub(super) fn with(&mut self, link: &Link, write: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::with_capacity(64);
         write(&mut out);
-        if self.room() < out.len() {
-            self.send(link)?;
-        }
-        let into = self.at(0, out.len());
-        into.copy_from_slice(&out);
-        self.advance(link, out.len())
+        self.room(link, out.len()).copy_from_slice(&out);
+        self.advance(link, out.len());
     }
 
-    pub(super) fn send(&mut self, link: &Link) -> Result<(), Ended> {
-        let used = std::mem::take(&mut self.used);
-        match self.bytes.get(..used) {
-            Some(bytes) if used > 0 => link.send(bytes),
-            _ => Ok(()),
+    pub(super) fn send(&mut self, link: &Link) {
+        let used = self.start..std::mem::replace(&mut self.used, self.start);
+        if let Some(bytes) = self.bytes.get(used).filter(|bytes| !bytes.is_empty()) {
+            link.send(bytes);
         }
     }
 }

@@ -4,16 +4,22 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::batch::Batch;
+use super::budget::{Account, Own};
+use super::failures::Failures;
 use super::inbox::Inbox;
 use super::link::{Link, send_all};
 use super::serving::Serving;
 use super::{Ended, Listed, tls};
 use crate::export::{Export, add};
-use crate::protocol::{Handshake, Session, Step, Tls};
+use crate::protocol::{Handshake, Replies, Session, Step, Tls};
 
 /// What a connection is of.
+#[derive(Clone)]
 pub(super) struct House {
     pub(super) exports: Vec<Arc<Export>>,
+    /// Of each export.
+    pub(super) failures: Vec<Arc<Failures>>,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) negotiation: Duration,
     pub(super) rings: bool,
@@ -23,11 +29,12 @@ pub(super) struct House {
 pub(super) struct Client {
     pub(super) link: Arc<Link>,
     inbox: Inbox,
+    batch: Batch,
     rings: bool,
 }
 
 /// Negotiates; `None` where the client wanted nothing.
-pub(super) fn negotiate(socket: OwnedFd, house: &House) -> Result<Option<Client>, Ended> {
+pub(super) fn negotiate(socket: OwnedFd, house: &House, own: Own) -> Result<Option<Client>, Ended> {
     let deadline = Instant::now() + house.negotiation;
     let mut socket = socket;
     // Who does not read what it asked for is as slow as who does not ask.
@@ -43,16 +50,26 @@ pub(super) fn negotiate(socket: OwnedFd, house: &House) -> Result<Option<Client>
         Tls::None
     };
     let mut shake = Handshake::new(policy);
-    let mut inbox = Inbox::new();
+    let Own {
+        account,
+        inbox,
+        batch,
+    } = own;
+    let mut inbox = Inbox::new(inbox);
     let mut out = Handshake::greeting().to_vec();
     let exports = Listed(&house.exports);
     loop {
         send_all(socket.as_fd(), &out)?;
+        // Its answers are held here until they are sent, and by then it has taken long enough.
+        if Instant::now() > deadline {
+            return Err(Ended::Slow(house.negotiation));
+        }
         out.clear();
         let (used, step) = shake.push(inbox.bytes(), &exports, &mut out)?;
         inbox.consume(used);
         match step {
-            Step::More if used > 0 => {}
+            // More answers may be left than are held at once.
+            Step::More if used > 0 || !out.is_empty() => {}
             Step::More => {
                 if !inbox.fill_until(socket.as_fd(), deadline, house.negotiation)? {
                     return if inbox.is_empty() {
@@ -79,7 +96,8 @@ pub(super) fn negotiate(socket: OwnedFd, house: &House) -> Result<Option<Client>
             }
             Step::Ready(session) => {
                 send_all(socket.as_fd(), &out)?;
-                return Ok(client(socket, inbox, house, session)?);
+                let batch = Batch::new(batch, Replies::of(&session).read_header_bytes());
+                return Ok(client(socket, (inbox, batch, account), house, session)?);
             }
         }
     }
@@ -87,7 +105,7 @@ pub(super) fn negotiate(socket: OwnedFd, house: &House) -> Result<Option<Client>
 
 fn client(
     socket: OwnedFd,
-    inbox: Inbox,
+    (inbox, batch, account): (Inbox, Batch, Arc<Account>),
     house: &House,
     session: Session,
 ) -> std::io::Result<Option<Client>> {
@@ -95,13 +113,16 @@ fn client(
     set_socket_timeout(&socket, Timeout::Send, None)?;
     // The most that the system lets anybody have; a reply of 128 KiB fits as a whole.
     set_socket_send_buffer_size(&socket, 4 << 20)?;
-    let Some(export) = house.exports.get(session.export) else {
+    let failures = house.failures.get(session.export);
+    let Some((export, failures)) = house.exports.get(session.export).zip(failures) else {
         return Ok(None);
     };
-    let link = Arc::new(Link::new(socket, Arc::clone(export), session));
+    let of = (Arc::clone(export), session);
+    let link = Arc::new(Link::new(socket, of, account, Arc::clone(failures)));
     Ok(Some(Client {
         link,
         inbox,
+        batch,
         rings: house.rings,
     }))
 }
@@ -111,7 +132,7 @@ impl Client {
     pub(super) fn serve(self) -> Result<(), Ended> {
         let link = Arc::clone(&self.link);
         add(&link.export.counters.connections, 1);
-        let mut serving = Serving::new(Arc::clone(&self.link), self.inbox, self.rings);
+        let mut serving = Serving::new(Arc::clone(&self.link), self.inbox, self.batch, self.rings);
         let ended = serving.requests();
         if ended.is_err() {
             link.die();

@@ -8,22 +8,20 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::Ended;
-
-/// Two requests with what libraries send at once at most (128 KiB of the kernel's client), and more.
-const CAPACITY: usize = 512 << 10;
+use super::budget::Buffer;
 
 /// Bytes between `start` and `end`.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    bytes: Box<[u8]>,
+    bytes: Buffer,
     start: usize,
     end: usize,
 }
 
 impl Inbox {
-    pub(super) fn new() -> Self {
+    pub(super) const fn new(bytes: Buffer) -> Self {
         Self {
-            bytes: vec![0; CAPACITY].into_boxed_slice(),
+            bytes,
             start: 0,
             end: 0,
         }
@@ -45,8 +43,8 @@ impl Inbox {
     }
 
     /// Whether so many bytes fit at all.
-    pub(super) const fn fits(bytes: usize) -> bool {
-        bytes <= CAPACITY
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        bytes <= self.bytes.len()
     }
 
     /// Takes more, as `receive` has it; false at the end of what comes.
@@ -54,7 +52,7 @@ impl Inbox {
         &mut self,
         receive: impl FnOnce(&mut [u8]) -> Result<usize, Ended>,
     ) -> Result<bool, Ended> {
-        if self.start > 0 && self.end > CAPACITY / 2 {
+        if self.start > 0 && self.end > self.bytes.len() / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -1,50 +1,88 @@
-//! The way back to one client: replies of several threads over one socket.
+//! The sending side of one connection.
 //!
 //! # Story
-//! Whoever has a reply puts it into the queue. If nobody sends, he takes the *turn*: he sends what is in the queue
-//! until it is empty. A worker that cannot send on gives the turn to a thread made for that, so that no client
-//! that is slow, or does not read at all, keeps workers of an export.
+//! A thread that has a reply enqueues it; if no other thread is sending, it takes the *turn* and drains the queue. If the socket
+//! would block for longer than a moment, a worker hands the turn to a dedicated thread, so that a slow client, or one that does
+//! not receive at all, occupies no worker of an export. The connection's own thread may wait for its client.
+//!
+//! A client has gone when sending to it fails, or when its socket is closed in both directions (`POLLHUP`), which is looked
+//! for in the course of its requests. Then the link is *dead*: what is queued is dropped, and nobody does more for it than the changes
+//! that it sent as a whole. A client that only ended its own side still gets its replies.
 //!
 //! # Invariants
-//! 1. Only who holds the turn writes to the socket.
-//! 2. While the queue is not empty, somebody holds the turn.
-//! 3. `under_way` counts the requests, and `bytes` their memory, that are with workers or in the queue.
+//! 1. Only the holder of the turn writes to the socket.
+//! 2. While the queue is not empty, a thread holds the turn.
+//! 3. `under_way` counts the requests that are with workers, with the disk, or in the queue. Their memory is reserved in the
+//!    connection's [`Account`] before they begin, and given back when they were sent or dropped.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg, shutdown};
 
+use super::budget::{Account, Buffer};
+use super::failures::Failures;
 use super::inbox::wait;
-use super::{Ended, lock};
+use super::lock;
 use crate::export::Export;
 use crate::image::LossCursor;
 use crate::protocol::{Replies, Session};
 
-/// Requests of one connection that are with workers, at most.
+/// Requests of one connection under way, at most.
 const MOST_REQUESTS: usize = 256;
-/// Their memory, at most, beside that of one request.
-const MOST_BYTES: usize = 64 << 20;
 /// Replies that go out with one call.
 const TOGETHER: usize = 16;
 /// How long a worker waits for a client.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// The socket is looked at after so many bytes of requests: a call for each of the small ones would cost a tenth of them.
+const LOOK_BYTES: u64 = 1 << 20;
+/// What a request costs beside its bytes, in bytes.
+const REQUEST_COST: u64 = 4096;
 
 /// A reply: what stands before the data, and the data.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
     pub(super) head: Vec<u8>,
-    pub(super) data: Vec<u8>,
+    pub(super) data: Option<Buffer>,
     /// How much of the data is sent.
     pub(super) length: usize,
-    /// What was counted when its request came; `None` for what no worker did.
-    pub(super) counted: Option<usize>,
+    /// Its request is among those under way.
+    pub(super) counted: bool,
+    /// How much of head and data has gone.
+    sent: usize,
+}
+
+impl Reply {
+    pub(super) fn bytes(head: Vec<u8>, data: Option<Buffer>, length: usize) -> Self {
+        Self {
+            head,
+            data,
+            length,
+            ..Self::default()
+        }
+    }
+
+    /// What is still to be sent.
+    fn slices(&self) -> [&[u8]; 2] {
+        let data = self.data.as_deref().unwrap_or_default();
+        let data = data.get(..self.length).unwrap_or_default();
+        let skip = self.sent.saturating_sub(self.head.len());
+        [
+            self.head.get(self.sent..).unwrap_or_default(),
+            data.get(skip..).unwrap_or_default(),
+        ]
+    }
+
+    fn left(&self) -> usize {
+        self.slices().iter().map(|bytes| bytes.len()).sum()
+    }
 }
 
 /// One connection's socket, and the replies that are to go there.
@@ -53,19 +91,24 @@ pub(super) struct Link {
     socket: OwnedFd,
     pub(super) export: Arc<Export>,
     pub(super) session: Session,
+    pub(super) account: Arc<Account>,
+    pub(super) failures: Arc<Failures>,
     /// Losses of the image that this client was told of.
     losses: LossCursor,
     state: Mutex<State>,
-    room: Condvar,
+    /// Changed under the lock of `state`.
+    dead: AtomicBool,
+    /// A request has been answered, the turn is free, or the link is dead.
+    change: Condvar,
+    /// Bytes of requests since the socket was looked at.
+    unseen: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Reply>,
     turn: bool,
-    dead: bool,
     under_way: usize,
-    bytes: usize,
 }
 
 /// How sending ended.
@@ -73,18 +116,27 @@ enum Sent {
     All,
     /// The client takes no more; the rest is to be sent later.
     Full(VecDeque<Reply>),
-    Dead,
+    Dead(VecDeque<Reply>),
 }
 
 impl Link {
-    pub(super) fn new(socket: OwnedFd, export: Arc<Export>, session: Session) -> Self {
+    pub(super) fn new(
+        socket: OwnedFd,
+        (export, session): (Arc<Export>, Session),
+        account: Arc<Account>,
+        failures: Arc<Failures>,
+    ) -> Self {
         Self {
             socket,
             losses: export.image().loss_cursor(),
             export,
             session,
+            account,
+            failures,
             state: Mutex::default(),
-            room: Condvar::new(),
+            dead: AtomicBool::new(false),
+            change: Condvar::new(),
+            unseen: AtomicU64::new(0),
         }
     }
 
@@ -105,109 +157,140 @@ impl Link {
         Replies::of(&self.session)
     }
 
-    /// Counts a request that goes to workers, once there is room for it.
-    pub(super) fn enter(&self, bytes: usize) {
+    /// Counts a request as under way; false where there are too many.
+    pub(super) fn enter(&self) -> bool {
         let mut state = lock(&self.state);
-        while state.under_way >= MOST_REQUESTS || state.bytes > MOST_BYTES {
-            state = self
-                .room
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        state.under_way += 1;
-        state.bytes += bytes;
+        let has_room = state.under_way < MOST_REQUESTS;
+        state.under_way += usize::from(has_room);
+        has_room
     }
 
-    /// Whether a request could go to workers without waiting.
-    pub(super) fn has_room(&self) -> bool {
+    /// Waits for a request to be answered, or for a reply of the connection's own thread to be sent; false where there is
+    /// nothing to wait for.
+    pub(super) fn wait_for_one(&self) -> bool {
         let state = lock(&self.state);
-        state.under_way < MOST_REQUESTS && state.bytes <= MOST_BYTES
+        let before = (state.under_way, state.queue.len());
+        if before.0 == 0 && !state.turn {
+            return false;
+        }
+        let same = |state: &mut State| {
+            (state.under_way, state.queue.len()) == before && (before.0 > 0 || state.turn)
+        };
+        let waited = self.change.wait_while(state, same);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        true
     }
 
     /// Waits until nothing is under way.
     pub(super) fn drain(&self) {
-        let mut state = lock(&self.state);
-        while state.under_way > 0 || state.turn {
-            state = self
-                .room
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        while self.wait_for_one() {}
     }
 
-    /// Sends what the connection's own thread has; it waits for its client.
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<(), Ended> {
+    /// Sends what the connection's own thread has; it waits for its client. Nothing is sent over a dead link.
+    pub(super) fn send(&self, bytes: &[u8]) {
         let mut state = lock(&self.state);
-        if state.dead {
-            return Err(Errno::PIPE.into());
-        }
-        if state.turn {
+        if state.turn
+            && let Some(mut copy) = self.account.take(bytes.len())
+        {
             // It cannot go out now, and may have to wait for long: it takes its place in the queue.
-            let reply = Reply {
-                head: bytes.to_vec(),
-                ..Reply::default()
-            };
-            state.queue.push_back(reply);
-            while state.turn && state.queue.len() >= MOST_REQUESTS {
-                state = self
-                    .room
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-            return Ok(());
+            copy.copy_from_slice(bytes);
+            state
+                .queue
+                .push_back(Reply::bytes(Vec::new(), Some(copy), bytes.len()));
+            return;
         }
-        state.turn = true;
-        drop(state);
-        let sent = send_all(self.socket(), bytes);
-        if sent.is_err() {
-            self.die();
-        }
-        self.send_queue(None);
-        Ok(sent?)
-    }
-
-    /// Sends what has come from the disk. It waits for no client.
-    pub(super) fn reply(self: &Arc<Self>, replies: impl IntoIterator<Item = Reply>) {
-        let mut state = lock(&self.state);
-        state.queue.extend(replies);
-        if state.turn {
+        let free = self.change.wait_while(state, |state| state.turn);
+        state = free.unwrap_or_else(PoisonError::into_inner);
+        if self.is_dead() {
             return;
         }
         state.turn = true;
         drop(state);
-        self.send_queue(Some(self));
+        if send_all(self.socket(), bytes).is_err() {
+            self.die();
+        }
+        self.send_queue(None);
     }
 
-    /// Whether the other side has gone.
+    /// Sends a reply of the connection's own thread; it waits for its client.
+    pub(super) fn send_reply(&self, reply: Reply) {
+        if self.enqueue([reply]) {
+            self.send_queue(None);
+        }
+    }
+
+    /// Sends what workers or the disk have done. It waits for no client.
+    pub(super) fn reply(self: &Arc<Self>, replies: impl IntoIterator<Item = Reply>) {
+        if self.enqueue(replies) {
+            self.send_queue(Some(self));
+        }
+    }
+
+    /// Puts replies into the queue; true where the caller has the turn now.
+    fn enqueue(&self, replies: impl IntoIterator<Item = Reply>) -> bool {
+        let mut state = lock(&self.state);
+        state.queue.extend(replies);
+        !std::mem::replace(&mut state.turn, true)
+    }
+
+    /// Whether nobody is there any more: it is dead, or the other side has ended.
     pub(super) fn is_over(&self) -> bool {
-        let mut fds = [rustix::event::PollFd::new(&self.socket, PollFlags::RDHUP)];
-        let now = rustix::event::Timespec {
+        self.is_dead() || self.has(PollFlags::RDHUP)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody may still take the reply to a request of so many bytes; if not, the link is dead from now on.
+    pub(super) fn is_wanted(&self, bytes: u64) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        let cost = bytes + REQUEST_COST;
+        if self.unseen.fetch_add(cost, Ordering::Relaxed) + cost < LOOK_BYTES {
+            return true;
+        }
+        self.unseen.store(0, Ordering::Relaxed);
+        let has_gone = self.has(PollFlags::empty());
+        if has_gone {
+            self.die();
+        }
+        !has_gone
+    }
+
+    /// Whether the socket has an event now. Closed in both directions and errors always are (poll(2)).
+    fn has(&self, event: PollFlags) -> bool {
+        let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let ready = rustix::event::poll(&mut fds, Some(&now));
-        lock(&self.state).dead || ready.is_ok_and(|count| count > 0)
+        let mut fds = [PollFd::new(&self.socket, event)];
+        poll(&mut fds, Some(&now)).is_ok_and(|count| count > 0)
     }
 
     /// Ends the connection from this side.
     pub(super) fn die(&self) {
-        lock(&self.state).dead = true;
+        let state = lock(&self.state);
+        self.dead.store(true, Ordering::Relaxed);
+        drop(state);
         // It fails where the connection has ended.
         let _ = shutdown(&self.socket, Shutdown::Both);
+        self.change.notify_all();
     }
 
-    /// Sends the queue, by whoever holds the turn. `worker` is given by those who must not wait
+    /// Sends the queue, by the holder of the turn. `worker` is given by threads that must not wait
     /// for a client.
     fn send_queue(&self, worker: Option<&Arc<Self>>) {
         loop {
             let mut state = lock(&self.state);
-            if state.dead {
-                let dropped: Vec<Reply> = state.queue.drain(..).collect();
-                self.left(&mut state, &dropped);
+            if self.is_dead() {
+                let dropped = std::mem::take(&mut state.queue);
+                self.uncount(&mut state, &dropped);
             }
             if state.queue.is_empty() {
                 state.turn = false;
-                self.room.notify_all();
+                self.change.notify_all();
                 return;
             }
             let count = state.queue.len().min(TOGETHER);
@@ -215,7 +298,10 @@ impl Link {
             drop(state);
             match self.send_batch(batch, worker.is_some()) {
                 Sent::All => {}
-                Sent::Dead => self.die(),
+                Sent::Dead(rest) => {
+                    self.uncount(&mut lock(&self.state), &rest);
+                    self.die();
+                }
                 Sent::Full(rest) => {
                     let mut state = lock(&self.state);
                     for reply in rest.into_iter().rev() {
@@ -248,94 +334,55 @@ impl Link {
             true => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             false => SendFlags::NOSIGNAL,
         };
-        // Of the first reply, what has gone already.
-        let mut gone = 0;
         while !batch.is_empty() {
-            let slices = slices(&batch, gone);
+            let parts = batch.iter().flat_map(Reply::slices);
+            let slices: Vec<_> = parts
+                .filter(|bytes| !bytes.is_empty())
+                .map(IoSlice::new)
+                .collect();
             let sent = sendmsg(
                 &self.socket,
                 &slices,
                 &mut SendAncillaryBuffer::default(),
                 flags,
             );
+            drop(slices);
             match sent {
-                Ok(sent) => gone = self.take_sent(&mut batch, gone + sent),
+                Ok(sent) => self.take_sent(&mut batch, sent),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let soon = Instant::now() + PATIENCE;
                     if wait(self.socket(), PollFlags::OUT, soon).is_err() {
-                        shorten(&mut batch, gone);
                         return Sent::Full(batch);
                     }
                 }
-                Err(_) => {
-                    let left: Vec<Reply> = batch.into_iter().collect();
-                    self.left(&mut lock(&self.state), &left);
-                    return Sent::Dead;
-                }
+                Err(_) => return Sent::Dead(batch),
             }
         }
         Sent::All
     }
 
-    /// Takes replies out that have gone as a whole, and says how much of the next one has.
-    fn take_sent(&self, batch: &mut VecDeque<Reply>, mut gone: usize) -> usize {
-        let mut done = Vec::new();
-        while let Some(first) = batch.front() {
-            let whole = first.head.len() + first.length;
-            if gone < whole {
+    /// Takes replies out that have gone as a whole, and notes how much of the next one has.
+    fn take_sent(&self, batch: &mut VecDeque<Reply>, mut sent: usize) {
+        let mut done = VecDeque::new();
+        while let Some(first) = batch.front_mut() {
+            let left = first.left();
+            if sent < left {
+                first.sent += sent;
                 break;
             }
-            gone -= whole;
+            sent -= left;
             done.extend(batch.pop_front());
         }
-        let mut state = lock(&self.state);
-        self.left(&mut state, &done);
-        drop(state);
-        for reply in done {
-            if !reply.data.is_empty() {
-                self.export.pool.give_back(reply.data);
-            }
-        }
-        gone
+        // Their memory first: who is told that they were sent may want it.
+        done.iter_mut().for_each(|reply| drop(reply.data.take()));
+        self.uncount(&mut lock(&self.state), &done);
     }
 
     /// Those are under way no longer.
-    fn left(&self, state: &mut State, replies: &[Reply]) {
-        for bytes in replies.iter().filter_map(|reply| reply.counted) {
-            state.under_way -= 1;
-            state.bytes -= bytes;
-        }
-        self.room.notify_all();
-    }
-}
-
-fn slices(batch: &VecDeque<Reply>, gone: usize) -> Vec<IoSlice<'_>> {
-    let mut slices = Vec::with_capacity(2 * batch.len());
-    let mut skip = gone;
-    for reply in batch {
-        let data = reply.data.get(..reply.length).unwrap_or_default();
-        for bytes in [reply.head.as_slice(), data] {
-            let skipped = skip.min(bytes.len());
-            skip -= skipped;
-            if skipped < bytes.len() {
-                slices.push(IoSlice::new(bytes.get(skipped..).unwrap_or_default()));
-            }
-        }
-    }
-    slices
-}
-
-/// Leaves out of the first reply what has gone.
-fn shorten(batch: &mut VecDeque<Reply>, gone: usize) {
-    if let Some(first) = batch.front_mut() {
-        let head = gone.min(first.head.len());
-        first.head.drain(..head);
-        let data = gone - head;
-        if data > 0 {
-            first.data.drain(..data);
-            first.length -= data;
-        }
+    fn uncount(&self, state: &mut State, replies: &VecDeque<Reply>) {
+        state.under_way -= replies.iter().filter(|reply| reply.counted).count();
+        self.change.notify_all();
     }
 }
 

@@ -12,21 +12,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown, sockopt};
 
+use super::budget::{Budget, Own, smallest};
 use super::connection::{House, negotiate};
+use super::failures::Failures;
 use super::sockets::{Address, Listening, Sockets};
-use super::{Event, OnEvent, Plan, ServeError, Stop, lock};
+use super::{EndError, Event, OnEvent, Plan, ServeError, Stop, lock};
 use crate::export::Export;
 
 /// How often images are looked at.
 const LOOKS: Duration = Duration::from_secs(1);
 /// How long nobody is let in after somebody could not be, for want of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often it is said that clients are turned away.
+const SAID: Duration = Duration::from_secs(10);
+/// The largest budget, in bytes: more than any machine has, and few enough blocks to count.
+const MOST_BUFFERS: usize = 1 << 40;
 /// What clients get at the end, for what is under way.
 const LAST: Duration = Duration::from_secs(10);
 
 /// A server that listens, and does not serve yet.
 pub struct Server {
-    house: Arc<House>,
+    house: House,
+    budget: Arc<Budget>,
     listeners: Vec<Listening>,
     tls_on_unix: bool,
     most: usize,
@@ -60,6 +67,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`].
     pub fn bind_with(plan: Plan, sockets: Sockets) -> Result<Self, ServeError> {
+        let budget = budget(&plan)?;
         let unix = plan.unix.as_deref();
         let unix = unix.map(|path| Listening::unix(path, sockets.access));
         let tcp = plan.tcp.map(Listening::tcp);
@@ -70,12 +78,14 @@ impl Server {
             listeners: listeners.collect::<Result<_, _>>()?,
             tls_on_unix: sockets.tls_on_unix,
             most: plan.connections,
-            house: Arc::new(House {
+            budget,
+            house: House {
                 exports: plan.exports,
+                failures: Vec::new(),
                 tls: plan.tls,
                 negotiation: plan.negotiation,
                 rings: plan.rings,
-            }),
+            },
         })
     }
 
@@ -96,39 +106,39 @@ impl Server {
     /// Serves until it is stopped; then everything is on the disks.
     ///
     /// # Errors
-    /// An image that cannot be flushed at the end: by its export.
-    pub fn run(self, stop: &Stop, on_event: &Arc<OnEvent>) -> Result<(), (String, io::Error)> {
-        let open = Arc::new(Open::default());
+    /// Images that could not be flushed at the end; all others were.
+    pub fn run(mut self, stop: &Stop, on_event: &Arc<OnEvent>) -> Result<(), EndError> {
+        let exports = self.house.exports.clone();
+        let of = |export: &Arc<Export>| Failures::new(&export.info().name, on_event);
+        self.house.failures = exports.iter().map(of).collect();
+        let failures = self.house.failures.clone();
+        let mut clients = Clients::new(&self, on_event);
         let mut looked = Instant::now();
         let mut said: HashMap<String, &'static str> = HashMap::new();
-        let mut number = 0;
         while !stop.is_asked() {
             self.wait(stop);
             for listener in &self.listeners {
                 match listener.accept() {
-                    Ok((socket, peer, is_tcp)) => {
-                        number += 1;
-                        self.admit((number, socket, peer, is_tcp), &open, on_event);
-                    }
+                    Ok(accepted) => clients.admit(accepted),
                     // It stays in the line, and would wake this up again at once.
-                    Err(error) if !is_of_one(&error) => thread::sleep(PAUSE),
+                    Err(error) if !is_of_one(&error) => {
+                        clients.exhausted(&error);
+                        thread::sleep(PAUSE);
+                    }
                     Err(_) => {}
                 }
             }
             if looked.elapsed() >= LOOKS {
                 looked = Instant::now();
-                look(&self.house.exports, &mut said, on_event);
+                look(&exports, &mut said, on_event);
+                failures.iter().for_each(|of| of.settle(false));
             }
         }
+        // No new client finds the server, and those that are there are let go.
         drop(self.listeners);
-        end(&open);
-        for export in &self.house.exports {
-            if !export.image().is_read_only() {
-                let flushed = export.image().flush();
-                flushed.map_err(|error| (export.info().name.clone(), error))?;
-            }
-        }
-        Ok(())
+        end(&clients.open);
+        failures.iter().for_each(|of| of.settle(true));
+        flush(&exports)
     }
 
     fn wait(&self, stop: &Stop) {
@@ -144,58 +154,140 @@ impl Server {
         // A signal ends it early, as does whatever else: it is called again.
         let _ = poll(&mut fds, Some(&most));
     }
+}
 
-    fn admit(
-        &self,
-        (number, socket, peer, is_tcp): (u64, OwnedFd, String, bool),
-        open: &Arc<Open>,
-        on_event: &Arc<OnEvent>,
-    ) {
-        let most = self.most;
-        if lock(&open.sockets).len() >= most {
-            on_event(&Event::Full { most });
-            return;
+/// The memory of a server, if it is enough for its connections.
+fn budget(plan: &Plan) -> Result<Arc<Budget>, ServeError> {
+    let (bytes, connections) = (plan.buffer_bytes, plan.connections);
+    let tls = plan.tls.is_some();
+    let smallest = smallest(connections, tls);
+    if bytes < smallest {
+        return Err(ServeError::Buffers {
+            bytes,
+            connections,
+            smallest,
+        });
+    }
+    let failed = |source| ServeError::Memory { bytes, source };
+    if bytes > MOST_BUFFERS {
+        return Err(failed(io::ErrorKind::OutOfMemory.into()));
+    }
+    Budget::new(bytes, connections, tls).map_err(failed)
+}
+
+/// Flushes every image, also where one fails.
+fn flush(exports: &[Arc<Export>]) -> Result<(), EndError> {
+    let mut failures = Vec::new();
+    for export in exports.iter().filter(|of| !of.image().is_read_only()) {
+        if let Err(error) = export.image().flush() {
+            export.lost();
+            failures.push((export.info().name.clone(), error));
         }
-        let Ok(second) = socket.try_clone() else {
-            on_event(&Event::Full { most });
+    }
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(EndError(failures)),
+    }
+}
+
+/// Lets clients in, each with a thread of its own.
+struct Clients {
+    house: Arc<House>,
+    /// Over a Unix socket nobody listens in.
+    plain: Arc<House>,
+    budget: Arc<Budget>,
+    open: Arc<Open>,
+    on_event: Arc<OnEvent>,
+    most: usize,
+    tls_on_unix: bool,
+    number: u64,
+    /// When it was said that the system has nothing left.
+    exhausted: Rarely,
+    /// When it was said that there are as many as there may be.
+    full: Rarely,
+}
+
+/// What may happen often, and is said now and then: whoever connects again and again is not to fill the log.
+#[derive(Default)]
+struct Rarely(Option<Instant>);
+
+impl Rarely {
+    fn say(&mut self, say: impl FnOnce()) {
+        if self.0.is_none_or(|at| at.elapsed() >= SAID) {
+            self.0 = Some(Instant::now());
+            say();
+        }
+    }
+}
+
+impl Clients {
+    fn new(server: &Server, on_event: &Arc<OnEvent>) -> Self {
+        let house = server.house.clone();
+        Self {
+            plain: Arc::new(House {
+                tls: None,
+                ..house.clone()
+            }),
+            house: Arc::new(house),
+            budget: Arc::clone(&server.budget),
+            open: Arc::default(),
+            on_event: Arc::clone(on_event),
+            most: server.most,
+            tls_on_unix: server.tls_on_unix,
+            number: 0,
+            exhausted: Rarely::default(),
+            full: Rarely::default(),
+        }
+    }
+
+    fn exhausted(&mut self, error: &io::Error) {
+        let tell = &self.on_event;
+        self.exhausted.say(|| tell(&Event::Exhausted { error }));
+    }
+
+    fn admit(&mut self, accepted: Admitted) {
+        let most = self.most;
+        let own = self.budget.connect();
+        let Some(own) = own.filter(|_| lock(&self.open.sockets).len() < most) else {
+            let tell = &self.on_event;
+            self.full.say(|| tell(&Event::Full { most }));
             return;
         };
+        if let Err(error) = self.start(accepted, own) {
+            self.exhausted(&error);
+        }
+    }
+
+    fn start(&mut self, (socket, peer, is_tcp): Admitted, own: Own) -> io::Result<()> {
+        let second = socket.try_clone()?;
         if is_tcp {
             // Small replies go at once; a client whose machine is gone is noticed some day.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
             let _ = sockopt::set_socket_keepalive(&socket, true);
         }
-        lock(&open.sockets).insert(number, second);
-        let house = Arc::clone(&self.house);
-        let is_secured = is_tcp || self.tls_on_unix;
-        let (opened, tell) = (Arc::clone(open), Arc::clone(on_event));
+        self.number += 1;
+        let number = self.number;
+        lock(&self.open.sockets).insert(number, second);
+        let house = match is_tcp || self.tls_on_unix {
+            true => Arc::clone(&self.house),
+            false => Arc::clone(&self.plain),
+        };
+        let (opened, tell) = (Arc::clone(&self.open), Arc::clone(&self.on_event));
         let thread = thread::Builder::new().name("nbd-client".to_owned());
         let started = thread.spawn(move || {
-            // Nobody can listen in on a Unix socket, but a client can be asked who it is there as well.
-            let plain = House {
-                exports: house.exports.clone(),
-                tls: None,
-                negotiation: house.negotiation,
-                rings: house.rings,
-            };
-            serve(
-                socket,
-                &peer,
-                if is_secured { &house } else { &plain },
-                &tell,
-            );
+            serve((socket, own), &peer, &house, &tell);
             lock(&opened.sockets).remove(&number);
         });
         if started.is_err() {
-            lock(&open.sockets).remove(&number);
-            on_event(&Event::Full { most });
+            lock(&self.open.sockets).remove(&number);
         }
+        started.map(drop)
     }
 }
 
-fn serve(socket: OwnedFd, peer: &str, house: &House, tell: &Arc<OnEvent>) {
+fn serve((socket, own): (OwnedFd, Own), peer: &str, house: &House, tell: &Arc<OnEvent>) {
     let mut name = String::new();
-    let ended = match negotiate(socket, house) {
+    let ended = match negotiate(socket, house, own) {
         Ok(None) => Ok(()),
         Err(error) => Err(error),
         Ok(Some(client)) => {
@@ -243,6 +335,9 @@ fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell:
         }
     }
 }
+
+/// A client's socket, who it is, and whether it came over TCP.
+type Admitted = (OwnedFd, String, bool);
 
 /// Whether accepting failed for one client alone, or as there was none: the next one may be let in.
 fn is_of_one(error: &io::Error) -> bool {

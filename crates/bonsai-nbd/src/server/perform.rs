@@ -5,23 +5,26 @@ use std::sync::Arc;
 
 use rustix::io::Errno as System;
 
+use super::budget::Buffer;
 use super::link::{Link, Reply};
 use crate::export::{Export, add};
-use crate::protocol::{Command, Errno, Request};
+use crate::protocol::{Command, Errno, Extent, Request};
 use crate::sharing::Written;
 
-/// Extents of one reply, at most: 8 KiB.
-const MOST_EXTENTS: usize = 1024;
+/// Extents of one reply, at most: with what stands before them, less than [`EXTENTS_BYTES`].
+const MOST_EXTENTS: usize = 1000;
+/// What a block status reply takes, at most.
+pub(super) const EXTENTS_BYTES: usize = 8192;
+/// The page cache is filled in parts of this size, so that a long request ends soon after its client has gone.
+const CACHED_TOGETHER: u64 = 8 << 20;
 
-/// A request that waits for the disk.
+/// A request that waits for the disk. It is counted as under way at its connection.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) link: Arc<Link>,
     pub(super) request: Request,
-    /// Of a write; its memory may be longer.
-    pub(super) payload: Vec<u8>,
-    /// What was counted of it at its connection, in bytes.
-    pub(super) counted: usize,
+    /// The data of a write, or room for the reply of a read or block status.
+    pub(super) memory: Option<Buffer>,
 }
 
 impl Job {
@@ -30,89 +33,125 @@ impl Job {
         let Self {
             link,
             request,
-            payload,
-            counted,
+            memory,
         } = self;
         let mut reply = match request.command {
-            Command::Read => read(&link, &request),
-            _ => other(&link, &request, &payload),
+            // Nobody waits for it any more.
+            _ if !is_done_for(&link, &request) => Reply::default(),
+            Command::Read => read(&link, &request, memory),
+            Command::BlockStatus => status(&link, &request, memory),
+            _ => other(&link, &request, memory),
         };
-        if !payload.is_empty() {
-            link.export.pool.give_back(payload);
-        }
-        reply.counted = Some(counted);
+        reply.counted = true;
         link.reply([reply]);
     }
 }
 
-fn read(link: &Link, request: &Request) -> Reply {
-    let export = &link.export;
-    let length = request.length as usize;
-    let mut data = export.pool.memory(length);
-    let into = data.get_mut(..length).unwrap_or_default();
-    if let Err(error) = export.read(into, request.offset) {
-        export.pool.give_back(data);
-        return failure(link, request, &error);
+/// Whether a request is to be done: changes that came as a whole are in any case, all else only for a client that is there.
+pub(super) fn is_done_for(link: &Link, request: &Request) -> bool {
+    match request.command {
+        Command::Read => link.is_wanted(request.length.into()),
+        Command::BlockStatus | Command::Cache => link.is_wanted(CACHED_TOGETHER),
+        _ => true,
     }
-    read_reply(link, request, data)
+}
+
+fn read(link: &Link, request: &Request, memory: Option<Buffer>) -> Reply {
+    let Some(mut data) = memory else {
+        return failure(link, request, &io::ErrorKind::OutOfMemory.into());
+    };
+    match link.export.read(&mut data, request.offset) {
+        Ok(()) => read_reply(link, request, data),
+        Err(error) => failure(link, request, &error),
+    }
 }
 
 /// The answer to a read that has come to something.
-pub(super) fn read_reply(link: &Link, request: &Request, data: Vec<u8>) -> Reply {
+pub(super) fn read_reply(link: &Link, request: &Request, data: Buffer) -> Reply {
     count_read(&link.export, request.length);
     let replies = link.replies();
     let mut head = vec![0; replies.read_header_bytes()];
     replies.read_header(request.cookie, request.offset, request.length, &mut head);
-    Reply {
-        head,
-        data,
-        length: request.length as usize,
-        counted: None,
+    let length = data.len();
+    Reply::bytes(head, Some(data), length)
+}
+
+/// Where there is data in a part of the image.
+pub(super) fn extents(link: &Link, request: &Request) -> io::Result<Vec<Extent>> {
+    let most = if request.one_extent() {
+        1
+    } else {
+        MOST_EXTENTS
+    };
+    let image = link.export.image();
+    image.extents(request.offset, request.length.into(), most)
+}
+
+fn status(link: &Link, request: &Request, memory: Option<Buffer>) -> Reply {
+    let extents = match extents(link, request) {
+        Ok(extents) => extents,
+        Err(error) => return failure(link, request, &error),
+    };
+    let mut reply = Vec::new();
+    link.replies().extents(request.cookie, &extents, &mut reply);
+    let length = reply.len();
+    match memory {
+        // Many of these may wait for their client: they are held in what is counted.
+        Some(mut data) if length <= data.len() => {
+            if let Some(into) = data.get_mut(..length) {
+                into.copy_from_slice(&reply);
+            }
+            Reply::bytes(Vec::new(), Some(data), length)
+        }
+        _ => Reply::bytes(reply, None, 0),
     }
 }
 
-fn other(link: &Link, request: &Request, payload: &[u8]) -> Reply {
-    let mut head = Vec::new();
-    if request.command == Command::BlockStatus {
-        let most = if request.one_extent() {
-            1
-        } else {
-            MOST_EXTENTS
-        };
-        let image = link.export.image();
-        match image.extents(request.offset, request.length.into(), most) {
-            Ok(extents) => link.replies().extents(request.cookie, &extents, &mut head),
-            Err(error) => return failure(link, request, &error),
+fn other(link: &Link, request: &Request, payload: Option<Buffer>) -> Reply {
+    let done = change(link, request, payload.as_deref().unwrap_or_default());
+    drop(payload);
+    match done {
+        Ok(()) => {
+            let mut head = Vec::new();
+            link.replies().done(request.cookie, &mut head);
+            Reply::bytes(head, None, 0)
         }
-    } else {
-        match change(link, request, payload) {
-            Ok(()) => link.replies().done(request.cookie, &mut head),
-            Err(error) => return failure(link, request, &error),
-        }
+        Err(error) => failure(link, request, &error),
     }
-    Reply {
-        head,
-        ..Reply::default()
+}
+
+/// Writes a part of a request's data, without counting it.
+pub(super) fn write(link: &Link, bytes: &[u8], offset: u64, fua: bool) -> io::Result<()> {
+    let range = (offset, bytes.len() as u64);
+    let export = &link.export;
+    let done = export.change(range, Written::Bytes(bytes), |image| {
+        image.write(bytes, offset, fua)
+    });
+    if fua && done.is_err() {
+        export.lost();
     }
+    done
+}
+
+/// A change is done.
+pub(super) fn count_change(link: &Link, request: &Request) {
+    let counters = &link.export.counters;
+    if request.fua() {
+        add(&counters.flushes, 1);
+    }
+    add(&counters.writes, 1);
+    add(&counters.written_bytes, request.length.into());
 }
 
 /// Does what changes an image, or has no data to give.
 pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Result<()> {
     let export = &link.export;
-    let image = export.image();
     let (offset, length) = (request.offset, u64::from(request.length));
     let fua = request.fua();
     match request.command {
         Command::Write => {
             let bytes = payload.get(..request.length as usize);
-            let bytes = bytes.unwrap_or_default();
-            let done = export.change((offset, length), Written::Bytes(bytes), |image| {
-                image.write(bytes, offset, fua)
-            });
-            if fua && done.is_err() {
-                export.lost();
-            }
-            done?;
+            write(link, bytes.unwrap_or_default(), offset, fua)?;
         }
         Command::Trim if !export.info().discard => {}
         // The system takes no empty ranges.
@@ -126,7 +165,7 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
                 image.zero(offset, length, keep, request.fast_zero())
             })?;
         }
-        Command::Cache => return image.fetch(offset, length),
+        Command::Cache => return fetch(link, (offset, length)),
         Command::Flush => {
             export.flush(|| link.flush())?;
             add(&export.counters.flushes, 1);
@@ -136,15 +175,22 @@ pub(super) fn change(link: &Link, request: &Request, payload: &[u8]) -> io::Resu
             return Err(io::ErrorKind::InvalidInput.into());
         }
     }
-    if fua {
-        // A write has it by its own flag.
-        if request.command != Command::Write {
-            link.flush()?;
-        }
-        add(&export.counters.flushes, 1);
+    // A write has it by its own flag.
+    if fua && request.command != Command::Write {
+        link.flush()?;
     }
-    add(&export.counters.writes, 1);
-    add(&export.counters.written_bytes, length);
+    count_change(link, request);
+    Ok(())
+}
+
+/// Has a part of the image read into the page cache, as long as its client is there.
+fn fetch(link: &Link, (offset, length): (u64, u64)) -> io::Result<()> {
+    let mut done = 0;
+    while done < length && link.is_wanted(CACHED_TOGETHER) {
+        let part = CACHED_TOGETHER.min(length - done);
+        link.export.image().fetch(offset + done, part)?;
+        done += part;
+    }
     Ok(())
 }
 
@@ -156,26 +202,38 @@ pub(super) fn count_read(export: &Export, length: u32) {
 fn failure(link: &Link, request: &Request, error: &io::Error) -> Reply {
     let mut head = Vec::new();
     fail(link, request, error, &mut head);
-    Reply {
-        head,
-        ..Reply::default()
-    }
+    Reply::bytes(head, None, 0)
 }
 
 /// The answer to what failed below.
 pub(super) fn fail(link: &Link, request: &Request, error: &io::Error, out: &mut Vec<u8>) {
+    count_failure(link, request, error);
+    answer(link, request, number(error), out);
+}
+
+/// Counts and reports what failed below.
+pub(super) fn count_failure(link: &Link, request: &Request, error: &io::Error) {
     // Nothing failed where it was asked to fail.
     if error.kind() != io::ErrorKind::Unsupported {
         add(&link.export.counters.failed, 1);
+        link.failures.report(request, error);
     }
     if let Some((throttle, (writes, bytes))) = link.export.throttle().zip(request.counted()) {
         throttle.failed(writes, bytes);
     }
-    refuse(link, request, number(error), out);
 }
 
-/// The answer to what is not done.
+/// The answer to what is not done, which is counted and reported.
 pub(super) fn refuse(link: &Link, request: &Request, error: Errno, out: &mut Vec<u8>) {
+    add(&link.export.counters.refused, 1);
+    let number = i32::try_from(error.number()).unwrap_or(0);
+    // The protocol has the system's numbers.
+    let why = io::Error::from_raw_os_error(number);
+    link.failures.report(request, &why);
+    answer(link, request, error, out);
+}
+
+fn answer(link: &Link, request: &Request, error: Errno, out: &mut Vec<u8>) {
     let chunked = matches!(request.command, Command::Read | Command::BlockStatus);
     link.replies().failed(request.cookie, error, chunked, out);
 }

@@ -11,12 +11,6 @@ use super::perform::Job;
 /// How long a worker waits for the next job before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Memory of requests that is kept for the next ones, in pieces.
-const KEPT: usize = 32;
-
-/// The largest piece that is kept, in bytes.
-const KEPT_BYTES: usize = 1 << 20;
-
 /// Threads that come when they are needed, and go when they are not.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -24,7 +18,6 @@ pub(crate) struct Pool {
     most: usize,
     state: Mutex<State>,
     more: Condvar,
-    memory: Mutex<Vec<Vec<u8>>>,
 }
 
 #[derive(Debug, Default)]
@@ -41,26 +34,6 @@ impl Pool {
             most: most.max(1),
             state: Mutex::default(),
             more: Condvar::new(),
-            memory: Mutex::default(),
-        }
-    }
-
-    /// Memory of that size; what is in it is of no meaning.
-    pub(super) fn memory(&self, bytes: usize) -> Vec<u8> {
-        let kept = lock(&self.memory).pop();
-        let mut memory = kept.unwrap_or_default();
-        if memory.len() < bytes {
-            memory = vec![0; bytes];
-        }
-        memory.truncate(bytes.max(KEPT_BYTES.min(memory.len())));
-        memory
-    }
-
-    /// Memory that is not needed any more.
-    pub(super) fn give_back(&self, memory: Vec<u8>) {
-        let mut kept = lock(&self.memory);
-        if memory.capacity() <= KEPT_BYTES && kept.len() < KEPT {
-            kept.push(memory);
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Ended;
+use super::budget::Buffer;
 use super::inbox::{receive, receive_now};
 use super::link::{Link, Reply};
 use super::perform::{Job, read_reply};
@@ -28,31 +29,32 @@ impl Reads {
         }
     }
 
-    /// Has the disk begin soon; false where it could not be entered.
-    pub(super) fn begin(&mut self, request: Request, reading: Reading) -> bool {
+    /// Has the disk begin soon; the memory is given back where it could not be entered. The request is counted already.
+    pub(super) fn begin(
+        &mut self,
+        request: Request,
+        reading: Reading,
+        data: Buffer,
+    ) -> Result<(), Buffer> {
         if self.ring.is_none() && !self.never {
             self.ring = Ring::new().ok();
             self.never = self.ring.is_none();
         }
         let Some(ring) = &mut self.ring else {
-            return false;
+            return Err(data);
         };
         let export = &self.link.export;
-        let length = request.length as usize;
-        let pieces = export.pieces(&reading, request.offset, length);
-        let data = export.pool.memory(length);
-        match ring.enter(request, reading, (data, pieces)) {
-            Ok(()) => true,
-            Err(data) => {
-                export.pool.give_back(data);
-                false
-            }
-        }
+        let pieces = export.pieces(&reading, request.offset, request.length as usize);
+        ring.enter(request, reading, (data, pieces))
     }
 
-    /// Whether more has to wait.
-    pub(super) fn is_full(&self) -> bool {
-        self.ring.as_ref().is_some_and(Ring::is_full)
+    /// Waits for one of the connection's own requests to be answered; false where none is under way.
+    pub(super) fn wait_for_one(&mut self) -> Result<bool, Ended> {
+        if self.is_idle() {
+            return Ok(self.link.wait_for_one());
+        }
+        self.serve(Patience::Forever)?;
+        Ok(true)
     }
 
     fn is_idle(&self) -> bool {
@@ -86,6 +88,10 @@ impl Reads {
     /// Waits for some bytes of the client, and for the disk; 0 at the end of what comes.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Ended> {
         loop {
+            if self.link.is_dead() {
+                // What had come is still there.
+                return Ok(receive_now(self.link.socket(), into)?.unwrap_or(0));
+            }
             if self.is_idle() {
                 return receive(self.link.socket(), into);
             }
@@ -115,25 +121,20 @@ impl Reads {
 /// The reply; none where a worker is to make it, since it did not come as a whole.
 fn answer(link: &Arc<Link>, mut flight: Flight) -> Option<Reply> {
     let export = &link.export;
-    let (request, length) = (
-        flight.request,
-        flight.data.len().min(flight.request.length as usize),
-    );
-    let into = flight.data.get_mut(..length).unwrap_or_default();
+    let request = flight.request;
     let done = !flight.failed
         && export
-            .finish(flight.reading, into, request.offset)
+            .finish(flight.reading, &mut flight.data, request.offset)
             .unwrap_or(false);
     if done {
-        return Some(read_reply(link, &request, flight.data));
+        let mut reply = read_reply(link, &request, flight.data);
+        reply.counted = true;
+        return Some(reply);
     }
-    export.pool.give_back(flight.data);
-    link.enter(length);
     export.pool.push(Job {
         link: Arc::clone(link),
         request,
-        payload: Vec::new(),
-        counted: length,
+        memory: Some(flight.data),
     });
     None
 }

@@ -7,7 +7,7 @@
 //! # Invariants
 //! 1. Memory and files of a read that was entered stay until the kernel has given it back: also when the connection
 //!    ends, and when the thread panics.
-//! 2. Requests and bytes that are under way are bounded.
+//! 2. Memory of a read is reserved before it is entered (`budget.rs`), and requests under way are counted (`link.rs`).
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -16,14 +16,11 @@ use std::time::Duration;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
+use super::budget::Buffer;
 use crate::export::Reading;
 use crate::image::Piece;
 use crate::protocol::Request;
 
-/// Requests under way, at most.
-pub(super) const MOST_REQUESTS: usize = 256;
-/// Their bytes, at most, beside those of one request.
-const MOST_BYTES: usize = 64 << 20;
 /// Pieces of one request have numbers below this.
 const PIECES: usize = 16;
 /// Entered, but not given to the kernel.
@@ -36,7 +33,7 @@ const SOCKET: u64 = u64::MAX;
 pub(super) struct Flight {
     pub(super) request: Request,
     pub(super) reading: Reading,
-    pub(super) data: Vec<u8>,
+    pub(super) data: Buffer,
     pieces: Vec<Piece>,
     left: usize,
     /// Something of it has not come as it was asked for.
@@ -48,7 +45,6 @@ pub(super) struct Ring {
     /// By the upper bits of what completions are marked with.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
-    bytes: usize,
     /// The kernel tells when the socket has something.
     asked: bool,
 }
@@ -79,7 +75,6 @@ impl Ring {
             uring,
             flights: Vec::new(),
             free: Vec::new(),
-            bytes: 0,
             asked: false,
         })
     }
@@ -88,17 +83,13 @@ impl Ring {
         self.flights.len() == self.free.len()
     }
 
-    pub(super) const fn is_full(&self) -> bool {
-        self.flights.len() - self.free.len() >= MOST_REQUESTS || self.bytes > MOST_BYTES
-    }
-
     /// Enters a read; `data` is of its length, and given back if it could not be entered.
     pub(super) fn enter(
         &mut self,
         request: Request,
         reading: Reading,
-        (mut data, pieces): (Vec<u8>, Vec<Piece>),
-    ) -> Result<(), Vec<u8>> {
+        (mut data, pieces): (Buffer, Vec<Piece>),
+    ) -> Result<(), Buffer> {
         let fit = pieces.iter().all(|of| of.start + of.length <= data.len());
         if pieces.is_empty() || pieces.len() > PIECES || !fit {
             return Err(data);
@@ -116,7 +107,6 @@ impl Ring {
                 .user_data((slot * PIECES + number) as u64)
         };
         let entries: Vec<_> = pieces.iter().enumerate().map(entry).collect();
-        self.bytes += data.len();
         let flight = Flight {
             request,
             reading,
@@ -131,7 +121,7 @@ impl Ring {
         for entry in &entries {
             // SAFETY: memory and file are in the flight that is in its slot, and leave it only when all of its
             // pieces have come back (`take`), or never (`drop`). Pieces lie within the memory, as was
-            // checked, which is on the heap and does not move with the flight.
+            // checked, which is mapped and does not move with the flight.
             let pushed = unsafe { self.push(entry) };
             if !pushed && let Some(Some(flight)) = self.flights.get_mut(slot) {
                 flight.left -= 1;
@@ -148,7 +138,6 @@ impl Ring {
     fn land(&mut self, slot: usize) -> Option<Flight> {
         let flight = self.flights.get_mut(slot)?.take_if(|of| of.left == 0)?;
         self.free.push(slot);
-        self.bytes -= flight.data.len();
         Some(flight)
     }
 

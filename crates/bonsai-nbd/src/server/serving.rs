@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::Ended;
 use super::batch::Batch;
+use super::budget::Buffer;
 use super::inbox::Inbox;
-use super::link::Link;
-use super::perform::{Job, change, count_read, fail, refuse};
+use super::link::{Link, Reply};
+use super::perform::{
+    EXTENTS_BYTES, Job, change, count_read, fail, is_done_for, read_reply, refuse,
+};
 use super::reads::Reads;
-use super::ring::Patience;
 use crate::export::{Tried, add};
 use crate::protocol::{Command, HEADER_BYTES, Request};
 use crate::throttle::{Throttle, Till};
@@ -23,32 +25,34 @@ const MOST_SKIPPED: u32 = 64 << 20;
 
 /// A connection's own thread.
 pub(super) struct Serving {
-    link: Arc<Link>,
-    inbox: Inbox,
-    batch: Batch,
+    pub(super) link: Arc<Link>,
+    pub(super) inbox: Inbox,
+    pub(super) batch: Batch,
     reads: Reads,
     /// Where this thread counts, under a ledger.
     till: Option<Till>,
 }
 
 impl Serving {
-    pub(super) fn new(link: Arc<Link>, inbox: Inbox, rings: bool) -> Self {
+    pub(super) fn new(link: Arc<Link>, inbox: Inbox, batch: Batch, rings: bool) -> Self {
         Self {
             reads: Reads::new(Arc::clone(&link), rings),
             till: link.export.throttle().map(Throttle::enter),
-            batch: Batch::new(AT_ONCE),
+            batch,
             link,
             inbox,
         }
     }
 
-    /// Serves requests until the client has had enough. What was asked for before is answered.
+    /// Serves requests until the client has had enough. What was asked for before is answered. Of a client that has
+    /// gone, the changes that it sent as a whole are still made.
     pub(super) fn requests(&mut self) -> Result<(), Ended> {
         loop {
             let Some(header) = self.inbox.bytes().first_chunk::<HEADER_BYTES>() else {
                 if !self.fill()? {
                     self.finish()?;
                     return match self.inbox.is_empty() {
+                        _ if self.link.is_dead() => Err(Ended::Gone),
                         true => Ok(()),
                         false => Err(Ended::Torn),
                     };
@@ -60,44 +64,54 @@ impl Serving {
                 return self.finish();
             }
             if let Err(error) = request.check(self.link.export.info(), &self.link.session) {
-                add(&self.link.export.counters.refused, 1);
                 self.inbox.consume(HEADER_BYTES);
                 self.skip(request.payload())?;
                 let link = &self.link;
                 self.batch
-                    .with(link, |out| refuse(link, &request, error, out))?;
+                    .with(link, |out| refuse(link, &request, error, out));
+                continue;
+            }
+            if !is_done_for(&self.link, &request) {
+                self.inbox.consume(HEADER_BYTES);
                 continue;
             }
             if !self.admit(&request)? {
-                return Ok(());
+                return self.finish();
             }
-            match request.command {
-                Command::Read => {
-                    self.inbox.consume(HEADER_BYTES);
-                    self.read(&request)?;
+            self.request(request)?;
+        }
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), Ended> {
+        if request.command == Command::Write {
+            return match self.write(&request)? {
+                true => Ok(()),
+                false => Err(Ended::Torn),
+            };
+        }
+        self.inbox.consume(HEADER_BYTES);
+        match request.command {
+            Command::Read => self.read(&request),
+            Command::BlockStatus => match self.reserve(EXTENTS_BYTES)? {
+                Some(memory) => self.hand_over(request, Some(memory)),
+                None => {
+                    self.status_in_place(&request);
+                    Ok(())
                 }
-                Command::Write => {
-                    if !self.write(&request)? {
-                        return Err(Ended::Torn);
-                    }
-                }
-                _ => {
-                    self.inbox.consume(HEADER_BYTES);
-                    self.hand_over(request, Vec::new())?;
-                }
-            }
+            },
+            _ => self.hand_over(request, None),
         }
     }
 
     fn finish(&mut self) -> Result<(), Ended> {
-        self.batch.send(&self.link)?;
+        self.batch.send(&self.link);
         self.reads.finish()
     }
 
     /// Waits for more of the client, and answers what comes from the disk meanwhile; false at the end. What is done is
     /// answered before.
-    fn fill(&mut self) -> Result<bool, Ended> {
-        self.batch.send(&self.link)?;
+    pub(super) fn fill(&mut self) -> Result<bool, Ended> {
+        self.batch.send(&self.link);
         self.inbox.fill(|room| self.reads.receive(room))
     }
 
@@ -109,7 +123,7 @@ impl Serving {
             return Ok(true);
         };
         if let Some(place) = throttle.place(writes, bytes) {
-            self.batch.send(&self.link)?;
+            self.batch.send(&self.link);
             if !throttle.wait(till, &place, |time| self.reads.pause(time)) {
                 return Ok(false);
             }
@@ -118,52 +132,104 @@ impl Serving {
         Ok(true)
     }
 
+    /// Reserves memory for a request. While there is none, it waits for requests of its own that are under way; `None`
+    /// where there are no such any more: others have it, who are not waited for.
+    fn reserve(&mut self, bytes: usize) -> Result<Option<Buffer>, Ended> {
+        let mut memory = self.link.account.take(bytes);
+        if memory.is_none() {
+            // The client may need it to go on.
+            self.batch.send(&self.link);
+        }
+        while memory.is_none() && self.reads.wait_for_one()? {
+            memory = self.link.account.take(bytes);
+        }
+        Ok(memory)
+    }
+
+    /// Counts a request as under way, once there are few enough of them.
+    fn enter(&mut self) -> Result<(), Ended> {
+        while !self.link.enter() {
+            self.batch.send(&self.link);
+            self.reads.wait_for_one()?;
+        }
+        Ok(())
+    }
+
     /// Answers at once what the page cache has, and has the disk begin with the rest.
     fn read(&mut self, request: &Request) -> Result<(), Ended> {
-        let link = &self.link;
+        let link = Arc::clone(&self.link);
         let length = request.length as usize;
         if length == 0 {
             let replies = link.replies();
-            return self
-                .batch
-                .with(link, |out| replies.read_nothing(request.cookie, out));
-        }
-        if length > AT_ONCE {
-            return self.hand_over(*request, Vec::new());
+            self.batch
+                .with(&link, |out| replies.read_nothing(request.cookie, out));
+            return Ok(());
         }
         let header = link.replies().read_header_bytes();
-        if self.batch.room() < header + length {
-            self.batch.send(link)?;
+        if !self.batch.fits(header + length) {
+            return self.read_large(request);
         }
-        let into = self.batch.at(header, length);
+        let room = self.batch.room(&link, header + length);
+        let (head, into) = room.split_at_mut(header);
         match link.export.read_now(into, request.offset) {
             Ok(Tried::Done) => {
-                let into = self.batch.at(0, header);
                 let replies = link.replies();
-                replies.read_header(request.cookie, request.offset, request.length, into);
+                replies.read_header(request.cookie, request.offset, request.length, head);
+                self.batch.advance(&link, header + length);
                 count_read(&link.export, request.length);
                 add(&link.export.counters.at_once, 1);
-                return self.batch.advance(link, header + length);
             }
-            Ok(Tried::Cold(reading)) => {
-                if self.reads.is_full() {
-                    self.batch.send(link)?;
-                }
-                while self.reads.is_full() {
-                    self.reads.serve(Patience::Forever)?;
-                }
-                if self.reads.begin(*request, reading) {
-                    return Ok(());
-                }
+            Ok(tried) => match self.reserve(length)? {
+                Some(memory) => self.read_later(request, tried, memory)?,
+                None => self.read_in_parts(request)?,
+            },
+            Err(error) => self
+                .batch
+                .with(&link, |out| fail(&link, request, &error, out)),
+        }
+        Ok(())
+    }
+
+    /// The same for a read that does not fit into the batch.
+    fn read_large(&mut self, request: &Request) -> Result<(), Ended> {
+        let Some(mut memory) = self.reserve(request.length as usize)? else {
+            return self.read_in_parts(request);
+        };
+        if memory.len() > AT_ONCE {
+            return self.hand_over(*request, Some(memory));
+        }
+        let link = &self.link;
+        match link.export.read_now(&mut memory, request.offset) {
+            Ok(Tried::Done) => {
+                add(&link.export.counters.at_once, 1);
+                let reply = read_reply(link, request, memory);
+                self.send(reply);
+                Ok(())
             }
-            Ok(Tried::Due) => {}
+            Ok(tried) => self.read_later(request, tried, memory),
             Err(error) => {
-                return self
-                    .batch
+                self.batch
                     .with(link, |out| fail(link, request, &error, out));
+                Ok(())
             }
         }
-        self.hand_over(*request, Vec::new())
+    }
+
+    fn send(&mut self, reply: Reply) {
+        self.batch.send(&self.link);
+        self.link.send_reply(reply);
+    }
+
+    /// Has the disk begin with a read, or a worker where that cannot be.
+    fn read_later(&mut self, request: &Request, tried: Tried, memory: Buffer) -> Result<(), Ended> {
+        let Tried::Cold(reading) = tried else {
+            return self.hand_over(*request, Some(memory));
+        };
+        self.enter()?;
+        if let Err(memory) = self.reads.begin(*request, reading, memory) {
+            self.push(*request, Some(memory));
+        }
+        Ok(())
     }
 
     /// Writes at once what is a copy into the page cache, and leaves the rest to workers. False where the
@@ -172,7 +238,7 @@ impl Serving {
         let length = request.length as usize;
         let whole = (request.offset | u64::from(request.length)).is_multiple_of(PAGE);
         let at_once = whole && !request.fua() && request.length <= WRITTEN_AT_ONCE;
-        if at_once && Inbox::fits(HEADER_BYTES + length) {
+        if at_once && self.inbox.fits(HEADER_BYTES + length) {
             while self.inbox.bytes().len() < HEADER_BYTES + length {
                 if !self.fill()? {
                     return Ok(false);
@@ -185,43 +251,45 @@ impl Serving {
             self.batch.with(link, |out| match &done {
                 Ok(()) => link.replies().done(request.cookie, out),
                 Err(error) => fail(link, request, error, out),
-            })?;
+            });
             return Ok(true);
         }
         self.inbox.consume(HEADER_BYTES);
-        let mut payload = self.link.export.pool.memory(length);
-        let mut rest = payload.get_mut(..length).unwrap_or_default();
-        let taken = self.inbox.take(rest);
-        rest = rest.get_mut(taken..).unwrap_or_default();
+        if length == 0 {
+            self.hand_over(*request, None)?;
+            return Ok(true);
+        }
+        let Some(mut payload) = self.reserve(length)? else {
+            return self.write_in_parts(request);
+        };
+        let taken = self.inbox.take(&mut payload);
+        let mut rest = payload.get_mut(taken..).unwrap_or_default();
         while !rest.is_empty() {
-            self.batch.send(&self.link)?;
+            self.batch.send(&self.link);
             let read = self.reads.receive(rest)?;
             if read == 0 {
                 return Ok(false);
             }
             rest = rest.get_mut(read..).unwrap_or_default();
         }
-        self.hand_over(*request, payload)?;
+        self.hand_over(*request, Some(payload))?;
         Ok(true)
     }
 
     /// Gives a request to the workers of its export.
-    fn hand_over(&mut self, request: Request, payload: Vec<u8>) -> Result<(), Ended> {
-        let counted = match request.command {
-            Command::Read | Command::Write => request.length as usize,
-            _ => 0,
-        };
-        if !self.link.has_room() {
-            self.batch.send(&self.link)?;
-        }
-        self.link.enter(counted);
+    fn hand_over(&mut self, request: Request, memory: Option<Buffer>) -> Result<(), Ended> {
+        self.enter()?;
+        self.push(request, memory);
+        Ok(())
+    }
+
+    /// The same with one that is counted already.
+    fn push(&self, request: Request, memory: Option<Buffer>) {
         self.link.export.pool.push(Job {
             link: Arc::clone(&self.link),
             request,
-            payload,
-            counted,
+            memory,
         });
-        Ok(())
     }
 
     /// Skips the data of a write that is refused.

@@ -181,10 +181,58 @@ fn each_client_is_told_once_of_what_the_disk_lost() {
         "what the disk has is not known"
     );
     assert_eq!(house.exports[0].counters.failed.load(Ordering::Relaxed), 3);
+    let events = house.events.lock().unwrap().clone();
+    let flushes = events.iter().filter(|of| of.contains("\"flush\""));
+    assert_eq!(flushes.count(), 3, "{events:?}");
     assert_eq!(flush(&mut Client::new(&house.socket(), "a")), 0);
     drop(clients);
-    let (export, _) = house.try_end().unwrap_err();
-    assert_eq!(export, "a", "whoever started the server is told as well");
+    let failures = house.try_end().unwrap_err().0;
+    assert_eq!(
+        failures[0].0, "a",
+        "whoever started the server is told as well"
+    );
+}
+
+#[test]
+fn at_the_end_each_image_is_flushed_and_each_failure_named() {
+    let test = "at_the_end_each_image_is_flushed_and_each_failure_named";
+    let places = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let mut held = Vec::new();
+    for (place, name) in places.iter().zip(["a", "c"]) {
+        let options = ["-t", "tmpfs", "-o", "size=1m", "none"];
+        if !run("mount", &options, place.path()) {
+            return skip(test, "no mount without privileges");
+        }
+        let mount = Mount(place.path().to_owned());
+        let file = place.path().join("file");
+        File::create(&file).unwrap().set_len(SIZE).unwrap();
+        let Some(device) = Loop::new(test, &file, &[]) else {
+            return;
+        };
+        symlink(&device.0, folder.path().join(name)).unwrap();
+        held.push((device, mount));
+    }
+    let mut house = House::over(folder, &["a", "b", "c"], SIZE, |_| {});
+    for name in ["a", "b", "c"] {
+        let mut client = Client::new(&house.socket(), name);
+        // More than the file systems beneath the devices can take. The page cache can.
+        for at in 0..SIZE / 65536 {
+            let bytes = [u8::try_from(at + 1).unwrap(); 65536];
+            assert_eq!(client.write(at * 65536, &bytes, false), 0);
+        }
+    }
+    let error = house.try_end().unwrap_err();
+    let names: Vec<&str> = error.0.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "c"], "{error}");
+    let text = error.to_string();
+    assert!(text.contains("a: ") && text.contains("c: "), "{text}");
+    let lost = |at: usize| house.exports[at].member().unwrap().extent().known_blocks;
+    assert!(
+        lost(1) <= SIZE / 4096,
+        "what the failing disks have is not known"
+    );
+    assert!(!house.socket().exists());
 }
 
 /// The leader's image loses a write that its guest has not flushed: the page cache has it no more, and the disk never had.

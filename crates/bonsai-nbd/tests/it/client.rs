@@ -36,6 +36,43 @@ impl Client {
         Self { stream, cookie: 0 }
     }
 
+    /// With structured replies and `base:allocation`.
+    pub(crate) fn structured(socket: &Path, export: &str) -> Self {
+        let mut stream = greeted(socket);
+        option(&mut stream, 8, &[]);
+        assert_eq!(answer(&mut stream).0, 1);
+        let length = |text: &str| u32::try_from(text.len()).unwrap().to_be_bytes();
+        let mut context = length(export).to_vec();
+        context.extend_from_slice(export.as_bytes());
+        context.extend_from_slice(&1u32.to_be_bytes());
+        context.extend_from_slice(&length("base:allocation"));
+        context.extend_from_slice(b"base:allocation");
+        option(&mut stream, 10, &context);
+        while answer(&mut stream).0 != 1 {}
+        let mut go = length(export).to_vec();
+        go.extend_from_slice(export.as_bytes());
+        go.extend_from_slice(&[0, 0]);
+        option(&mut stream, 7, &go);
+        while answer(&mut stream).0 != 1 {}
+        Self { stream, cookie: 0 }
+    }
+
+    /// Sends a request again and again, each at the next `step`, and receives nothing, until the server takes no more for a
+    /// while; says how many it took.
+    pub(crate) fn flood(&mut self, kind: u16, (length, step): (u32, u64), size: u64) -> u64 {
+        let pause = Some(Duration::from_millis(200));
+        self.stream.set_write_timeout(pause).unwrap();
+        let mut offset = 0;
+        for count in 0..20_000 {
+            let header = header((0, kind), count, offset, length);
+            if self.stream.write_all(&header).is_err() {
+                return count;
+            }
+            offset = (offset + step) % (size - u64::from(length) + 1);
+        }
+        20_000
+    }
+
     pub(crate) fn send(
         &mut self,
         (flags, kind): (u16, u16),
@@ -44,12 +81,7 @@ impl Client {
         data: &[u8],
     ) {
         self.cookie += 1;
-        let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-        bytes.extend_from_slice(&flags.to_be_bytes());
-        bytes.extend_from_slice(&kind.to_be_bytes());
-        bytes.extend_from_slice(&self.cookie.to_be_bytes());
-        bytes.extend_from_slice(&offset.to_be_bytes());
-        bytes.extend_from_slice(&length.to_be_bytes());
+        let mut bytes = header((flags, kind), self.cookie, offset, length);
         bytes.extend_from_slice(data);
         self.stream.write_all(&bytes).unwrap();
     }
@@ -92,6 +124,17 @@ impl Client {
         let length = u32::try_from(data.len()).unwrap();
         self.ask((u16::from(fua), WRITE), offset, length, data)
     }
+}
+
+/// A request without its payload.
+pub(crate) fn header((flags, kind): (u16, u16), cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend_from_slice(&flags.to_be_bytes());
+    bytes.extend_from_slice(&kind.to_be_bytes());
+    bytes.extend_from_slice(&cookie.to_be_bytes());
+    bytes.extend_from_slice(&offset.to_be_bytes());
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes
 }
 
 /// A connection whose flags have been said.

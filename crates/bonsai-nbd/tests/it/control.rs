@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use bonsai_nbd::control::{Ask, ServerShares, ServerStatus, ask_all, listen};
+use bonsai_nbd::control::{Ask, ServerShares, ServerStatus, ask_all, listen, record_from};
 use bonsai_nbd::sharing::survey;
 use serde_json::Value;
 
@@ -232,4 +232,29 @@ fn a_survey_holds_up_no_writes_and_ends_while_they_go_on() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
+}
+
+#[test]
+fn recordings_have_a_number_and_a_question_an_end() {
+    let names = ["a", "b", "c", "d", "e"];
+    let house = House::new(&names, SIZE);
+    let folder = tempfile::tempdir().unwrap();
+    let _control = listen(folder.path(), house.exports.clone()).unwrap();
+    let record = |name: &str| record_from(folder.path(), &[name.to_owned()]);
+    let mut held: Vec<UnixStream> = names[..4].iter().map(|of| record(of).unwrap()).collect();
+    let why = record("e").unwrap_err();
+    assert!(why.contains("4 recordings"), "{why}");
+    drop(held.pop());
+    let end = Instant::now() + PATIENCE;
+    while let Err(why) = record("e") {
+        assert!(Instant::now() < end, "{why}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A byte now and then keeps nobody of the few who answer for long.
+    let mut slow = UnixStream::connect(socket(folder.path())).unwrap();
+    let start = Instant::now();
+    while slow.write_all(b" ").is_ok() {
+        assert!(start.elapsed() < PATIENCE, "it is still heard");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

@@ -68,6 +68,7 @@ fn the_socket_is_its_owners_and_a_stale_one_is_replaced() {
         tcp: None,
         tls: None,
         connections: 1,
+        buffer_bytes: 1 << 20,
         negotiation: Duration::from_secs(1),
         rings: true,
     };

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bonsai_nbd::export::{Export, Options};
 use bonsai_nbd::image::Image;
-use bonsai_nbd::server::{OnEvent, Plan, Server, Stop};
+use bonsai_nbd::server::{EndError, Event, OnEvent, Plan, Server, Stop};
 use bonsai_nbd::sharing::{self, Guarding, Secret};
 
 /// How images are shared.
@@ -32,8 +32,10 @@ impl Default for Sharing {
 pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) exports: Vec<Arc<Export>>,
+    /// What the server said, but for clients that come and go without a fault.
+    pub(crate) events: Arc<Mutex<Vec<String>>>,
     stop: Stop,
-    thread: Option<JoinHandle<Result<(), (String, std::io::Error)>>>,
+    thread: Option<JoinHandle<Result<(), EndError>>>,
 }
 
 impl House {
@@ -139,6 +141,7 @@ impl House {
             tcp: None,
             tls: None,
             connections: 32,
+            buffer_bytes: 64 << 20,
             negotiation: Duration::from_secs(10),
             rings: true,
         };
@@ -146,13 +149,20 @@ impl House {
         let server = Server::bind(plan).unwrap();
         let stop = Stop::new().unwrap();
         let asked = stop.clone();
+        let events = Arc::<Mutex<Vec<String>>>::default();
+        let heard = Arc::clone(&events);
         let thread = std::thread::spawn(move || {
-            let nothing: Arc<OnEvent> = Arc::new(|_| {});
-            server.run(&asked, &nothing)
+            let on_event: Arc<OnEvent> = Arc::new(move |event| {
+                if !matches!(event, Event::Open { .. } | Event::Closed { why: None, .. }) {
+                    heard.lock().unwrap().push(format!("{event:?}"));
+                }
+            });
+            server.run(&asked, &on_event)
         });
         Self {
             folder,
             exports,
+            events,
             stop,
             thread: Some(thread),
         }
@@ -172,7 +182,7 @@ impl House {
     }
 
     /// The same, with what it says at the end.
-    pub(crate) fn try_end(&mut self) -> Result<(), (String, std::io::Error)> {
+    pub(crate) fn try_end(&mut self) -> Result<(), EndError> {
         self.stop.stop();
         let thread = self.thread.take();
         thread.map_or(Ok(()), |thread| thread.join().unwrap())

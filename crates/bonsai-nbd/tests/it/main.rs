@@ -4,6 +4,7 @@ mod below;
 mod client;
 mod clients;
 mod control;
+mod dirty;
 mod exercise;
 mod faults;
 mod house;

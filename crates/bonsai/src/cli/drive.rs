@@ -131,6 +131,11 @@ pub(crate) struct DriveServe {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) connections: u32,
 
+    /// Memory for what is held for clients, all together, such as 512MiB; by default 1 MiB for each of --connections, and at
+    /// least 256 MiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffers: Option<bonsai_units::Bytes>,
+
     /// Workers of each export for what waits for the disk.
     #[arg(long, value_name = "N", default_value = "16",
           value_parser = clap::value_parser!(u32).range(1..=1024))]

@@ -58,6 +58,30 @@ pub(super) fn log(event: &Event<'_>, verbose: bool) {
         Event::Full { most } => {
             say!("bonsai: a client was sent away: there are {most} already");
         }
+        Event::Exhausted { error } => {
+            say!(
+                "bonsai: no more clients are let in for now: {error}; each takes some open files (ulimit -n) and a thread"
+            );
+        }
+        Event::Failed {
+            export,
+            operation,
+            offset,
+            length,
+            error,
+            omitted,
+        } => {
+            let more = match omitted {
+                0 => String::new(),
+                count => format!(" ({count} more before this one)"),
+            };
+            say!(
+                "bonsai: {export}: {operation} of {length} bytes at {offset} failed: {error}{more}"
+            );
+        }
+        Event::Omitted { export, count } => {
+            say!("bonsai: {export}: {count} more requests failed");
+        }
         Event::Closed {
             export,
             peer,

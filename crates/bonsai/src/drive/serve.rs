@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use bonsai_nbd::control::{self, FOLDER};
 use bonsai_nbd::export::Export;
 use bonsai_nbd::record::Recording;
 use bonsai_nbd::server::{Address, OnEvent, Plan, Server, Sockets, Stop};
 use bonsai_nbd::sharing::Secret;
+use bonsai_services::refusal::Refusal;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -46,6 +47,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         scan: images.iter().any(|image| image.scan),
         ..args.clone()
     };
+    raise_open_files(images.len())?;
     let tcp = args
         .listen
         .as_deref()
@@ -71,10 +73,6 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
             Some(folder.join(first.unwrap_or_default() + ".sock"))
         }
     };
-    // A client takes three descriptors, and two more with TLS. Without more of them, some are not let in.
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
     let stop = Stop::new()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let asked = stop.clone();
@@ -92,6 +90,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
         tcp,
         tls,
         connections: args.connections as usize,
+        buffer_bytes: buffer_bytes(args),
         negotiation: NEGOTIATION,
         rings: !args.no_io_uring,
     };
@@ -125,6 +124,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     let verbose = args.verbose;
     let on_event: Arc<OnEvent> = Arc::new(move |event| log(event, verbose));
+    // Whatever of the end fails, all of it is done.
     let ended = server.run(&stop, &on_event);
     if let Some(recording) = recording {
         recording.stop();
@@ -132,10 +132,33 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     if scan.is_some_and(scan::has_ended) {
         scan::keep_all(&served.scanned);
     }
-    ended.map_err(|(export, error)| {
-        anyhow!("{export}: what was written last may not be on the disk: {error}")
-    })?;
+    ended?;
     Ok(0)
+}
+
+/// Raises the limit of open files. A client takes three, and two more with TLS; without more of them, some are not let in.
+fn raise_open_files(images: usize) -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    // Of the program and of each image, measured, and of one client.
+    let least = 24 + 5 * images as u64;
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if most < least {
+        return Err(Refusal::input(format!(
+            "the limit of open files is {most}: these images need {least}; raise it (ulimit -n, or LimitNOFILE= of a unit)"
+        )));
+    }
+    Ok(())
+}
+
+/// What is held for clients, at most, in bytes: as was said, or enough for each of many.
+fn buffer_bytes(args: &DriveServe) -> usize {
+    let each = (args.connections as usize) << 20;
+    let said = args
+        .buffers
+        .map(|said| usize::try_from(said.0).unwrap_or(usize::MAX));
+    said.unwrap_or(each.max(256 << 20))
 }
 
 /// Records all exports from now on. What ends the recording does not end the server.

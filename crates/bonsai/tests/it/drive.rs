@@ -1,5 +1,6 @@
 //! `bonsai drive serve` and `bonsai drive status`: what a user and a client meet.
 
+mod dirty;
 mod formats;
 mod journal;
 mod kills;

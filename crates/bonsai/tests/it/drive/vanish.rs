@@ -120,5 +120,8 @@ fn clients_beyond_the_descriptors_wait_and_harm_nobody() {
     drop(held);
     let mut last = Client::new(&drive.socket, "a");
     assert_eq!(last.read(0, 512), Ok(vec![1; 512]));
-    assert_eq!(drive.end("TERM").code, Some(0));
+    let said = drive.end("TERM");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.err.contains("no more clients are let in"), "{said:?}");
+    assert!(!said.err.contains("there are 256"), "{said:?}");
 }
