@@ -119,7 +119,8 @@ pub(crate) struct SimCurve {
     /// devices stay apart.
     pub(crate) trace: PathBuf,
 
-    /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal.
+    /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal. Those that have no curve of this trace are left
+    /// out, and named.
     #[arg(
         long,
         value_name = "SCHEMES",
@@ -128,9 +129,13 @@ pub(crate) struct SimCurve {
     )]
     pub(crate) scheme: Vec<Scheme>,
 
-    /// Look at one block in N only (8 and more), with a bound of the error.
+    /// Sample one block in N (8 and more), and print the error of each point: half of its 95 % confidence interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     pub(crate) sample: Option<u32>,
+
+    /// Random seed of the sample.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
+    pub(crate) seed: u64,
 
     /// Sizes shown for each doubling, from 1 MiB on; 1 in text, 8 elsewhere, unless said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
