@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::serve::folder;
 use crate::cli::DriveStatus;
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, escaped, finish, print, print_json, table};
 
 /// How long servers may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -79,10 +79,13 @@ fn of_export(of: &ExportStatus) -> String {
     let service = of.service.as_ref().filter(|service| **service != of.name);
     let mut text = format!(
         "  {} ({}{}{}): {} connections\n    {} reads, {} bytes, {} at once; {} writes, {} bytes; {} flushes; {} refused, {} failed\n",
-        of.name,
-        of.image,
+        escaped(&of.name),
+        escaped(&of.image),
         if of.read_only { ", read-only" } else { "" },
-        service.map_or_else(String::new, |service| format!(", the service {service}")),
+        service.map_or_else(String::new, |service| format!(
+            ", the service {}",
+            escaped(service)
+        )),
         of.connections,
         of.reads,
         of.read_bytes,
@@ -103,7 +106,7 @@ fn of_export(of: &ExportStatus) -> String {
         );
     }
     if let Some(wrong) = &of.wrong {
-        text += &format!("    {wrong}\n");
+        text += &format!("    {}\n", escaped(wrong));
     }
     text
 }
@@ -118,7 +121,7 @@ fn of_sharing(of: &SharingStatus) -> String {
         "    group {}: {} reads saved, {} bytes redirected, {} bytes of zeroes; charged to this export as read
     not redirected (blocks): {} not known, {} lead, {} cold, {} split, {} raced, {} wrong; {} not learned
     of the server: {} blocks known, dedup factor {factor:.2}, metadata {} of {} bytes; outside writes {}\n",
-        of.group,
+        escaped(&of.group),
         of.reads_saved,
         of.redirected_bytes,
         of.zero_bytes,
@@ -145,17 +148,18 @@ fn of_group(of: &GroupShares) -> String {
     };
     let mut text = format!(
         "  group {}: {} known of {}, {} different{about}; zeroes aside\n",
-        of.group,
+        escaped(&of.group),
         size(known),
         count(of.exports.len() as u64, "export", "exports"),
         size(of.contents),
     );
     if of.exports.len() > 1 && !of.shared_blocks.is_empty() {
         let mut head = vec!["of", "known"];
-        head.extend(of.exports.iter().map(String::as_str));
+        let names: Vec<String> = of.exports.iter().map(|name| escaped(name)).collect();
+        head.extend(names.iter().map(String::as_str));
         let numbers: Vec<usize> = (1..head.len()).collect();
         let mut rows = table(&head, &numbers);
-        let known = of.known_blocks.iter().zip(&of.exports);
+        let known = of.known_blocks.iter().zip(&names);
         for ((known, name), shared) in known.zip(&of.shared_blocks) {
             let cells = [name.clone(), size(*known)].into_iter();
             rows.add_row(cells.chain(shared.iter().map(|blocks| size(*blocks))));
