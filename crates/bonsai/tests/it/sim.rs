@@ -260,6 +260,11 @@ fn mistakes_are_one_sentence() {
             "whole blocks of 4 KiB",
         ),
         (&["run", trace, "--cache", "1TiB"], "at most 256 GiB"),
+        (&["run", trace, "--cache", "-1MiB"], "\"-1MiB\""),
+        (
+            &["run", trace, "--cache", "1MiB", "--scheme", "drive:max=1B"],
+            "at least 128KiB",
+        ),
         (
             &["run", trace, "--cache", "1MiB", "--scheme", "magic"],
             "there is no scheme `magic`",
