@@ -354,7 +354,10 @@ fn traces_of_fiu_are_replayed_as_the_guide_says() {
         if !Path::new(&from).exists() {
             return skip(test, "FIU's samples are not here: set BONSAI_DATA");
         }
-        let [trace, twin, image] = ["t.btr", "twin.btr", "disk"].map(|name| file(&place, name));
+        let [trace, twin, image] =
+            ["t.btr", "twin.btr", "images/disk"].map(|name| file(&place, name));
+        // The runtime folder has a folder for each export.
+        fs::create_dir_all(place.path().join("images")).expect("a folder");
         let from = from.display().to_string();
         ok(&place.say(&["trace", "import", &from, "-o", &trace]));
         let args = [
