@@ -3,7 +3,9 @@
 mod fiu;
 mod support;
 
-use bonsai_sim::{Latency, Plan, Policy, Scheme, curves, load, run_all, sampled, sizes, write_csv};
+use bonsai_sim::{
+    Latency, Plan, Policy, Sample, Scheme, curves, load, run_all, sampled, sizes, write_csv,
+};
 use bonsai_trace::{Digest, Interning, Op, Reader, Request, Sink};
 
 use support::debian4;
