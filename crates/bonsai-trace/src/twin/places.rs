@@ -51,7 +51,7 @@ impl Places {
         let stretches = &self.stretches[usize::from(volume)];
         let at = stretches.partition_point(|stretch| stretch.end <= block);
         let to = match stretches.get(at).filter(|stretch| stretch.first <= block) {
-            Some(stretch) => stretch.to + (block - stretch.first),
+            Some(stretch) => stretch.to.saturating_add(block - stretch.first),
             None => {
                 let before = at.checked_sub(1).map(|at| stretches[at]);
                 let (end, to) = before.map_or((0, 0), |before| (before.end, before.after()));
