@@ -247,7 +247,10 @@ impl<'a, W: Write> Made<'a, W> {
         };
         let end = places.of(head.volume, head.offset + u64::from(head.length));
         let length = end.saturating_sub(places.of(head.volume, head.offset));
-        let length = length.clamp(1, u64::from(MAX_LENGTH));
+        let length = length.clamp(
+            u64::from(head.length).clamp(1, BLOCK),
+            u64::from(MAX_LENGTH),
+        );
         u32::try_from(length).unwrap_or(MAX_LENGTH)
     }
 
