@@ -26,7 +26,7 @@ pub use lru::Lru;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;
 
-/// Blocks that a cache can hold at most: 512 GiB of 4 KiB.
+/// Blocks that a cache can hold at most: 256 GiB of 4 KiB.
 pub const MAX_CAPACITY: u32 = 1 << 26;
 
 /// A cache of blocks `0..ids`, of one policy.

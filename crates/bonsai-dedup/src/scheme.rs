@@ -17,7 +17,7 @@ mod name;
 mod outcome;
 mod simple;
 
-pub use drive::{NotAStream, redirected};
+pub use drive::{NotAStream, check_stream, redirected};
 pub use latency::Latency;
 pub use name::BadScheme;
 pub use outcome::Outcome;

@@ -83,8 +83,7 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<()> {
     let viewer = |number| Viewer::start(&meter, number, args.server, &args.path, film_rate);
     let viewers: Vec<Viewer> = (1..=args.players).map(viewer).collect();
     settle(&meter, &viewers)?;
-    std::fs::write(&args.ready, "")
-        .with_context(|| format!("{}: cannot be made", args.ready.display()))?;
+    bonsai_host::write_output(&args.ready, b"")?;
 
     let (phases, end_ns) = watch(&meter, &viewers, args.full.per_sec_f64())?;
     meter.stop();
@@ -107,10 +106,10 @@ pub(crate) fn run(args: &Measure) -> anyhow::Result<()> {
         video: meter.video.until(end_ns),
         bulk: meter.bulk.until(end_ns),
     };
-    let file = std::fs::File::create(&args.record);
-    let file = file.with_context(|| format!("{}: cannot be made", args.record.display()))?;
-    serde_json::to_writer(std::io::BufWriter::new(file), &record)?;
-    Ok(())
+    Ok(bonsai_host::write_output(
+        &args.record,
+        &serde_json::to_vec(&record)?,
+    )?)
 }
 
 /// Waits until every player plays and has filled its buffer.

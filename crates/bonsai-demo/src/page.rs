@@ -45,8 +45,7 @@ pub(crate) fn run(args: &Page) -> anyhow::Result<bool> {
         .with_context(|| format!("{}: cannot be read", args.backup_script.display()))?;
     let summary = Summary::of(&record, &observed);
     let page = html::page(&record, &observed, &summary, &script)?;
-    std::fs::write(&args.page, page)
-        .with_context(|| format!("{}: cannot be written", args.page.display()))?;
+    bonsai_host::write_output(&args.page, page.as_bytes())?;
     print!("{}", text(&summary, Paint::stdout()));
     Ok(summary.holds())
 }

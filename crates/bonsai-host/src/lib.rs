@@ -14,6 +14,7 @@
 //! - [`sys`]: what this kernel and this machine allow;
 //! - [`default_route`]: by which interface packets leave;
 //! - [`sentence`]: an error with its causes;
+//! - [`Output`]: files that users name for results;
 //! - [`runtime_dir`]: the private directory that holds the services of a user; [`state_dir`]: the one for what
 //!   outlives a restart.
 //!
@@ -27,6 +28,7 @@ pub mod faults;
 mod heap;
 pub mod libs;
 mod lookup;
+mod output;
 pub mod pressure;
 pub mod proc;
 mod route;
@@ -42,6 +44,7 @@ pub mod threads;
 pub use error::Error;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
+pub use output::{Output, OutputError, write_output};
 pub use route::default_route;
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
 pub use sentence::sentence;

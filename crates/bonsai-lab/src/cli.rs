@@ -175,8 +175,7 @@ fn run(args: &RunArgs) -> anyhow::Result<Tally> {
 
     let (text, tally) = report(&path)?;
     let page = path.with_file_name(format!("{}-report.md", started.replace(':', "")));
-    std::fs::write(&page, text)
-        .with_context(|| format!("{}: cannot be written", page.display()))?;
+    bonsai_host::write_output(&page, text.as_bytes())?;
     eprintln!("report: {}", page.display());
     measured.map(|()| tally)
 }

@@ -42,7 +42,7 @@ pub(crate) fn write(
         draw(&area)?;
         area.present().map_err(words)?;
     }
-    std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
+    Ok(bonsai_host::write_output(path, text.as_bytes())?)
 }
 
 /// Bytes in bins as a staircase of instants in s and MB/s: a step is so many bins, of that time.

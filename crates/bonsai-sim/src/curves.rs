@@ -1,7 +1,8 @@
 //! Hit ratios of LRU for every size.
 
-use bonsai_dedup::curve::{Curve, Mattson, Sampled, Shards};
-use bonsai_dedup::scheme::{NotAStream, Scheme, contents_of, redirected};
+use bonsai_dedup::curve::{Curve, Mattson};
+use bonsai_dedup::sample::{SampledHits, Shards};
+use bonsai_dedup::scheme::{NotAStream, Scheme, check_stream, contents_of, redirected};
 use bonsai_dedup::stream::Stream;
 use serde::Serialize;
 
@@ -28,16 +29,38 @@ pub struct Point {
     pub reads_saved: f64,
     /// Hits of writes, of all writes.
     pub write_hits: f64,
-    /// How far off [`Self::reads_saved`] may be, in 19 of 20 cases; nothing when exact.
+    /// Half of the 95 % confidence interval of [`Self::reads_saved`]; 0 when exact.
     pub error: f64,
 }
 
 /// Why a scheme has no curve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{scheme} has no curve of one pass: {why}; bonsai sim run takes it size by size")]
+#[error("{scheme} has no curve: {why}")]
 pub struct NotACurve {
-    scheme: String,
-    why: String,
+    /// The scheme's name.
+    pub scheme: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// Whether a scheme has a curve for this trace.
+///
+/// # Errors
+/// It has none: why.
+pub fn check_curve(stream: &Stream, scheme: Scheme) -> Result<(), NotACurve> {
+    let no = |why: String| NotACurve {
+        scheme: scheme.to_string(),
+        why,
+    };
+    match scheme {
+        Scheme::Plain | Scheme::Ideal => Ok(()),
+        Scheme::Drive(how) => {
+            check_stream(stream, how).map_err(|why: NotAStream| no(why.to_string()))
+        }
+        Scheme::Iodedup { .. } => Err(no(
+            "its second cache sees only what the first one misses".into()
+        )),
+    }
 }
 
 /// The numbers of what is cached, in order, and how many there are.
@@ -62,7 +85,10 @@ fn sequence(stream: &Stream, scheme: Scheme) -> Result<(Vec<u32>, u32), NotACurv
             let to = redirected(stream, how).map_err(|why: NotAStream| no(why.to_string()))?;
             Ok((to, stream.blocks.len()))
         }
-        Scheme::Iodedup { .. } => Err(no("its second cache sees what the first one misses".into())),
+        Scheme::Iodedup { .. } => {
+            check_curve(stream, scheme)?;
+            Ok((Vec::new(), 0))
+        }
     }
 }
 
@@ -108,14 +134,13 @@ fn exact(curve: &Curve, blocks: u64) -> Point {
     }
 }
 
-fn estimated(sampled: &Sampled, blocks: u64) -> Point {
-    let reads = sampled.reads_at(blocks);
+fn estimated(hits: &SampledHits, blocks: u64) -> Point {
     Point {
         cache_bytes: blocks * BLOCK,
-        hit_ratio: sampled.at(blocks).ratio,
-        reads_saved: reads.ratio,
-        write_hits: sampled.writes_at(blocks).ratio,
-        error: reads.error,
+        hit_ratio: hits.all.ratio,
+        reads_saved: hits.reads.ratio,
+        write_hits: hits.writes.ratio,
+        error: hits.reads.error,
     }
 }
 
@@ -145,7 +170,16 @@ pub fn curves(
         .collect()
 }
 
-/// The same from one block in `one_in`.
+/// A sample of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// One block in this many is sampled.
+    pub one_in: u32,
+    /// Random seed: which blocks are sampled.
+    pub seed: u64,
+}
+
+/// The same from a sample.
 ///
 /// # Errors
 /// A scheme has no curve: which, and why.
@@ -153,20 +187,20 @@ pub fn sampled(
     stream: &Stream,
     schemes: &[Scheme],
     at: &[u64],
-    one_in: u32,
+    sample: Sample,
     threads: usize,
     done: impl Fn() + Sync,
 ) -> Result<Vec<Line>, NotACurve> {
     let pass = |&scheme: &Scheme| {
         let (ids, blocks) = sequence(stream, scheme)?;
-        let mut shards = Shards::new(blocks, one_in);
+        let mut shards = Shards::new(blocks, sample.one_in, sample.seed, at);
         shards.access_all(&ids, |at| stream.requests[at].is_write());
-        let sampled = shards.finish();
+        let hits = shards.finish();
+        let points = hits.iter().zip(at);
         Ok(Line {
             scheme: scheme.to_string(),
-            points: at
-                .iter()
-                .map(|&blocks| estimated(&sampled, blocks))
+            points: points
+                .map(|(hits, &blocks)| estimated(hits, blocks))
                 .collect(),
         })
     };

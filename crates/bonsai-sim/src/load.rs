@@ -107,7 +107,8 @@ impl Loaded {
         match request.op {
             Op::Flush => return Ok(()),
             Op::Trim => {
-                self.trimmed += request.blocks().count() as u64;
+                let blocks = request.blocks();
+                self.trimmed += blocks.end - blocks.start;
                 return Ok(());
             }
             Op::Read | Op::Write => (),

@@ -122,6 +122,13 @@ impl Blocks {
         n
     }
 
+    /// The number of a block that has one.
+    pub(crate) fn find(&self, volume: u32, block: u64) -> Option<u32> {
+        let hash = mix(u64::from(volume), block);
+        let is_it = |n: &u32| self.keys[*n as usize] == (volume, block);
+        self.table.find(hash, is_it).copied()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }

@@ -8,8 +8,8 @@
 //! drawn apart. Several epochs may go on together, a window of each in turns, as more guests do: what is asked for again is then
 //! asked for that much later. Reads find what the twin has written before, also where the order has changed.
 //!
-//! What a twin does not do: it is not smaller than its original (which it keeps in memory, 32 bytes a request, 8 an
-//! access and some 30 a block), and it hides nothing.
+//! What a twin does not do: it is not smaller than its original (which it keeps in memory, 32 bytes a request, 8 a
+//! block of a request with contents, and some 30 a block that is read or written; trims and flushes are of no block), and it hides nothing.
 
 mod content;
 mod epoch;
@@ -28,7 +28,7 @@ use made::Made;
 /// What differs from the original.
 #[derive(Clone, Debug)]
 pub struct Knobs {
-    /// What chance begins with.
+    /// Random seed.
     pub seed: u64,
     /// Runs in a window.
     pub window: usize,
@@ -71,6 +71,15 @@ impl Default for Knobs {
 /// Takes what a block of the twin holds before anything is written to it: volume, block, digest.
 pub type Initial<'a> = &'a mut dyn FnMut(u32, u64, Digest);
 
+/// What was made.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Twin {
+    /// What was written.
+    pub written: Written,
+    /// Where the last read, write or trim of each volume ends, bytes.
+    pub ends: Vec<u64>,
+}
+
 /// Makes a twin of `number` requests, and finishes the trace.
 ///
 /// # Errors
@@ -82,7 +91,7 @@ pub fn twin<'a, W: std::io::Write>(
     number: u64,
     to: W,
     initial: Option<Initial<'a>>,
-) -> Result<(W, Written), Error> {
+) -> Result<(W, Twin), Error> {
     let mut writer = Writer::new(to)?;
     for volume in volumes {
         let bytes = None;

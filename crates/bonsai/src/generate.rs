@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap_complete::Shell;
 
 use crate::cli::{Gen, definition};
+use crate::trace::write_output;
 
 /// Width of what is generated, whatever the terminal.
 const WIDTH: usize = 100;
@@ -97,5 +98,5 @@ fn write(folder: &Path, path: &str, text: &[u8]) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(failed)?;
     }
-    fs::write(&path, text).with_context(failed)
+    write_output(&path, text)
 }

@@ -50,7 +50,7 @@ use bonsai_services::refusal;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::output::say;
+use crate::output::{escaped, say};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -62,7 +62,8 @@ fn main() -> ExitCode {
         // Whoever closed the pipe has seen enough.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say!("bonsai: {error:#}");
+            // Names of files and peers stand in errors, and a line is one error.
+            say!("bonsai: {}", escaped(&format!("{error:#}")));
             ExitCode::from(refusal::exit_code(&error))
         }
     }

@@ -27,6 +27,28 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Text from a file, a peer or a name, for a terminal or a log: control characters, also those that change the direction of
+/// text, are written as Rust does.
+pub(crate) fn escaped(text: &str) -> String {
+    let is_plain = |c: char| !c.is_control() && !is_format(c);
+    if text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_plain(c) {
+            true => safe.push(c),
+            false => safe.extend(c.escape_default()),
+        }
+    }
+    safe
+}
+
+/// Characters that are not seen and move others (Unicode's Bidi_Control, line separators, zero widths).
+const fn is_format(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
 /// Writes a value as JSON: indented, for a document of its own, or on one line.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 //!
 //! | module | what is in it |
 //! |---|---|
+//! | `export` | formats for others |
 //! | `files` | where traces come from and go to |
 //! | `import` | formats of others |
 //! | `made` | twins |
@@ -9,8 +10,9 @@
 //! | `record` | what servers and devices are asked for |
 //! | `stat`, `page` | what a trace is like, as text and as a page |
 //! | `replay` | a trace against servers of NBD |
-//! | `show` | the first requests, and formats for others |
+//! | `show` | the first requests |
 
+mod export;
 mod files;
 mod import;
 mod made;
@@ -23,7 +25,7 @@ mod stat;
 
 use crate::cli::TraceCommand;
 
-pub(crate) use files::save;
+pub(crate) use files::{create_output, output_error, save, write_output};
 pub(crate) use import::said;
 pub(crate) use page::{COLOURS, escaped, plot};
 pub(crate) use record::{available, create};
@@ -39,7 +41,7 @@ pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<u8> {
         TraceCommand::Import(args) => import::run(args)?,
         TraceCommand::Record(args) => return record::run(args),
         TraceCommand::Head(args) => show::head(args)?,
-        TraceCommand::Export(args) => show::export(args)?,
+        TraceCommand::Export(args) => export::run(args)?,
         TraceCommand::Stat(args) => stat::run(args)?,
         TraceCommand::Gen(args) => made::run(args)?,
         TraceCommand::Replay(args) => return replay::run(args),

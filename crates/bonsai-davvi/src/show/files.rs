@@ -118,6 +118,10 @@ fn between(from: &Path, to: &Path) -> Result<String, Error> {
 fn replace(folder: &Path, file: &str, text: &str) -> Result<(), Error> {
     let path = folder.join(file);
     let written = || -> std::io::Result<()> {
+        // What stands there must be one that was written before: no device, and no link to elsewhere.
+        if fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(std::io::Error::other("it is there already, and no file"));
+        }
         let mut new = tempfile::Builder::new()
             .prefix(".playlist-")
             .tempfile_in(folder)?;

@@ -26,23 +26,7 @@ pub(super) fn run(stream: &Stream, policy: Policy, blocks: u32, how: Drive) -> O
 /// # Errors
 /// The scheme has another kind of metadata, or the trace a request whose content is not known.
 pub fn redirected(stream: &Stream, how: Drive) -> Result<Vec<u32>, NotAStream> {
-    if how.on_write != OnWrite::Update {
-        return Err(NotAStream(
-            "what a write invalidates is learned when a read misses",
-        ));
-    }
-    if how.max_bytes.is_some() {
-        return Err(NotAStream(
-            "what is forgotten is learned when a read misses",
-        ));
-    }
-    if stream
-        .requests
-        .iter()
-        .any(|request| request.content().is_none())
-    {
-        return Err(NotAStream("the trace does not say what each block holds"));
-    }
+    check_stream(stream, how)?;
     let mut simulated = Simulated::new(stream, how);
     let mut outcome = Outcome::default();
     let mut to = Vec::with_capacity(stream.requests.len());
@@ -55,9 +39,34 @@ pub fn redirected(stream: &Stream, how: Drive) -> Result<Vec<u32>, NotAStream> {
     Ok(to)
 }
 
+/// Whether [`redirected`] has an answer.
+///
+/// # Errors
+/// It has none: why.
+pub fn check_stream(stream: &Stream, how: Drive) -> Result<(), NotAStream> {
+    if how.on_write != OnWrite::Update {
+        return Err(NotAStream(
+            "what a write invalidates is known again when a read misses, which depends on the cache",
+        ));
+    }
+    if how.max_bytes.is_some() {
+        return Err(NotAStream(
+            "what bounded metadata forgets is known again when a read misses, which depends on the cache",
+        ));
+    }
+    if stream
+        .requests
+        .iter()
+        .any(|request| request.content().is_none())
+    {
+        return Err(NotAStream("the trace does not say what every block holds"));
+    }
+    Ok(())
+}
+
 /// Why redirected requests cannot be known without a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("where reads go depends on what is cached: {0}")]
+#[error("{0}")]
 pub struct NotAStream(&'static str);
 
 struct Simulated<'a> {

@@ -23,7 +23,11 @@ pub enum BadScheme {
     },
 }
 
-const DRIVE_WORDS: &str = "it has scan, invalidate, intra, and max=BYTES (max=16MiB)";
+const DRIVE_WORDS: &str =
+    "it has scan, invalidate, intra, and max=BYTES (max=16MiB, at least 128KiB)";
+
+/// Bytes that the metadata takes at least.
+const LEAST_METADATA: usize = 128 << 10;
 const IODEDUP_WORDS: &str =
     "it has the part of the content cache (10%, 0.1% to 99.9%), and invalidate";
 
@@ -113,7 +117,8 @@ fn bytes(text: &str) -> Option<usize> {
         "GiB" => 1 << 30,
         _ => return None,
     };
-    number.parse::<usize>().ok()?.checked_mul(unit)
+    let bytes = number.parse::<usize>().ok()?.checked_mul(unit);
+    bytes.filter(|bytes| *bytes >= LEAST_METADATA)
 }
 
 impl fmt::Display for Scheme {

@@ -4,8 +4,9 @@
 //! policy runs beside it in the same round, and the ratio is of both together to the pass alone.
 
 use bonsai_dedup::cache::{Arc, Cache, Clock, Lru, Policy, S3Fifo, Sieve};
-use bonsai_dedup::curve::{Mattson, Shards};
+use bonsai_dedup::curve::Mattson;
 use bonsai_dedup::intern::Interner;
+use bonsai_dedup::sample::Shards;
 use bonsai_stats::SplitMix64;
 use serde::{Deserialize, Serialize};
 
@@ -198,7 +199,7 @@ fn curve(ids: &[u32], blocks: u32, capacity: u32) -> Ran {
 
 fn sample(ids: &[u32], blocks: u32, capacity: u32) -> Ran {
     let (cpu_ns, sampled) = timed(|| {
-        let mut shards = Shards::new(blocks, 100);
+        let mut shards = Shards::new(blocks, 100, 1, &[capacity.into()]);
         shards.access_all(ids, |_| false);
         shards.finish()
     });
@@ -206,7 +207,7 @@ fn sample(ids: &[u32], blocks: u32, capacity: u32) -> Ran {
         what: "curve, sample of 1 %".to_owned(),
         cpu_ns,
         bytes: 0,
-        hit_ratio: sampled.at(capacity.into()).ratio,
+        hit_ratio: sampled[0].all.ratio,
     }
 }
 

@@ -39,10 +39,13 @@ impl Epoch {
             shuffle(part, random);
         }
         order.reverse();
+        let blocks = original.numbers.len();
+        // Without contents, or without runs that move, nothing is asked of it.
+        let of = |is_wanted: bool| if is_wanted { blocks } else { 0 };
         Self {
             number,
-            disk: vec![NONE; original.numbers.len()],
-            touched: vec![false; original.numbers.len()],
+            disk: vec![NONE; of(original.most_contents > 0)],
+            touched: vec![false; of(knobs.reuse < 1.0)],
             contents: vec![NONE; original.most_contents as usize],
             private: HashTable::new(),
             windows: order,

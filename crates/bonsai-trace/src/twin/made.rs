@@ -8,11 +8,11 @@ use bonsai_stats::SplitMix64;
 use super::epoch::Epoch;
 use super::original::{Head, NONE, Original};
 use super::places::Places;
-use super::{Initial, Knobs};
+use super::{Initial, Knobs, Twin};
+use crate::Error;
 use crate::format::Writer;
-use crate::model::{BLOCK, Digest, MAX_END, Op, Request};
+use crate::model::{BLOCK, Digest, MAX_END, MAX_LENGTH, Op, Request};
 use crate::stat::mix;
-use crate::{Error, Written};
 
 /// A twin on its way.
 pub(super) struct Made<'a, W> {
@@ -30,6 +30,8 @@ pub(super) struct Made<'a, W> {
     /// Bytes of each volume in an epoch, and where those for runs that are moved go next.
     spans: Vec<u64>,
     fresh: Vec<u64>,
+    /// Where the requests of each volume end so far.
+    ends: Vec<u64>,
     digests: Vec<Digest>,
     scratch: Vec<u32>,
 }
@@ -47,7 +49,9 @@ impl<'a, W: Write> Made<'a, W> {
         let chunk = u64::from(knobs.longest_run.unwrap_or(1)) * BLOCK;
         let unit = chunk * (1_u64 << 20).div_ceil(chunk);
         let places = (knobs.gaps != 1.0).then(|| Places::new(original, knobs.gaps));
-        let spans = places.as_ref().map(|places| places.spans(MAX_END));
+        let spans = places
+            .as_ref()
+            .map(|places| places.spans(original, MAX_END));
         let spans: Vec<u64> = spans
             .as_ref()
             .unwrap_or(&original.spans)
@@ -75,6 +79,7 @@ impl<'a, W: Write> Made<'a, W> {
             epochs: 0,
             now_ns: 0,
             places,
+            ends: vec![0; original.spans.len()],
             spans,
             digests: Vec::new(),
             scratch: Vec::new(),
@@ -82,7 +87,7 @@ impl<'a, W: Write> Made<'a, W> {
     }
 
     /// Makes all of it.
-    pub(super) fn run(mut self) -> Result<(W, Written), Error> {
+    pub(super) fn run(mut self) -> Result<(W, Twin), Error> {
         let together = 0..self.knobs.together.max(1);
         let mut together: Vec<Epoch> = together.map(|_| self.epoch()).collect();
         for turn in (0..together.len()).cycle() {
@@ -97,7 +102,9 @@ impl<'a, W: Write> Made<'a, W> {
                 self.window(epoch, window)?;
             }
         }
-        self.writer.finish()
+        let (to, written) = self.writer.finish()?;
+        let ends = self.ends;
+        Ok((to, Twin { written, ends }))
     }
 
     /// A new one.
@@ -130,11 +137,14 @@ impl<'a, W: Write> Made<'a, W> {
     fn one_run(&mut self, epoch: &mut Epoch, requests: Range<usize>) -> Result<(), Error> {
         let original = self.original;
         let first = original.heads[requests.start];
-        let known = original
-            .blocks
-            .get(first.first_access as usize)
-            .is_some_and(|block| epoch.touched[*block as usize]);
-        let moves = known && self.knobs.reuse < 1.0 && !self.chance(self.knobs.reuse);
+        let is_access = matches!(first.op, Op::Read | Op::Write) && first.length > 0;
+        let known = self.knobs.reuse < 1.0
+            && is_access
+            && original
+                .numbers
+                .find(u32::from(first.volume), first.offset / BLOCK)
+                .is_some_and(|block| epoch.touched[block as usize]);
+        let moves = known && !self.chance(self.knobs.reuse);
         let at = usize::from(first.volume);
         let mut base = None;
         if moves {
@@ -199,30 +209,64 @@ impl<'a, W: Write> Made<'a, W> {
                 own + self.spans[usize::from(head.volume)] * epoch.number
             }
         };
+        let head = Head {
+            length: self.length(head, base.is_some()),
+            ..head
+        };
+        if base.is_none() {
+            self.touch(epoch, head);
+        }
         let mut contents = std::mem::take(&mut self.scratch);
         contents.clear();
-        for (n, access) in accesses.enumerate() {
+        for (n, access) in accesses.enumerate().take_while(|_| head.has_contents) {
             let block = self.original.blocks[access];
             let content = self.original.contents[access];
-            if base.is_none() {
-                epoch.touched[block as usize] = true;
-            }
-            if head.has_contents {
-                let is_moved = base.is_some();
-                let found = self.content(epoch, (block, content), op, is_moved)?;
-                if let (Some((content, is_first)), Some(_)) = (found, &self.initial) {
-                    let place = self.place(head.volume, offset + n as u64 * BLOCK) / BLOCK;
-                    let digest = self.digests[content as usize];
-                    if let Some(initial) = self.initial.as_mut().filter(|_| is_first) {
-                        initial(u32::from(head.volume), place, digest);
-                    }
+            let (content, is_first) = self.content(epoch, (block, content), op, base.is_some())?;
+            if is_first && self.initial.is_some() {
+                let place = self.place(head.volume, offset + n as u64 * BLOCK) / BLOCK;
+                let digest = self.digests[content as usize];
+                if let Some(initial) = self.initial.as_mut() {
+                    initial(u32::from(head.volume), place, digest);
                 }
-                contents.extend(found.map(|(content, _)| content));
             }
+            contents.push(content);
         }
         let done = self.put(head, offset, op, &contents);
         self.scratch = contents;
         done
+    }
+
+    /// How long a request is: a trim over gaps is as much longer as they are wider.
+    fn length(&self, head: Head, is_moved: bool) -> u32 {
+        let Some(places) = self
+            .places
+            .as_ref()
+            .filter(|_| head.op == Op::Trim && !is_moved)
+        else {
+            return head.length;
+        };
+        let end = places.of(head.volume, head.offset + u64::from(head.length));
+        let length = end.saturating_sub(places.of(head.volume, head.offset));
+        let length = length.clamp(
+            u64::from(head.length).clamp(1, BLOCK),
+            u64::from(MAX_LENGTH),
+        );
+        u32::try_from(length).unwrap_or(MAX_LENGTH)
+    }
+
+    /// Has the blocks of a request known, where that matters.
+    fn touch(&self, epoch: &mut Epoch, head: Head) {
+        if epoch.touched.is_empty() || !matches!(head.op, Op::Read | Op::Write) {
+            return;
+        }
+        let first = head.offset / BLOCK;
+        let end = (head.offset + u64::from(head.length)).div_ceil(BLOCK);
+        for block in first..end {
+            let number = self.original.numbers.find(u32::from(head.volume), block);
+            if let Some(number) = number {
+                epoch.touched[number as usize] = true;
+            }
+        }
     }
 
     /// The twin's number of what a block holds, and whether that was there from the beginning.
@@ -232,17 +276,14 @@ impl<'a, W: Write> Made<'a, W> {
         (block, content): (u32, u32),
         op: Op,
         is_moved: bool,
-    ) -> Result<Option<(u32, bool)>, Error> {
-        if content == NONE {
-            return Ok(None);
-        }
+    ) -> Result<(u32, bool), Error> {
         if is_moved {
             // A new block with a content of its own.
-            return Ok(Some((self.new_content()?, op == Op::Read)));
+            return Ok((self.new_content()?, op == Op::Read));
         }
         let held = epoch.disk[block as usize];
         if op == Op::Read && held != NONE {
-            return Ok(Some((held, false)));
+            return Ok((held, false));
         }
         let shared = self.original.shared[content as usize];
         let keeps = self.knobs.sharing >= 1.0 || !shared || {
@@ -265,7 +306,7 @@ impl<'a, W: Write> Made<'a, W> {
             self.private(epoch, (block, content))?
         };
         epoch.disk[block as usize] = found;
-        Ok(Some((found, op == Op::Read && held == NONE)))
+        Ok((found, op == Op::Read && held == NONE))
     }
 
     /// A content that no other block has.
@@ -335,14 +376,19 @@ impl<'a, W: Write> Made<'a, W> {
                 [] => contents,
                 all => &all[blocks(from - offset)..blocks(to - offset)],
             };
-            self.writer.push(&Request {
+            let request = Request {
                 time_ns: self.now_ns,
                 volume: u32::from(head.volume),
                 offset: self.place(head.volume, from),
                 length: u32::try_from(to - from).unwrap_or(u32::MAX),
                 op,
                 contents: part,
-            })?;
+            };
+            self.writer.push(&request)?;
+            if op != Op::Flush {
+                let end = &mut self.ends[usize::from(head.volume)];
+                *end = request.end().max(*end);
+            }
             self.left -= 1;
             from = to;
             if from >= end || self.left == 0 {

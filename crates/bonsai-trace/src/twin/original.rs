@@ -11,7 +11,7 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Original {
     pub(super) heads: Vec<Head>,
-    /// For each access: its block's dense number, and its content or [`NONE`].
+    /// For each access of a request with contents: its block's dense number, and its content.
     pub(super) blocks: Vec<u32>,
     pub(super) contents: Vec<u32>,
     /// Where runs begin, by numbers of requests.
@@ -32,6 +32,7 @@ pub struct Original {
 pub(super) struct Head {
     pub(super) offset: u64,
     pub(super) gap_ns: u32,
+    /// Where its accesses are, if it has contents; else the next request's.
     pub(super) first_access: u32,
     pub(super) length: u32,
     pub(super) volume: u16,
@@ -43,19 +44,23 @@ impl Original {
     /// Takes a request in.
     ///
     /// # Errors
-    /// The trace has 2^32 accesses or more.
+    /// The trace has 2^32 contents or more, or as many blocks.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "it is checked that they are fewer"
     )]
     pub fn add(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let most = u64::from(u32::MAX);
-        let blocks = request.blocks();
-        if self.blocks.len() as u64 + (blocks.end - blocks.start) >= most
-            || request.volume >= 1 << 16
-        {
+        let is_full = [
+            self.blocks.len() + request.contents.len(),
+            self.numbers.keys().len(),
+            self.heads.len(),
+        ]
+        .iter()
+        .any(|n| *n as u64 >= most);
+        if is_full || request.volume >= 1 << 16 {
             return Err(Error::TooMany {
-                what: "accesses for the original of a twin",
+                what: "requests, blocks or contents for the original of a twin",
                 most,
             });
         }
@@ -83,15 +88,20 @@ impl Original {
             length: request.length,
             volume: request.volume as u16,
             op: request.op,
-            has_contents: !request.contents.is_empty(),
+            has_contents: !request.contents.is_empty()
+                && matches!(request.op, Op::Read | Op::Write),
         });
+        // What is trimmed or flushed may be of any length, and is of no block that has to be remembered.
+        if !matches!(request.op, Op::Read | Op::Write) {
+            return Ok(());
+        }
         for access in request.accesses() {
             let block = self.numbers.number(access.volume, access.block);
-            self.blocks.push(block);
-            self.contents.push(access.content.unwrap_or(NONE));
             let Some(content) = access.content else {
                 continue;
             };
+            self.blocks.push(block);
+            self.contents.push(content);
             self.most_contents = self.most_contents.max(content + 1);
             let n = content as usize;
             if self.first_block.len() <= n {

@@ -4,7 +4,10 @@ use super::original::Original;
 use crate::model::BLOCK;
 
 /// By volume.
-pub(super) struct Places(Vec<Vec<Stretch>>);
+pub(super) struct Places {
+    stretches: Vec<Vec<Stretch>>,
+    factor: f64,
+}
 
 /// Blocks one after the other that are all accessed.
 #[derive(Clone, Copy)]
@@ -36,26 +39,36 @@ impl Places {
                 }
             }
         }
-        Self(volumes)
-    }
-
-    /// Where a byte of an accessed block goes.
-    pub(super) fn of(&self, volume: u16, offset: u64) -> u64 {
-        let block = offset / BLOCK;
-        let stretches = &self.0[usize::from(volume)];
-        let at = stretches.partition_point(|stretch| stretch.end <= block);
-        match stretches.get(at).filter(|stretch| stretch.first <= block) {
-            Some(stretch) => (stretch.to + (block - stretch.first)) * BLOCK + offset % BLOCK,
-            // A flush without a length is of no blocks.
-            None => offset,
+        Self {
+            stretches: volumes,
+            factor,
         }
     }
 
+    /// Where a byte goes; in a gap, as far into it as the gap is wider. It never goes further back than a byte before it.
+    pub(super) fn of(&self, volume: u16, offset: u64) -> u64 {
+        let block = offset / BLOCK;
+        let stretches = &self.stretches[usize::from(volume)];
+        let at = stretches.partition_point(|stretch| stretch.end <= block);
+        let to = match stretches.get(at).filter(|stretch| stretch.first <= block) {
+            Some(stretch) => stretch.to.saturating_add(block - stretch.first),
+            None => {
+                let before = at.checked_sub(1).map(|at| stretches[at]);
+                let (end, to) = before.map_or((0, 0), |before| (before.end, before.after()));
+                let to = to.saturating_add(scaled(block - end, self.factor));
+                // However narrow the gap is made, it ends where the next stretch begins.
+                stretches.get(at).map_or(to, |next| to.min(next.to))
+            }
+        };
+        to.saturating_mul(BLOCK).saturating_add(offset % BLOCK)
+    }
+
     /// Bytes of each volume, at most so many.
-    pub(super) fn spans(&self, most: u64) -> Vec<u64> {
-        let end = |of: &Vec<Stretch>| of.last().map_or(0, Stretch::after);
-        let bytes = |of| end(of).saturating_mul(BLOCK).min(most);
-        self.0.iter().map(bytes).collect()
+    pub(super) fn spans(&self, original: &Original, most: u64) -> Vec<u64> {
+        let spans = (0..).zip(&original.spans);
+        spans
+            .map(|(volume, span)| self.of(volume, *span).min(most))
+            .collect()
     }
 }
 

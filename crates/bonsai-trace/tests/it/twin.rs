@@ -16,8 +16,8 @@ fn made(file: &[u8], knobs: &Knobs, number: u64) -> Vec<u8> {
         .for_each(|request| original.add(request))
         .expect("read");
     let volumes = reader.volumes().to_vec();
-    let (file, written) = twin(&original, &volumes, knobs, number, Vec::new(), None).expect("made");
-    assert_eq!(written.requests, number);
+    let (file, made) = twin(&original, &volumes, knobs, number, Vec::new(), None).expect("made");
+    assert_eq!(made.written.requests, number);
     file
 }
 

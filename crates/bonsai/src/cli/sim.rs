@@ -42,8 +42,14 @@ pub(crate) struct SimRun {
     /// devices stay apart.
     pub(crate) trace: PathBuf,
 
-    /// Memory: whole blocks of 4 KiB; several with commas.
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
+    /// Memory: whole blocks of 4 KiB, up to 256 GiB; several with commas.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_delimiter = ',',
+        required = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) cache: Vec<Bytes>,
 
     /// Schemes, with commas.
@@ -92,14 +98,14 @@ pub(crate) struct SimHow {
     pub(crate) of: SimOf,
 }
 
-/// What is gone through, and by how many.
+/// How the trace is taken, and how many threads run.
 #[derive(Args, Debug)]
 pub(crate) struct SimOf {
-    /// Let reads return what the trace says, also where it contradicts itself.
+    /// Take the contents of reads from the trace, even where it contradicts itself.
     #[arg(long)]
     pub(crate) as_recorded: bool,
 
-    /// Threads; as many as there are CPUs, unless said.
+    /// Number of threads [default: the number of CPUs].
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
 }
@@ -119,7 +125,8 @@ pub(crate) struct SimCurve {
     /// devices stay apart.
     pub(crate) trace: PathBuf,
 
-    /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal.
+    /// Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal. Those that have no curve of this trace are left
+    /// out, and named.
     #[arg(
         long,
         value_name = "SCHEMES",
@@ -128,9 +135,13 @@ pub(crate) struct SimCurve {
     )]
     pub(crate) scheme: Vec<Scheme>,
 
-    /// Look at one block in N only (8 and more), with a bound of the error.
+    /// Sample one block in N (8 and more), and print the error of each point: half of its 95 % confidence interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
     pub(crate) sample: Option<u32>,
+
+    /// Random seed of the sample.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "sample")]
+    pub(crate) seed: u64,
 
     /// Sizes shown for each doubling, from 1 MiB on; 1 in text, 8 elsewhere, unless said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -170,8 +181,13 @@ pub(crate) struct SimTable {
     #[arg(required = true, value_name = "TRACE")]
     pub(crate) traces: Vec<PathBuf>,
 
-    /// Memory: whole blocks of 4 KiB.
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    /// Memory: whole blocks of 4 KiB, up to 256 GiB.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1GiB",
+        allow_hyphen_values = true
+    )]
     pub(crate) cache: Bytes,
 
     #[command(flatten)]

@@ -251,7 +251,7 @@ pub(crate) struct TraceGen {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
 
-    /// What chance begins with.
+    /// Random seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -291,8 +291,8 @@ pub(crate) struct TraceGen {
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub(crate) pace: f64,
 
-    /// Also write what is on the volumes before the first request, for replay: equal contents are equal bytes,
-    /// different ones differ. A sparse image; with several volumes one for each, with its name at the end.
+    /// Also write an image of each volume before the first request, for replay: equal contents are equal bytes. Images are
+    /// sparse and end at the volume's last byte; with several volumes, each has the volume's name at the end of its own.
     #[arg(long, value_name = "FILE")]
     pub(crate) content: Option<PathBuf>,
 
@@ -379,7 +379,7 @@ pub(crate) struct TraceReplay {
     #[arg(long)]
     pub(crate) reads_only: bool,
 
-    /// Where the trace does not say what was written, write bytes of no meaning.
+    /// Write random data where the trace has no content hashes.
     #[arg(long)]
     pub(crate) fill: bool,
 

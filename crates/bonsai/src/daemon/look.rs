@@ -1,9 +1,7 @@
 //! What the daemon tells.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 
-use anyhow::Context;
 use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Status, Use};
 use bonsai_client::Range;
 use bonsai_services::observe::unix_ms;
@@ -13,6 +11,7 @@ use bonsai_units::{Rate, Resource};
 use super::{needed, said};
 use crate::cli::{Admit, Log, Page, Past, Report, Shares};
 use crate::output::{finish, print, print_json, table};
+use crate::trace::{create_output, output_error};
 
 /// A rate for people.
 pub(super) fn rate(resource: Resource, per_s: f64) -> String {
@@ -187,11 +186,11 @@ pub(crate) fn past(args: &Past) -> anyhow::Result<u8> {
         let written = match &args.output {
             None => client.export(format, &range, &mut io::stdout().lock()),
             Some(path) => {
-                let file = File::create(path);
-                let mut file =
-                    file.map_err(|error| Refusal::input(format!("{}: {error}", path.display())))?;
+                let mut file = create_output(path)?;
                 let written = client.export(format, &range, &mut file);
-                file.flush().with_context(|| path.display().to_string())?;
+                if written.is_ok() {
+                    file.commit().map_err(output_error)?;
+                }
                 written
             }
         };

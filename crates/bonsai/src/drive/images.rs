@@ -11,7 +11,6 @@ use bonsai_nbd::protocol::MAX_NAME_BYTES;
 use bonsai_services::refusal::Refusal;
 use serde::Deserialize;
 
-use super::escape::escaped;
 use crate::cli::{DriveServe, Format};
 
 /// An image as it is to be served.
@@ -211,7 +210,7 @@ fn check_name(name: &str) -> Result<(), String> {
             "the name has {len} bytes: at most {MAX_NAME_BYTES} can be asked for"
         ));
     }
-    if escaped(name) != name {
+    if crate::output::escaped(name) != name {
         return Err(format!("the name {name:?} has control characters"));
     }
     Ok(())

@@ -10,10 +10,9 @@ use bonsai_services::observe::SCHEMA;
 use bonsai_units::Bytes;
 use serde_json::{Value, json};
 
-use super::escape::escaped;
 use super::serve::folder;
 use crate::cli::DriveStatus;
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, escaped, finish, print, print_json, table};
 
 /// How long servers may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -83,7 +82,10 @@ fn of_export(of: &ExportStatus) -> String {
         escaped(&of.name),
         escaped(&of.image),
         if of.read_only { ", read-only" } else { "" },
-        service.map_or_else(String::new, |service| format!(", the service {service}")),
+        service.map_or_else(String::new, |service| format!(
+            ", the service {}",
+            escaped(service)
+        )),
         of.connections,
         of.reads,
         of.read_bytes,
@@ -104,7 +106,7 @@ fn of_export(of: &ExportStatus) -> String {
         );
     }
     if let Some(wrong) = &of.wrong {
-        text += &format!("    {wrong}\n");
+        text += &format!("    {}\n", escaped(wrong));
     }
     text
 }
@@ -176,8 +178,7 @@ fn of_group(of: &GroupShares) -> String {
         size(of.contents),
     );
     if of.exports.len() > 1 && !of.shared_blocks.is_empty() {
-        let names = of.exports.iter().map(|name| escaped(name).into_owned());
-        let names: Vec<String> = names.collect();
+        let names: Vec<String> = of.exports.iter().map(|name| escaped(name)).collect();
         let mut head = vec!["of", "known"];
         head.extend(names.iter().map(String::as_str));
         let numbers: Vec<usize> = (1..head.len()).collect();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bonsai_sim::{Line, Loaded, Point, Row, curves as passes, sizes};
+use bonsai_sim::{Line, Loaded, NotACurve, Point, Row, curves as passes, sizes};
 
 use super::{notes, percent, size, threads};
 use crate::trace::{escaped, plot};
@@ -79,7 +79,12 @@ pub(super) fn rows(header: &[&str], cells: impl Iterator<Item = Vec<String>>) ->
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub(super) fn curves(trace: &Path, loaded: &Loaded, lines: &[Line]) -> anyhow::Result<String> {
+pub(super) fn curves(
+    trace: &Path,
+    loaded: &Loaded,
+    left_out: &[NotACurve],
+    lines: &[Line],
+) -> anyhow::Result<String> {
     let mut header = vec!["cache"];
     header.extend(lines.iter().map(|line| line.scheme.as_str()));
     let sizes = lines.first().map_or(&[][..], |line| &line.points[..]);
@@ -88,7 +93,12 @@ pub(super) fn curves(trace: &Path, loaded: &Loaded, lines: &[Line]) -> anyhow::R
         row.extend(lines.iter().map(|line| percent(line.points[n].reads_saved)));
         row
     });
-    Ok(page(trace, loaded, &drawn(lines)?, &rows(&header, cells)))
+    let mut notes = notes(loaded);
+    for scheme in left_out {
+        notes += &format!("{scheme}\n");
+    }
+    let title = trace.display().to_string();
+    Ok(html(&title, &notes, &drawn(lines)?, &rows(&header, cells)))
 }
 
 /// The page of runs; with the curves of the schemes among them that have one.

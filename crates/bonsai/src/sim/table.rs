@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{bars, blocks, load, page, progress, threads, together};
 use crate::cli::SimTable;
-use crate::output::{finish, print, print_json, table};
+use crate::output::{escaped, finish, print, print_json, table};
 use crate::trace::save;
 
 pub(super) const SCHEMES: [&str; 3] = ["plain", "drive", "iodedup:10%"];
@@ -163,7 +163,7 @@ const HEADER: [&str; 6] = [
 fn text(args: &SimTable, cells: &[Cell<'_>]) -> String {
     let mut lines = table(&HEADER, &[2, 3, 4]);
     for cell in cells {
-        lines.add_row(row(args, cell));
+        lines.add_row(row(args, cell).map(|cell| escaped(&cell)));
     }
     format!("{}\n{PUBLISHED}", finish(&lines))
 }

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
+use bonsai_host::{Output, OutputError};
 use bonsai_services::refusal::Refusal;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::escaped;
 
 const STANDARD: &str = "-";
 const BUFFER: usize = 1 << 18;
@@ -48,12 +50,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
 
 /// A path as it is printed: control characters are escaped.
 pub(crate) fn shown(path: &Path) -> String {
-    let text = path.display().to_string();
-    if text.chars().any(char::is_control) {
-        text.escape_debug().to_string()
-    } else {
-        text
-    }
+    escaped(&path.display().to_string())
 }
 
 /// Opens a file that was read before, without saying how far it is read.
@@ -161,7 +158,31 @@ impl Read for Counted {
     }
 }
 
-/// Writes a file whole: it appears under its name when `write` is done, or not at all.
+/// Opens an output file, by the rules of [`Output`].
+///
+/// # Errors
+/// It is no place for an output, which is bad input, or cannot be made.
+pub(crate) fn create_output(path: &Path) -> anyhow::Result<Output> {
+    Output::create(path).map_err(output_error)
+}
+
+/// Writes an output that is in memory.
+///
+/// # Errors
+/// As [`create_output`], or it cannot be written.
+pub(crate) fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    bonsai_host::write_output(path, bytes).map_err(output_error)
+}
+
+/// An error of an output, with its exit code.
+pub(crate) fn output_error(error: OutputError) -> anyhow::Error {
+    match error.is_refused() {
+        true => Refusal::input(error.to_string()),
+        false => anyhow::Error::new(error),
+    }
+}
+
+/// Writes an output: a regular file appears under its name when `write` is done, or not at all. `-` is standard output.
 ///
 /// # Errors
 /// It cannot be written, or what `write` says.
@@ -176,28 +197,12 @@ pub(crate) fn save<T>(
         out.flush()?;
         return Ok(done);
     }
-    if path.is_dir() || path.file_name().is_none() {
-        return Err(Refusal::input(format!(
-            "{}: it is a folder, name a file",
-            path.display()
-        )));
-    }
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let file = tempfile::Builder::new()
-        .prefix(".bonsai-trace-")
-        .permissions(std::fs::Permissions::from_mode(0o666))
-        .tempfile_in(folder.unwrap_or(Path::new(".")))
-        .with_context(failed)?;
-    let mut out = io::BufWriter::with_capacity(BUFFER, file);
+    let mut out = io::BufWriter::with_capacity(BUFFER, create_output(path)?);
     let done = write(&mut out)?;
-    let file = out
+    let output = out
         .into_inner()
         .map_err(io::IntoInnerError::into_error)
         .with_context(failed)?;
-    file.persist(path)
-        .map_err(|error| error.error)
-        .with_context(failed)?;
+    output.commit().map_err(output_error)?;
     Ok(done)
 }

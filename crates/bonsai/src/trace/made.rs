@@ -1,20 +1,22 @@
 //! `bonsai trace gen`.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use bonsai_services::refusal::Refusal;
-use bonsai_trace::twin::{Knobs, Original, fill, twin};
+use bonsai_trace::twin::{Knobs, Original, Twin, fill, twin};
 use bonsai_trace::{BLOCK, Digest, Volume};
+use serde::Serialize;
 use serde_json::json;
 
-use super::files::save;
+use super::files::{create_output, output_error, save};
 use super::import::said;
 use super::show::trace;
 use crate::cli::TraceGen;
-use crate::output::{count, print_json, say};
+use crate::output::{count, escaped, print_json, say};
 
 pub(super) fn run(args: &TraceGen) -> anyhow::Result<()> {
     let knobs = knobs(args)?;
@@ -26,25 +28,31 @@ pub(super) fn run(args: &TraceGen) -> anyhow::Result<()> {
     read.map_err(|error| said(&name, error))?;
     if original.is_empty() {
         return Err(Refusal::input(format!(
-            "{name}: it has no request, so there can be no twin"
+            "{name}: it has no requests to generate a trace from"
         )));
+    }
+    if args.content.as_ref() == Some(&args.output) {
+        return Err(Refusal::input(
+            "-o and --content name the same file: name two",
+        ));
     }
     let number = args.number.unwrap_or(original.len());
     let volumes = reader.volumes().to_vec();
     let mut held: Vec<(u32, u64, Digest)> = Vec::new();
-    let mut hold = |volume, block, digest| held.push((volume, block, digest));
-    let written = save(&args.output, |out| {
+    let (written, images) = save(&args.output, |out| {
+        let mut hold = |volume, block, digest| held.push((volume, block, digest));
         let initial: Option<bonsai_trace::twin::Initial<'_>> = match args.content {
             Some(_) => Some(&mut hold),
             None => None,
         };
         let done = twin(&original, &volumes, &knobs, number, out, initial);
-        Ok(done.map_err(|error| said(&name, error))?.1)
+        let (_, Twin { written, ends }) = done.map_err(|error| said(&name, error))?;
+        let images = match &args.content {
+            Some(path) => images(path, &volumes, &ends, held)?,
+            None => Vec::new(),
+        };
+        Ok((written, images))
     })?;
-    let images = match &args.content {
-        Some(path) => images(path, &volumes, held)?,
-        None => Vec::new(),
-    };
     if args.json && args.output.as_os_str() != "-" {
         let document = json!({
             "schema": 1,
@@ -62,6 +70,21 @@ pub(super) fn run(args: &TraceGen) -> anyhow::Result<()> {
         count(written.contents, "content", "contents"),
         written.bytes
     );
+    for image in &images {
+        say!(
+            "{}: {} bytes for volume {}, {} with content",
+            escaped(&image.path.display().to_string()),
+            image.bytes,
+            escaped(&image.volume),
+            count(image.blocks, "block", "blocks"),
+        );
+    }
+    if !images.is_empty() && written.contents == 0 {
+        say!(
+            "{}: it does not say what its blocks hold, so images are all zeroes",
+            escaped(&name)
+        );
+    }
     Ok(())
 }
 
@@ -109,40 +132,73 @@ fn knobs(args: &TraceGen) -> anyhow::Result<Knobs> {
     })
 }
 
-/// Writes what each volume holds at first: one sparse file, or one for each volume with its name at the end.
+/// An image of what a volume holds before the first request.
+#[derive(Debug, Serialize)]
+struct Image {
+    path: PathBuf,
+    volume: String,
+    bytes: u64,
+    /// Blocks that hold something.
+    blocks: u64,
+}
+
+/// Writes an image of each volume: one sparse file, or one for each volume with its name at the end.
 fn images(
     path: &Path,
     volumes: &[Volume],
+    ends: &[u64],
     mut held: Vec<(u32, u64, Digest)>,
-) -> anyhow::Result<Vec<PathBuf>> {
+) -> anyhow::Result<Vec<Image>> {
     // In order, and each block once: what was read first.
     held.sort_by_key(|(volume, block, _)| (*volume, *block));
     held.dedup_by_key(|(volume, block, _)| (*volume, *block));
-    let mut images = Vec::new();
-    for (n, volume) in volumes.iter().enumerate() {
-        let of: Vec<_> = held
-            .iter()
-            .filter(|(number, _, _)| *number as usize == n)
-            .collect();
-        if of.is_empty() {
-            continue;
-        }
+    let mut made = Vec::new();
+    let mut outputs = Vec::new();
+    for ((number, volume), name) in (0_u32..).zip(volumes).zip(file_names(volumes)) {
+        let first = held.partition_point(|(of, _, _)| *of < number);
+        let end = held.partition_point(|(of, _, _)| *of <= number);
+        let blocks = &held[first..end];
         let path = if volumes.len() == 1 {
             path.to_owned()
         } else {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{}", safe(&volume.name)));
-            PathBuf::from(name)
+            let mut path = path.as_os_str().to_owned();
+            path.push(format!(".{name}"));
+            PathBuf::from(path)
         };
-        let failed = || format!("{}: cannot be written", path.display());
-        image(&path, &of).with_context(failed)?;
-        images.push(path);
+        let last = ends.get(number as usize).copied().unwrap_or(0);
+        // A volume that is only flushed has a block: nothing serves a disk without any.
+        let bytes = last.next_multiple_of(BLOCK).max(BLOCK);
+        let mut output = create_output(&path)?;
+        if !output.is_regular() {
+            return Err(Refusal::input(format!(
+                "{}: it is no regular file, and an image is written in places",
+                path.display()
+            )));
+        }
+        image(output.file(), bytes, blocks).with_context(|| {
+            format!(
+                "{}: an image of {bytes} bytes cannot be written",
+                path.display()
+            )
+        })?;
+        outputs.push(output);
+        made.push(Image {
+            path,
+            volume: volume.name.clone(),
+            bytes,
+            blocks: blocks.len() as u64,
+        });
     }
-    Ok(images)
+    outputs
+        .into_iter()
+        .try_for_each(|output| output.commit().map_err(output_error))?;
+    Ok(made)
 }
 
-/// A device's name, as it stands in names of files.
-pub(super) fn safe(device: &str) -> String {
+/// What stands for the names of volumes in names of files and exports: _ for all but letters, digits and -. No two are the same.
+pub(super) fn file_names(volumes: &[Volume]) -> Vec<String> {
+    const LONGEST: usize = 100;
+    let mut taken = HashSet::new();
     let plain = |c: char| {
         if c.is_alphanumeric() || c == '-' {
             c
@@ -150,20 +206,65 @@ pub(super) fn safe(device: &str) -> String {
             '_'
         }
     };
-    device.chars().map(plain).collect()
+    let names = volumes.iter().map(|volume| {
+        let mut name: String = volume.name.chars().map(plain).collect();
+        while name.len() > LONGEST {
+            name.pop();
+        }
+        if name.is_empty() {
+            name.push('_');
+        }
+        name
+    });
+    let names: Vec<String> = names.collect();
+    let all: HashSet<&String> = names.iter().collect();
+    let unique = names.iter().map(|name| {
+        if taken.insert(name.clone()) {
+            return name.clone();
+        }
+        let mut numbered = (2_u64..).map(|n| format!("{name}-{n}"));
+        let found = numbered.find(|new| !all.contains(new) && taken.insert(new.clone()));
+        found.unwrap_or_else(|| name.clone())
+    });
+    unique.collect()
 }
 
-fn image(path: &Path, blocks: &[&(u32, u64, Digest)]) -> std::io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let mut bytes = [0; 4096];
+fn image(file: &mut File, bytes: u64, blocks: &[(u32, u64, Digest)]) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.set_len(bytes)?;
+    let mut out = BufWriter::with_capacity(1 << 20, file);
+    let mut content = [0; 4096];
     let mut next = 0;
     for (_, block, digest) in blocks {
         if *block != next {
             out.seek(SeekFrom::Start(block * BLOCK))?;
         }
-        fill(*digest, &mut bytes);
-        out.write_all(&bytes)?;
+        fill(*digest, &mut content);
+        out.write_all(&content)?;
         next = block + 1;
     }
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_differ_as_volumes_do() {
+        let names = |of: &[&str]| {
+            let volumes = of.iter().map(|name| Volume {
+                name: (*name).to_owned(),
+                bytes: None,
+            });
+            file_names(&volumes.collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["6:0", "6:16"]), ["6_0", "6_16"]);
+        assert_eq!(
+            names(&["a b", "a_b", "a_b-2", "a/b", "", "\u{1b}"]),
+            ["a_b", "a_b-3", "a_b-2", "a_b-4", "_", "_-2"]
+        );
+        let long = "x".repeat(300);
+        assert!(names(&[&long])[0].len() <= 100);
+    }
 }

@@ -24,7 +24,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TraceRecord;
-use crate::output::{count, print_json, say};
+use crate::output::{count, escaped, print_json, say};
 
 pub(crate) use tracefs::available;
 
@@ -45,7 +45,7 @@ pub(super) fn run(args: &TraceRecord) -> anyhow::Result<u8> {
             print_json(&document, false)?;
         }
     } else {
-        eprint!("{}", text(&name, &recorded));
+        eprint!("{}", text(&escaped(&name), &recorded));
     }
     Ok(u8::from(!recorded.is_whole))
 }

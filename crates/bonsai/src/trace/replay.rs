@@ -126,8 +126,8 @@ fn fits(
     }
     if changes && asked.unknown_writes > 0 && !args.fill {
         return Err(format!(
-            "{name} does not say what {} of its writes to {device} write; --fill writes bytes of no meaning, --reads-only \
-             leaves them away",
+            "{name} does not say what {} of its writes to {device} write; --fill writes random data, --reads-only \
+             leaves them out",
             asked.unknown_writes
         ));
     }

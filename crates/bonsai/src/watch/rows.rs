@@ -1,11 +1,13 @@
 //! What each viewer saw, a line for each track.
 
-use std::fs::File;
 use std::path::Path;
 
+use bonsai_host::Output;
 use bonsai_services::refusal::Refusal;
 use bonsai_stream::watch::{Outcome, TrackReport, ViewerReport};
 use serde::Serialize;
+
+use crate::trace::output_error;
 
 /// A line; of a viewer without tracks the rest is empty.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -49,16 +51,16 @@ struct Row<'a> {
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn create(path: &Path) -> anyhow::Result<File> {
-    let created = File::create(path);
-    created.map_err(|error| Refusal::input(format!("--csv {}: {error}", path.display())))
+pub(super) fn create(path: &Path) -> anyhow::Result<Output> {
+    let created = Output::create(path);
+    created.map_err(|error| Refusal::input(format!("--csv {}", bonsai_host::sentence(&error))))
 }
 
 /// Writes all of them.
 ///
 /// # Errors
 /// The file takes no more.
-pub(super) fn write(file: File, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
+pub(super) fn write(file: Output, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(file);
     for (number, viewer) in outcome.viewers.iter().enumerate() {
         let row = || of_viewer(number, viewer, addresses);
@@ -69,7 +71,8 @@ pub(super) fn write(file: File, outcome: &Outcome, addresses: &[String]) -> anyh
             writer.serialize(of_track(row(), track))?;
         }
     }
-    Ok(writer.flush()?)
+    let file = writer.into_inner().map_err(|error| error.into_error())?;
+    file.commit().map_err(output_error)
 }
 
 /// The address of a video, by its number.

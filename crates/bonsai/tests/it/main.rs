@@ -19,6 +19,7 @@ mod narrowed;
 #[allow(dead_code, reason = "it can do more than is asked for here")]
 #[path = "../../../bonsai-nbd/tests/it/client.rs"]
 mod nbd;
+mod outputs;
 mod outside;
 mod records;
 mod replay;

@@ -109,9 +109,56 @@ fn a_curve_has_the_sizes_between() {
     assert_eq!(said.code, Some(2));
     assert_eq!(
         said.err,
-        "bonsai: drive:invalidate has no curve of one pass: where reads go depends on what is cached: what a write \
-         invalidates is learned when a read misses; bonsai sim run takes it size by size\n"
+        "bonsai: drive:invalidate has no curve: what a write invalidates is known again when a read misses, which depends \
+         on the cache; bonsai sim run simulates it at given sizes, and --scheme plain has a curve of every trace\n"
     );
+}
+
+/// A trace without contents, as blkparse, MSR, fio and the ARC paper's are.
+#[test]
+fn schemes_without_a_curve_are_left_out_and_named() {
+    let place = Place::bare();
+    let text: String = (0..300)
+        .map(|n| format!("{} 1 0 {n}\n", n * 7 % 40))
+        .collect();
+    let [from, to] = ["a.lis", "a.btr"].map(|name| place.path().join(name).display().to_string());
+    std::fs::write(&from, text).expect("written");
+    let said = place.say(&["trace", "import", &from, "--format", "arc", "-o", &to]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let said = sim(&place, &["curve", &to]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let heading = said.out.lines().find(|line| line.contains("cache  "));
+    let words: Vec<&str> = heading.expect("a table").split_whitespace().collect();
+    assert_eq!(words, ["cache", "plain", "ideal"], "{said:?}");
+    assert_eq!(
+        said.err,
+        "bonsai: drive has no curve: the trace does not say what every block holds; it is left out (bonsai sim run \
+         simulates it at given sizes)\n\
+         bonsai: drive:scan has no curve: the trace does not say what every block holds; it is left out (bonsai sim run \
+         simulates it at given sizes)\n"
+    );
+    let page = place.path().join("page.html").display().to_string();
+    let found = json(&sim(&place, &["curve", &to, "--json", "--html", &page]));
+    assert_eq!(found["curves"].as_array().map(Vec::len), Some(2));
+    assert_eq!(found["left_out"][1]["scheme"], "drive:scan");
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("drive has no curve"), "{page}");
+    let said = sim(&place, &["curve", &to, "--scheme", "drive,iodedup:10%"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("--scheme plain"), "{said:?}");
+    for args in [
+        &["table", &to, "--cache", "64KiB"][..],
+        &["run", &to, "--cache", "64KiB"],
+        &[
+            "curve", &to, "--scheme", "plain", "--sample", "8", "--seed", "7",
+        ],
+    ] {
+        let said = sim(&place, args);
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    }
+    let page = place.path().join("stat.html").display().to_string();
+    let said = place.say(&["trace", "stat", &to, "--html", &page]);
+    assert_eq!(said.code, Some(0), "{said:?}");
 }
 
 #[test]
@@ -214,6 +261,11 @@ fn mistakes_are_one_sentence() {
             "whole blocks of 4 KiB",
         ),
         (&["run", trace, "--cache", "1TiB"], "at most 256 GiB"),
+        (&["run", trace, "--cache", "-1MiB"], "\"-1MiB\""),
+        (
+            &["run", trace, "--cache", "1MiB", "--scheme", "drive:max=1B"],
+            "at least 128KiB",
+        ),
         (
             &["run", trace, "--cache", "1MiB", "--scheme", "magic"],
             "there is no scheme `magic`",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::feed::Order;
 use crate::cli::{Speed, TraceReplay};
-use crate::output::{count, finish, print, print_json, table};
+use crate::output::{count, escaped, finish, print, print_json, table};
 
 /// Delays are kept up to that, ns: an hour; what is longer counts as that.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -238,7 +238,7 @@ fn text(args: &TraceReplay, tally: &Tally) -> String {
         let of = |digest: &Option<String>| digest.clone().unwrap_or_default();
         text += &format!(
             "first wrong {} at {}: begins with {} instead of {}\n",
-            wrong.device,
+            escaped(&wrong.device),
             wrong.offset,
             of(&wrong.found),
             of(&wrong.expected)
@@ -247,8 +247,9 @@ fn text(args: &TraceReplay, tally: &Tally) -> String {
     let errors: u64 = tally.errors.values().sum();
     if let Some(first) = &tally.first_error {
         text += &format!(
-            "failed      {}, the first: {first}\n",
-            count(errors, "request", "requests")
+            "failed      {}, the first: {}\n",
+            count(errors, "request", "requests"),
+            escaped(first)
         );
     }
     let mut header = vec![""];

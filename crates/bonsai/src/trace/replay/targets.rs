@@ -5,7 +5,7 @@ use bonsai_services::refusal::Refusal;
 use bonsai_trace::Volume;
 
 use super::survey::Survey;
-use crate::trace::made::safe;
+use crate::trace::made::file_names;
 
 /// What stands for a device's name.
 const DEVICE: &str = "{device}";
@@ -37,9 +37,10 @@ impl Target {
         Ok(target)
     }
 
+    /// The export of a device, by its name in names of files.
     fn uri(&self, device: &str) -> anyhow::Result<Uri> {
         // A brace in a URI would be encoded.
-        let text = self.uri.replace(DEVICE, &safe(device));
+        let text = self.uri.replace(DEVICE, device);
         let uri = text.parse();
         uri.map_err(|error: bonsai_nbd::client::UriError| Refusal::input(format!("--to {error}")))
     }
@@ -70,6 +71,7 @@ pub(super) fn devices(
             )));
         }
     }
+    let files = file_names(&survey.volumes);
     let mut found: Vec<(usize, Uri)> = Vec::new();
     for (number, volume) in &wanted {
         let own = |target: &&Target| target.device.as_ref() == Some(&volume.name);
@@ -84,7 +86,7 @@ pub(super) fn devices(
                 volume.name, volume.name
             )));
         };
-        let uri = target.uri(&volume.name)?;
+        let uri = target.uri(&files[*number])?;
         if let Some((other, _)) = found.iter().find(|(_, other)| *other == uri) {
             let other = &survey.volumes[*other].name;
             let hint = if target.is_of_many() || target.device.is_some() {
@@ -134,7 +136,7 @@ mod tests {
             assert_eq!(found, (Some(device.to_owned()), uri.to_owned()));
         }
         let of_all = Target::parse("nbd://host/disk.{device}").expect("a URI");
-        let uri = of_all.uri("dev:0:0").expect("a URI");
+        let uri = of_all.uri("dev_0_0").expect("a URI");
         assert_eq!(uri.export, "disk.dev_0_0");
         for wrong in ["", "vda", "vda=", "vda=http://host/", "file:///x"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");

@@ -12,6 +12,8 @@ use bonsai_services::refusal::Refusal;
 use bonsai_stream::play::{Film, Logged, Outcome, PlayerReport, Quality, Seen};
 use serde::Serialize;
 
+use crate::trace::write_output;
+
 #[derive(Debug, Serialize)]
 struct Input {
     #[serde(rename = "I11", skip_serializing_if = "Option::is_none")]
@@ -100,7 +102,7 @@ pub(super) fn write(folder: &Path, outcome: &Outcome) -> anyhow::Result<()> {
         if let Some(input) = film.and_then(|film| input(film, player, number)) {
             let path = folder.join(format!("player-{number}.json"));
             let text = serde_json::to_string_pretty(&input)? + "\n";
-            fs::write(&path, text).with_context(|| format!("--p1203 {}", path.display()))?;
+            write_output(&path, text.as_bytes()).context("--p1203")?;
         }
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! What each player saw, a line for each.
 
-use std::fs::File;
-
+use bonsai_host::Output;
 use bonsai_stream::play::{Outcome, PlayerReport};
 use serde::Serialize;
 
+use crate::trace::output_error;
 use crate::watch::rows::address;
 
 /// A line; of a player that saw nothing the rest is empty.
@@ -45,12 +45,13 @@ struct Row<'a> {
 ///
 /// # Errors
 /// The file takes no more.
-pub(super) fn write(file: File, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
+pub(super) fn write(file: Output, outcome: &Outcome, addresses: &[String]) -> anyhow::Result<()> {
     let mut writer = csv::Writer::from_writer(file);
     for (number, player) in outcome.players.iter().enumerate() {
         writer.serialize(row(number, player, addresses))?;
     }
-    Ok(writer.flush()?)
+    let file = writer.into_inner().map_err(|error| error.into_error())?;
+    file.commit().map_err(output_error)
 }
 
 fn row<'a>(number: usize, player: &'a PlayerReport, addresses: &'a [String]) -> Row<'a> {
