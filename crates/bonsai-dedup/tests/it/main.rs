@@ -5,4 +5,5 @@ mod curve;
 mod data;
 mod drive;
 mod golden;
+mod room;
 mod savings;

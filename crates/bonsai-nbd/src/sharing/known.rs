@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bonsai_dedup::drive::Volume;
+use bonsai_dedup::drive::{Stamps, Volume};
 
 use super::seen::Seen;
 use super::{BLOCK, State};
@@ -16,6 +16,8 @@ use crate::image::{Image, Watch};
 pub(super) struct Known {
     pub(super) image: Arc<Image>,
     pub(super) volume: Volume,
+    /// By which changes of it are noticed, without the lock of the map.
+    pub(super) stamps: Arc<Stamps>,
     /// Blocks that were given to the learner.
     pub(super) seen: Seen,
     /// How often everything was forgotten, as somebody else wrote to the image.
@@ -28,12 +30,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new(image: &Arc<Image>, volume: Volume) -> Self {
+    pub(super) fn new(image: &Arc<Image>, volume: Volume, stamps: Arc<Stamps>) -> Self {
         // Where it cannot be watched, its times have to do.
         let watch = Watch::new(image.file().as_fd()).ok();
         Self {
             image: Arc::clone(image),
             volume,
+            stamps,
             seen: Seen::new(image.size() / BLOCK),
             outside: AtomicU64::new(0),
             watch: Mutex::new(watch),
@@ -68,7 +71,7 @@ impl Known {
 
     /// Forgets all that is known of it.
     pub(super) fn forget(&self, state: &State) {
-        state.map().forget_volume(self.volume);
+        state.forget_volume(self.volume);
         self.seen.clear();
     }
 }

@@ -66,15 +66,15 @@ impl Member {
             volume,
         };
         let [mut unknown, mut leads] = [0, 0];
-        let mut map = self.sharing.state.map();
+        let map = self.sharing.state.map();
         for block in offset / BLOCK..(offset + length as u64) / BLOCK {
-            let source = map.read(volume, block);
-            if let (Source::Leader { .. }, Some(stamp)) = (source, map.stamp(volume, block)) {
-                plan.led.push((block, stamp));
-            }
+            let source = map.look(volume, block);
+            let is_led = matches!(source, Source::Leader { .. });
+            let own = map.stamp(volume, block).filter(|_| is_led);
+            plan.led.extend(own.map(|stamp| (block, stamp)));
             match source {
                 Source::Zero => plan.add(block, From::Zero),
-                Source::Leader { volume, block: at } => match map.stamp(volume, at) {
+                Source::Leader { volume, block: at } => match own.and(map.stamp(volume, at)) {
                     Some(stamp) => plan.add_leader(block, (volume, at), stamp),
                     None => plan.add(block, From::Itself),
                 },
