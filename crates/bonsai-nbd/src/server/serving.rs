@@ -6,7 +6,7 @@ use super::Ended;
 use super::batch::Batch;
 use super::inbox::Inbox;
 use super::link::Link;
-use super::perform::{Job, change, count_read, fail, refuse};
+use super::perform::{Job, change, count_read, fail, is_hole, refuse};
 use super::reads::Reads;
 use super::ring::Patience;
 use crate::export::{Tried, add};
@@ -80,6 +80,10 @@ impl Serving {
                     if !self.write(&request)? {
                         return Err(Ended::Torn);
                     }
+                }
+                Command::Trim | Command::WriteZeroes if self.is_done(&request) => {
+                    self.inbox.consume(HEADER_BYTES);
+                    self.change(&request)?;
                 }
                 _ => {
                     self.inbox.consume(HEADER_BYTES);
@@ -203,6 +207,24 @@ impl Serving {
         }
         self.hand_over(*request, payload)?;
         Ok(true)
+    }
+
+    /// Whether the disk has nothing to do for a trim, or for zeroes.
+    fn is_done(&self, request: &Request) -> bool {
+        request.length > 0
+            && !request.fua()
+            && !request.no_hole()
+            && is_hole(self.link.export.image(), request)
+    }
+
+    /// Does at once what the disk has nothing to do for.
+    fn change(&mut self, request: &Request) -> Result<(), Ended> {
+        let link = &self.link;
+        let done = change(link, request, &[]);
+        self.batch.with(link, |out| match &done {
+            Ok(()) => link.replies().done(request.cookie, out),
+            Err(error) => fail(link, request, error, out),
+        })
     }
 
     /// Gives a request to the workers of its export.
