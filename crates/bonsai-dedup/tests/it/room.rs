@@ -45,17 +45,18 @@ const GREEDS: [Greed; 7] = [
 impl Greed {
     fn step(self, map: &mut Map, volume: Volume, n: u64) {
         let far = 1 << 40;
-        match self {
+        let kind = match self {
+            Self::All => GREEDS[usize::try_from(n / 1_000 % 6).unwrap()],
+            kind => kind,
+        };
+        match kind {
             Self::Distinct => map.learn(volume, n, key(far + n), How::Write),
             Self::Sparse => map.learn(volume, n * 256 + n % 256, key(far + n), How::Read),
             Self::Far => map.learn(volume, (n % 16_000) << 18 | n, key(far + n), How::Read),
             Self::Holes => map.learn(volume, 2 * n, Content::Zero, How::Read),
             Self::Same => map.learn(volume, n, key(far), How::Write),
             Self::Copies => map.learn(volume, n, key(n % 1_000), How::Write),
-            Self::All => {
-                let kind = GREEDS[usize::try_from(n / 1_000 % 6).unwrap()];
-                return kind.step(map, volume, n);
-            }
+            Self::All => unreachable!("it is one of the others in turns"),
         };
     }
 }
