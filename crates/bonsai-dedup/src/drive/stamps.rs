@@ -225,7 +225,7 @@ pub struct Ended {
 
 impl Ended {
     /// The stamp with which the content of a block can be learned; none where another change of it was under way
-    /// meanwhile, and none of a wide change ([`Self::learnable`] says it of its parts).
+    /// meanwhile, and none of a wide change: [`super::DriveMap::learned_zeroes`] enters its parts.
     #[must_use]
     pub fn stamp(&self, block: u64) -> Option<Stamp> {
         if self.is_wide {
