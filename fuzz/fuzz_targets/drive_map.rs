@@ -25,22 +25,30 @@ fuzz_target!(|bytes: &[u8]| {
         let key = u32::from(event[2]) | u32::from(event[3] & 3) << 8;
         match event[0] & 7 {
             0 => {
-                map.writing(volume, block);
+                let Some(stamps) = map.stamps(volume) else {
+                    continue;
+                };
+                let change = stamps.begin(block..block + 1, false);
+                map.forget_range(volume, block..block + 1, 1);
                 true_contents.remove(&(volume, block));
-                if let Some(stamp) = map.written(volume, block) {
-                    let learned = map.learned(volume, block, Content::Key(key), How::Write, stamp);
-                    assert_ne!(learned, Learned::Stale);
-                    true_contents.insert((volume, block), Content::Key(key));
-                }
+                let stamp = stamps.end(change).stamp(block).expect("it was alone");
+                let learned = map.learned(volume, block, Content::Key(key), How::Write, stamp);
+                assert_ne!(learned, Learned::Stale);
+                true_contents.insert((volume, block), Content::Key(key));
             }
             1 => map.trimmed(volume, block),
             2 if event[3] == 0 => {
                 map.remove_volume(volume);
                 volumes[v] = map.add_volume(groups[v]).expect("room for a volume");
             }
+            2 if event[3] == 1 => {
+                map.forget_volume(volume);
+                true_contents.retain(|(of, _), _| *of != volume);
+            }
             3 => {
-                map.learn(volume, block, Content::Zero, How::Read);
-                true_contents.insert((volume, block), Content::Zero);
+                let end = block + u64::from(event[2]) + 1;
+                map.enter_zeroes(volume, block..end, How::Read, u32::MAX);
+                true_contents.extend((block..end).map(|block| ((volume, block), Content::Zero)));
             }
             _ => {
                 map.learn(volume, block, Content::Key(key), How::Scan);

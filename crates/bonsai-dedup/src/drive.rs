@@ -14,7 +14,7 @@
 //!                    learned(content)                      learned(content, after its stamp)
 //!   unknown ------------------------------> known <-------------------------------- written
 //!      ^  \________________________________/  |  \__________________________________^  |
-//!      |        evicted (the map is full)     |              writing, written          |
+//!      |        evicted (the map is full)     |              forget_range, overwrite    |
 //!      |                                      | trimmed(zeroes), learned(zero)         |
 //!      +--- volume removed, trimmed <---------+----------------> zero <----------------+
 //! ```
@@ -28,55 +28,76 @@
 //! - After a write the caller may say what was written ("metadata updated": [`How::Write`]) or leave the
 //!   block unknown until it is read next ("metadata invalidated").
 //!
-//! # Races
-//! A caller that works on several requests at once takes a [`Stamp`] before it reads, and shows it when
-//! it has read: [`DriveMap::holds`] says whether the leader was still what it was, and
-//! [`DriveMap::learned`] drops what was read before or during a write. [`DriveMap::writing`] comes before the
-//! bytes of a write reach the disk, [`DriveMap::written`] after they did.
-//! Stamps are kept for classes of blocks, so that they take a fixed room; a write to another block of
-//! the class makes a stamp void for nothing, and no more than that.
+//! # Many callers at once
+//! [`DriveMap::look`], [`DriveMap::stamp`] and all else that takes `&self` may be called by many threads at once, behind a lock
+//! that readers share. A caller that works on several requests at once takes a [`Stamp`] before it reads, and shows it
+//! when it has read: [`Stamps::holds`] says, without a lock, whether a block was written since, and [`DriveMap::learned`]
+//! drops what was read before or during a write. A write begins with [`Stamps::begin`]; then what is known of its blocks is
+//! taken out ([`DriveMap::knows_any`], [`DriveMap::forget_range`]); then its bytes move; then comes [`Stamps::end`],
+//! which says what may be learned of it.
+//!
+//! While the stamps of two blocks hold that the map had in one stack, they have the same content: nothing but a write, and
+//! the discovery that somebody wrote behind the caller's back (which voids stamps too), changes what a block holds. That
+//! another block leads by now, or that the content was evicted, does not.
 //!
 //! # Memory
-//! Blocks are kept in pages of 256: 4 bytes a block, and 4 more in pages that have duplicates beneath
-//! others in a stack. A content takes its key and 4 bytes, and about 5 in the index. All of it is counted, and
-//! never over [`Config::max_bytes`]: contents that were not asked for since the hand came by last are
-//! evicted (CLOCK), and pages likewise when room for a page is wanted.
+//! Blocks with contents are kept in pages of 256: 4 bytes a block, and 4 more in pages that have duplicates beneath
+//! others in a stack. Zeroes outside of pages take a bit each at most, and a word for each mebibyte or gibibyte of nothing else. A
+//! content takes its key and 4 bytes, and about 5 in the index. All of it is counted, and
+//! never over [`Config::max_bytes`]. Who gives way when it is full is in `room.rs`: groups, and volumes within a group, share the
+//! map in equal parts, and lend what they do not use.
+//!
+//! No operation takes time that grows with a volume: a volume is forgotten at once and taken apart in slices (`forget.rs`), ranges
+//! and walks go on where they were after so many steps.
 //!
 //! # Invariants (each checked by [`DriveMap::check_invariants`])
 //! 1. A block is in exactly one stack, that of its content, or in none; stacks have no cycle.
 //! 2. Every content has at least one block, and all its blocks are in volumes of one group.
 //! 3. No two contents have the same (group, key); each is found by the index.
-//! 4. A page counts its known blocks; a page without any is given back.
-//! 5. The bytes counted are the bytes held, and at most `max_bytes`.
+//! 4. A page counts its contents and zeroes; a page without contents is given back, as is a leaf of the table without any entry.
+//! 5. The bytes counted are the bytes held, and at most `max_bytes`; what volumes hold is counted right.
 //!
 //! # Limits
 //! - 2^30 blocks in pages (4 TiB of known blocks of 4 KiB), 2^32 blocks a volume.
 //! - Taking a block out of the middle of a stack walks from the top. After [`Config::max_walk`] steps the
-//!   content is forgotten instead, blocks and all; the cost of that was paid block by block when they came.
+//!   content is forgotten instead, blocks and all, of whichever volume of the group they are.
 //! - Equal keys are taken for equal contents. A caller for whom keys may be forged or collide verifies
 //!   what it redirects.
 
 mod check;
 mod contents;
+mod forget;
 mod pages;
+mod ranges;
 mod remember;
+mod room;
 mod stamps;
+mod table;
 mod volumes;
 mod walk;
+mod zeroes;
 
 use std::fmt;
+use std::sync::Arc;
 
 use contents::Contents;
 pub use contents::Key;
 pub(crate) use contents::mix;
+use forget::Dying;
 use pages::{Cell, NIL, Pages};
-pub use stamps::Stamp;
-use stamps::Stamps;
+pub use ranges::Known;
+pub use stamps::{Change, Ended, Stamp, Stamps};
 use volumes::Volumes;
 pub use walk::Walk;
 
-/// The least that [`Config::max_bytes`] can be: stamps, one page and the first contents. Bytes.
+/// The least that [`Config::max_bytes`] can be: stamps of some volumes, one page and the first contents. Bytes.
 pub const MIN_BYTES: usize = 128 * 1024;
+
+/// Steps by which each learned block takes apart what was forgotten.
+const LEARN_STEPS: u32 = 64;
+
+/// What lists of what is still to be taken apart are taken to have, in bytes.
+const LISTS_BYTES: usize = 4 * 1024;
 
 /// What a map may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +254,8 @@ pub struct Counters {
     pub contents_evicted: u64,
     /// Pages evicted by the hand.
     pub pages_evicted: u64,
+    /// Times that the zeroes of a gibibyte were evicted.
+    pub zeroes_evicted: u64,
     /// Contents forgotten, as a walk in their stack was too long.
     pub too_long: u64,
 }
@@ -256,7 +279,12 @@ pub struct DriveMap<K> {
     volumes: Volumes,
     pages: Pages,
     contents: Contents<K>,
-    stamps: Stamps,
+    /// Lives of volumes, and contents, that are being taken apart.
+    dying: Vec<Dying>,
+    dying_bytes: usize,
+    condemned: Vec<u32>,
+    /// What each group holds, while room is made.
+    sums: Vec<usize>,
     /// The page of the block that is being learned: it stays, also while nothing is known in it.
     pinned: Option<u32>,
     config: Config,
@@ -266,7 +294,7 @@ pub struct DriveMap<K> {
 impl<K> fmt::Debug for DriveMap<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DriveMap")
-            .field("known_blocks", &self.pages.known())
+            .field("known_blocks", &self.volumes.known())
             .field("contents", &self.contents.len())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
@@ -281,7 +309,10 @@ impl<K: Key> DriveMap<K> {
             volumes: Volumes::default(),
             pages: Pages::default(),
             contents: Contents::new(),
-            stamps: Stamps::new(),
+            dying: Vec::new(),
+            dying_bytes: 0,
+            condemned: Vec::new(),
+            sums: Vec::new(),
             pinned: None,
             config: Config {
                 max_bytes: config.max_bytes.max(MIN_BYTES),
@@ -294,32 +325,34 @@ impl<K: Key> DriveMap<K> {
     /// A volume comes, of which nothing is known; none when there is no room even for that.
     pub fn add_volume(&mut self, group: Group) -> Option<Volume> {
         while self.spare() < Volumes::ENTRY_BYTES {
-            self.evict_page()?;
+            self.free_some(Volume(u32::MAX), 0).then_some(())?;
         }
         Some(self.volumes.add(group))
     }
 
     /// A volume goes, and what was known of it. Its number is not given out again.
     pub fn remove_volume(&mut self, volume: Volume) {
-        self.forget_pages(volume);
+        self.forget_volume(volume);
         self.volumes.close(volume);
     }
 
     /// All that is known of a volume is forgotten, as somebody changed it behind the caller's back; what was read of it
-    /// and is not learned yet will not be. Writes that are under way stay so. Stamps of other volumes are void
-    /// as well, which costs them what they were about to learn.
+    /// and is not learned yet will not be. Writes that are under way stay so. It takes as long whatever is known; memory
+    /// comes back by [`Self::reclaim`], and by and by as others learn.
     pub fn forget_volume(&mut self, volume: Volume) {
-        self.forget_pages(volume);
-        self.stamps.void();
+        self.end_life(volume);
+        if let Some(stamps) = self.volumes.stamps(volume) {
+            stamps.void_all();
+        }
     }
 
-    fn forget_pages(&mut self, volume: Volume) {
-        // Pages may go with others: each is looked up when its turn comes.
-        for index in 0..self.volumes.folder_len(volume) {
-            if let Some(page) = self.volumes.page(volume, index) {
-                self.forget_page(page);
-            }
+    /// The counters by which writes to a volume are noticed, for a caller with several requests at once; none when there is
+    /// no room for them, or no such volume.
+    pub fn stamps(&mut self, volume: Volume) -> Option<Arc<Stamps>> {
+        while self.volumes.stamps(volume).is_none() && self.spare() < Stamps::BYTES {
+            self.free_some(volume, 0).then_some(())?;
         }
+        self.volumes.make_stamps(volume)
     }
 
     /// Where a read of a block goes; it counts as one read, and as use of the content.
@@ -342,16 +375,23 @@ impl<K: Key> DriveMap<K> {
     /// The same, without a trace.
     #[must_use]
     pub fn peek(&self, volume: Volume, block: u64) -> Source {
-        let Some(slot) = self.volumes.slot(volume, block) else {
-            return Source::Itself(Why::Unknown);
-        };
-        match self.pages.cell(slot) {
-            Cell::Unknown => Source::Itself(Why::Unknown),
-            Cell::Written => Source::Itself(Why::Written),
-            Cell::Evicted => Source::Itself(Why::Evicted),
-            Cell::Zero => Source::Zero,
-            Cell::Content(content) => self.source(slot, content),
+        match self.volumes.slot(volume, block) {
+            Some(slot) => self.source(slot),
+            None => self.source_without_page(volume, block),
         }
+    }
+
+    /// The same, as use of the content, but not counted: for many callers at once.
+    #[inline]
+    pub fn look(&self, volume: Volume, block: u64) -> Source {
+        let Some(slot) = self.volumes.slot(volume, block) else {
+            return self.source_without_page(volume, block);
+        };
+        self.pages.touch(slot);
+        if let Cell::Content(content) = self.pages.cell(slot) {
+            self.contents.touch(content);
+        }
+        self.source(slot)
     }
 
     /// The block that led a content until this one came to lead it; `None` where it does not lead, or there is
@@ -362,12 +402,27 @@ impl<K: Key> DriveMap<K> {
         let Cell::Content(content) = self.pages.cell(slot) else {
             return None;
         };
-        let next = self.pages.next(slot);
-        (self.contents.head(content) == slot && next != NIL).then(|| self.pages.place(next))
+        let leads = self.contents.leader(content) == Some(slot);
+        let next = self.alive_from(self.pages.next(slot)).filter(|_| leads)?;
+        Some(self.pages.place(next))
     }
 
-    fn source(&self, slot: u32, content: u32) -> Source {
-        let leader = self.contents.head(content);
+    #[inline]
+    fn source(&self, slot: u32) -> Source {
+        let content = match self.pages.cell(slot) {
+            Cell::Content(content) => content,
+            Cell::Unknown => return Source::Itself(Why::Unknown),
+            Cell::Written => return Source::Itself(Why::Written),
+            Cell::Evicted => return Source::Itself(Why::Evicted),
+            Cell::Zero => return Source::Zero,
+        };
+        let Some(top) = self.contents.leader(content) else {
+            return Source::Itself(Why::Evicted);
+        };
+        // Too many of another life are above to be passed over now.
+        let Some(leader) = self.alive_from(top) else {
+            return Source::Itself(Why::Leads);
+        };
         if leader != slot {
             let (volume, block) = self.pages.place(leader);
             return Source::Leader { volume, block };
@@ -379,31 +434,25 @@ impl<K: Key> DriveMap<K> {
         })
     }
 
-    fn look(&mut self, volume: Volume, block: u64) -> Source {
-        let Some(slot) = self.volumes.slot(volume, block) else {
-            return Source::Itself(Why::Unknown);
-        };
-        self.pages.touch(slot);
-        match self.pages.cell(slot) {
-            Cell::Content(content) => {
-                self.contents.touch(content);
-                self.source(slot, content)
-            }
-            _ => self.peek(volume, block),
+    fn source_without_page(&self, volume: Volume, block: u64) -> Source {
+        match self.cell(volume, block) {
+            Cell::Zero => Source::Zero,
+            _ => Source::Itself(Why::Unknown),
         }
     }
 
-    /// A stamp for a block that is about to be read; none while a write to it is under way.
+    /// A stamp for a block that is about to be read; none while a write to it is under way, or where the volume has no
+    /// [stamps](Self::stamps).
     #[must_use]
     pub fn stamp(&self, volume: Volume, block: u64) -> Option<Stamp> {
-        self.stamps.of(volume, block)
+        self.volumes.stamps(volume)?.of(block)
     }
 
-    /// Whether a block is what it was when the stamp was taken: what was read of it in between is what
-    /// the map said it holds.
+    /// Whether a block is what it was when the stamp was taken.
     #[must_use]
     pub fn holds(&self, volume: Volume, block: u64, stamp: Stamp) -> bool {
-        self.stamp(volume, block) == Some(stamp)
+        let stamps = self.volumes.stamps(volume);
+        stamps.is_some_and(|stamps| stamps.holds(block, stamp))
     }
 
     /// A block turned out to have a content. `stamp` is from before it was read, or from after it was
@@ -425,6 +474,9 @@ impl<K: Key> DriveMap<K> {
 
     /// The same, for a caller that does one thing at a time and needs no stamps.
     pub fn learn(&mut self, volume: Volume, block: u64, content: Content<K>, how: How) -> Learned {
+        if !self.dying.is_empty() || !self.condemned.is_empty() {
+            self.reclaim(LEARN_STEPS);
+        }
         let learned = self.remember(volume, block, content);
         let counters = &mut self.counters;
         *match learned {
@@ -444,29 +496,21 @@ impl<K: Key> DriveMap<K> {
         learned
     }
 
-    /// A write is about to change the bytes of a block. Each call is followed by one of
-    /// [`DriveMap::written`], also when the write fails.
-    pub fn writing(&mut self, volume: Volume, block: u64) {
-        self.stamps.begin(volume, block);
-        self.unlink(volume, block, Cell::Written);
-    }
-
-    /// The bytes of a write have arrived, or may have. With the stamp that comes back the content can be
-    /// learned; there is none while another write to the block is under way.
-    pub fn written(&mut self, volume: Volume, block: u64) -> Option<Stamp> {
-        self.stamps.end(volume, block);
-        self.unlink(volume, block, Cell::Written);
-        self.stamp(volume, block)
-    }
-
     /// A write as a whole, for a caller that does one thing at a time and needs no stamps.
     pub fn overwrite(&mut self, volume: Volume, block: u64) {
         self.unlink(volume, block, Cell::Written);
     }
 
-    /// A block was trimmed: nothing is known of it, as what it reads as is for the disk to say. To be called between
-    /// [`DriveMap::writing`] and [`DriveMap::written`], as any change of bytes, by a caller with stamps; what
-    /// reads as zeroes for certain is then learned as [`Content::Zero`].
+    /// A block does not hold what is known of it: that is forgotten, and what was planned by it is void.
+    pub fn disbelieve(&mut self, volume: Volume, block: u64) {
+        self.unlink(volume, block, Cell::Unknown);
+        if let Some(stamps) = self.volumes.stamps(volume) {
+            stamps.void(block);
+        }
+    }
+
+    /// A block was trimmed: nothing is known of it, as what it reads as is for the disk to say. For a caller
+    /// that does one thing at a time.
     pub fn trimmed(&mut self, volume: Volume, block: u64) {
         self.unlink(volume, block, Cell::Unknown);
     }
@@ -474,33 +518,27 @@ impl<K: Key> DriveMap<K> {
     /// What a block holds, as far as that is known.
     #[must_use]
     pub fn content(&self, volume: Volume, block: u64) -> Option<Content<K>> {
-        match self.pages.cell(self.volumes.slot(volume, block)?) {
+        match self.cell(volume, block) {
             Cell::Zero => Some(Content::Zero),
-            Cell::Content(content) => Some(Content::Key(self.contents.key(content))),
+            Cell::Content(content) => {
+                self.contents.leader(content)?;
+                Some(Content::Key(self.contents.key(content)))
+            }
             Cell::Unknown | Cell::Written | Cell::Evicted => None,
         }
     }
 
-    /// What is known of a volume, in order of blocks: for whoever keeps it.
-    pub fn known(&self, volume: Volume) -> impl Iterator<Item = (u64, Content<K>)> + '_ {
-        self.volumes.pages(volume).flat_map(move |page| {
-            self.pages.slots(page).filter_map(move |slot| {
-                let (_, block) = self.pages.place(slot);
-                match self.pages.cell(slot) {
-                    Cell::Zero => Some((block, Content::Zero)),
-                    Cell::Content(content) => {
-                        Some((block, Content::Key(self.contents.key(content))))
-                    }
-                    Cell::Unknown | Cell::Written | Cell::Evicted => None,
-                }
-            })
-        })
-    }
-
-    /// Blocks whose content is known.
+    /// Blocks whose content is known, zeroes among them.
     #[must_use]
     pub fn known_blocks(&self) -> u64 {
-        self.pages.known()
+        self.volumes.known()
+    }
+
+    /// Blocks whose content is known, without zeroes.
+    #[must_use]
+    pub fn blocks_with_contents(&self) -> u64 {
+        let entries = self.volumes.entries.iter();
+        entries.map(|entry| entry.usage.blocks).sum()
     }
 
     /// Different contents that are known, zeroes aside.
@@ -512,7 +550,11 @@ impl<K: Key> DriveMap<K> {
     /// Bytes that the map takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.volumes.bytes() + self.pages.bytes() + self.contents.bytes() + self.stamps.bytes()
+        self.volumes.bytes()
+            + self.dying_bytes
+            + self.pages.bytes()
+            + self.contents.bytes()
+            + LISTS_BYTES
     }
 
     /// What happened so far.

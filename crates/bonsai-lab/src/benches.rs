@@ -75,6 +75,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &nbd::NbdHot,
     &nbd_scan::NbdScan,
     &nbd::NbdRecord,
+    &nbd::NbdScale,
     &nbd::NbdGuests,
     &replay::Replay,
     &rtsp::Rtsp,

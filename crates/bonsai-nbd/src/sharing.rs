@@ -10,14 +10,26 @@
 //! cache: memory has a content once.
 //!
 //! # Invariants
-//! 1. What was read of a leader is given away only if, after it was read, the map still says that
-//!    the block has the leader's content, and nobody had begun to write to the leader.
-//! 2. A change is told to the map before its bytes move, and after they did, also where it fails.
+//! 1. What was read of a leader is given away only if, after it was read, the stamps of both blocks still hold: neither was
+//!    written, forgotten or found to hold something else since the map had them in one stack.
+//! 2. A change begins in the stamps of its volume, then its blocks are taken out of the map, then its bytes move, then it
+//!    ends in the stamps, also where it fails. Of changes that overlap nothing is learned.
 //! 3. What is learned waits in a queue of bounded bytes; what does not fit is not learned.
 //! 4. What the map says of an image, and what an image has for others, is used only while no other program can have
 //!    changed that image (see `guard.rs`), and only if no write to the leader is known to be lost (see `image/flush.rs`).
 //! 5. Keys of groups are made of a secret that is the server's, or its user's, alone: no fingerprint can be made up,
 //!    and equal contents of two groups have different ones.
+//!
+//! # Locks
+//! The map is behind a sharded lock: readers (plans of reads, surveys, the writer of the index file) do not exclude each other, and
+//! each writes to a word of its own shard, so that redirected reads scale with cores. It is locked exclusively to enter what was
+//! learned, to take out blocks that are about to be written, and to reclaim what was forgotten: for a bounded number of steps
+//! each time, never for a system call. Stamps are atomic counters of one volume; they are checked without the lock
+//! ([`bonsai_dedup::drive::Stamps`]):
+//! - A change is counted before the map is asked whether it knows the blocks. Whoever learns checks stamps under the exclusive lock. So
+//!   either the block is entered first, and the change finds it and takes it out; or the change counts first, and nothing is entered.
+//! - A reader takes stamps while it plans, reads bytes, and compares stamps. Fences on both sides order the counters with the bytes: a
+//!   reader that got a byte of a change sees that it began.
 //!
 //! # Limits
 //! Blocks of 4 KiB that begin at multiples of that. Images of which the kernel grants no lease share only if the operator
@@ -27,6 +39,7 @@
 mod ahead;
 mod follow;
 mod guard;
+mod images;
 mod kept;
 mod known;
 mod learn;
@@ -49,25 +62,27 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use bonsai_dedup::drive::{Config, Content, DriveMap, Group, How, Stamp, Volume};
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 
 use crate::export::add;
 use crate::image::{Identity, Image, LeaseError};
 use ahead::Ahead;
 use guard::{Clock, Guard, LeaseKeeper};
+use images::Images;
 use known::Known;
-use learn::Learner;
+use learn::{Learner, Queue};
 use led::Led;
 use seen::Recalling;
 
-/// For so many blocks of a change the map is held at once, half a millisecond at most: those of the largest write.
-const SLICE: u64 = 8192;
+/// Steps for which the map is held exclusively at once: some hundred microseconds.
+const SLICE: u32 = 4096;
 /// A block, in bytes.
 pub const BLOCK: u64 = 4096;
 
@@ -94,9 +109,9 @@ pub struct Sharing {
 
 #[derive(Debug)]
 struct State {
-    map: Mutex<Map>,
-    /// By number of the volume.
-    images: RwLock<Vec<Arc<Known>>>,
+    map: ShardedLock<Map>,
+    images: Images,
+    queue: Arc<Queue>,
     clock: Clock,
     max_bytes: usize,
 }
@@ -164,13 +179,14 @@ impl Sharing {
     /// There is no thread for it.
     pub fn new(max_bytes: usize, verify: bool, secret: Secret) -> io::Result<Arc<Self>> {
         let state = Arc::new(State {
-            map: Mutex::new(Map::new(Config::bounded(max_bytes))),
-            images: RwLock::default(),
+            map: ShardedLock::new(Map::new(Config::bounded(max_bytes))),
+            images: Images::default(),
+            queue: Arc::default(),
             clock: Clock::default(),
             max_bytes,
         });
         Ok(Arc::new(Self {
-            learner: Learner::start(Arc::clone(&state))?,
+            learner: Learner::start(&state)?,
             leases: LeaseKeeper::start(Arc::clone(&state))?,
             state,
             disk_reads: AtomicU64::new(0),
@@ -242,31 +258,52 @@ impl Sharing {
 }
 
 impl State {
-    fn map(&self) -> MutexGuard<'_, Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The map, for reading: many threads have it at once, each with a lock of its own shard.
+    fn map(&self) -> ShardedLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to each block, and lets others have the map after each [`SLICE`] of them: a guest that discards its whole
-    /// disk is not to hold up the others.
-    fn in_slices(&self, blocks: Range<u64>, mut to: impl FnMut(&mut Map, u64)) {
-        let mut start = blocks.start;
-        while start < blocks.end {
-            if start > blocks.start {
-                thread::sleep(Duration::from_micros(1));
-            }
-            let end = blocks.end.min(start + SLICE);
-            let mut map = self.map();
-            (start..end).for_each(|block| to(&mut map, block));
-            start = end;
+    /// The map, exclusively: for a bounded number of steps.
+    fn map_mut(&self) -> ShardedLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on with what `to` does from a block on, until it says that there is no more, and lets others have the map after
+    /// each [`SLICE`] of steps: a guest that discards its whole disk is not to hold up the others.
+    fn in_slices(&self, start: u64, mut to: impl FnMut(&mut Map, u64) -> Option<u64>) {
+        let mut from = to(&mut self.map_mut(), start);
+        while let Some(at) = from {
+            thread::sleep(Duration::from_micros(1));
+            from = to(&mut self.map_mut(), at);
         }
     }
 
+    /// Takes out what is known of blocks that are about to be changed. The change has begun in the stamps of the volume, so
+    /// that nothing new is learned of them.
+    fn forget_blocks(&self, volume: Volume, blocks: &Range<u64>) {
+        if !self.map().knows_any(volume, blocks.clone()) {
+            return;
+        }
+        self.in_slices(blocks.start, |map, at| {
+            let next = map.forget_range(volume, at..blocks.end, SLICE);
+            (next < blocks.end).then_some(next)
+        });
+    }
+
+    /// Forgets all that is known of a volume, at once; its memory comes back by and by. What was planned or read before is
+    /// not learned any more.
+    fn forget_volume(&self, volume: Volume) {
+        self.map_mut().forget_volume(volume);
+        self.queue.tidy();
+    }
+
     fn add(&self, group: Group, image: &Arc<Image>, guarding: Guarding) -> Option<Arc<Known>> {
-        let mut images = self.images.write().unwrap_or_else(PoisonError::into_inner);
-        let volume = self.map().add_volume(group)?;
-        let known = Arc::new(Known::new(image, volume, guarding));
-        // Numbers are given out in order.
-        images.push(Arc::clone(&known));
+        let mut map = self.map_mut();
+        let volume = map.add_volume(group)?;
+        let stamps = map.stamps(volume)?;
+        drop(map);
+        let known = Arc::new(Known::new(image, (volume, stamps), guarding));
+        self.images.put(volume, Arc::clone(&known))?;
         Some(known)
     }
 
@@ -288,13 +325,11 @@ impl State {
     }
 
     fn images(&self) -> Vec<Arc<Known>> {
-        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
-        images.clone()
+        self.images.all().cloned().collect()
     }
 
-    fn known(&self, volume: Volume) -> Option<Arc<Known>> {
-        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
-        images.get(volume.index()).cloned()
+    fn known(&self, volume: Volume) -> Option<&Arc<Known>> {
+        self.images.get(volume)
     }
 }
 
@@ -344,29 +379,34 @@ impl Member {
         change: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let volume = self.volume();
-        let blocks = offset / BLOCK..(offset + length).div_ceil(BLOCK);
-        let state = &self.sharing.state;
+        let end = offset + length;
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        // Those that are changed as a whole.
+        let whole = offset.div_ceil(BLOCK)..end / BLOCK;
+        let (state, stamps) = (&self.sharing.state, &self.known.stamps);
+        let is_wide = !matches!(written, Written::Bytes(_));
+        // Before the change counts: who sees that it has begun or ended finds it noted.
         self.recalling.note(&blocks);
-        state.in_slices(blocks.clone(), |map, block| map.writing(volume, block));
+        let begun = stamps.begin(blocks.clone(), is_wide);
+        state.forget_blocks(volume, &blocks);
         let done = change();
-        let mut learn = Vec::new();
-        state.in_slices(blocks, |map, block| {
-            let stamp = map.written(volume, block);
-            let inside = block * BLOCK >= offset && (block + 1) * BLOCK <= offset + length;
-            match (stamp, written) {
-                (Some(stamp), Written::Zeroes) if inside && done.is_ok() => {
-                    map.learned(volume, block, Content::Zero, How::Write, stamp);
-                }
-                (Some(stamp), Written::Bytes(_)) if inside && done.is_ok() => {
-                    learn.push((block, stamp));
-                }
-                _ => {}
+        let ended = stamps.end(begun);
+        done?;
+        match written {
+            Written::Bytes(bytes) => {
+                let learn = whole.filter_map(|block| Some((block, ended.stamp(block)?)));
+                let learn: Vec<_> = learn.collect();
+                self.learn(volume, offset, bytes, &learn, How::Write);
             }
-        });
-        if let Written::Bytes(bytes) = written {
-            self.learn(volume, offset, bytes, &learn, How::Write);
+            Written::Zeroes if !whole.is_empty() => state.in_slices(whole.start, |map, at| {
+                // With the map held, so that what is forgotten after this is forgotten with these.
+                let guarded = self.known.guard.is_up();
+                let mut learn = || map.learned_zeroes(volume, &ended, at..whole.end, SLICE);
+                guarded.then(&mut learn).flatten()
+            }),
+            Written::Zeroes | Written::Unknown => {}
         }
-        done
+        Ok(())
     }
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
@@ -446,33 +486,88 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_huge_change_lets_others_have_the_map() {
+    /// A member of 1 GiB, and what its blocks may be learned by.
+    fn member() -> (tempfile::NamedTempFile, Arc<Sharing>, Member) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(1 << 30).expect("made long");
         let image = Arc::new(Image::open(file.path(), false).expect("an image"));
         let secret = Secret::random().expect("random bytes");
         let sharing = Sharing::new(64 << 20, false, secret).expect("a thread");
         let member = sharing.member(&image, "g", Guarding::Trust).expect("room");
-        let change = |range| member.change(range, Written::Zeroes, || Ok(()));
-        // What is known of it goes away block by block.
-        for start in (0..1 << 30).step_by(1 << 22) {
-            change((start, 1 << 22)).expect("changed");
+        (file, sharing, member)
+    }
+
+    fn fill(sharing: &Sharing, member: &Member) {
+        let blocks = 0..(1 << 30) / BLOCK;
+        for block in blocks {
+            let key = u32::try_from(block).expect("a small number");
+            let mut map = sharing.state.map_mut();
+            map.learn(
+                member.volume(),
+                block,
+                Content::Key([key, 0, key]),
+                How::Scan,
+            );
         }
         assert_eq!(sharing.extent().known_blocks, (1 << 30) / BLOCK);
+    }
+
+    /// What others see of the number of known blocks while something is done.
+    fn seen_while(sharing: &Sharing, act: impl FnOnce() + Send) -> BTreeSet<u64> {
         let mut seen = BTreeSet::new();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let changed = change((0, 1 << 30));
+                act();
                 done.store(true, Ordering::SeqCst);
-                changed.expect("changed");
             });
             while !done.load(Ordering::SeqCst) {
                 seen.insert(sharing.extent().known_blocks);
             }
         });
-        // Of 32 slices.
+        seen
+    }
+
+    #[test]
+    fn a_huge_change_lets_others_have_the_map() {
+        let (_file, sharing, member) = member();
+        fill(&sharing, &member);
+        let change = || {
+            let changed = member.change((0, 1 << 30), Written::Zeroes, || Ok(()));
+            changed.expect("changed");
+        };
+        let seen = seen_while(&sharing, change);
+        // Of 64 slices.
         assert!(seen.len() > 8, "{seen:?}");
+        assert_eq!(sharing.extent().known_blocks, (1 << 30) / BLOCK);
+        assert_eq!(sharing.extent().contents, 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_goes_at_once_and_its_memory_by_and_by() {
+        let (_file, sharing, member) = member();
+        fill(&sharing, &member);
+        let bytes = sharing.extent().bytes;
+        member.forget();
+        assert_eq!(sharing.extent().known_blocks, 0);
+        let mut seen = BTreeSet::new();
+        let end = std::time::Instant::now() + Duration::from_secs(60);
+        while sharing.extent().contents > 0 || sharing.extent().bytes > bytes / 2 {
+            seen.insert(sharing.extent().contents);
+            assert!(std::time::Instant::now() < end, "it is taken apart");
+        }
+        assert!(seen.len() > 8, "{} at once", seen.len());
+    }
+
+    /// Whoever reads has the map while somebody else has it for reading, a survey or what keeps it in a file.
+    #[test]
+    fn readers_do_not_wait_for_each_other() {
+        let (_file, sharing, member) = member();
+        let held = sharing.state.map();
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| sharing.state.map().peek(member.volume(), 5));
+            asked.join().expect("it had the map");
+        });
+        drop(held);
     }
 }

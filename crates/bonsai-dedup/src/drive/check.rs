@@ -1,9 +1,11 @@
 //! The invariants of the [module](super), as code.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use super::pages::{Cell, NIL};
-use super::{Content, DriveMap, Key};
+use super::contents::Contents;
+use super::pages::{Cell, NIL, PAGE_BYTES};
+use super::volumes::Usage;
+use super::{DriveMap, Key, Known, Volume};
 
 impl<K: Key> DriveMap<K> {
     /// Checks every invariant, in time proportional to what is known: for tests.
@@ -11,34 +13,30 @@ impl<K: Key> DriveMap<K> {
     /// # Panics
     /// When one does not hold.
     pub fn check_invariants(&self) {
+        let mut usages = HashMap::new();
+        self.check_pages(&mut usages);
         let mut seen = HashSet::new();
         for content in self.contents.all() {
             self.check_stack(content, &mut seen);
+            let owner = self.pages.owner(self.contents.head(content));
+            usages.entry(owner).or_default().contents += 1;
         }
-        let mut with_content = 0;
-        let mut with_zero = 0;
-        for volume in self.volumes.numbers() {
-            for (block, content) in self.known(volume) {
-                match content {
-                    Content::Zero => with_zero += 1,
-                    Content::Key(_) => with_content += 1,
-                }
-                assert!(
-                    self.volumes.slot(volume, block).is_some(),
-                    "1: a known block has a place"
-                );
+        for &content in &self.condemned {
+            let mut slot = self.contents.condemned_top(content);
+            while slot != NIL {
+                assert!(seen.insert(slot), "1: a block is in one stack, once");
+                assert_eq!(self.pages.cell(slot), Cell::Content(content), "1: its own");
+                slot = self.pages.next(slot);
             }
         }
+        let blocks: usize = self.pages.all().map(|page| page.kept.1).sum();
+        let blocks = blocks + seen.len();
+        let counted: usize = self.pages.all().map(|page| page.kept.0 + page.kept.1).sum();
         assert_eq!(
-            seen.len(),
-            with_content,
-            "1: every known block is in one stack"
+            blocks, counted,
+            "1: every block with a content is in a stack"
         );
-        assert_eq!(
-            self.known_blocks(),
-            (with_content + with_zero) as u64,
-            "4: known blocks are counted"
-        );
+        self.check_volumes(&usages);
         self.check_room();
     }
 
@@ -65,30 +63,93 @@ impl<K: Key> DriveMap<K> {
         }
     }
 
-    fn check_room(&self) {
-        for (page, kept, counted) in self.pages.counts() {
-            assert_eq!(kept, counted, "4: page {page} counts what it knows");
+    fn check_pages(&self, usages: &mut HashMap<(Volume, u32), Usage>) {
+        let mut with_nexts = 0;
+        for page in self.pages.all() {
+            let number = page.number;
+            assert_eq!(page.kept, page.counted, "4: page {number} counts");
             assert_ne!(
-                kept, 0,
-                "4: page {page} is given back when nothing is known"
+                page.kept.0, 0,
+                "4: page {number} is given back when it has no contents"
             );
+            with_nexts += usize::from(page.has_nexts);
+            let usage = usages.entry(page.owner).or_default();
+            usage.pages += 1;
+            usage.nexts += u32::from(page.has_nexts);
+            usage.blocks += page.kept.0 as u64;
+            usage.zeroes += page.kept.1 as u64;
         }
-        assert_eq!(
-            self.pages.kept_nexts(),
-            self.pages.counted_nexts(),
-            "5: pointers"
-        );
-        let others = self.bytes() - self.volumes.bytes();
-        assert!(
-            others + self.volumes.counted_bytes() <= self.config.max_bytes,
-            "5: {} bytes are more than {}",
-            self.bytes(),
-            self.config.max_bytes
-        );
-        assert_eq!(
-            self.volumes.bytes(),
-            self.volumes.counted_bytes(),
-            "5: folders"
-        );
+        assert_eq!(self.pages.kept_nexts(), with_nexts, "5: pointers");
+    }
+
+    fn check_volumes(&self, usages: &HashMap<(Volume, u32), Usage>) {
+        for (volume, entry) in self.volumes.numbers().zip(&self.volumes.entries) {
+            let wanted = usages.get(&(volume, entry.life)).copied();
+            assert_eq!(
+                entry.usage,
+                wanted.unwrap_or_default(),
+                "5: what {volume:?} holds"
+            );
+            let counted = entry.table.counted();
+            assert_eq!(
+                (entry.table.bytes(), entry.table.zeroes()),
+                counted,
+                "5: the table of {volume:?}"
+            );
+            let mut known = Vec::new();
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = self.known_slice(volume, at, 7, &mut known);
+            }
+            let blocks: u64 = known.iter().map(|of: &Known<K>| of.blocks).sum();
+            let condemned = self.condemned_of(volume);
+            assert_eq!(blocks + condemned, entry.known(), "4: of {volume:?}");
+            self.check_ring(entry.ring, wanted.unwrap_or_default().pages);
+        }
+    }
+
+    fn condemned_of(&self, volume: Volume) -> u64 {
+        let mut count = 0;
+        for &content in &self.condemned {
+            let mut slot = self.contents.condemned_top(content);
+            while slot != NIL {
+                let owner = self.pages.owner(slot);
+                count += u64::from(owner.0 == volume && self.volumes.is_alive(owner));
+                slot = self.pages.next(slot);
+            }
+        }
+        count
+    }
+
+    fn check_ring(&self, ring: u32, pages: u32) {
+        let mut count = u32::from(pages > 0);
+        let mut at = ring;
+        while count > 0 && self.pages.after(at) != ring && count <= pages {
+            count += 1;
+            at = self.pages.after(at);
+        }
+        assert_eq!(count, pages, "4: pages of a ring");
+    }
+
+    fn check_room(&self) {
+        let bytes = self.bytes();
+        let most = self.config.max_bytes;
+        assert!(bytes <= most, "5: {bytes} bytes are more than {most}");
+        let tables = self.volumes.entries.iter();
+        let tables: usize = tables.map(|entry| entry.table.bytes()).sum();
+        assert_eq!(self.volumes.table_bytes(), tables, "5: tables");
+    }
+
+    /// What a volume holds of the map, in bytes.
+    #[must_use]
+    pub fn held(&self, volume: Volume) -> usize {
+        let entry = self.volumes.get(volume);
+        entry.map_or(0, |entry| entry.held(Contents::<K>::EACH))
+    }
+
+    /// What a page takes: by so much at most two volumes of one share differ.
+    #[must_use]
+    pub const fn page_bytes() -> usize {
+        PAGE_BYTES
     }
 }

@@ -1,8 +1,11 @@
-//! Changes of the map: a block joins a stack or leaves it, and what has to go for it.
+//! Changes of the map: a block joins a stack or leaves it.
 
-use super::pages::{BLOCKS_BITS, Cell, NIL};
-use super::volumes::MAX_PAGES;
+use super::pages::{BLOCKS, BLOCKS_BITS, Cell, Mask, NEXTS_BYTES, NIL, Pages};
+use super::table::{MAX_PAGES, Place};
 use super::{Content, DriveMap, Group, Key, Learned, Volume};
+
+/// Steps that the blocks of one page may take; after that, contents in whose middle one is are condemned.
+const MOST_WALKED: u32 = 1 << 14;
 
 impl<K: Key> DriveMap<K> {
     pub(super) fn group_of(&self, slot: u32) -> Group {
@@ -10,41 +13,60 @@ impl<K: Key> DriveMap<K> {
     }
 
     pub(super) fn remember(&mut self, volume: Volume, block: u64, content: Content<K>) -> Learned {
-        if !self.volumes.is_open(volume) {
+        if !self.volumes.is_open(volume) || block >> BLOCKS_BITS >= MAX_PAGES {
             return Learned::Refused;
         }
         if self.is_known_as(volume, block, content) {
             return Learned::Again;
         }
+        match content {
+            Content::Zero => self.remember_zero(volume, block),
+            Content::Key(key) => self.remember_key(volume, block, key),
+        }
+    }
+
+    fn remember_key(&mut self, volume: Volume, block: u64, key: K) -> Learned {
         let Some(slot) = self.place_for(volume, block) else {
             return Learned::Refused;
         };
-        self.pinned = Some(slot >> BLOCKS_BITS);
-        if let Cell::Content(_) | Cell::Zero = self.pages.cell(slot) {
-            self.counters.changed += 1;
-            self.detach(slot, Cell::Unknown);
-        }
-        let learned = match content {
-            Content::Zero => {
-                self.pages.set(slot, Cell::Zero);
-                Learned::New
+        let page = slot >> BLOCKS_BITS;
+        self.pinned = Some(page);
+        let learned = match self.pages.cell(slot) {
+            Cell::Content(content) if self.contents.leader(content).is_none() => Learned::Refused,
+            before => {
+                if let Cell::Content(_) | Cell::Zero = before {
+                    self.change(volume, block);
+                    self.detach(slot, Cell::Unknown);
+                }
+                match self.pages.cell(slot) {
+                    // What it was in was too long to take it out.
+                    Cell::Content(_) => Learned::Refused,
+                    _ => self.join(slot, key),
+                }
             }
-            Content::Key(key) => self.join(slot, key),
         };
         self.pinned = None;
         if learned == Learned::Refused {
-            self.drop_if_empty(slot);
+            self.settle(page);
         }
         learned
     }
 
-    fn is_known_as(&mut self, volume: Volume, block: u64, content: Content<K>) -> bool {
-        let slot = self.volumes.slot(volume, block);
-        match (slot.map(|slot| self.pages.cell(slot)), content) {
-            (Some(Cell::Zero), Content::Zero) => true,
-            (Some(Cell::Content(number)), Content::Key(key)) => {
+    /// A block has another content than was known, though nobody said that it was written: what was planned by the old
+    /// one is void.
+    pub(super) fn change(&mut self, volume: Volume, block: u64) {
+        self.counters.changed += 1;
+        if let Some(stamps) = self.volumes.stamps(volume) {
+            stamps.void(block);
+        }
+    }
+
+    fn is_known_as(&self, volume: Volume, block: u64, content: Content<K>) -> bool {
+        match (self.cell(volume, block), content) {
+            (Cell::Zero, Content::Zero) => true,
+            (Cell::Content(number), Content::Key(key)) => {
                 self.contents.touch(number);
-                self.contents.key(number) == key
+                self.contents.leader(number).is_some() && self.contents.key(number) == key
             }
             _ => false,
         }
@@ -55,26 +77,31 @@ impl<K: Key> DriveMap<K> {
         let group = self.group_of(slot);
         let known = self.find(key, group);
         if let Some(content) = known {
-            if self.pages.next_growth(slot) > self.spare() && !self.free_page(slot) {
-                return Learned::Refused;
+            while self.pages.next_growth(slot) > self.spare() {
+                if !self.free_some(self.pages.volume(slot), NEXTS_BYTES) {
+                    return Learned::Refused;
+                }
             }
-            // A page that went may have taken the content with it.
+            // What went may have taken the content with it.
             if self.find(key, group) == Some(content) {
-                self.pages.set_next(slot, self.contents.head(content));
-                self.contents.set_head(content, slot);
+                self.set_next(slot, self.contents.head(content));
+                self.set_head(content, slot);
                 self.contents.touch(content);
-                self.pages.set(slot, Cell::Content(content));
+                self.set_cell(slot, Cell::Content(content));
                 return Learned::Duplicate;
             }
         }
-        if !self.room_for_content(slot) {
+        if !self.room_for_content(slot, key, group) {
             return Learned::Refused;
         }
         let (pages, volumes) = (&self.pages, &self.volumes);
         let group_of = |slot| volumes.group(pages.volume(slot));
         let content = self.contents.add(key, group, slot, group_of);
-        self.pages.set_next(slot, NIL);
-        self.pages.set(slot, Cell::Content(content));
+        if let Some(usage) = self.volumes.usage(self.pages.owner(slot)) {
+            usage.contents += 1;
+        }
+        self.set_next(slot, NIL);
+        self.set_cell(slot, Cell::Content(content));
         Learned::New
     }
 
@@ -83,135 +110,206 @@ impl<K: Key> DriveMap<K> {
     }
 
     /// The place of a block, with a page made for it when there is none.
-    fn place_for(&mut self, volume: Volume, block: u64) -> Option<u32> {
+    pub(super) fn place_for(&mut self, volume: Volume, block: u64) -> Option<u32> {
         if let Some(slot) = self.volumes.slot(volume, block) {
             return Some(slot);
         }
-        let number = block >> BLOCKS_BITS;
-        if number >= MAX_PAGES {
-            return None;
+        let index = u32::try_from(block >> BLOCKS_BITS).ok()?;
+        loop {
+            let entry = self.volumes.get(volume)?;
+            // Zeroes of the page are in its cells then.
+            let need = entry.table.growth(index, Place::Page(0)) + self.pages.growth();
+            if need <= self.spare() {
+                break;
+            }
+            if !self.free_some(volume, need) {
+                return None;
+            }
         }
-        let index = usize::try_from(number).ok()?;
-        let mut need = self.volumes.growth(volume, index) + self.pages.growth();
-        while need > self.spare() {
-            self.evict_page()?;
-            need = self.volumes.growth(volume, index) + self.pages.growth();
+        let entry = self.volumes.get(volume)?;
+        let (life, ring) = (entry.life, entry.ring);
+        let zeroes = match entry.table.place(index) {
+            Place::Zeroes(mask) => mask,
+            Place::None | Place::Page(_) => Mask::default(),
+        };
+        let page = self.pages.add((volume, life), index, zeroes, ring)?;
+        self.volumes
+            .with_table(volume, |table| table.set(index, Place::Page(page)));
+        let entry = self.volumes.entries.get_mut(volume.index())?;
+        if entry.ring == super::pages::NO_PAGE {
+            entry.ring = page;
         }
-        let page = self.pages.add(volume, u32::try_from(number).ok()?)?;
-        self.volumes.set(volume, index, page);
+        entry.usage.pages += 1;
+        entry.usage.zeroes += u64::from(self.pages.zeroes(page));
         self.volumes.slot(volume, block)
     }
 
-    /// Bytes that are left.
-    pub(super) fn spare(&self) -> usize {
-        self.config.max_bytes.saturating_sub(self.bytes())
-    }
-
-    fn room_for_content(&mut self, slot: u32) -> bool {
-        while !self.contents.has_room(self.spare()) {
-            let Some(content) = self.contents.victim() else {
-                return false;
-            };
-            self.counters.contents_evicted += 1;
-            self.forget_content(content, slot);
+    pub(super) fn set_cell(&mut self, slot: u32, cell: Cell) {
+        let (zeroes, blocks) = self.pages.set(slot, cell);
+        if zeroes == 0 && blocks == 0 {
+            return;
         }
-        true
+        if let Some(usage) = self.volumes.usage(self.pages.owner(slot)) {
+            usage.zeroes = usage.zeroes.wrapping_add_signed(zeroes);
+            usage.blocks = usage.blocks.wrapping_add_signed(blocks);
+        }
     }
 
-    /// Makes room by a page that is not the one of `slot`.
-    fn free_page(&mut self, slot: u32) -> bool {
-        while self.pages.next_growth(slot) > self.spare() {
-            if self.evict_page().is_none() {
-                return false;
+    fn set_next(&mut self, slot: u32, next: u32) {
+        if self.pages.set_next(slot, next)
+            && let Some(usage) = self.volumes.usage(self.pages.owner(slot))
+        {
+            usage.nexts += 1;
+        }
+    }
+
+    /// Another block leads: the content is its volume's to account for.
+    fn set_head(&mut self, content: u32, slot: u32) {
+        if self.volumes.len() > 1 || !self.dying.is_empty() {
+            let (old, new) = (
+                self.pages.owner(self.contents.head(content)),
+                self.pages.owner(slot),
+            );
+            if old != new {
+                if let Some(usage) = self.volumes.usage(old) {
+                    usage.contents -= 1;
+                }
+                if let Some(usage) = self.volumes.usage(new) {
+                    usage.contents += 1;
+                }
             }
         }
-        true
-    }
-
-    pub(super) fn evict_page(&mut self) -> Option<()> {
-        let page = self.pages.victim(self.pinned)?;
-        self.counters.pages_evicted += 1;
-        self.forget_page(page);
-        Some(())
+        self.contents.set_head(content, slot);
     }
 
     /// Nothing is known of a block any more, but why.
     pub(super) fn unlink(&mut self, volume: Volume, block: u64, cell: Cell) {
         if let Some(slot) = self.volumes.slot(volume, block) {
             self.detach(slot, cell);
-            self.drop_if_empty(slot);
+            self.settle(slot >> BLOCKS_BITS);
+        } else {
+            self.unlink_zero(volume, block);
         }
     }
 
-    /// Takes a block out of its stack.
-    fn detach(&mut self, slot: u32, cell: Cell) {
+    /// Takes a block out of its stack; says how many steps that took. The block of a condemned content stays where it is:
+    /// nothing is known of it already.
+    pub(super) fn detach(&mut self, slot: u32, cell: Cell) -> u32 {
+        let mut steps = 0;
         if let Cell::Content(content) = self.pages.cell(slot) {
-            self.leave(slot, content);
+            if self.contents.leader(content).is_none() {
+                return 0;
+            }
+            match self.leave(slot, content) {
+                Some(taken) => steps = taken,
+                None => return self.config.max_walk,
+            }
         }
-        self.pages.set(slot, cell);
+        self.set_cell(slot, cell);
+        steps
     }
 
-    fn leave(&mut self, slot: u32, content: u32) {
+    /// None where it could not be taken out, and the content was condemned instead.
+    fn leave(&mut self, slot: u32, content: u32) -> Option<u32> {
+        let mut above = self.contents.leader(content)?;
         let beneath = self.pages.next(slot);
-        let mut above = self.contents.head(content);
         if above == slot {
             if beneath == NIL {
                 self.remove_content(content);
             } else {
-                self.contents.set_head(content, beneath);
+                self.set_head(content, beneath);
             }
-            self.pages.set_next(slot, NIL);
-            return;
+            self.set_next(slot, NIL);
+            return Some(0);
         }
-        for _ in 0..self.config.max_walk {
+        for step in 0..self.config.max_walk {
             let next = self.pages.next(above);
             if next == slot {
-                self.pages.set_next(above, beneath);
-                self.pages.set_next(slot, NIL);
-                return;
+                self.set_next(above, beneath);
+                self.set_next(slot, NIL);
+                return Some(step);
             }
             above = next;
         }
         self.counters.too_long += 1;
-        self.forget_content(content, slot);
+        self.condemn(content);
+        None
+    }
+
+    /// The volume of the leader has one content less.
+    pub(super) fn discharge(&mut self, content: u32) {
+        let owner = self.pages.owner(self.contents.head(content));
+        if let Some(usage) = self.volumes.usage(owner) {
+            usage.contents -= 1;
+        }
     }
 
     fn remove_content(&mut self, content: u32) {
+        self.discharge(content);
         let (pages, volumes) = (&self.pages, &self.volumes);
         let group_of = |slot| volumes.group(pages.volume(slot));
         self.contents.remove(content, group_of);
     }
 
-    /// Forgets a content and all its blocks; the page of `keep` stays, also when nothing is left in it.
-    fn forget_content(&mut self, content: u32, keep: u32) {
-        let mut slot = self.contents.head(content);
-        self.remove_content(content);
-        while slot != NIL {
-            let beneath = self.pages.next(slot);
-            self.pages.set_next(slot, NIL);
-            self.pages.set(slot, Cell::Evicted);
-            if keep >> BLOCKS_BITS != slot >> BLOCKS_BITS {
-                self.drop_if_empty(slot);
+    /// Takes all blocks out of a page; says how many steps that took.
+    pub(super) fn forget_page(&mut self, page: u32) -> u32 {
+        let mut steps = BLOCKS / 16;
+        for slot in Pages::slots(page) {
+            match self.pages.cell(slot) {
+                Cell::Unknown => {}
+                Cell::Content(content)
+                    if steps > MOST_WALKED && self.config.max_walk < u32::MAX =>
+                {
+                    if self
+                        .contents
+                        .leader(content)
+                        .is_some_and(|head| head != slot)
+                    {
+                        self.condemn(content);
+                    } else {
+                        self.detach(slot, Cell::Unknown);
+                    }
+                }
+                Cell::Content(_) => {
+                    let walked = self.detach(slot, Cell::Unknown);
+                    steps = steps.saturating_add(walked).saturating_add(1);
+                }
+                Cell::Written | Cell::Evicted | Cell::Zero => self.set_cell(slot, Cell::Unknown),
             }
-            slot = beneath;
         }
+        self.settle(page);
+        steps
     }
 
-    pub(super) fn forget_page(&mut self, page: u32) {
-        for slot in self.pages.slots(page) {
-            // A walk that is too long forgets the block as well.
-            if self.pages.cell(slot) != Cell::Unknown {
-                self.detach(slot, Cell::Unknown);
+    /// A page without contents goes; which of its blocks are zeroes takes a bit for each.
+    pub(super) fn settle(&mut self, page: u32) {
+        if self.pages.contents(page) > 0 || self.pinned == Some(page) {
+            return;
+        }
+        let gone = self.pages.remove(page);
+        let owner = (gone.volume, gone.life);
+        if !self.volumes.is_alive(owner) {
+            let dying = self
+                .dying
+                .iter_mut()
+                .filter(|of| of.owner == owner && of.ring == page);
+            dying.for_each(|of| of.ring = gone.after);
+            return;
+        }
+        let zeroes: u32 = gone.zeroes.iter().map(|word| word.count_ones()).sum();
+        if let Some(entry) = self.volumes.entries.get_mut(gone.volume.index()) {
+            entry.usage.pages -= 1;
+            entry.usage.nexts -= u32::from(gone.has_nexts);
+            entry.usage.zeroes -= u64::from(zeroes);
+            if entry.ring == page {
+                entry.ring = gone.after;
             }
         }
-        self.drop_if_empty(page << BLOCKS_BITS);
-    }
-
-    fn drop_if_empty(&mut self, slot: u32) {
-        let page = slot >> BLOCKS_BITS;
-        if self.pages.is_empty(slot) && self.pinned != Some(page) {
-            let (volume, index) = self.pages.remove(page);
-            self.volumes.clear(volume, index);
-        }
+        let place = match zeroes {
+            0 => Place::None,
+            _ => Place::Zeroes(gone.zeroes),
+        };
+        self.volumes
+            .with_table(gone.volume, |table| table.set(gone.index, place));
     }
 }

@@ -55,8 +55,10 @@ impl<K: Key> DriveMap<K> {
             }
             let slot = walk.slot;
             if self.pages.cell_of(slot) == Some(Cell::Content(walk.content)) {
-                let (volume, block) = self.pages.place(slot);
-                each(walk.content, volume, block);
+                if self.volumes.is_alive(self.pages.owner(slot)) {
+                    let (volume, block) = self.pages.place(slot);
+                    each(walk.content, volume, block);
+                }
                 walk.slot = self.pages.next(slot);
             } else {
                 // It has left the stack since, and with it is lost what was beneath.

@@ -52,6 +52,10 @@ enum Event {
     Write(usize, u64),
     Trim(usize, u64),
     Remove(usize),
+    Forget(usize),
+    /// A range becomes zeroes, or is trimmed.
+    Range(usize, u64, u64, bool),
+    Reclaim,
 }
 
 fn apply(map: &mut DriveMap<u32>, volumes: &mut [Volume], event: Event) -> Option<Learned> {
@@ -64,8 +68,34 @@ fn apply(map: &mut DriveMap<u32>, volumes: &mut [Volume], event: Event) -> Optio
             return Some(map.learn(volumes[volume], block, content(key), How::Read));
         }
         Event::Write(volume, block) => {
-            map.writing(volumes[volume], block);
-            assert!(map.written(volumes[volume], block).is_some());
+            let stamps = map.stamps(volumes[volume]).expect("room");
+            let change = stamps.begin(block..block + 1, false);
+            let blocks = block..block + 1;
+            assert!(map.forget_range(volumes[volume], blocks, 1) > block);
+            assert!(stamps.end(change).stamp(block).is_some());
+        }
+        Event::Range(volume, start, count, zeroes) => {
+            let volume = volumes[volume];
+            let stamps = map.stamps(volume).expect("room");
+            let blocks = start..start + count;
+            let change = stamps.begin(blocks.clone(), true);
+            let known = blocks.clone().any(|at| map.content(volume, at).is_some());
+            assert!(map.knows_any(volume, blocks.clone()) || !known);
+            let mut at = start;
+            while at < blocks.end {
+                at = map.forget_range(volume, at..blocks.end, 3);
+            }
+            let known = (start..blocks.end).any(|at| map.content(volume, at).is_some());
+            assert!(!known);
+            let ended = stamps.end(change);
+            let mut from = zeroes.then_some(start);
+            while let Some(at) = from {
+                from = map.learned_zeroes(volume, &ended, at..blocks.end, 3);
+            }
+        }
+        Event::Forget(volume) => map.forget_volume(volumes[volume]),
+        Event::Reclaim => {
+            map.reclaim(5);
         }
         Event::Trim(volume, block) => map.trimmed(volumes[volume], block),
         Event::Remove(volume) => {
@@ -90,10 +120,18 @@ fn with_volumes(config: Config) -> (DriveMap<u32>, Vec<Volume>) {
 
 fn tell(model: &mut Model, event: Event) {
     match event {
-        Event::Read(..) => (),
+        Event::Read(..) | Event::Reclaim => (),
+        Event::Range(volume, start, count, zeroes) => {
+            for block in start..start + count {
+                model.forget((volume, block));
+                if zeroes {
+                    model.learn((volume, block), group(volume), None);
+                }
+            }
+        }
         Event::Learn(volume, block, key) => model.learn((volume, block), group(volume), key),
         Event::Write(volume, block) | Event::Trim(volume, block) => model.forget((volume, block)),
-        Event::Remove(volume) => {
+        Event::Remove(volume) | Event::Forget(volume) => {
             let blocks: Vec<_> = model.known.range((volume, 0)..(volume + 1, 0)).collect();
             let blocks: Vec<_> = blocks.into_iter().map(|(at, _)| *at).collect();
             blocks.into_iter().for_each(|at| model.forget(at));
@@ -122,6 +160,9 @@ fn events(blocks: u64, keys: u32) -> impl Strategy<Value = Event> {
         3 => at().prop_map(|(v, b)| Event::Write(v, b)),
         1 => at().prop_map(|(v, b)| Event::Trim(v, b)),
         1 => (0..3_usize).prop_map(Event::Remove),
+        1 => (0..3_usize).prop_map(Event::Forget),
+        2 => (at(), 1..900_u64, any::<bool>()).prop_map(|((v, b), n, z)| Event::Range(v, b, n, z)),
+        1 => Just(Event::Reclaim),
     ]
 }
 
@@ -143,6 +184,20 @@ proptest! {
         let known: Vec<_> = model.known.keys().copied().collect();
         for at in known {
             agrees(&map, &volumes, &model, at);
+        }
+        for (v, volume) in volumes.iter().enumerate() {
+            let mut slices = Vec::new();
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = map.known_slice(*volume, at, 50, &mut slices);
+            }
+            let kept: Vec<_> = slices.iter().flat_map(|of| {
+                (of.first..of.first + of.blocks).map(move |block| (block, of.content))
+            }).collect();
+            let of = |key: Option<u32>| key.map_or(Content::Zero, Content::Key);
+            let wanted = model.known.range((v, 0)..(v + 1, 0));
+            let wanted: Vec<_> = wanted.map(|(at, known)| (at.1, of(known.1))).collect();
+            prop_assert_eq!(kept, wanted);
         }
         let mut walked = BTreeMap::<u32, Vec<(usize, u64)>>::new();
         let mut walk = Walk::new(1);
@@ -266,16 +321,15 @@ fn one() -> (DriveMap<u32>, Volume) {
 #[test]
 fn a_stamp_is_void_after_a_write_began_and_after_it_ended() {
     let (mut map, volume) = one();
+    let stamps = map.stamps(volume).unwrap();
     let before = map.stamp(volume, 5).unwrap();
-    map.writing(volume, 5);
+    let write = stamps.begin(5..6, false);
     assert_eq!(map.stamp(volume, 5), None);
     assert_eq!(
         map.learned(volume, 5, Content::Key(1), How::Read, before),
         Learned::Stale
     );
-    map.writing(volume, 5);
-    assert_eq!(map.written(volume, 5), None, "another is under way");
-    let after = map.written(volume, 5).unwrap();
+    let after = stamps.end(write).stamp(5).unwrap();
     assert!(!map.holds(volume, 5, before));
     assert_eq!(
         map.learned(volume, 5, Content::Key(2), How::Write, after),
@@ -284,18 +338,78 @@ fn a_stamp_is_void_after_a_write_began_and_after_it_ended() {
     assert_eq!(map.counters().stale, 1);
 }
 
+/// Of two writes at once nobody knows whose bytes are on the disk, whichever is answered last.
+#[test]
+fn writes_that_overlap_teach_nothing() {
+    for (first, second) in [(false, false), (false, true), (true, false), (true, true)] {
+        for inner_ends_first in [false, true] {
+            let (mut map, volume) = one();
+            let stamps = map.stamps(volume).unwrap();
+            let outer = stamps.begin(0..1_000, first);
+            let inner = stamps.begin(300..900, second);
+            let (outer, inner) = if inner_ends_first {
+                let inner = stamps.end(inner);
+                (stamps.end(outer), inner)
+            } else {
+                let outer = stamps.end(outer);
+                (outer, stamps.end(inner))
+            };
+            for ended in [&outer, &inner] {
+                assert_eq!(ended.stamp(500), None);
+                while map.learned_zeroes(volume, ended, 0..1_000, 10).is_some() {}
+            }
+            assert_eq!(map.peek(volume, 500), Source::Itself(Why::Unknown));
+            map.check_invariants();
+            let alone = stamps.begin(0..1_000, true);
+            let alone = stamps.end(alone);
+            while map.learned_zeroes(volume, &alone, 0..1_000, 10).is_some() {}
+            assert_eq!(map.peek(volume, 500), Source::Zero);
+        }
+    }
+}
+
+#[test]
+fn a_range_that_was_written_since_is_not_zeroes() {
+    let (mut map, volume) = one();
+    let stamps = map.stamps(volume).unwrap();
+    for wide in [false, true] {
+        let zeroing = stamps.begin(0..9_000, true);
+        let zeroing = stamps.end(zeroing);
+        let write = stamps.begin(700..701, wide);
+        let write = stamps.end(write);
+        while map.learned_zeroes(volume, &zeroing, 0..9_000, 10).is_some() {}
+        assert_eq!(map.peek(volume, 700), Source::Itself(Why::Unknown));
+        assert_eq!(map.peek(volume, 8_500), Source::Zero, "of another region");
+        drop(write);
+    }
+}
+
+/// What reads planned by the old content must not be given away.
+#[test]
+fn another_content_without_a_write_voids_stamps() {
+    let (mut map, volume) = one();
+    map.stamps(volume).unwrap();
+    map.learn(volume, 5, Content::Key(1), How::Read);
+    let stamp = map.stamp(volume, 5).unwrap();
+    map.learn(volume, 5, Content::Key(1), How::Read);
+    assert!(map.holds(volume, 5, stamp), "nothing new");
+    map.learn(volume, 5, Content::Key(2), How::Read);
+    assert!(!map.holds(volume, 5, stamp));
+}
+
 #[test]
 fn a_volume_that_is_forgotten_keeps_its_writes_under_way() {
     let (mut map, volume) = one();
+    let stamps = map.stamps(volume).unwrap();
     for block in [5, 700, 100_000] {
         map.learn(volume, block, Content::Key(1), How::Read);
     }
     map.learn(volume, 6, Content::Zero, How::Scan);
     let before = map.stamp(volume, 700).unwrap();
-    map.writing(volume, 5);
+    let write = stamps.begin(5..6, false);
     map.forget_volume(volume);
     map.check_invariants();
-    assert_eq!((map.known_blocks(), map.contents()), (0, 0));
+    assert_eq!(map.known_blocks(), 0);
     assert_eq!(map.peek(volume, 6), Source::Itself(Why::Unknown));
     assert_eq!(
         map.learned(volume, 700, Content::Key(1), How::Read, before),
@@ -303,11 +417,11 @@ fn a_volume_that_is_forgotten_keeps_its_writes_under_way() {
         "read before it was forgotten"
     );
     assert_eq!(map.stamp(volume, 5), None, "its write is under way");
-    let after = map.written(volume, 5).unwrap();
-    assert_eq!(
-        map.learned(volume, 5, Content::Key(2), How::Write, after),
-        Learned::New
-    );
+    while map.reclaim(1) {
+        map.check_invariants();
+    }
+    assert_eq!(map.contents(), 0);
+    assert_eq!(stamps.end(write).stamp(5), None, "forgotten meanwhile");
 }
 
 #[test]

@@ -5,5 +5,6 @@ mod curve;
 mod data;
 mod drive;
 mod golden;
+mod room;
 mod sample;
 mod savings;

@@ -5,6 +5,7 @@
 
 mod guests;
 mod record;
+mod scale;
 
 pub(super) use guests::NbdGuests;
 
@@ -28,6 +29,7 @@ use crate::report::{Section, Table, Verdict};
 use crate::study::{Pairing, with_interval};
 
 pub(crate) use record::NbdRecord;
+pub(crate) use scale::NbdScale;
 
 /// The benchmark "nbd-hot".
 #[derive(Debug)]

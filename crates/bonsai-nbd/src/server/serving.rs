@@ -8,7 +8,7 @@ use super::budget::Buffer;
 use super::inbox::Inbox;
 use super::link::{Link, Reply};
 use super::perform::{
-    EXTENTS_BYTES, Job, change, count_read, fail, is_done_for, read_reply, refuse,
+    EXTENTS_BYTES, Job, change, count_read, fail, is_done_for, is_hole, read_reply, refuse,
 };
 use super::reads::Reads;
 use crate::export::{Tried, add};
@@ -99,6 +99,10 @@ impl Serving {
                     Ok(())
                 }
             },
+            Command::Trim | Command::WriteZeroes if self.is_done(&request) => {
+                self.change(&request);
+                Ok(())
+            }
             _ => self.hand_over(request, None),
         }
     }
@@ -274,6 +278,25 @@ impl Serving {
         }
         self.hand_over(*request, Some(payload))?;
         Ok(true)
+    }
+
+    /// Whether the disk has nothing to do for a trim, or for zeroes.
+    fn is_done(&self, request: &Request) -> bool {
+        self.link.export.info().discard
+            && request.length > 0
+            && !request.fua()
+            && !request.no_hole()
+            && is_hole(self.link.export.image(), request)
+    }
+
+    /// Does at once what the disk has nothing to do for.
+    fn change(&mut self, request: &Request) {
+        let link = &self.link;
+        let done = change(link, request, &[]);
+        self.batch.with(link, |out| match &done {
+            Ok(()) => link.replies().done(request.cookie, out),
+            Err(error) => fail(link, request, error, out),
+        });
     }
 
     /// Gives a request to the workers of its export.

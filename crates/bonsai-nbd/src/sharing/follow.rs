@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bonsai_dedup::drive::{How, Source, Stamp};
+use bonsai_dedup::drive::{Content, How, Stamp, Volume};
 
 use super::plan::{From, Plan, Run};
 use super::{BLOCK, Member, content};
@@ -39,7 +39,7 @@ impl Member {
         for block in blocks.filter(|block| !self.known.seen.has(*block)) {
             if map.content(volume, block).is_some() {
                 self.known.seen.add(block);
-            } else if let Some(stamp) = map.stamp(volume, block) {
+            } else if let Some(stamp) = self.known.stamps.of(block) {
                 learn.push((block, stamp));
             }
         }
@@ -176,7 +176,7 @@ impl Member {
         if led.peek().is_none() {
             return;
         }
-        let mut map = self.sharing.state.map();
+        let mut map = self.sharing.state.map_mut();
         let mut twice = Vec::new();
         for &(block, stamp) in led {
             let content = map.content(plan.volume, block);
@@ -232,37 +232,53 @@ impl Member {
                 return Ok(false);
             }
         }
-        let map = self.sharing.state.map();
-        let mut expected = Vec::new();
-        for (number, stamp) in (0..).zip(stamps) {
-            let own = run.block + number;
-            let leader = Source::Leader {
-                volume,
-                block: block + number,
-            };
-            if map.peek(plan.volume, own) != leader || !map.holds(volume, block + number, *stamp) {
-                add(&self.counters.raced, run.count);
-                return Ok(false);
-            }
-            if self.sharing.verify {
-                expected.push(map.content(plan.volume, own));
-            }
+        if !self.holds(plan, run, (volume, block), stamps) {
+            add(&self.counters.raced, run.count);
+            return Ok(false);
         }
-        drop(map);
-        if self.sharing.verify {
-            let (blocks, _) = into.as_chunks::<4096>();
-            let right = |(bytes, known): (&[u8; 4096], &Option<_>)| {
-                known.is_none_or(|known| known == content(&self.key, bytes))
-            };
-            let checked: Vec<bool> = blocks.iter().zip(&expected).map(right).collect();
-            if checked.contains(&false) {
-                add(&self.counters.wrong, run.count);
-                self.unlearn((volume, block), stamps, &checked);
-                return Ok(false);
-            }
+        if self.sharing.verify && !self.verify(run, into, (volume, block), stamps) {
+            return Ok(false);
         }
         add(&self.counters.redirected_bytes, run.count * BLOCK);
         Ok(true)
+    }
+
+    /// Whether neither blocks nor their leaders were written since the read was planned: then what was read of the leaders
+    /// is what the blocks hold. It takes no lock.
+    fn holds(&self, plan: &Plan, run: &Run, leader: (Volume, u64), stamps: &[Stamp]) -> bool {
+        let Some(of) = self.sharing.state.known(leader.0) else {
+            return false;
+        };
+        let start = plan.led.partition_point(|(block, _)| *block < run.block);
+        let own = plan.led.get(start..).unwrap_or_default();
+        let own = own.get(..stamps.len()).unwrap_or_default();
+        // Each block of a run of leaders has a stamp of its own.
+        let all = own.len() == stamps.len();
+        all && of.stamps.all_hold((leader.1..).zip(stamps.iter().copied()))
+            && self.known.stamps.all_hold(own.iter().copied())
+    }
+
+    /// Compares what was read with the fingerprints of the blocks that it is for.
+    fn verify(&self, run: &Run, into: &[u8], leader: (Volume, u64), stamps: &[Stamp]) -> bool {
+        let map = self.sharing.state.map();
+        let known = run.block..run.block + run.count;
+        let known: Option<Vec<_>> = known.map(|own| map.content(self.volume(), own)).collect();
+        drop(map);
+        let Some(known) = known else {
+            // Evicted meanwhile: there is nothing to compare with.
+            add(&self.counters.raced, run.count);
+            return false;
+        };
+        let (blocks, _) = into.as_chunks::<4096>();
+        let right =
+            |(bytes, known): (&[u8; 4096], &Content<_>)| *known == content(&self.key, bytes);
+        let checked: Vec<bool> = blocks.iter().zip(&known).map(right).collect();
+        if checked.contains(&false) {
+            add(&self.counters.wrong, run.count);
+            self.unlearn(leader, stamps, &checked);
+            return false;
+        }
+        true
     }
 }
 

@@ -33,11 +33,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use bonsai_dedup::drive::{Content, How};
+use bonsai_dedup::drive::{self, Content, How};
 use thiserror::Error;
 
 use super::guard::would_show_a_change;
-use super::{BLOCK, Fingerprint, Member};
+use super::{BLOCK, Fingerprint, Member, SLICE};
 use crate::image::{Identity, LossCursor, STATE_AT, VALID};
 
 const MAGIC: [u8; 8] = *b"BNSDRIVE";
@@ -242,17 +242,25 @@ impl Member {
         put(&identity.to_bytes())?;
         put(&self.known.progress.done().to_le_bytes())?;
         let volume = self.volume();
-        let map = self.sharing.state.map();
+        let state = &self.sharing.state;
         let mut run: Option<Run> = None;
-        for (block, content) in map.known(volume) {
-            if run.as_mut().is_some_and(|run| run.add(block, content)) {
-                continue;
-            }
-            if let Some(whole) = run.replace(Run::of(block, content)) {
-                put(&whole.bytes())?;
+        let (mut slice, mut from) = (Vec::new(), Some(0));
+        while let Some(at) = from {
+            // The map is held for a slice, and not while the file is written.
+            from = state
+                .map()
+                .known_slice(volume, at, SLICE as usize, &mut slice);
+            for mut known in slice.drain(..) {
+                while known.blocks > 0 {
+                    if run.as_mut().is_some_and(|run| run.add(&mut known)) {
+                        continue;
+                    }
+                    if let Some(whole) = run.replace(Run::of(&mut known)) {
+                        put(&whole.bytes())?;
+                    }
+                }
             }
         }
-        drop(map);
         if let Some(last) = run {
             put(&last.bytes())?;
         }
@@ -267,7 +275,7 @@ impl Member {
     /// changed it.
     fn take(&self, run: &Run, began: u64) -> bool {
         let volume = self.volume();
-        let mut map = self.sharing.state.map();
+        let mut map = self.sharing.state.map_mut();
         // With the map held, so that what is forgotten after this is forgotten with these.
         if !self.known.guard.is_up_since(began) {
             return false;
@@ -304,28 +312,34 @@ fn stale(kept: &[u8], now: &Identity) -> KeptError {
 }
 
 impl Run {
-    fn of(block: u64, content: Content<Fingerprint>) -> Self {
-        Self {
-            first: block,
-            blocks: 1,
-            fingerprints: match content {
-                Content::Zero => None,
-                Content::Key(of) => Some(vec![of]),
-            },
-        }
+    /// A run that begins with blocks, of which it takes as many as it can.
+    fn of(known: &mut drive::Known<Fingerprint>) -> Self {
+        let mut run = Self {
+            first: known.first,
+            blocks: 0,
+            fingerprints: matches!(known.content, Content::Key(_)).then(Vec::new),
+        };
+        run.add(known);
+        run
     }
 
-    /// Adds the next block; false where it is of no such kind, or not the next.
-    fn add(&mut self, block: u64, content: Content<Fingerprint>) -> bool {
-        if block != self.first + u64::from(self.blocks) || self.blocks == RUN {
+    /// Takes the next blocks, as many as it can; false where they are of no such kind, or not the next.
+    fn add(&mut self, known: &mut drive::Known<Fingerprint>) -> bool {
+        if known.first != self.first + u64::from(self.blocks) || self.blocks == RUN {
             return false;
         }
-        match (&mut self.fingerprints, content) {
-            (None, Content::Zero) => {}
-            (Some(have), Content::Key(of)) => have.push(of),
+        let left = u64::from(RUN - self.blocks);
+        let taken = match (&mut self.fingerprints, known.content) {
+            (None, Content::Zero) => known.blocks.min(left),
+            (Some(have), Content::Key(of)) => {
+                have.push(of);
+                1
+            }
             _ => return false,
-        }
-        self.blocks += 1;
+        };
+        self.blocks += u32::try_from(taken).unwrap_or(0);
+        known.first += taken;
+        known.blocks -= taken;
         true
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bonsai_dedup::drive::Volume;
+use bonsai_dedup::drive::{Stamps, Volume};
 
 use super::guard::{Guard, Guarding};
 use super::scan::Progress;
@@ -17,6 +17,8 @@ use crate::image::Image;
 pub(super) struct Known {
     pub(super) image: Arc<Image>,
     pub(super) volume: Volume,
+    /// By which changes of it are noticed, without the lock of the map.
+    pub(super) stamps: Arc<Stamps>,
     /// Blocks that were given to the learner.
     pub(super) seen: Seen,
     /// How often everything was forgotten, as somebody else wrote to the image.
@@ -28,10 +30,15 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new(image: &Arc<Image>, volume: Volume, guarding: Guarding) -> Self {
+    pub(super) fn new(
+        image: &Arc<Image>,
+        (volume, stamps): (Volume, Arc<Stamps>),
+        guarding: Guarding,
+    ) -> Self {
         Self {
             image: Arc::clone(image),
             volume,
+            stamps,
             seen: Seen::new(image.size() / BLOCK),
             outside: AtomicU64::new(0),
             guard: Guard::of(image, guarding),
@@ -66,7 +73,7 @@ impl Known {
 
     /// Forgets all that is known of it.
     pub(super) fn forget(&self, state: &State) {
-        state.map().forget_volume(self.volume);
+        state.forget_volume(self.volume);
         self.seen.clear();
         self.progress.set_done(0);
     }

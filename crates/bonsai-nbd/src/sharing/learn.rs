@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use bonsai_dedup::drive::{How, Learned, Stamp, Volume};
 
-use super::{State, content};
+use super::{SLICE, State, content};
 
 /// Blocks that wait, at most: 16 MiB.
 const MOST: usize = 4096;
@@ -54,37 +55,45 @@ impl Lesson {
 #[derive(Debug)]
 pub(super) struct Learner(Arc<Queue>);
 
+/// What waits for the learner.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: Mutex<(VecDeque<Lesson>, bool)>,
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
     more: Condvar,
+    /// Lessons that wait, for whoever wants to know without the lock.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lessons: VecDeque<Lesson>,
+    /// Something that was forgotten is to be taken apart.
+    untidy: bool,
+    is_over: bool,
+}
+
+enum Work {
+    Lessons(Vec<Lesson>),
+    Tidy,
 }
 
 impl Learner {
-    pub(super) fn start(state: Arc<State>) -> io::Result<Self> {
-        let queue = Arc::new(Queue::default());
-        let own = Arc::clone(&queue);
+    pub(super) fn start(state: &Arc<State>) -> io::Result<Self> {
+        let queue = Arc::clone(&state.queue);
+        let state = Arc::clone(state);
         let thread = thread::Builder::new().name("nbd-learn".to_owned());
         thread.spawn(move || {
             // Replies come first (nice(2): of this thread alone); what does not fit meanwhile is learned the next time.
             let _ = rustix::process::nice(NICE);
-            while let Some(lessons) = own.next() {
-                let learned: Vec<_> = lessons
-                    .iter()
-                    .map(|of| (of, content(&of.key, &of.bytes)))
-                    .collect();
-                let mut map = state.map();
-                let mut twice = Vec::new();
-                for (of, content) in learned {
-                    let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
-                    if now == Learned::Duplicate {
-                        twice.extend(map.led_before(of.volume, of.block));
+            while let Some(work) = state.queue.next() {
+                match work {
+                    Work::Lessons(lessons) => teach(&state, &lessons),
+                    Work::Tidy => {
+                        if state.map_mut().reclaim(SLICE) {
+                            state.queue.tidy();
+                        }
+                        thread::sleep(Duration::from_micros(50));
                     }
-                }
-                drop(map);
-                state.give_up(&twice);
-                if lessons.len() < TOGETHER {
-                    thread::sleep(NAP);
                 }
             }
         })?;
@@ -93,44 +102,78 @@ impl Learner {
 
     /// Blocks that may come now.
     pub(super) fn room(&self) -> usize {
-        MOST.saturating_sub(self.0.lock().0.len())
+        MOST.saturating_sub(self.0.count.load(Ordering::Relaxed))
     }
 
     /// Takes what there is room for, from the first on; says how many.
     pub(super) fn push(&self, mut lessons: Vec<Lesson>) -> usize {
         let mut waiting = self.0.lock();
-        lessons.truncate(MOST.saturating_sub(waiting.0.len()));
+        let had = waiting.lessons.len();
+        lessons.truncate(MOST.saturating_sub(had));
         let taken = lessons.len();
-        waiting.0.extend(lessons);
+        waiting.lessons.extend(lessons);
+        self.0.count.store(had + taken, Ordering::Relaxed);
         drop(waiting);
-        if taken > 0 {
+        // Where some were waiting, the learner is awake.
+        if taken > 0 && had == 0 {
             self.0.more.notify_one();
         }
         taken
     }
 }
 
+fn teach(state: &State, lessons: &[Lesson]) {
+    let learned: Vec<_> = lessons
+        .iter()
+        .map(|of| (of, content(&of.key, &of.bytes)))
+        .collect();
+    let mut map = state.map_mut();
+    let mut twice = Vec::new();
+    for (of, content) in learned {
+        let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
+        if now == Learned::Duplicate {
+            twice.extend(map.led_before(of.volume, of.block));
+        }
+    }
+    drop(map);
+    state.give_up(&twice);
+    if lessons.len() < TOGETHER {
+        thread::sleep(NAP);
+    }
+}
+
 impl Drop for Learner {
     fn drop(&mut self) {
-        self.0.lock().1 = true;
+        self.0.lock().is_over = true;
         self.0.more.notify_all();
     }
 }
 
 impl Queue {
-    fn lock(&self) -> std::sync::MutexGuard<'_, (VecDeque<Lesson>, bool)> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next(&self) -> Option<Vec<Lesson>> {
+    /// Has taken apart what was forgotten.
+    pub(super) fn tidy(&self) {
+        self.lock().untidy = true;
+        self.more.notify_one();
+    }
+
+    fn next(&self) -> Option<Work> {
         let mut waiting = self.lock();
         loop {
-            if waiting.1 {
+            if waiting.is_over {
                 return None;
             }
-            let count = waiting.0.len().min(TOGETHER);
+            if std::mem::take(&mut waiting.untidy) {
+                return Some(Work::Tidy);
+            }
+            let count = waiting.lessons.len().min(TOGETHER);
             if count > 0 {
-                return Some(waiting.0.drain(..count).collect());
+                let lessons = waiting.lessons.drain(..count).collect();
+                self.count.store(waiting.lessons.len(), Ordering::Relaxed);
+                return Some(Work::Lessons(lessons));
             }
             waiting = self
                 .more

@@ -96,7 +96,7 @@ impl Member {
             };
             if !leaders.iter().any(|known| known.volume == volume) {
                 let known = self.sharing.state.known(volume);
-                leaders.extend(known.filter(|known| known.guard.is_up()));
+                leaders.extend(known.filter(|known| known.guard.is_up()).cloned());
             }
             if !leaders.iter().any(|known| known.volume == volume) {
                 run.from = From::Itself;
@@ -119,15 +119,15 @@ impl Member {
         let volume = self.volume();
         let mut plan = Plan::new(volume);
         let [mut unknown, mut leads] = [0, 0];
-        let mut map = self.sharing.state.map();
+        let map = self.sharing.state.map();
         for block in offset / BLOCK..(offset + length as u64) / BLOCK {
-            let source = map.read(volume, block);
-            if let (Source::Leader { .. }, Some(stamp)) = (source, map.stamp(volume, block)) {
-                plan.led.push((block, stamp));
-            }
+            let source = map.look(volume, block);
+            let is_led = matches!(source, Source::Leader { .. });
+            let own = map.stamp(volume, block).filter(|_| is_led);
+            plan.led.extend(own.map(|stamp| (block, stamp)));
             match source {
                 Source::Zero => plan.add(block, From::Zero),
-                Source::Leader { volume, block: at } => match map.stamp(volume, at) {
+                Source::Leader { volume, block: at } => match own.and(map.stamp(volume, at)) {
                     Some(stamp) => plan.add_leader(block, (volume, at), stamp),
                     None => plan.add(block, From::Itself),
                 },

@@ -57,10 +57,10 @@ impl Member {
 
     /// Leaders that have another content than the map says are known no more, so that nobody is sent there again.
     pub(super) fn unlearn(&self, (volume, first): (Volume, u64), stamps: &[Stamp], right: &[bool]) {
-        let mut map = self.sharing.state.map();
+        let mut map = self.sharing.state.map_mut();
         for ((block, stamp), right) in (first..).zip(stamps).zip(right) {
             if !right && map.holds(volume, block, *stamp) {
-                map.overwrite(volume, block);
+                map.disbelieve(volume, block);
             }
         }
     }

@@ -214,7 +214,7 @@ impl Member {
             .iter()
             .map(|block| content(&self.key, block))
             .collect();
-        let mut map = self.sharing.state.map();
+        let mut map = self.sharing.state.map_mut();
         for ((block, content), stamp) in (first..).zip(contents).zip(stamps) {
             if let Some(stamp) = stamp {
                 map.learned(volume, block, content, How::Scan, *stamp);

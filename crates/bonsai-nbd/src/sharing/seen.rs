@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Words of a piece: 128 MiB of an image.
 const WORDS: usize = 512;
@@ -11,22 +11,37 @@ const BITS: u64 = 64 * WORDS as u64;
 /// Blocks that the map can have of a volume. What is beyond is never learned.
 const MOST: u64 = 1 << 32;
 
-type Piece = Box<[AtomicU64]>;
+/// A piece is of the time that it was used in last: at another time, none of its bits counts.
+#[derive(Debug)]
+struct Piece {
+    time: AtomicU32,
+    words: [AtomicU64; WORDS],
+}
 
 /// A bit for each block of an image: 32 MiB for a tebibyte, of which pieces are made when they are used, as an image may be
 /// large and nearly empty.
 #[derive(Debug)]
-pub(super) struct Seen(Box<[OnceLock<Piece>]>);
+pub(super) struct Seen {
+    pieces: Box<[OnceLock<Box<Piece>>]>,
+    /// How often all was cleared.
+    time: AtomicU32,
+}
 
 impl Seen {
     pub(super) fn new(blocks: u64) -> Self {
         let pieces = usize::try_from(blocks.min(MOST).div_ceil(BITS)).unwrap_or(0);
-        Self((0..pieces).map(|_| OnceLock::new()).collect())
+        Self {
+            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
+            time: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn has(&self, block: u64) -> bool {
         self.piece(block).is_none_or(|piece| {
-            let word = piece.get().and_then(|words| words.get(word(block)));
+            let now = self.time.load(Ordering::Acquire);
+            let piece = piece.get();
+            let piece = piece.filter(|piece| piece.time.load(Ordering::Acquire) == now);
+            let word = piece.and_then(|piece| piece.words.get(word(block)));
             word.is_some_and(|word| word.load(Ordering::Relaxed) >> (block % 64) & 1 != 0)
         })
     }
@@ -39,20 +54,32 @@ impl Seen {
         let Some(piece) = self.piece(block) else {
             return;
         };
-        let words = piece.get_or_init(|| (0..WORDS).map(|_| AtomicU64::new(0)).collect());
-        if let Some(word) = words.get(word(block)) {
+        let now = self.time.load(Ordering::Acquire);
+        let piece = piece.get_or_init(|| {
+            Box::new(Piece {
+                time: AtomicU32::new(now),
+                words: [const { AtomicU64::new(0) }; WORDS],
+            })
+        });
+        if piece.time.load(Ordering::Acquire) != now {
+            // Of two that do so at once, the later may clear the other's bit: that block is learned once more.
+            for word in &piece.words {
+                word.store(0, Ordering::Relaxed);
+            }
+            piece.time.store(now, Ordering::Release);
+        }
+        if let Some(word) = piece.words.get(word(block)) {
             word.fetch_or(1 << (block % 64), Ordering::Relaxed);
         }
     }
 
+    /// Takes as long however large the image is.
     pub(super) fn clear(&self) {
-        for word in self.0.iter().filter_map(OnceLock::get).flatten() {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.time.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn piece(&self, block: u64) -> Option<&OnceLock<Piece>> {
-        self.0.get(usize::try_from(block / BITS).ok()?)
+    fn piece(&self, block: u64) -> Option<&OnceLock<Box<Piece>>> {
+        self.pieces.get(usize::try_from(block / BITS).ok()?)
     }
 }
 
@@ -100,7 +127,7 @@ mod tests {
     #[test]
     fn a_large_image_costs_what_was_seen_of_it() {
         let seen = Seen::new(u64::MAX / 4096);
-        assert!(size_of_val(&*seen.0) < 4 << 20);
+        assert!(size_of_val(&*seen.pieces) < 4 << 20);
         let blocks = [0, 1, 63, 64, BITS - 1, BITS, MOST - 1];
         for block in blocks {
             assert!(!seen.has(block));
@@ -112,7 +139,7 @@ mod tests {
         assert!(seen.has(MOST), "what the map cannot have is not learned");
         seen.clear();
         assert!(blocks.iter().all(|block| !seen.has(*block)));
-        let made = seen.0.iter().filter(|piece| piece.get().is_some());
+        let made = seen.pieces.iter().filter(|piece| piece.get().is_some());
         assert_eq!(made.count(), 3);
     }
 }

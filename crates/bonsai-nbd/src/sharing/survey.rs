@@ -117,8 +117,9 @@ pub fn survey(exports: &[Arc<Export>]) -> Vec<GroupShares> {
     let Some(first) = survey.first() else {
         return Vec::new();
     };
-    let extent = first.extent();
-    let every = |most: u64| u32::try_from(extent.known_blocks.div_ceil(most)).unwrap_or(u32::MAX);
+    // Zeroes are no part of it.
+    let blocks = first.sharing.state.map().blocks_with_contents();
+    let every = |most: u64| u32::try_from(blocks.div_ceil(most)).unwrap_or(u32::MAX);
     let (all, some) = (every(MOST_STEPS).max(1), every(MOST_ASKED).max(1));
     survey.walk(first, all, false);
     survey.walk(first, some, true);
