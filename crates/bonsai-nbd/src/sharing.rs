@@ -488,12 +488,16 @@ mod tests {
 
     /// A member of 1 GiB, and what its blocks may be learned by.
     fn member() -> (tempfile::NamedTempFile, Arc<Sharing>, Member) {
+        member_guarded(Guarding::Trust)
+    }
+
+    fn member_guarded(by: Guarding) -> (tempfile::NamedTempFile, Arc<Sharing>, Member) {
         let file = tempfile::NamedTempFile::new().expect("a file");
         file.as_file().set_len(1 << 30).expect("made long");
         let image = Arc::new(Image::open(file.path(), false).expect("an image"));
         let secret = Secret::random().expect("random bytes");
         let sharing = Sharing::new(64 << 20, false, secret).expect("a thread");
-        let member = sharing.member(&image, "g", Guarding::Trust).expect("room");
+        let member = sharing.member(&image, "g", by).expect("room");
         (file, sharing, member)
     }
 
@@ -541,6 +545,16 @@ mod tests {
         assert!(seen.len() > 8, "{seen:?}");
         assert_eq!(sharing.extent().known_blocks, (1 << 30) / BLOCK);
         assert_eq!(sharing.extent().contents, 0);
+    }
+
+    #[test]
+    fn zeroes_are_not_learned_of_an_image_that_others_have_open() {
+        // The test has the file open, so that there is no lease.
+        let (_file, sharing, member) = member_guarded(Guarding::Lease);
+        assert!(member.unguarded().is_some());
+        let changed = member.change((0, 1 << 20), Written::Zeroes, || Ok(()));
+        changed.expect("changed");
+        assert_eq!(sharing.extent().known_blocks, 0);
     }
 
     #[test]
