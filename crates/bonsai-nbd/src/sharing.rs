@@ -324,7 +324,7 @@ impl Member {
     /// Why nothing is redirected to or from the image now; `None` while no other program can change it.
     #[must_use]
     pub fn unguarded(&self) -> Option<String> {
-        self.known.guard.problem()
+        self.known.problem()
     }
 
     /// Whether the kernel keeps all other programs from changing the image.
@@ -354,7 +354,9 @@ impl Member {
             let stamp = map.written(volume, block);
             let inside = block * BLOCK >= offset && (block + 1) * BLOCK <= offset + length;
             match (stamp, written) {
-                (Some(stamp), Written::Zeroes) if inside && done.is_ok() => {
+                (Some(stamp), Written::Zeroes)
+                    if inside && done.is_ok() && self.known.is_believed() =>
+                {
                     map.learned(volume, block, Content::Zero, How::Write, stamp);
                 }
                 (Some(stamp), Written::Bytes(_)) if inside && done.is_ok() => {
@@ -371,7 +373,7 @@ impl Member {
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
     fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
-        if blocks.is_empty() || !self.known.guard.is_up() {
+        if blocks.is_empty() || !self.known.is_believed() {
             return;
         }
         // What there is no room for is not copied.
