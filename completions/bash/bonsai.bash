@@ -1826,7 +1826,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__drive__subcmd__serve)
-            opts="-l -v -h --exports --format --keep-going --discard --socket --socket-mode --socket-group --listen --tls-cert --tls-key --tls-client-ca --tls-unix --insecure --group --read-only --scan --verify --plain --memory --limit --connections --workers --no-io-uring --record --metrics --pid-file --verbose --help"
+            opts="-l -v -h --exports --format --keep-going --discard --socket --socket-mode --socket-group --listen --tls-cert --tls-key --tls-client-ca --tls-unix --insecure --group --read-only --scan --trust --verify --plain --memory --limit --connections --buffers --workers --no-io-uring --record --metrics --pid-file --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1889,6 +1889,10 @@ _bonsai() {
                     return 0
                     ;;
                 --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --buffers)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3784,7 +3788,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__sim__subcmd__curve)
-            opts="-h --scheme --sample --points --as-recorded --threads --json --csv --html --figure --help"
+            opts="-h --scheme --sample --seed --points --as-recorded --threads --json --csv --html --figure --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3795,6 +3799,10 @@ _bonsai() {
                     return 0
                     ;;
                 --sample)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -246,6 +246,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l memory -d 'Memory for what is known of contents, of all images, in MiB' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -s l -l limit -d 'A limit of each export on read, write, disk or all, such as read=50MB/s or write=200/s; may be repeated. Each export is a service with its name, whose limits `bonsai set` changes; that name must be free then' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l connections -d 'Clients at a time' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l buffers -d 'Memory for what is held for clients, all together, such as 512MiB; by default 1 MiB for each of --connections, and at least 256 MiB' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l workers -d 'Workers of each export for what waits for the disk' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l record -d 'Write a trace of what is asked for, with fingerprints of what blocks hold, into a new file (.btr)' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l metrics -d 'Metrics over HTTP (OpenMetrics) at ADDRESS:PORT, or :PORT for this machine alone' -r
@@ -254,7 +255,8 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l tls-unix -d 'TLS over Unix sockets as well'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l insecure -d 'Listen beyond this machine without TLS: whoever reaches the port has the images'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l read-only -d 'Refuse writes. Several servers may have an image then'
-complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l scan -d 'Read the images at the start, to know what they have in common before it is asked for'
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l scan -d 'Read the images while they are served, so that what they have in common is known before it is asked for. What is found is kept beside each image (IMAGE.drive) for the next time'
+complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l trust -d 'Share images of which the kernel grants no lease as well: block devices, and files on network and FUSE file systems. Nothing else may write to the images then: such a write can show up in reads of another image'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l verify -d 'Compare each block that is read in another\'s place with its fingerprint'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l plain -d 'Disable deduplication'
 complete -c bonsai -n "__fish_bonsai_using_subcommand drive; and __fish_seen_subcommand_from serve" -l no-io-uring -d 'Ask the disk by threads instead of io_uring, which some machines forbid; where it is not there, that is done anyway'
@@ -428,7 +430,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l like -d 'The original' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -s n -l number -d 'How many requests: 10M is 10 million, k thousand, G 10^9. As many as the original has, unless said' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -s o -l output -d 'Where to; - is standard output' -r -F
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l seed -d 'What chance begins with' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l seed -d 'Random seed' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l window -d 'Runs in a window, which stay in their order' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l shuffle -d 'Windows that may change places with each other; 1 leaves the order as it is' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l sharing -d 'Part of the blocks with a content of others that keep it; the rest get their own' -r
@@ -438,7 +440,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l longest-run -d 'Longest run: pieces of so many blocks of 4096 bytes are laid apart, and requests cut where they end' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l gaps -d 'Gaps of blocks that are never accessed, multiplied: jumps over them are so many times as long' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l pace -d 'Times between requests, multiplied' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l content -d 'Also write what is on the volumes before the first request, for replay: equal contents are equal bytes, different ones differ. A sparse image; with several volumes one for each, with its name at the end' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l content -d 'Also write an image of each volume before the first request, for replay: equal contents are equal bytes. Images are sparse and end at the volume\'s last byte; with several volumes, each has the volume\'s name at the end of its own' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from gen" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from export" -l to -d 'The format' -r -f -a "fio\t'fio\'s iolog of version 3, with times: fio --read_iolog'
@@ -453,7 +455,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l depth -d 'Requests under way at a time, of all devices together' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l merge -d 'Requests of one instant and kind that follow each other on a device are one, as they were before a recorder wrote a line for each block'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l reads-only -d 'Leave away what is not read'
-complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l fill -d 'Where the trace does not say what was written, write bytes of no meaning'
+complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l fill -d 'Write random data where the trace has no content hashes'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l check -d 'Compare what is read with what has to be there: images are those of `bonsai trace gen --content`'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand trace; and __fish_seen_subcommand_from replay" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -470,32 +472,33 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and not __fish_seen_s
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and not __fish_seen_subcommand_from run curve table help" -f -a "curve" -d 'Hit ratios of LRU for every size, each scheme in one exact pass'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and not __fish_seen_subcommand_from run curve table help" -f -a "table" -d 'The table of the thesis on DRIVE, for given traces, beside its published figures'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and not __fish_seen_subcommand_from run curve table help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l cache -d 'Memory: whole blocks of 4 KiB; several with commas' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l cache -d 'Memory: whole blocks of 4 KiB, up to 256 GiB; several with commas' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l scheme -d 'Schemes, with commas' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l policy -d 'Policies of the cache of blocks, with commas: lru, arc, clock, s3fifo, sieve' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l latency -d 'Times by which the mean read is made: published (cache=230ns,disk=8ms), metadata (cache=83ns,disk=13.7ms, lookup=100ns,update=33us), or such a list' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l threads -d 'Threads; as many as there are CPUs, unless said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l threads -d 'Number of threads [default: the number of CPUs]' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with curves, in one file' -r -F
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l as-recorded -d 'Let reads return what the trace says, also where it contradicts itself'
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l as-recorded -d 'Take the contents of reads from the trace, even where it contradicts itself'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'As CSV'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l scheme -d 'Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l sample -d 'Look at one block in N only (8 and more), with a bound of the error' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l scheme -d 'Schemes, with commas: plain, drive, drive:scan, drive:intra, ideal. Those that have no curve of this trace are left out, and named' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l sample -d 'Sample one block in N (8 and more), and print the error of each point: half of its 95 % confidence interval' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l seed -d 'Random seed of the sample' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l points -d 'Sizes shown for each doubling, from 1 MiB on; 1 in text, 8 elsewhere, unless said' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l threads -d 'Threads; as many as there are CPUs, unless said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l threads -d 'Number of threads [default: the number of CPUs]' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l html -d 'Write a page with the curves, in one file' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l figure -d 'Write the plot of reads saved, as SVG' -r -F
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l as-recorded -d 'Let reads return what the trace says, also where it contradicts itself'
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l as-recorded -d 'Take the contents of reads from the trace, even where it contradicts itself'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -l csv -d 'As CSV'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from curve" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l cache -d 'Memory: whole blocks of 4 KiB' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l cache -d 'Memory: whole blocks of 4 KiB, up to 256 GiB' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l latency -d 'Times by which the mean read is made: published (cache=230ns,disk=8ms), metadata (cache=83ns,disk=13.7ms, lookup=100ns,update=33us), or such a list' -r
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l threads -d 'Threads; as many as there are CPUs, unless said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l threads -d 'Number of threads [default: the number of CPUs]' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l html -d 'Write a page with the table and a plot, in one file' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l figure -d 'Write the plot of reads saved, as SVG' -r -F
-complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l as-recorded -d 'Let reads return what the trace says, also where it contradicts itself'
+complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l as-recorded -d 'Take the contents of reads from the trace, even where it contradicts itself'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from table" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run schemes and policies in caches of given sizes'

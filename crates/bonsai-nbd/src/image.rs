@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Advice, SeekFrom, fadvise};
+use rustix::fs::{Advice, IFlags, SeekFrom, StatVfsMountFlags, fadvise, fstatvfs, ioctl_getflags};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use thiserror::Error;
 
 use crate::files;
 use flush::Durability;
 pub(crate) use flush::Writeback;
-pub(crate) use voucher::{STATE_AT, VALID, Voucher};
+pub(crate) use voucher::{MAGIC, STATE_AT, VALID, Voucher};
 pub(crate) use watch::Watch;
 
 /// Why an image cannot be served.
@@ -99,6 +99,8 @@ pub struct Image {
     no_holes: AtomicBool,
     /// The kernel reads nothing that was not asked for.
     exactly: AtomicBool,
+    /// The file system does each write synchronously (`mount -o sync`, `chattr +S`).
+    sync_writes: bool,
     durability: Durability,
     voucher: Voucher,
 }
@@ -119,8 +121,21 @@ impl Times {
         let (seconds, ns) = self.modified.max(self.changed);
         let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let ns = Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
-        // Times of the future are of a clock that was wrong.
-        (UNIX_EPOCH + seconds + ns).min(SystemTime::now())
+        UNIX_EPOCH + seconds + ns
+    }
+
+    /// Whether a change after `now`, which was looked at before these times, gives the file other ones. Times of a file go on
+    /// in steps: of a clock tick (10 ms with HZ=100), or of a second where the file system has no more room for them.
+    #[must_use]
+    pub fn would_show_a_change(&self, now: SystemTime) -> bool {
+        let whole_seconds = self.modified.1 == 0 && self.changed.1 == 0;
+        let step = match whole_seconds {
+            true => Duration::from_millis(2100),
+            false => Duration::from_millis(50),
+        };
+        // Times of the future, after a clock was set back, are never old enough.
+        let age = now.duration_since(self.latest());
+        age.is_ok_and(|age| age >= step)
     }
 
     /// All of it, for whoever keeps it.
@@ -221,6 +236,7 @@ impl Image {
             false => 1,
         };
         Ok(Self {
+            sync_writes: is_synchronous(&file),
             file,
             path: path.to_owned(),
             size,
@@ -392,6 +408,13 @@ impl Image {
     pub fn resident_pages(&self, offset: u64, length: u64) -> Option<u64> {
         resident::pages(self.file.as_fd(), offset, length)
     }
+}
+
+/// Whether each write goes to the disk before it ends, so that it can be given the errors of others.
+fn is_synchronous(file: &File) -> bool {
+    let mount = fstatvfs(file).is_ok_and(|of| of.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
+    // File systems without such flags have no such files.
+    mount || ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::SYNC))
 }
 
 /// Whether a device cannot be written. Opening it does not tell, and each write would.

@@ -359,7 +359,7 @@ impl Member {
     /// Why nothing is redirected to or from the image now; `None` while no other program can change it.
     #[must_use]
     pub fn unguarded(&self) -> Option<String> {
-        self.known.guard.problem()
+        self.known.problem()
     }
 
     /// Whether the kernel keeps all other programs from changing the image.
@@ -400,7 +400,7 @@ impl Member {
             }
             Written::Zeroes if !whole.is_empty() => state.in_slices(whole.start, |map, at| {
                 // With the map held, so that what is forgotten after this is forgotten with these.
-                let guarded = self.known.guard.is_up();
+                let guarded = self.known.is_believed();
                 let mut learn = || map.learned_zeroes(volume, &ended, at..whole.end, SLICE);
                 guarded.then(&mut learn).flatten()
             }),
@@ -411,7 +411,7 @@ impl Member {
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
     fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
-        if blocks.is_empty() || !self.known.guard.is_up() {
+        if blocks.is_empty() || !self.known.is_believed() {
             return;
         }
         // What there is no room for is not copied.

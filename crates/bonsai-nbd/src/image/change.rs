@@ -16,15 +16,23 @@ impl Image {
     /// it as long as it was, with a hole for what has gone.
     pub fn write(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
         self.refuse_shrunk(offset + bytes.len() as u64)?;
-        self.begin_change()?;
-        self.write_all(bytes, offset, ReadWriteFlags::empty())?;
+        let _change = self.begin_change()?;
+        let plain = || self.write_all(bytes, offset, ReadWriteFlags::empty());
+        match self.sync_writes {
+            true => self.durability.plainly(plain)?,
+            false => plain()?,
+        }
         if !durable {
             return Ok(());
         }
         // Once more, and to the disk: an error of this call is one of the disk, maybe of earlier writes, and not of taking
         // the bytes. fdatasync(2) would wait for all that is dirty of the image.
         let sync = || self.write_all(bytes, offset, ReadWriteFlags::DSYNC);
-        self.durability.synchronously(sync)
+        let done = self.durability.synchronously(sync);
+        if done.is_err() {
+            self.drop_lost();
+        }
+        done
     }
 
     fn write_all(&self, bytes: &[u8], offset: u64, flags: ReadWriteFlags) -> io::Result<()> {
@@ -53,7 +61,7 @@ impl Image {
         if start >= end {
             return Ok(());
         }
-        self.begin_change()?;
+        let _change = self.begin_change()?;
         match self.punch(start, end - start) {
             Err(error) if is_unsupported(&error) => Ok(()),
             other => other,
@@ -68,7 +76,7 @@ impl Image {
     pub fn zero(&self, offset: u64, length: u64, keep: bool, quick: bool) -> io::Result<()> {
         let end = offset + length;
         self.refuse_shrunk(end)?;
-        self.begin_change()?;
+        let _change = self.begin_change()?;
         let (first, last) = self.sectors(offset, end);
         if first >= last {
             return self.write_zeroes(offset, end);
@@ -124,9 +132,11 @@ impl Image {
     }
 
     /// Nothing of a change reaches the disk before this.
-    fn begin_change(&self) -> io::Result<()> {
+    fn begin_change(&self) -> io::Result<Change<'_>> {
         self.durability.begin_change();
-        self.voucher.begin_change()
+        let change = Change(self);
+        self.voucher.begin_change()?;
+        Ok(change)
     }
 
     /// Where a file has shrunk, nothing is written behind its end.
@@ -136,6 +146,15 @@ impl Image {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
+    }
+}
+
+/// A change under way.
+struct Change<'a>(&'a Image);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.durability.end_change();
     }
 }
 

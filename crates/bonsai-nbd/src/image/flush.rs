@@ -1,19 +1,22 @@
 //! Flushes, and writes that the disk could not take.
 //!
 //! # Story
-//! What is written goes to the page cache, and to the disk some time later. Where the disk cannot take it, the kernel
-//! tells each open file description once, with the next fsync(2) or synchronous write (errseq_t in the kernel). An image
-//! has one description (see `lease.rs`), and each client is to be told, so a loss is counted here, and each client has
-//! a cursor into that count.
+//! A write goes to the page cache, and to the disk some time later. Where the disk cannot take it, the kernel reports
+//! that once to each open file description, with the next fsync(2) or synchronous write (errseq_t in the kernel). An image
+//! has one description (see `lease.rs`), and each client is to be told, so losses are counted here, and each client has
+//! a cursor into the count. After a loss the page cache has bytes that the disk has not, and looks clean: these are dropped,
+//! and the image leads no other one's reads until it is opened anew.
 //!
 //! # Invariants
-//! 1. A flush succeeds only if everything that was written before it began is on the disk, and no loss was found since
-//!    the same cursor was told the last time.
-//! 2. Whoever takes an error from the kernel counts it before any flush that ended after that compares counts: flushes
-//!    by the state of [`Flushing`], synchronous writes and probes by `gate`.
+//! 1. A flush or synchronous write succeeds only if everything that was written before it began is on the disk, and no loss
+//!    was counted that its client was not told of.
+//! 2. A call that may take an error from the kernel counts it before any flush or synchronous write that ends later compares
+//!    counts: each of them holds `gate` shared until then.
+//! 3. A flush vouches for the changes that had ended when it began, and for no other.
+//! 4. A client that connects is told of losses that no client was told of.
 //!
 //! # Limits
-//! The kernel forgets nothing here, but a description that is opened after an error was told to another one is not told.
+//! What was lost before the image was opened is reported only if no other program was told of it.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -25,24 +28,31 @@ use super::Image;
 /// Beyond all data: no page is waited for.
 const BEYOND: i64 = 1 << 62;
 
-/// How far a client was told of losses.
+/// Losses that a client was told of.
 #[derive(Debug, Default)]
 pub struct LossCursor(AtomicU64);
 
-/// What is known of the way of writes to the disk.
+/// The way of an image's writes to the disk.
 #[derive(Debug)]
 pub(super) struct Durability {
     flushing: Mutex<Flushing>,
     ended: Condvar,
-    /// Held shared by what may take an error from the kernel, until the error is counted.
+    /// Held shared by each call that may take an error from the kernel, until the error is counted.
     gate: RwLock<()>,
+    /// Flushes and synchronous writes that are under way.
+    syncing: AtomicU64,
+    /// One probe at a time, so that none misses what another one takes.
+    probing: Mutex<()>,
     losses: AtomicU64,
+    /// Losses that some client was told of.
+    told: AtomicU64,
     errno: AtomicI32,
-    /// That of the server itself.
+    /// The cursor of the server itself.
     own: LossCursor,
-    /// Changes that were begun; what was there at the start counts as one.
-    changes: AtomicU64,
-    /// Changes before the last flush that succeeded.
+    /// Changes that began, and that ended; what was there at the start counts as one.
+    changes_begun: AtomicU64,
+    changes_ended: AtomicU64,
+    /// Changes that had ended before the last flush that succeeded.
     flushed: AtomicU64,
 }
 
@@ -54,14 +64,14 @@ struct Flushing {
     ended: u64,
 }
 
-/// What the kernel says of writes that were answered already.
+/// The kernel's word on writes that were answered already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Writeback {
     /// None is known to be lost.
     Sound,
     /// Some are.
     Lost,
-    /// It cannot be asked.
+    /// The kernel cannot be asked now.
     Unknown,
 }
 
@@ -71,10 +81,14 @@ impl Default for Durability {
             flushing: Mutex::default(),
             ended: Condvar::new(),
             gate: RwLock::new(()),
+            syncing: AtomicU64::new(0),
+            probing: Mutex::new(()),
             losses: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             errno: AtomicI32::new(0),
             own: LossCursor::default(),
-            changes: AtomicU64::new(1),
+            changes_begun: AtomicU64::new(1),
+            changes_ended: AtomicU64::new(1),
             flushed: AtomicU64::new(0),
         }
     }
@@ -86,7 +100,15 @@ impl Durability {
     }
 
     pub(super) fn begin_change(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changes_begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn end_change(&self) {
+        self.changes_ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::SeqCst)
     }
 
     fn count_loss(&self, error: &io::Error) {
@@ -95,14 +117,41 @@ impl Durability {
         self.losses.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Does a synchronous write, and counts a loss that it finds.
-    pub(super) fn synchronously(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// Makes a call that may take an error of earlier writes from the kernel, and counts it.
+    fn counting(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _counted = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let done = write();
+        self.syncing.fetch_add(1, Ordering::SeqCst);
+        let done = call();
         if let Err(error) = &done {
             self.count_loss(error);
         }
+        self.syncing.fetch_sub(1, Ordering::SeqCst);
         done
+    }
+
+    /// Waits until errors that were taken from the kernel before this are counted.
+    fn await_counts(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Makes a write that the file system does synchronously, whatever was asked for.
+    pub(super) fn plainly(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.counting(write)
+    }
+
+    /// Makes a synchronous write. It fails also if another call was given the error that is this one's.
+    pub(super) fn synchronously(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let before = self.losses();
+        self.counting(write)?;
+        self.await_counts();
+        match self.losses() == before {
+            true => Ok(()),
+            false => Err(self.error()),
+        }
+    }
+
+    fn error(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno.load(Ordering::SeqCst))
     }
 
     /// Has a flush done that begins after this is called, by this thread or another one.
@@ -122,12 +171,9 @@ impl Durability {
         state.begun += 1;
         let number = state.begun;
         drop(state);
-        let changes = self.changes.load(Ordering::SeqCst);
-        match sync() {
-            Ok(()) => {
-                self.flushed.fetch_max(changes, Ordering::SeqCst);
-            }
-            Err(error) => self.count_loss(&error),
+        let changes = self.changes_ended.load(Ordering::SeqCst);
+        if self.counting(sync).is_ok() {
+            self.flushed.fetch_max(changes, Ordering::SeqCst);
         }
         let mut state = self.lock();
         state.running = false;
@@ -135,26 +181,22 @@ impl Durability {
         self.ended.notify_all();
     }
 
-    /// Whether a loss was found since this cursor was told.
+    /// Whether a loss was counted since this cursor was told.
     fn tell(&self, cursor: &LossCursor) -> io::Result<()> {
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
-        let losses = self.losses.load(Ordering::SeqCst);
+        self.await_counts();
+        let losses = self.losses();
         if cursor.0.swap(losses, Ordering::SeqCst) == losses {
             return Ok(());
         }
-        Err(io::Error::from_raw_os_error(
-            self.errno.load(Ordering::SeqCst),
-        ))
+        Err(self.error())
     }
 }
 
 impl Image {
-    /// A cursor that is told of losses from now on.
+    /// A cursor of a client that connects: it is told of losses that no client was told of, and of later ones.
     #[must_use]
     pub fn loss_cursor(&self) -> LossCursor {
-        LossCursor(AtomicU64::new(
-            self.durability.losses.load(Ordering::SeqCst),
-        ))
+        LossCursor(AtomicU64::new(self.durability.told.load(Ordering::SeqCst)))
     }
 
     /// Has on the disk what was written before.
@@ -162,7 +204,7 @@ impl Image {
     /// # Errors
     /// The system's: of this flush, or of writes that were lost since this was called the last time.
     pub fn flush(&self) -> io::Result<()> {
-        self.flush_for(&self.durability.own)
+        self.flush_and_tell(&self.durability.own)
     }
 
     /// The same for a client.
@@ -170,18 +212,53 @@ impl Image {
     /// # Errors
     /// The system's: of this flush, or of writes that were lost since the cursor was told the last time.
     pub fn flush_for(&self, cursor: &LossCursor) -> io::Result<()> {
-        self.durability.flush(|| self.file.sync_data());
-        self.durability.tell(cursor)
+        let losses = self.durability.losses();
+        let done = self.flush_and_tell(cursor);
+        if done.is_err() {
+            let told = cursor.0.load(Ordering::SeqCst).max(losses);
+            self.durability.told.fetch_max(told, Ordering::SeqCst);
+        }
+        done
     }
 
-    /// Whether writes that were answered are known to be lost. It costs no I/O, and no system call where all that was
-    /// written is on the disk.
+    fn flush_and_tell(&self, cursor: &LossCursor) -> io::Result<()> {
+        let before = self.durability.losses();
+        self.durability.flush(|| self.file.sync_data());
+        let told = self.durability.tell(cursor);
+        if self.durability.losses() != before {
+            self.drop_lost();
+        }
+        told
+    }
+
+    /// Whether a write to the image was lost since it was opened. Its page cache may have had, or have, bytes that the disk has
+    /// not, so that it leads nobody any more.
+    #[must_use]
+    pub fn has_lost_writes(&self) -> bool {
+        self.durability.losses() > 0
+    }
+
+    /// Drops clean pages: among them are those whose write was lost.
+    pub(super) fn drop_lost(&self) {
+        // Pages in use stay; the image is not believed all the same.
+        let _ = self.forget(0, self.size);
+    }
+
+    /// Whether writes that were answered are known to be lost. It costs no I/O, waits for none, and costs no system call where
+    /// all that was written is on the disk.
     pub(crate) fn writeback(&self) -> Writeback {
         let of = &self.durability;
-        if of.flushed.load(Ordering::SeqCst) == of.changes.load(Ordering::SeqCst) {
+        if self.has_lost_writes() {
+            return Writeback::Lost;
+        }
+        if of.flushed.load(Ordering::SeqCst) == of.changes_begun.load(Ordering::SeqCst) {
             return Writeback::Sound;
         }
-        let _counted = of.gate.read().unwrap_or_else(PoisonError::into_inner);
+        // Behind a flush, a read of another image would wait for this one's disk.
+        let Ok(_counted) = of.gate.try_read() else {
+            return Writeback::Unknown;
+        };
+        let _only = of.probing.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is open while the image is borrowed; all arguments are numbers.
         let asked = unsafe {
             libc::sync_file_range(
@@ -192,12 +269,18 @@ impl Image {
             )
         };
         if asked == 0 {
-            return Writeback::Sound;
+            // A call that was given the error before has counted it, or is under way.
+            return match (of.syncing.load(Ordering::SeqCst), self.has_lost_writes()) {
+                (0, false) => Writeback::Sound,
+                (_, true) => Writeback::Lost,
+                _ => Writeback::Unknown,
+            };
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EIO | libc::ENOSPC | libc::EDQUOT) => {
                 of.count_loss(&error);
+                self.drop_lost();
                 Writeback::Lost
             }
             _ => Writeback::Unknown,
@@ -271,7 +354,8 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         of.begin_change();
-                        let mine = of.changes.load(Ordering::SeqCst);
+                        of.end_change();
+                        let mine = of.changes_ended.load(Ordering::SeqCst);
                         of.flush(|| {
                             count.fetch_add(1, Ordering::SeqCst);
                             Ok(())
@@ -282,5 +366,42 @@ mod tests {
             }
         });
         assert!(count.load(Ordering::SeqCst) <= 1600);
+    }
+
+    #[test]
+    fn a_flush_vouches_for_no_change_that_is_under_way() {
+        let of = Durability::default();
+        of.begin_change();
+        of.flush(|| Ok(()));
+        let [begun, flushed] = [&of.changes_begun, &of.flushed].map(|of| of.load(Ordering::SeqCst));
+        assert!(flushed < begun, "the change may have been written after it");
+        of.end_change();
+        of.flush(|| Ok(()));
+        assert_eq!(of.flushed.load(Ordering::SeqCst), begun);
+    }
+
+    /// Of writes to the disk at the same time, the kernel gives one the error; the bytes of all may be lost.
+    #[test]
+    fn of_synchronous_writes_at_the_same_time_none_succeeds_beside_an_error() {
+        let of = Durability::default();
+        let (inside, go) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                of.synchronously(|| {
+                    inside.wait();
+                    go.wait();
+                    Err(io::Error::from_raw_os_error(libc::EIO))
+                })
+            });
+            let second = scope.spawn(|| {
+                inside.wait();
+                of.synchronously(|| {
+                    go.wait();
+                    Ok(())
+                })
+            });
+            assert!(first.join().expect("joined").is_err());
+            assert!(second.join().expect("joined").is_err());
+        });
     }
 }

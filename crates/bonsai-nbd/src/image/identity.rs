@@ -24,7 +24,7 @@ use super::{Image, Times};
 /// `STATX_MNT_ID_UNIQUE` of linux/stat.h (Linux 6.8).
 const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Of statfs(2); what is in memory alone goes with its mount, and what is kept beside it as well.
+/// Of statfs(2).
 const TMPFS: i64 = 0x0102_1994;
 
 /// An image at one moment: equal ones have equal bytes.
@@ -81,7 +81,10 @@ impl Image {
 
     fn mount(&self, device: u64) -> io::Result<u64> {
         if fstatfs(&self.file)?.f_type == TMPFS {
-            return Ok(0);
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "on tmpfs, a change through a memory map does not change the times of a file",
+            ));
         }
         if let Some(node) = node_in_sysfs(device) {
             return Ok(node);
@@ -133,7 +136,10 @@ mod tests {
 
     #[test]
     fn an_identity_changes_with_each_write_and_is_of_a_fixed_length() {
-        let path = tempfile::NamedTempFile::new()
+        // Not where /tmp is: that may be tmpfs.
+        let program = std::env::current_exe().expect("a path");
+        let folder = program.parent().expect("a folder");
+        let path = tempfile::NamedTempFile::new_in(folder)
             .expect("a file")
             .into_temp_path();
         fs::write(&path, [0; 8192]).expect("written");

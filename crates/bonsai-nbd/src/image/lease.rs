@@ -15,6 +15,9 @@
 //!    program's open(2) returns.
 //!
 //! # Limits
+//! Pages of an image that another program has pinned for the kernel to write into (a read with O_DIRECT into a memory map of
+//! the image, a fixed buffer of io_uring), and has unmapped and closed since, are written without an open description.
+//!
 //! Regular files of file systems that only this kernel writes to ([`LOCAL`]). The device below a mounted file
 //! system, and the host below a virtual disk, are not seen. An open(2) with `O_NONBLOCK` that breaks a lease fails
 //! once with EAGAIN, as fcntl(2) says.
@@ -74,8 +77,16 @@ pub enum LeaseError {
 impl LeaseError {
     /// Whether a later attempt can succeed.
     #[must_use]
-    pub const fn is_temporary(&self) -> bool {
-        matches!(self, Self::Busy)
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Busy => true,
+            // No room, or an interruption; what the file system cannot do stays so.
+            Self::System(error) => !matches!(
+                error.raw_os_error(),
+                Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS | libc::EBADF)
+            ),
+            Self::Device | Self::FileSystem { .. } | Self::Owner => false,
+        }
     }
 }
 

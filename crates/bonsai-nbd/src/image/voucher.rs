@@ -13,13 +13,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::files::{open_beside, sync_folder_of};
 
+/// The file's first bytes.
+pub(crate) const MAGIC: [u8; 8] = *b"BNSDRIVE";
 /// Where the state is in the file.
 pub(crate) const STATE_AT: usize = 12;
 /// The state of a file that may be believed.
@@ -55,7 +57,8 @@ impl Voucher {
             // What cannot be written can still be removed.
             false => open_beside(&path, true)
                 .or_else(|_| open_beside(&path, false))
-                .ok(),
+                .ok()
+                .filter(is_ours),
         };
         let was_valid = file.as_ref().is_some_and(is_valid);
         Self {
@@ -125,6 +128,17 @@ impl Voucher {
         if self.changes() != changes || !is_same() {
             return Ok(false);
         }
+        // A file that only has the name is not replaced: it may be another image.
+        match open_beside(&self.path, false) {
+            Ok(there) if !is_ours(&there) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "is another file, and is not replaced",
+                ));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         fs::rename(draft, &self.path)?;
         *held = Some(file);
         self.valid.store(true, Ordering::SeqCst);
@@ -159,6 +173,13 @@ impl Voucher {
     }
 }
 
+/// Whether it is a file of fingerprints, under this name alone.
+fn is_ours(file: &File) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let begins = file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
+    begins && file.metadata().is_ok_and(|meta| meta.nlink() == 1)
+}
+
 fn is_valid(file: &File) -> bool {
     let mut state = INVALID;
     file.read_exact_at(&mut state, STATE_AT as u64).is_ok() && state == VALID
@@ -168,6 +189,12 @@ fn is_valid(file: &File) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    fn file() -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+        bytes
+    }
 
     fn beside(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
@@ -185,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_first_change_makes_the_file_invalid_and_later_ones_leave_it() {
-        let (_folder, image) = beside(&[0; 64]);
+        let (_folder, image) = beside(&file());
         let voucher = Voucher::new(&image, false);
         assert_eq!(state(&image), Some(VALID));
         voucher.begin_change().expect("marked");
@@ -196,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_change_between_counting_and_naming_leaves_no_valid_file() {
-        let (folder, image) = beside(&[0; 64]);
+        let (folder, image) = beside(&file());
         let draft = folder.path().join("draft");
         let make = || {
-            fs::write(&draft, [0; 64]).expect("written");
+            fs::write(&draft, file()).expect("written");
             File::options()
                 .read(true)
                 .write(true)
@@ -237,11 +264,33 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_marked_is_removed() {
-        let (_folder, image) = beside(&[0; 64]);
+        let (_folder, image) = beside(&file());
         let voucher = Voucher::new(&image, false);
         let read_only = File::open(path_of(&image)).expect("opened");
         *voucher.lock() = Some(read_only);
         voucher.begin_change().expect("removed");
         assert_eq!(state(&image), None);
+    }
+
+    #[test]
+    fn another_file_of_that_name_is_neither_marked_nor_replaced() {
+        let (folder, image) = beside(&[0; 64]);
+        let untouched = || fs::read(path_of(&image)).expect("there") == [0; 64];
+        let voucher = Voucher::new(&image, false);
+        voucher.begin_change().expect("nothing to do");
+        assert!(untouched());
+        let draft = folder.path().join("draft");
+        fs::write(&draft, file()).expect("written");
+        let new = File::open(&draft).expect("opened");
+        voucher
+            .put((&draft, new), voucher.changes(), || true)
+            .expect_err("it is another file");
+        assert!(untouched());
+        // Nor is a second name of one of ours: it may be that of an image.
+        fs::write(path_of(&image), file()).expect("written");
+        fs::hard_link(path_of(&image), folder.path().join("other")).expect("linked");
+        let voucher = Voucher::new(&image, false);
+        voucher.begin_change().expect("nothing to do");
+        assert_eq!(state(&image), Some(VALID));
     }
 }

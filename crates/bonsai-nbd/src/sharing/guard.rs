@@ -4,8 +4,9 @@
 //! An image is *guarded* while the server holds a lease of it (see `image/lease.rs`). Only then does the map say where
 //! its reads go, and only then does another image's read go to it. When another program opens the image, the kernel
 //! holds that program up and sends a signal; a thread marks the image as unguarded and releases the lease. It tries to
-//! have the lease back, at first after 20 ms and then each second. If the times of the image are the same then, nothing
-//! was written, and what was known is believed again; otherwise it is forgotten.
+//! have the lease back, at first after 20 ms and then each second. Then all that was known is forgotten: another program
+//! may have written to the image, and times of change do not show each way of writing (a memory map on tmpfs, file handles
+//! on XFS, whole seconds on old ext3).
 //!
 //! The operator can vouch for images instead ([`Guarding::Trust`]), where there is no lease: devices, file systems of a
 //! network. Then the kernel's reports (fanotify) and times are all that there is, and neither sees every writer.
@@ -14,7 +15,7 @@
 //! 1. What a plan says is used only if each image in it was guarded from before the map was asked until after the bytes
 //!    were read: the kernel says that the lease is held, and it was taken before the plan began.
 //! 2. An image is marked as unguarded before its lease is released, and before a lease that the kernel took away is taken
-//!    again. It is guarded again only after what was known of it is forgotten, or was seen to be unchanged.
+//!    again. It is guarded again only after what was known of it is forgotten.
 //!
 //! Times are those of a [`Clock`], which goes on with each lease that is taken.
 
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -31,15 +32,11 @@ use rustix::process::Pid;
 
 use super::State;
 use super::known::Known;
-use crate::image::{Image, LeaseError, Times, Watch};
+use crate::image::{Image, LeaseError, Watch};
 
 /// The first wait before a lease is tried again; it doubles up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LAST_WAIT: Duration = Duration::from_secs(1);
-
-/// Times of a file go on in steps of a clock tick (10 ms with HZ=100): a change within the tick of the last one does not
-/// show. So times vouch for an image only if its last change is older than this.
-const TICK: Duration = Duration::from_millis(50);
 
 /// What vouches for images that share.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -86,8 +83,6 @@ impl Clock {
 struct Attempts {
     /// The lease was held before.
     had: bool,
-    /// The times of the image when the lease was released, if a later change would show.
-    unchanged: Option<Times>,
     wait: Duration,
     next: Option<Instant>,
     problem: Option<String>,
@@ -153,7 +148,7 @@ impl Guard {
 }
 
 impl Lease {
-    /// Takes the lease, and believes what is known of the image if it is unchanged since the lease was released.
+    /// Takes the lease, and forgets what was known of the image before.
     ///
     /// # Errors
     /// [`LeaseError`]; one that is temporary is tried again by the keeper.
@@ -165,11 +160,12 @@ impl Lease {
             attempts.next = error.is_temporary().then(|| Instant::now() + attempts.wait);
             return Err(error);
         }
-        let unchanged = attempts.unchanged.take();
-        if attempts.had && (unchanged.is_none() || unchanged != known.image.times()) {
-            known.forget_changed(state);
+        // Also the first time: a program may have had the image open until now, and what guests did meanwhile may be
+        // on its way to the map.
+        match std::mem::replace(&mut attempts.had, true) {
+            true => known.forget_changed(state),
+            false => known.forget(state),
         }
-        attempts.had = true;
         attempts.wait = Duration::ZERO;
         attempts.next = None;
         self.since.store(state.clock.tick(), Ordering::SeqCst);
@@ -180,10 +176,7 @@ impl Lease {
     fn release(&self, image: &Image) {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         self.since.store(0, Ordering::SeqCst);
-        let times = image.times();
-        // If the kernel took it away before, something may have been written before the times were looked at.
-        let in_time = image.release_lease();
-        attempts.unchanged = times.filter(|times| in_time && would_show_a_change(times));
+        image.release_lease();
         attempts.problem = Some(LeaseError::Busy.to_string());
         attempts.wait = FIRST_WAIT;
         attempts.next = Some(Instant::now() + FIRST_WAIT);
@@ -194,13 +187,6 @@ impl Lease {
         let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.next
     }
-}
-
-/// Whether a change from now on gives a file other times.
-pub(super) fn would_show_a_change(times: &Times) -> bool {
-    // Times of the future, after a clock was set back, are never old enough.
-    let age = SystemTime::now().duration_since(times.latest());
-    age.is_ok_and(|age| age >= TICK)
 }
 
 /// The signal of broken leases: a real-time one, which is queued.
@@ -243,7 +229,11 @@ impl LeaseKeeper {
                 wait(&signals, &own_wake, next);
             }
         })?;
-        let owner = told.recv().map_err(io::Error::other)??;
+        let owner = told.recv().map_err(io::Error::other)?;
+        let owner = owner.map_err(|error| {
+            let why = format!("cannot wait for signals of broken leases (signalfd): {error}");
+            io::Error::new(error.kind(), why)
+        })?;
         Ok(Self {
             owner,
             wake,

@@ -24,23 +24,23 @@
 //!    guarded since these were looked at.
 //!
 //! # Limits
-//! Nothing is kept of devices, which have no times. After a reboot, images are scanned again.
+//! Nothing is kept of devices, which have no times, nor on tmpfs, where a memory map changes none. After a reboot, images are
+//! scanned again. A program that writes to a file on XFS by its handle (`XFS_IOC_OPEN_BY_HANDLE`, with CAP_SYS_ADMIN), which
+//! is made for leaving times alone, is not seen while no server runs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bonsai_dedup::drive::{self, Content, How};
 use thiserror::Error;
 
-use super::guard::would_show_a_change;
 use super::{BLOCK, Fingerprint, Member, SLICE};
-use crate::image::{Identity, LossCursor, STATE_AT, VALID};
+use crate::image::{Identity, LossCursor, MAGIC, STATE_AT, VALID};
 
-const MAGIC: [u8; 8] = *b"BNSDRIVE";
 const VERSION: u32 = 2;
 const SCANNED_AT: usize = 16 + Identity::LEN;
 const HEADER: usize = SCANNED_AT + 8;
@@ -52,7 +52,7 @@ const CONTEXT: &str = "bonsai 2026-11 drive key of what is kept";
 /// How often times are looked at until they are old enough, and how many times: a clock that was set back would
 /// otherwise be waited for.
 const STEP: Duration = Duration::from_millis(10);
-const STEPS: u32 = 20;
+const STEPS: u32 = 250;
 
 /// Why fingerprints that were kept are of no use, or none can be kept.
 #[derive(Debug, Error)]
@@ -181,6 +181,9 @@ impl Member {
         if !self.known.guard.is_up() {
             return Err(KeptError::Unguarded);
         }
+        if self.image.has_lost_writes() {
+            return Err(KeptError::Stale("writes to the image were lost"));
+        }
         let changes = voucher.changes();
         // Fingerprints are of what the page cache has; the disk must have that too.
         if !self.image.is_read_only() {
@@ -189,8 +192,10 @@ impl Member {
         }
         let identity = self.settled().map_err(system)?;
         let mut draft = path.clone().into_os_string();
-        draft.push(format!(".{}.part", std::process::id()));
+        draft.push(".part");
         let draft = PathBuf::from(draft);
+        // That of a server that was killed.
+        let _ = fs::remove_file(&draft);
         let kept = self.write(&draft, &identity).map_err(system);
         let kept = kept.and_then(|file| {
             let same = || {
@@ -213,8 +218,9 @@ impl Member {
     /// The image's identity, once its times are so old that a later change shows.
     fn settled(&self) -> io::Result<Identity> {
         for _ in 0..STEPS {
+            let now = SystemTime::now();
             let identity = self.image.identity()?;
-            if would_show_a_change(identity.times()) {
+            if identity.times().would_show_a_change(now) {
                 return Ok(identity);
             }
             thread::sleep(STEP);

@@ -47,6 +47,22 @@ impl Known {
         }
     }
 
+    /// Whether the map may be believed about the image, as far as this process knows, and the image lead others.
+    pub(super) fn is_believed(&self) -> bool {
+        self.guard.is_up() && !self.image.has_lost_writes()
+    }
+
+    /// Why it is not.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self.image.has_lost_writes() {
+            true => Some(
+                "a write to the image was lost; it shares nothing until the server is started anew"
+                    .to_owned(),
+            ),
+            false => self.guard.problem(),
+        }
+    }
+
     /// Acts on what the kernel reports, with [`Guarding::Trust`]: whether somebody else wrote. Whatever was written before
     /// this is called, and is reported, is known no more when it returns.
     pub(super) fn look(&self, state: &State) -> bool {

@@ -50,7 +50,7 @@ impl Member {
     pub(super) fn plan(&self, offset: u64, length: usize) -> Plan {
         loop {
             let began = self.sharing.state.clock.now();
-            if !self.known.guard.is_up() {
+            if !self.known.is_believed() {
                 return self.in_place(offset, length);
             }
             let (mut plan, [unknown, leads]) = self.by_the_map(offset, length);
@@ -96,7 +96,7 @@ impl Member {
             };
             if !leaders.iter().any(|known| known.volume == volume) {
                 let known = self.sharing.state.known(volume);
-                leaders.extend(known.filter(|known| known.guard.is_up()).cloned());
+                leaders.extend(known.filter(|known| known.is_believed()).cloned());
             }
             if !leaders.iter().any(|known| known.volume == volume) {
                 run.from = From::Itself;

@@ -29,10 +29,14 @@ impl Member {
         if !plan.believed.iter().all(guarded) {
             return false;
         }
-        let mut leaders = plan
-            .believed
-            .iter()
-            .filter(|known| known.volume != plan.volume);
+        // Also where blocks of one image lead each other.
+        let leads = |known: &&Arc<Known>| {
+            let mut runs = plan.runs.iter();
+            runs.any(
+                |run| matches!(run.from, From::Leader { volume, .. } if volume == known.volume),
+            )
+        };
+        let mut leaders = plan.believed.iter().filter(leads);
         leaders.all(|known| match known.image.writeback() {
             Writeback::Sound => true,
             Writeback::Lost => {

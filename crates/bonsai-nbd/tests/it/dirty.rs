@@ -387,9 +387,9 @@ fn who_goes_while_waiting_for_a_limit_waits_no_more_and_gives_it_back() {
         name: "a".to_owned(),
         workers: 2,
     };
-    let export = Export::new(image, None, &options).under(Throttle::new(ledger));
+    let export = Arc::new(Export::new(image, None, &options).under(Throttle::new(ledger)));
     let house = House::with(&["b"], SIZE, |plan| {
-        plan.exports.insert(0, Arc::new(export));
+        plan.exports.insert(0, Arc::clone(&export));
     });
     let mut client = Client::new(&house.socket(), "a");
     for _ in 0..4 {
@@ -397,8 +397,14 @@ fn who_goes_while_waiting_for_a_limit_waits_no_more_and_gives_it_back() {
     }
     std::thread::sleep(Duration::from_millis(100));
     drop(client);
-    // 32 MiB would be due in half a minute.
+    // 32 MiB would be due in half a minute. A place in line that another client takes before they are given back is
+    // behind them.
     let start = Instant::now();
+    let connections = &export.counters.connections;
+    while connections.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(5), "it waits on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     let mut other = Client::new(&house.socket(), "a");
     assert!(other.read(0, 4096).is_ok());
     assert!(

@@ -76,7 +76,7 @@ impl House {
 
     /// An image in a folder that stays, with a secret for what is kept beside it.
     pub(crate) fn around(folder: &Path, name: &str, secret: &Secret) -> Self {
-        let own = tempfile::tempdir().unwrap();
+        let own = tempfile::tempdir_in(folder.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(folder.join(name), own.path().join(name)).unwrap();
         let kept = format!("{name}.drive");
         std::fs::rename(folder.join(&kept), own.path().join(&kept)).unwrap();

@@ -17,7 +17,8 @@ struct Place {
 impl Place {
     /// An image with holes, zeroes, duplicates and others, and less than a block at its end.
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        // Nothing is kept on tmpfs, which /tmp may be.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let block = |number: u64| match number % 10 {
             0..3 => vec![0; 4096],
             3..6 => vec![u8::try_from(number % 7 + 1).unwrap(); 4096],

@@ -36,9 +36,16 @@ pub(super) fn start(exports: &[Arc<Export>], stop: &Stop) -> io::Result<JoinHand
         let _ = rustix::process::nice(10);
         exports.iter().for_each(|export| load(export));
         let mut said = false;
+        let mut rests = vec![Instant::now(); exports.len()];
         while !stop.is_asked() {
-            // Also what was forgotten, as another program had the image open.
-            exports.iter().for_each(|export| scan(export, &stop));
+            // Also what was forgotten, as another program had the image open: however often that is, a scan takes a tenth of the
+            // time at most.
+            for (export, rest) in exports.iter().zip(&mut rests) {
+                let start = Instant::now();
+                if start >= *rest && scan(export, &stop) {
+                    *rest = Instant::now() + start.elapsed() * 9;
+                }
+            }
             let mut members = exports.iter().filter_map(|export| export.member());
             if !said && members.all(Member::is_scanned) {
                 said = true;
@@ -76,16 +83,18 @@ fn load(export: &Export) {
     });
 }
 
-/// Scans an image, if it was not scanned as a whole and no other program has it open.
-fn scan(export: &Export, stop: &Stop) {
+/// Scans an image, if it was not scanned as a whole and no other program has it open; false if there was nothing to do.
+fn scan(export: &Export, stop: &Stop) -> bool {
     let Some(member) = export.member().filter(|member| !member.is_scanned()) else {
-        return;
+        return false;
     };
-    match (member.scan_progress().phase, member.unguarded()) {
-        // It would fail again at the same place.
-        (ScanPhase::Failed, _) => return,
-        (_, Some(_)) => return member.set_scan_phase(ScanPhase::Waiting),
-        _ => {}
+    // It would fail again at the same place.
+    if member.scan_progress().phase == ScanPhase::Failed {
+        return false;
+    }
+    if member.unguarded().is_some() {
+        member.set_scan_phase(ScanPhase::Waiting);
+        return false;
     }
     let path = export.image().path().display();
     let start = Instant::now();
@@ -105,6 +114,7 @@ fn scan(export: &Export, stop: &Stop) {
             say!("bonsai: {path}: the scan has failed, what was read so far is known: {error}");
         }
     }
+    true
 }
 
 /// Keeps the fingerprints of images that were changed since they were kept.

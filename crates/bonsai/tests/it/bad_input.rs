@@ -337,7 +337,7 @@ fn what_cannot_be_watched_has_its_sentence() {
         ),
         (
             &["watch", "rtsp://127.0.0.1/clip", "--csv", &folder],
-            "Is a directory",
+            "it is a folder; name a file",
         ),
         (
             &[

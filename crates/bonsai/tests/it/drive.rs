@@ -61,7 +61,7 @@ fn two_images_of_a_group_share_and_status_says_so() {
         (&1.into(), &1.into())
     );
     // Out of the page cache: the read of one comes from the other.
-    drive.evict(&place, a);
+    drive.evict(a);
     assert_eq!(first.read(8192, 4096), Ok(vec![7; 4096]));
     assert_eq!(first.read(1 << 20, 1), Err(22));
     let said = place.say(&["drive", "status"]);

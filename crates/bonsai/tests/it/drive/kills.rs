@@ -29,7 +29,7 @@ fn what_was_flushed_is_there_after_each_kill() {
         let scan = if kill % 2 == 0 { "--scan" } else { "--verify" };
         let drive = Drive::start(&place, &["--group", "g", scan, a, b]);
         if kill % 3 == 0 {
-            drive.evict(&place, a);
+            drive.evict(a);
         }
         for state in &states {
             let mut state = state.lock().expect("no other");

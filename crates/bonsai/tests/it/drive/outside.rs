@@ -37,28 +37,20 @@ fn filled(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Takes an image out of the page cache, as a program does that reads it: the server's lease goes and comes back.
-fn evict(image: &str) {
-    let done = Command::new("dd")
-        .arg(format!("if={image}"))
-        .args(["of=/dev/null", "iflag=nocache", "count=0", "status=none"])
-        .status();
-    assert!(done.expect("dd").success());
-}
-
 fn status(place: &Place) -> Vec<serde_json::Value> {
     let status = place.json(&["drive", "status", "--json"]);
     let exports = status["servers"][0]["exports"].as_array();
     exports.expect("exports").clone()
 }
 
-/// Waits until the server has the leases of all images again.
-fn until_guarded(place: &Place) {
+/// Waits until the server has the leases of all images again, and knows them.
+fn until_known(place: &Place) {
     let end = Instant::now() + PATIENCE;
-    while !status(place)
-        .iter()
-        .all(|export| export["sharing"]["unguarded"].is_null())
-    {
+    let is_known = |export: &serde_json::Value| {
+        let sharing = &export["sharing"];
+        sharing["unguarded"].is_null() && sharing["scan"]["phase"] == "done"
+    };
+    while !status(place).iter().all(is_known) {
         assert!(Instant::now() < end, "a lease does not come back");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -123,8 +115,8 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
         for number in 0..writes {
             let block = dice.below(OTHERS);
             let at = block * BLOCK as u64;
-            evict(a);
-            until_guarded(&place);
+            drive.evict(a);
+            until_known(&place);
             // The second image's block is in the page cache, and leads once it is learned; the first image's is not there.
             let own = second.read(at, BLOCK);
             assert!(
@@ -136,8 +128,8 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
                 first.read(at, BLOCK) == Ok(filled(block + 1)),
                 "block {block}"
             );
-            evict(a);
-            until_guarded(&place);
+            drive.evict(a);
+            until_known(&place);
             let way = WAYS[(number % WAYS.len() as u64) as usize];
             writeln!(asked, "{way} {b} {block} {}", number + (1 << 32)).expect("asked");
             let mut answer = String::new();
@@ -153,8 +145,8 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
             }
             for empty in [false, true, false] {
                 if empty {
-                    evict(a);
-                    evict(b);
+                    drive.evict(a);
+                    drive.evict(b);
                 }
                 let own = second.read(at, BLOCK);
                 assert!(
@@ -186,7 +178,7 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
     // Nothing of it comes back from what was kept.
     let mut drive = Drive::start(&place, &["--group", "g", "--scan", a, b, c]);
     drive.wait_for("all images are scanned");
-    evict(a);
+    drive.evict(a);
     let [mut first, mut second] = ["a", "b"].map(|name| Client::new(&drive.socket, name));
     for block in 0..OTHERS {
         let at = block * BLOCK as u64;

@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, Place, Said, signal};
+use rustix::fs::{Advice, fadvise, fdatasync};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use crate::support::{Place, Said, signal};
 
 /// A server, which is killed if the test fails.
 pub(crate) struct Drive {
@@ -86,34 +88,22 @@ impl Drive {
         })
     }
 
-    /// Takes an image out of the page cache, without a change, and waits until the server has its lease again.
-    pub(crate) fn evict(&self, place: &Place, image: &str) {
-        // Only times that are older than a tick of the file system's clock vouch for what is known.
-        std::thread::sleep(Duration::from_millis(100));
-        let of = format!("of={image}");
-        let done = Command::new("dd")
-            .args([
-                &of,
-                "oflag=nocache",
-                "conv=notrunc,fdatasync",
-                "count=0",
-                "status=none",
-            ])
-            .stdin(Stdio::null())
-            .status();
-        assert!(done.expect("dd").success());
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let status = place.json(&["drive", "status", "--json"]);
-            let exports = status["servers"][0]["exports"].as_array().expect("exports");
-            if exports
-                .iter()
-                .all(|of| of["sharing"]["unguarded"].is_null())
-            {
-                return;
-            }
-            assert!(Instant::now() < end, "the lease does not come back");
-        }
+    /// Takes an image out of the page cache by the server's own descriptor (pidfd_getfd(2)), so that its lease stays.
+    pub(crate) fn evict(&self, image: &str) {
+        let image = std::fs::canonicalize(image).expect("an image");
+        let folder = format!("/proc/{}/fd", self.pid());
+        let entries = std::fs::read_dir(folder).expect("a process");
+        let number = entries.flatten().find_map(|entry| {
+            let is_it = std::fs::read_link(entry.path()).is_ok_and(|to| to == image);
+            let name = entry.file_name();
+            is_it.then(|| name.to_str()?.parse().ok()).flatten()
+        });
+        let process = Pid::from_child(&self.child);
+        let process = pidfd_open(process, PidfdFlags::empty()).expect("a process");
+        let number = number.expect("the image is open");
+        let file = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).expect("its descriptor");
+        fdatasync(&file).expect("on the disk");
+        fadvise(&file, 0, None, Advice::DontNeed).expect("out of the page cache");
     }
 
     /// Nobody reads what it says from now on.
