@@ -340,10 +340,11 @@ impl<K: Key> DriveMap<K> {
     /// and is not learned yet will not be. Writes that are under way stay so. It takes as long whatever is known; memory
     /// comes back by [`Self::reclaim`], and by and by as others learn.
     pub fn forget_volume(&mut self, volume: Volume) {
-        self.end_life(volume);
+        // First the stamps: a reader looks at them without the map.
         if let Some(stamps) = self.volumes.stamps(volume) {
             stamps.void_all();
         }
+        self.end_life(volume);
     }
 
     /// The counters by which writes to a volume are noticed, for a caller with several requests at once; none when there is

@@ -137,8 +137,12 @@ impl Client {
         if ended.is_err() {
             link.die();
         }
+        // Reads that the disk is asked for are counted until they are answered, or dropped as the client has gone.
+        let settled = serving.finish();
         drop(serving);
-        link.drain();
+        if settled.is_ok() {
+            link.drain();
+        }
         link.export
             .counters
             .connections

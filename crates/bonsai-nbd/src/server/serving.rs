@@ -107,7 +107,8 @@ impl Serving {
         }
     }
 
-    fn finish(&mut self) -> Result<(), Ended> {
+    /// Answers all that is under way at the disk.
+    pub(super) fn finish(&mut self) -> Result<(), Ended> {
         self.batch.send(&self.link);
         self.reads.finish()
     }

@@ -346,7 +346,13 @@ impl Failing {
 
 impl Drop for Failing {
     fn drop(&mut self) {
-        run("umount", &[], self.path().parent().unwrap());
+        // Threads of the server may have the file open for a moment.
+        let end = Instant::now() + PATIENCE;
+        while !run("umount", &[], self.path().parent().unwrap()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // It has ended, unless it could not be unmounted.
+        let _ = self.nbdfuse.kill();
         self.nbdfuse.wait().unwrap();
     }
 }

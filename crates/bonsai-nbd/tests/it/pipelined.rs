@@ -114,4 +114,15 @@ fn a_client_that_goes_leaves_nothing_under_way() {
     }
     let mut client = Client::new(&house.socket(), "a");
     assert!(client.read(0, 4096).unwrap() == block(0));
+    drop(client);
+    // Their threads as well.
+    let connections = &house.exports[0].counters.connections;
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while connections.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+        assert!(
+            std::time::Instant::now() < end,
+            "{connections:?} connections stay"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }

@@ -169,19 +169,20 @@ fn savings_of_four_guests_come_out_of_the_format() {
     }
     assert!(curves(&loaded.stream, &plan.schemes[4..], &at, 1, || ()).is_err());
     let at = sizes(loaded.stream.blocks.len().into(), 1);
-    let sample = Sample { one_in: 8, seed: 1 };
-    let near = sampled(&loaded.stream, &plan.schemes[..4], &at, sample, 2, || ()).unwrap();
     let exact = curves(&loaded.stream, &plan.schemes[..4], &at, 2, || ()).unwrap();
-    let pairs = near
-        .iter()
-        .zip(&exact)
-        .flat_map(|(near, exact)| near.points.iter().zip(&exact.points));
     let (mut all, mut within) = (0, 0);
-    for (near, exact) in pairs {
-        let off = (near.reads_saved - exact.reads_saved).abs();
-        assert!(off < 0.03, "{near:?} {exact:?}");
-        all += 1;
-        within += u32::from(off <= near.error);
+    // Points of one sample are off together: the error holds over samples.
+    for seed in 1..=8 {
+        let sample = Sample { one_in: 8, seed };
+        let near = sampled(&loaded.stream, &plan.schemes[..4], &at, sample, 2, || ()).unwrap();
+        let lines = near.iter().zip(&exact);
+        for (near, exact) in lines.flat_map(|(near, exact)| near.points.iter().zip(&exact.points)) {
+            let off = (near.reads_saved - exact.reads_saved).abs();
+            assert!(off < 0.03, "{near:?} {exact:?}");
+            all += 1;
+            // What is exact may be off by rounding.
+            within += u32::from(off <= near.error + 1e-12);
+        }
     }
     assert!(
         within * 100 >= all * 95,

@@ -33,6 +33,10 @@ const WAYS: [&str; 10] = [
     "linked",
 ];
 
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
+
 fn filled(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK / 8)
 }
@@ -119,10 +123,7 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
             until_known(&place);
             // The second image's block is in the page cache, and leads once it is learned; the first image's is not there.
             let own = second.read(at, BLOCK);
-            assert!(
-                own.as_ref() == Ok(&contents[block as usize]),
-                "block {block}"
-            );
+            assert!(own.as_ref() == Ok(&contents[index(block)]), "block {block}");
             std::thread::sleep(Duration::from_millis(10));
             assert!(
                 first.read(at, BLOCK) == Ok(filled(block + 1)),
@@ -130,13 +131,13 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
             );
             drive.evict(a);
             until_known(&place);
-            let way = WAYS[(number % WAYS.len() as u64) as usize];
+            let way = WAYS[index(number) % WAYS.len()];
             writeln!(asked, "{way} {b} {block} {}", number + (1 << 32)).expect("asked");
             let mut answer = String::new();
             answers.read_line(&mut answer).expect("an answer");
             match answer.trim_end().split_once(' ') {
                 None => {
-                    contents[block as usize] = match way {
+                    contents[index(block)] = match way {
                         "punch" => vec![0; BLOCK],
                         _ => filled(number + (1 << 32)),
                     };
@@ -150,7 +151,7 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
                 }
                 let own = second.read(at, BLOCK);
                 assert!(
-                    own.as_ref() == Ok(&contents[block as usize]),
+                    own.as_ref() == Ok(&contents[index(block)]),
                     "{way}: its own image"
                 );
                 assert!(
@@ -184,7 +185,7 @@ fn no_client_reads_what_another_program_wrote_to_another_image() {
         let at = block * BLOCK as u64;
         assert!(first.read(at, BLOCK) == Ok(filled(block + 1)), "{block}");
         assert!(
-            second.read(at, BLOCK).as_ref() == Ok(&contents[block as usize]),
+            second.read(at, BLOCK).as_ref() == Ok(&contents[index(block)]),
             "{block}"
         );
     }
