@@ -19,7 +19,7 @@ impl Image {
         let _change = self.begin_change()?;
         let plain = || self.write_all(bytes, offset, ReadWriteFlags::empty());
         match self.sync_writes {
-            true => self.durability.plainly(plain)?,
+            true => self.durability.counting(plain)?,
             false => plain()?,
         }
         if !durable {

@@ -118,7 +118,7 @@ impl Durability {
     }
 
     /// Makes a call that may take an error of earlier writes from the kernel, and counts it.
-    fn counting(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn counting(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let _counted = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.syncing.fetch_add(1, Ordering::SeqCst);
         let done = call();
@@ -132,11 +132,6 @@ impl Durability {
     /// Waits until errors that were taken from the kernel before this are counted.
     fn await_counts(&self) {
         drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Makes a write that the file system does synchronously, whatever was asked for.
-    pub(super) fn plainly(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        self.counting(write)
     }
 
     /// Makes a synchronous write. It fails also if another call was given the error that is this one's.
