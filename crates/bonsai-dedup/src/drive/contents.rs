@@ -55,11 +55,18 @@ const UNUSED: u32 = 1 << 30;
 /// Contents at most, so that they fit beside both bits.
 const MAX_CONTENTS: usize = (1 << 30) - CHUNK;
 
+/// No content has this number, whatever its tag.
 const FREE: u32 = u32::MAX;
+/// Above the number of a content in the index: two bits of its hash, so that of four contents that are passed while another one is
+/// looked for, three are not read.
+const TAG: u32 = 0b11 << 30;
 
 /// A growth of one copies some ten thousand entries at most.
 const SEGMENTS: usize = 512;
 const FIRST_SEGMENT: usize = 8;
+/// Contents that are read, each somewhere else, before the first of them enters a larger segment: the processor waits for many of
+/// them at once.
+const READ_AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 struct Entry<K> {
@@ -102,7 +109,7 @@ impl Segment {
     }
 
     fn next_len(&self) -> usize {
-        (self.places.len() + self.places.len() / 8).max(FIRST_SEGMENT)
+        (self.places.len() + self.places.len() / 4).max(FIRST_SEGMENT)
     }
 
     fn start(&self, bits: u64) -> usize {
@@ -120,9 +127,22 @@ impl Segment {
     fn insert(&mut self, bits: u64, content: u32) {
         let place = self.from(bits).find(|&at| self.places[at] == FREE);
         let place = place.expect("an eighth of the index is free");
-        self.places[place] = content;
+        self.places[place] = tagged(bits, content);
         self.used += 1;
     }
+
+    /// The place of a content.
+    fn place_of(&self, bits: u64, content: u32) -> usize {
+        let wanted = tagged(bits, content);
+        let place = self.from(bits).find(|&at| self.places[at] == wanted);
+        place.expect("every content is in the index")
+    }
+}
+
+/// What the index has of a content.
+fn tagged(bits: u64, content: u32) -> u32 {
+    // The lowest bits say nothing of the place.
+    content | u32::try_from(bits & 0b11).unwrap_or(0) << TAG.trailing_zeros()
 }
 
 const fn chunk(content: u32) -> usize {
@@ -210,13 +230,16 @@ impl<K: Key> Contents<K> {
         let bits = Self::bits(key, group);
         let segment = &self.index[segment(bits)];
         for at in segment.from(bits) {
-            match segment.places[at] {
-                FREE => return None,
-                content => {
-                    if self.key(content) == key && group_of(self.head(content)) == group {
-                        return Some(content);
-                    }
-                }
+            let place = segment.places[at];
+            let content = place & !TAG;
+            if place == FREE {
+                return None;
+            }
+            if place == tagged(bits, content)
+                && self.key(content) == key
+                && group_of(self.head(content)) == group
+            {
+                return Some(content);
             }
         }
         None
@@ -336,8 +359,8 @@ impl<K: Key> Contents<K> {
         let to = self.unused(key);
         let bits = Self::bits(key, group);
         let segment = &mut self.index[segment(bits)];
-        let place = segment.from(bits).find(|&at| segment.places[at] == content);
-        segment.places[place.expect("every content is in the index")] = to;
+        let place = segment.place_of(bits, content);
+        segment.places[place] = tagged(bits, to);
         *self.entry_mut(to) = Entry {
             key,
             head: AtomicU32::new(head),
@@ -364,34 +387,37 @@ impl<K: Key> Contents<K> {
             places: vec![FREE; length].into_boxed_slice(),
             used: 0,
         };
-        for &content in &self.index[at].places {
-            if content != FREE {
-                let group = group_of(self.head(content));
-                larger.insert(Self::bits(self.key(content), group), content);
+        let mut read = Vec::with_capacity(READ_AT_ONCE);
+        for places in self.index[at].places.chunks(READ_AT_ONCE) {
+            let contents = places.iter().filter(|place| **place != FREE);
+            read.extend(contents.map(|place| {
+                let content = place & !TAG;
+                (content, self.key(content), self.head(content))
+            }));
+            for (content, key, head) in read.drain(..) {
+                larger.insert(Self::bits(key, group_of(head)), content);
             }
         }
         self.room += length - self.index[at].places.len();
         self.index[at] = larger;
     }
 
+    fn bits_of(&self, content: u32, group_of: impl Fn(u32) -> Group) -> u64 {
+        Self::bits(self.key(content), group_of(self.head(content)))
+    }
+
     /// Takes a content out of the index. Its leader's place is still in its group.
     fn leave_index(&mut self, content: u32, group_of: impl Fn(u32) -> Group) {
-        let bits = |content| {
-            let group = group_of(self.head(content));
-            Self::bits(self.key(content), group)
-        };
-        let own = bits(content);
+        let own = self.bits_of(content, &group_of);
         let segment_of = &self.index[segment(own)];
         let len = segment_of.places.len();
-        let hole = segment_of
-            .from(own)
-            .find(|&at| segment_of.places[at] == content);
-        let mut hole = hole.expect("every content is in the index");
+        let mut hole = segment_of.place_of(own, content);
         // Those behind move up, each as far as its own place allows.
         let mut moves = Vec::new();
         let mut at = (hole + 1) % len;
         while segment_of.places[at] != FREE {
-            let wanted = segment_of.start(bits(segment_of.places[at]));
+            let next = self.bits_of(segment_of.places[at] & !TAG, &group_of);
+            let wanted = segment_of.start(next);
             if (at + len - wanted) % len >= (at + len - hole) % len {
                 moves.push((hole, segment_of.places[at]));
                 hole = at;
