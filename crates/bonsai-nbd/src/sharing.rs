@@ -77,7 +77,7 @@ use ahead::Ahead;
 use guard::{Clock, Guard, LeaseKeeper};
 use images::Images;
 use known::Known;
-use learn::{Learner, Queue};
+use learn::{Learner, Lesson, Queue};
 use led::Led;
 use seen::Recalling;
 
@@ -415,14 +415,25 @@ impl Member {
             return;
         }
         // What there is no room for is not copied.
-        let room = self.sharing.learner.room();
-        let lessons = blocks.iter().take(room).map_while(|&(block, stamp)| {
+        let learner = &self.sharing.learner;
+        let room = learner.room().min(blocks.len());
+        let (mut numbers, mut copies) = learner.memory();
+        copies.reserve(room * 4096);
+        for &(block, stamp) in blocks.iter().take(room) {
             let start = usize::try_from(block * BLOCK - offset).unwrap_or(usize::MAX);
-            let bytes = bytes.get(start..)?.get(..4096)?;
-            let key = (self.key, stamp, how);
-            Some(learn::Lesson::new(volume, block, bytes, key))
+            let Some(of) = bytes.get(start..).and_then(|rest| rest.get(..4096)) else {
+                break;
+            };
+            numbers.push((block, stamp));
+            copies.extend_from_slice(of);
+        }
+        let taken = learner.push(Lesson {
+            volume,
+            key: self.key,
+            how,
+            blocks: numbers,
+            bytes: copies,
         });
-        let taken = self.sharing.learner.push(lessons.collect());
         let (taken, left) = blocks.split_at(taken);
         taken
             .iter()

@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bonsai_dedup::drive::{How, Learned, Stamp, Volume};
+use bonsai_dedup::drive::{Content, How, Learned, Stamp, Volume};
 
-use super::{SLICE, State, content};
+use super::{Fingerprint, SLICE, State, content};
 
 /// Blocks that wait, at most: 16 MiB.
 const MOST: usize = 4096;
@@ -17,40 +17,31 @@ const MOST: usize = 4096;
 /// Blocks that are entered into the map together, so that its lock is taken seldom.
 const TOGETHER: usize = 64;
 
+/// Lessons whose memory is kept for the next ones: to give back and take again 128 KiB costs as much as to copy them.
+const MOST_SPARE: usize = 32;
+/// Bytes of a lesson whose memory is kept, at most.
+const MOST_SPARE_BYTES: usize = 256 << 10;
+
 /// How much others come before it.
 const NICE: i32 = 10;
 
 /// Blocks that come one by one are waited for, so that not each of them wakes a thread.
 const NAP: Duration = Duration::from_millis(2);
 
-/// A block that was read or written.
+/// Blocks of one request that were read or written.
 #[derive(Debug)]
 pub(super) struct Lesson {
-    volume: Volume,
-    block: u64,
-    bytes: Box<[u8]>,
-    key: [u8; 32],
-    stamp: Stamp,
-    how: How,
+    pub(super) volume: Volume,
+    pub(super) key: [u8; 32],
+    pub(super) how: How,
+    /// Their numbers, each with what it may be learned by.
+    pub(super) blocks: Vec<(u64, Stamp)>,
+    /// Their bytes, in this order.
+    pub(super) bytes: Vec<u8>,
 }
 
-impl Lesson {
-    pub(super) fn new(
-        volume: Volume,
-        block: u64,
-        bytes: &[u8],
-        (key, stamp, how): ([u8; 32], Stamp, How),
-    ) -> Self {
-        Self {
-            volume,
-            block,
-            bytes: bytes.into(),
-            key,
-            stamp,
-            how,
-        }
-    }
-}
+/// The memory of a lesson.
+type Room = (Vec<(u64, Stamp)>, Vec<u8>);
 
 #[derive(Debug)]
 pub(super) struct Learner(Arc<Queue>);
@@ -60,16 +51,35 @@ pub(super) struct Learner(Arc<Queue>);
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     more: Condvar,
-    /// Lessons that wait, for whoever wants to know without the lock.
+    /// Blocks that wait, for whoever wants to know without the lock.
     count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     lessons: VecDeque<Lesson>,
+    /// Their blocks.
+    blocks: usize,
+    /// Empty ones, with room.
+    spare: Vec<Room>,
     /// Something that was forgotten is to be taken apart.
     untidy: bool,
     is_over: bool,
+}
+
+impl Waiting {
+    /// The first lessons, until they have as many blocks as are entered together.
+    fn take(&mut self) -> Vec<Lesson> {
+        let (mut lessons, mut blocks) = (Vec::new(), 0);
+        while blocks < TOGETHER
+            && let Some(lesson) = self.lessons.pop_front()
+        {
+            blocks += lesson.blocks.len();
+            lessons.push(lesson);
+        }
+        self.blocks -= blocks;
+        lessons
+    }
 }
 
 enum Work {
@@ -87,7 +97,10 @@ impl Learner {
             let _ = rustix::process::nice(NICE);
             while let Some(work) = state.queue.next() {
                 match work {
-                    Work::Lessons(lessons) => teach(&state, &lessons),
+                    Work::Lessons(lessons) => {
+                        teach(&state, &lessons);
+                        state.queue.keep(lessons);
+                    }
                     Work::Tidy => {
                         if state.map_mut().reclaim(SLICE) {
                             state.queue.tidy();
@@ -105,17 +118,26 @@ impl Learner {
         MOST.saturating_sub(self.0.count.load(Ordering::Relaxed))
     }
 
-    /// Takes what there is room for, from the first on; says how many.
-    pub(super) fn push(&self, mut lessons: Vec<Lesson>) -> usize {
+    /// Memory for a lesson, empty.
+    pub(super) fn memory(&self) -> Room {
+        self.0.lock().spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a lesson if there is room for all of it; says how many blocks it took.
+    pub(super) fn push(&self, lesson: Lesson) -> usize {
+        let taken = lesson.blocks.len();
         let mut waiting = self.0.lock();
-        let had = waiting.lessons.len();
-        lessons.truncate(MOST.saturating_sub(had));
-        let taken = lessons.len();
-        waiting.lessons.extend(lessons);
-        self.0.count.store(had + taken, Ordering::Relaxed);
+        let had = waiting.blocks;
+        let blocks = had + taken;
+        if taken == 0 || blocks > MOST {
+            return 0;
+        }
+        waiting.lessons.push_back(lesson);
+        waiting.blocks = blocks;
+        self.0.count.store(blocks, Ordering::Relaxed);
         drop(waiting);
         // Where some were waiting, the learner is awake.
-        if taken > 0 && had == 0 {
+        if had == 0 {
             self.0.more.notify_one();
         }
         taken
@@ -123,23 +145,35 @@ impl Learner {
 }
 
 fn teach(state: &State, lessons: &[Lesson]) {
-    let learned: Vec<_> = lessons
-        .iter()
-        .map(|of| (of, content(&of.key, &of.bytes)))
-        .collect();
-    let mut map = state.map_mut();
+    let (mut count, mut learned) = (0, Vec::with_capacity(TOGETHER));
+    for lesson in lessons {
+        let (blocks, _) = lesson.bytes.as_chunks::<4096>();
+        for (&(block, stamp), bytes) in lesson.blocks.iter().zip(blocks) {
+            learned.push((lesson, block, stamp, content(&lesson.key, bytes)));
+            if learned.len() == TOGETHER {
+                enter(state, &mut learned);
+            }
+            count += 1;
+        }
+    }
+    enter(state, &mut learned);
+    if count < TOGETHER {
+        thread::sleep(NAP);
+    }
+}
+
+/// Enters contents into the map, and takes them from the list.
+fn enter(state: &State, learned: &mut Vec<(&Lesson, u64, Stamp, Content<Fingerprint>)>) {
     let mut twice = Vec::new();
-    for (of, content) in learned {
-        let now = map.learned(of.volume, of.block, content, of.how, of.stamp);
+    let mut map = state.map_mut();
+    for (of, block, stamp, content) in learned.drain(..) {
+        let now = map.learned(of.volume, block, content, of.how, stamp);
         if now == Learned::Duplicate {
-            twice.extend(map.led_before(of.volume, of.block));
+            twice.extend(map.led_before(of.volume, block));
         }
     }
     drop(map);
     state.give_up(&twice);
-    if lessons.len() < TOGETHER {
-        thread::sleep(NAP);
-    }
 }
 
 impl Drop for Learner {
@@ -152,6 +186,22 @@ impl Drop for Learner {
 impl Queue {
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the memory of lessons for others.
+    fn keep(&self, lessons: Vec<Lesson>) {
+        let mut kept: Vec<_> = lessons
+            .into_iter()
+            .filter(|of| of.bytes.capacity() <= MOST_SPARE_BYTES)
+            .map(|of| (of.blocks, of.bytes))
+            .collect();
+        for (blocks, bytes) in &mut kept {
+            blocks.clear();
+            bytes.clear();
+        }
+        let mut waiting = self.lock();
+        kept.truncate(MOST_SPARE.saturating_sub(waiting.spare.len()));
+        waiting.spare.append(&mut kept);
     }
 
     /// Has taken apart what was forgotten.
@@ -169,10 +219,9 @@ impl Queue {
             if std::mem::take(&mut waiting.untidy) {
                 return Some(Work::Tidy);
             }
-            let count = waiting.lessons.len().min(TOGETHER);
-            if count > 0 {
-                let lessons = waiting.lessons.drain(..count).collect();
-                self.count.store(waiting.lessons.len(), Ordering::Relaxed);
+            let lessons = waiting.take();
+            if !lessons.is_empty() {
+                self.count.store(waiting.blocks, Ordering::Relaxed);
                 return Some(Work::Lessons(lessons));
             }
             waiting = self
