@@ -25,6 +25,9 @@ use crate::protocol::Request;
 const PIECES: usize = 16;
 /// Entered, but not given to the kernel.
 const ENTRIES: u32 = 256;
+/// Bytes that are entered before the kernel is given them, unless the ring is waited for before: so much is worth a call, and the
+/// disk is busy while the next requests are looked at.
+const SUBMITTED: usize = 128 << 10;
 /// What a completion of the socket's readiness is marked with.
 const SOCKET: u64 = u64::MAX;
 
@@ -47,6 +50,8 @@ pub(super) struct Ring {
     free: Vec<usize>,
     /// The kernel tells when the socket has something.
     asked: bool,
+    /// Bytes that were entered since the kernel was given anything.
+    entered: usize,
 }
 
 /// How long to wait for a completion.
@@ -76,6 +81,7 @@ impl Ring {
             flights: Vec::new(),
             free: Vec::new(),
             asked: false,
+            entered: 0,
         })
     }
 
@@ -107,6 +113,7 @@ impl Ring {
                 .user_data((slot * PIECES + number) as u64)
         };
         let entries: Vec<_> = pieces.iter().enumerate().map(entry).collect();
+        self.entered += pieces.iter().map(|of| of.length).sum::<usize>();
         let flight = Flight {
             request,
             reading,
@@ -130,7 +137,18 @@ impl Ring {
         }
         match self.land(slot) {
             Some(flight) => Err(flight.data),
-            None => Ok(()),
+            None => {
+                self.submit_much();
+                Ok(())
+            }
+        }
+    }
+
+    fn submit_much(&mut self) {
+        if self.entered >= SUBMITTED {
+            self.entered = 0;
+            // What is not taken stays entered; who waits hears of what is wrong.
+            let _ = self.uring.submit();
         }
     }
 
@@ -169,6 +187,7 @@ impl Ring {
     /// Gives the kernel what was entered, and waits for something to come, from the disk or the socket. Also what has come
     /// is only handed over to who asks for it.
     pub(super) fn wait(&mut self, patience: Patience) -> io::Result<()> {
+        self.entered = 0;
         let time = match patience {
             Patience::Forever => return endured(self.uring.submit_and_wait(1)),
             Patience::None => Timespec::new(),
