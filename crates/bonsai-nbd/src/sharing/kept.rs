@@ -109,6 +109,11 @@ impl Member {
         recalled
     }
 
+    /// What was kept of the image is not loaded: changes need not be noted for that.
+    pub fn recall_nothing(&self) {
+        self.recalling.end();
+    }
+
     fn recall_runs(&self) -> Result<u64, KeptError> {
         let path = self.image.voucher().path().to_owned();
         let system = |source: io::Error| match source.kind() {

@@ -51,6 +51,21 @@ impl Seen {
     }
 
     pub(super) fn add(&self, block: u64) {
+        self.add_bits(block, 1 << (block % 64));
+    }
+
+    /// Adds blocks, a word of them at a time.
+    pub(super) fn add_all(&self, blocks: &Range<u64>) {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let next = blocks.end.min((at / 64 + 1) * 64);
+            self.add_bits(at, u64::MAX >> (64 - (next - at)) << (at % 64));
+            at = next;
+        }
+    }
+
+    /// Adds blocks of the word that has `block`.
+    fn add_bits(&self, block: u64, bits: u64) {
         let Some(piece) = self.piece(block) else {
             return;
         };
@@ -69,7 +84,7 @@ impl Seen {
             piece.time.store(now, Ordering::Release);
         }
         if let Some(word) = piece.words.get(word(block)) {
-            word.fetch_or(1 << (block % 64), Ordering::Relaxed);
+            word.fetch_or(bits, Ordering::Relaxed);
         }
     }
 
@@ -101,7 +116,7 @@ impl Recalling {
     /// A change of these blocks begins; to be called before the map hears of it.
     pub(super) fn note(&self, blocks: &Range<u64>) {
         if self.on.load(Ordering::SeqCst) {
-            blocks.clone().for_each(|block| self.changed.add(block));
+            self.changed.add_all(blocks);
         }
     }
 
@@ -141,5 +156,23 @@ mod tests {
         assert!(blocks.iter().all(|block| !seen.has(*block)));
         let made = seen.pieces.iter().filter(|piece| piece.get().is_some());
         assert_eq!(made.count(), 3);
+    }
+
+    #[test]
+    fn blocks_that_are_added_together_are_those() {
+        let ends = [0, 1, 5, 63, 64, 65, 127, 128, 130, 256];
+        let starts = [0, BITS - 128];
+        for start in starts {
+            for (first, end) in ends
+                .iter()
+                .flat_map(|a| ends.map(|b| (start + a, start + b)))
+            {
+                let seen = Seen::new(2 * BITS);
+                seen.add_all(&(first..end));
+                let around = start..start + 300;
+                let has: Vec<u64> = around.filter(|block| seen.has(*block)).collect();
+                assert_eq!(has, (first..end).collect::<Vec<_>>());
+            }
+        }
     }
 }

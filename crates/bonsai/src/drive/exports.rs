@@ -89,6 +89,8 @@ pub(super) fn exports(args: &DriveServe, images: &[ImageArgs]) -> anyhow::Result
         let export = Arc::new(export);
         if of.scan {
             scanned.push(Arc::clone(&export));
+        } else if let Some(member) = export.member() {
+            member.recall_nothing();
         }
         exports.push(export);
     }
