@@ -76,6 +76,7 @@ pub(crate) const ALL: &[&dyn Benchmark] = &[
     &nbd_scan::NbdScan,
     &nbd::NbdRecord,
     &nbd::NbdScale,
+    &nbd::NbdZeroes,
     &nbd::NbdGuests,
     &replay::Replay,
     &rtsp::Rtsp,

@@ -6,6 +6,7 @@
 mod guests;
 mod record;
 mod scale;
+mod zeroes;
 
 pub(super) use guests::NbdGuests;
 
@@ -30,6 +31,7 @@ use crate::study::{Pairing, with_interval};
 
 pub(crate) use record::NbdRecord;
 pub(crate) use scale::NbdScale;
+pub(crate) use zeroes::NbdZeroes;
 
 /// The benchmark "nbd-hot".
 #[derive(Debug)]
@@ -143,23 +145,36 @@ fn random(path: &Path) -> anyhow::Result<()> {
 }
 
 fn serve(context: &Context, kind: Kind, image: &Path) -> anyhow::Result<(PathBuf, Running)> {
+    let read_only = if kind == Kind::Nbdkit {
+        "-r"
+    } else {
+        "--read-only"
+    };
+    serve_as(context, kind, image, &[read_only])
+}
+
+fn serve_as(
+    context: &Context,
+    kind: Kind,
+    image: &Path,
+    options: &[&str],
+) -> anyhow::Result<(PathBuf, Running)> {
     let socket = context.scratch().join(format!("{kind:?}.sock"));
+    // Of an earlier server.
+    if socket.exists() {
+        std::fs::remove_file(&socket)?;
+    }
     let mut command = match kind {
         Kind::Nbdkit => {
             let mut command = Command::new("nbdkit");
-            command
-                .args(["-f", "-r", "-U"])
-                .arg(&socket)
-                .arg("file")
-                .arg(image);
+            command.args(["-f", "-U"]).arg(&socket);
+            command.args(options).arg("file").arg(image);
             command
         }
         Kind::Plain | Kind::Drive => {
             let mut command = Command::new(context.bonsai()?);
-            command
-                .args(["drive", "serve", "--read-only", "--socket"])
-                .arg(&socket)
-                .arg(image);
+            command.args(["drive", "serve", "--socket"]).arg(&socket);
+            command.args(options).arg(image);
             command.args((kind == Kind::Plain).then_some("--plain"));
             command.env("BONSAI_RUNTIME_DIR", context.scratch().join("runtime"));
             command
