@@ -13,6 +13,7 @@ impl<K: Key> DriveMap<K> {
     /// # Panics
     /// When one does not hold.
     pub fn check_invariants(&self) {
+        self.contents.check_unused();
         let mut usages = HashMap::new();
         self.check_pages(&mut usages);
         let mut seen = HashSet::new();

@@ -339,7 +339,7 @@ impl<K: Key> Contents<K> {
     }
 
     /// The numbers of the last chunk, if the others have room for its contents, and some more. None of them is given out
-    /// from now on.
+    /// until it is dropped or kept.
     pub(super) fn last_chunk(&mut self) -> Option<std::ops::Range<u32>> {
         if self.unused <= CHUNK + CHUNK / 2 {
             return None;
@@ -368,6 +368,24 @@ impl<K: Key> Contents<K> {
         *self.head_mut(content) = UNUSED | NIL;
         self.unused += 1;
         to
+    }
+
+    /// Gives out the numbers of the last chunk again that are not in use: it is not empty yet.
+    pub(super) fn keep_last_chunk(&mut self) {
+        let last = self.chunks.len() - 1;
+        let mut free = NIL;
+        for (at, entry) in self.chunks[last].entries.iter_mut().enumerate().rev() {
+            let head = entry.head.get_mut();
+            if *head & (UNUSED | TOUCHED) == UNUSED {
+                *head = UNUSED | free;
+                free = u32::try_from(last * CHUNK + at).expect("at most 2^30 contents");
+            }
+        }
+        self.chunks[last].free = free;
+        if free != NIL {
+            self.with_free[last / 64] |= 1 << (last % 64);
+            self.first_free = self.first_free.min(last / 64);
+        }
     }
 
     /// Gives the last chunk back, in which no number is in use.
@@ -503,6 +521,27 @@ impl<K: Key> Contents<K> {
     pub(super) fn head_of(&self, content: u32) -> Option<u32> {
         let is_there = content < self.numbers() && self.is_used(content);
         is_there.then(|| self.head(content))
+    }
+
+    /// Panics where a number that is not in use cannot be given out.
+    pub(super) fn check_unused(&self) {
+        let mut unused = 0;
+        for (at, chunk) in self.chunks.iter().enumerate() {
+            let is_noted = self.with_free[at / 64] >> (at % 64) & 1 != 0;
+            assert_eq!(is_noted, chunk.free != NIL, "chunk {at} has some to give");
+            assert!(
+                !is_noted || self.first_free <= at / 64,
+                "they are looked for"
+            );
+            let mut content = chunk.free;
+            while content != NIL {
+                let head = self.head(content);
+                assert!(head & UNUSED != 0, "content {content} is not in use");
+                content = head & !UNUSED;
+                unused += 1;
+            }
+        }
+        assert_eq!(unused, self.unused, "each number is used or given out");
     }
 
     /// Contents in use.

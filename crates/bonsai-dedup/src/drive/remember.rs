@@ -75,15 +75,14 @@ impl<K: Key> DriveMap<K> {
     /// The block goes on top of the stack of its content.
     fn join(&mut self, slot: u32, key: K) -> Learned {
         let group = self.group_of(slot);
-        let known = self.find(key, group);
-        if let Some(content) = known {
+        if self.find(key, group).is_some() {
             while self.pages.next_growth(slot) > self.spare() {
                 if !self.free_some(self.pages.volume(slot), NEXTS_BYTES) {
                     return Learned::Refused;
                 }
             }
-            // What went may have taken the content with it.
-            if self.find(key, group) == Some(content) {
+            // What went may have taken the content with it, or given it another number.
+            if let Some(content) = self.find(key, group) {
                 self.set_next(slot, self.contents.head(content));
                 self.set_head(content, slot);
                 self.contents.touch(content);

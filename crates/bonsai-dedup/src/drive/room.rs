@@ -64,6 +64,16 @@ impl<K: Key> DriveMap<K> {
         let Some(numbers) = self.contents.last_chunk() else {
             return false;
         };
+        // Whoever goes on with a part, if anybody does, begins anew.
+        match self.empty(numbers) {
+            true => self.contents.drop_last_chunk(),
+            false => self.contents.keep_last_chunk(),
+        }
+        true
+    }
+
+    /// Gives contents other numbers; false where that is too much for once.
+    fn empty(&mut self, numbers: std::ops::Range<u32>) -> bool {
         let mut steps = 0;
         for content in numbers {
             let Some(leader) = self.contents.head_of(content) else {
@@ -78,7 +88,7 @@ impl<K: Key> DriveMap<K> {
             if slot != NIL {
                 self.counters.too_long += 1;
                 self.condemn(content);
-                return true;
+                return false;
             }
             let to = self.contents.renumber(content, self.group_of(leader));
             let mut slot = leader;
@@ -88,10 +98,9 @@ impl<K: Key> DriveMap<K> {
             }
             steps += blocks;
             if steps > SHRINK_STEPS {
-                return true;
+                return false;
             }
         }
-        self.contents.drop_last_chunk();
         true
     }
 

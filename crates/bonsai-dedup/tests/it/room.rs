@@ -267,6 +267,45 @@ fn a_content_with_too_many_blocks_is_forgotten_in_slices() {
     assert_eq!(map.content(volume, 5), Some(key(5)));
 }
 
+/// Numbers of contents are given back while one of them has too many blocks for that to be done at once, or at all.
+#[test]
+fn numbers_that_are_given_back_in_parts_are_given_out_again() {
+    for long in [2_000, 5_200, 9_000] {
+        let mut map = Map::new(Config::bounded(64 << 20));
+        let volume = map.add_volume(Group(0)).unwrap();
+        let mut block = 0;
+        let mut learn = |map: &mut Map, content, times| {
+            let first = block;
+            for _ in 0..times {
+                map.learn(volume, block, key(content), How::Write);
+                block += 1;
+            }
+            first
+        };
+        let deep = learn(&mut map, 1, long) + long / 2;
+        let unique = learn(&mut map, 2, 1);
+        for content in 3..6_145 {
+            learn(&mut map, content, 1);
+        }
+        for content in 10_000..10_512 {
+            learn(&mut map, content, 40);
+        }
+        for at in unique..unique + 6_143 {
+            map.trimmed(volume, at);
+        }
+        map.check_invariants();
+        map.overwrite(volume, deep);
+        for content in 20_000..40_000 {
+            learn(&mut map, content, 1);
+            if content % 997 == 0 {
+                map.check_invariants();
+            }
+        }
+        map.check_invariants();
+        assert_eq!(map.content(volume, block - 1), Some(key(39_999)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
