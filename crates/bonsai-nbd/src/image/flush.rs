@@ -13,7 +13,8 @@
 //! 2. A call that may take an error from the kernel counts it before any flush or synchronous write that ends later compares
 //!    counts: each of them holds `gate` shared until then.
 //! 3. A flush vouches for the changes that had ended when it began, and for no other.
-//! 4. A client that connects is told of losses that no client was told of.
+//! 4. What another program may have written counts as a change, which no flush of before vouches for: it can be lost as well.
+//! 5. A client that connects is told of losses that no client was told of.
 //!
 //! # Limits
 //! What was lost before the image was opened is reported only if no other program was told of it.
@@ -233,6 +234,18 @@ impl Image {
         self.durability.losses() > 0
     }
 
+    /// Whether a flush that succeeded vouches for every change.
+    pub(super) fn is_flushed(&self) -> bool {
+        let of = &self.durability;
+        of.flushed.load(Ordering::SeqCst) == of.changes_begun.load(Ordering::SeqCst)
+    }
+
+    /// Another program may have changed the image, so that it has writes that no flush vouches for.
+    pub(crate) fn note_foreign_change(&self) {
+        self.durability.begin_change();
+        self.durability.end_change();
+    }
+
     /// Drops clean pages: among them are those whose write was lost.
     pub(super) fn drop_lost(&self) {
         // Pages in use stay; the image is not believed all the same.
@@ -246,7 +259,7 @@ impl Image {
         if self.has_lost_writes() {
             return Writeback::Lost;
         }
-        if of.flushed.load(Ordering::SeqCst) == of.changes_begun.load(Ordering::SeqCst) {
+        if self.is_flushed() {
             return Writeback::Sound;
         }
         // Behind a flush, a read of another image would wait for this one's disk.

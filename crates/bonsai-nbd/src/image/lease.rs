@@ -126,7 +126,11 @@ impl Image {
         // SAFETY: as above.
         match unsafe { libc::fcntl(fd, libc::F_SETLEASE, self.lease_kind()) } {
             -1 => Err(refusal(io::Error::last_os_error())),
-            _ => Ok(()),
+            _ => {
+                // What another program wrote until now may not be on the disk.
+                self.note_foreign_change();
+                Ok(())
+            }
         }
     }
 
@@ -208,6 +212,21 @@ mod tests {
         assert!(matches!(take(&image), Err(LeaseError::Busy)));
         drop(reader);
         take(&image).expect("a lease again");
+    }
+
+    /// Its write may be lost by the disk, after a flush that did not know of it.
+    #[test]
+    fn no_flush_of_before_vouches_for_what_another_program_wrote() {
+        let (path, image) = image();
+        take(&image).expect("a lease");
+        image.flush().expect("flushed");
+        assert!(image.is_flushed());
+        assert!(image.release_lease());
+        std::fs::write(&path, [1; 8192]).expect("written");
+        take(&image).expect("a lease again");
+        assert!(!image.is_flushed());
+        image.flush().expect("flushed");
+        assert!(image.is_flushed());
     }
 
     #[test]

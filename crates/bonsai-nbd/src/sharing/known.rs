@@ -76,6 +76,7 @@ impl Known {
 
     /// Forgets all that is known of it, as another program may have written to it.
     pub(super) fn forget_changed(&self, state: &State) {
+        self.image.note_foreign_change();
         add(&self.outside, 1);
         self.told.store(true, Ordering::SeqCst);
         self.forget(state);
