@@ -258,6 +258,11 @@ impl Sharing {
 }
 
 impl State {
+    /// Whether a thread has panicked while it changed the map: nothing of it is believed any more.
+    fn is_broken(&self) -> bool {
+        self.map.is_poisoned()
+    }
+
     /// The map, for reading: many threads have it at once, each with a lock of its own shard.
     fn map(&self) -> ShardedLockReadGuard<'_, Map> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
@@ -359,7 +364,19 @@ impl Member {
     /// Why nothing is redirected to or from the image now; `None` while no other program can change it.
     #[must_use]
     pub fn unguarded(&self) -> Option<String> {
-        self.known.problem()
+        match self.sharing.state.is_broken() {
+            true => Some(
+                "the server has a fault: a thread ended while it changed what is known of the images; nothing is shared until \
+                 the server is started anew"
+                    .to_owned(),
+            ),
+            false => self.known.problem(),
+        }
+    }
+
+    /// Whether what is known of the image may be used, and more be learned.
+    fn is_believed(&self) -> bool {
+        !self.sharing.state.is_broken() && self.known.is_believed()
     }
 
     /// Whether the kernel keeps all other programs from changing the image.
@@ -400,7 +417,7 @@ impl Member {
             }
             Written::Zeroes if !whole.is_empty() => state.in_slices(whole.start, |map, at| {
                 // With the map held, so that what is forgotten after this is forgotten with these.
-                let guarded = self.known.is_believed();
+                let guarded = self.is_believed();
                 let mut learn = || map.learned_zeroes(volume, &ended, at..whole.end, SLICE);
                 guarded.then(&mut learn).flatten()
             }),
@@ -411,7 +428,7 @@ impl Member {
 
     /// Has blocks learned that lie in `bytes`, which begin at `offset`.
     fn learn(&self, volume: Volume, offset: u64, bytes: &[u8], blocks: &[(u64, Stamp)], how: How) {
-        if blocks.is_empty() || !self.known.is_believed() {
+        if blocks.is_empty() || !self.is_believed() {
             return;
         }
         // What there is no room for is not copied.
@@ -582,6 +599,26 @@ mod tests {
             assert!(std::time::Instant::now() < end, "it is taken apart");
         }
         assert!(seen.len() > 8, "{} at once", seen.len());
+    }
+
+    #[test]
+    fn a_map_that_was_left_half_changed_is_believed_no_more() {
+        let (_file, sharing, member) = member();
+        assert!(member.is_believed() && member.unguarded().is_none());
+        thread::scope(|scope| {
+            let broken = scope.spawn(|| {
+                let _half = sharing.state.map_mut();
+                panic!("in the middle of a change, as this test wants it");
+            });
+            assert!(broken.join().is_err());
+        });
+        assert!(!member.is_believed());
+        let problem = member.unguarded().expect("it is said");
+        assert!(problem.starts_with("the server has a fault"), "{problem}");
+        assert!(matches!(member.keep(), Err(KeptError::Stale(_))));
+        let mut bytes = [1; 4096];
+        member.read(&mut bytes, 0).expect("read where it is");
+        assert_eq!(bytes, [0; 4096]);
     }
 
     /// Whoever reads has the map while somebody else has it for reading, a survey or what keeps it in a file.

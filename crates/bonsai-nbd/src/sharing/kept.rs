@@ -189,6 +189,9 @@ impl Member {
         if self.image.has_lost_writes() {
             return Err(KeptError::Stale("writes to the image were lost"));
         }
+        if self.sharing.state.is_broken() {
+            return Err(KeptError::Stale("the server had a fault"));
+        }
         let changes = voucher.changes();
         // Fingerprints are of what the page cache has; the disk must have that too.
         if !self.image.is_read_only() {

@@ -50,7 +50,7 @@ impl Member {
     pub(super) fn plan(&self, offset: u64, length: usize) -> Plan {
         loop {
             let began = self.sharing.state.clock.now();
-            if !self.known.is_believed() {
+            if !self.is_believed() {
                 return self.in_place(offset, length);
             }
             let (mut plan, [unknown, leads]) = self.by_the_map(offset, length);

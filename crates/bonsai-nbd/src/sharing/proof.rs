@@ -25,6 +25,9 @@ impl Member {
         if plan.runs.iter().all(|run| matches!(run.from, From::Itself)) {
             return true;
         }
+        if self.sharing.state.is_broken() {
+            return false;
+        }
         let guarded = |known: &Arc<Known>| known.guard.is_unbroken_since(&known.image, plan.began);
         if !plan.believed.iter().all(guarded) {
             return false;
