@@ -44,7 +44,7 @@ pub mod threads;
 pub use error::Error;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
-pub use output::{Output, OutputError, write_output};
+pub use output::{Output, OutputError, note_input, write_output};
 pub use route::default_route;
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
 pub use sentence::sentence;

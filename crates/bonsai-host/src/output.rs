@@ -8,6 +8,7 @@
 //! | a character device, a FIFO, a terminal | it is opened and written |
 //! | an open descriptor of this process: `/dev/stdout`, `/dev/fd/2` | what it is open on is written, from where it stands |
 //! | a folder, a block device, a socket | it is refused |
+//! | a file that this process reads ([`note_input`]) | it is refused: it would be gone before or after it was read |
 //!
 //! So an output never takes the place of a device node or of a symbolic link, and a failed one leaves a regular file as it was.
 
@@ -17,9 +18,32 @@ use std::io::{self, Read as _, Seek as _, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::SeekFrom;
 use tempfile::NamedTempFile;
+
+/// Devices and numbers of files that are read.
+static INPUTS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+const INPUT: &str = "an input of this command";
+
+/// Keeps a regular file from being an output of this process.
+pub fn note_input(file: &File) {
+    let Some(about) = file.metadata().ok().filter(Metadata::is_file) else {
+        return;
+    };
+    let mut inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = (about.dev(), about.ino());
+    if !inputs.contains(&number) {
+        inputs.push(number);
+    }
+}
+
+fn is_input(about: &Metadata) -> bool {
+    let inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
+    inputs.contains(&(about.dev(), about.ino()))
+}
 
 /// Symbolic links that are followed, as many as Linux follows (path_resolution(7)).
 const LINKS: usize = 40;
@@ -106,6 +130,7 @@ impl Output {
             (kind.is_dir(), "a folder"),
             (kind.is_block_device(), "a block device"),
             (kind.is_socket(), "a socket"),
+            (is_input(&there), INPUT),
         ] {
             if is_it {
                 return Err(refused(what));
@@ -159,6 +184,18 @@ impl Output {
     /// # Errors
     /// What the system says; a file that was there is as it was then, unless it was written in place.
     pub fn commit(self) -> Result<(), OutputError> {
+        // An input may have been opened since.
+        let there = match &self.to {
+            To::New(_, target) => fs::metadata(target).ok(),
+            To::Copied(_, to) => to.metadata().ok(),
+            To::Direct(_) => None,
+        };
+        if there.is_some_and(|there| is_input(&there)) {
+            return Err(OutputError::Refused {
+                path: self.path,
+                what: INPUT,
+            });
+        }
         let done = match self.to {
             To::New(file, target) => file
                 .persist(target)

@@ -29,6 +29,7 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
     } else {
         let file = File::open(path)
             .map_err(|error| Refusal::input(format!("{}: {error}", shown(path))))?;
+        bonsai_host::note_input(&file);
         let about = file.metadata()?;
         if about.is_dir() {
             return Err(Refusal::input(format!(
@@ -58,7 +59,9 @@ pub(crate) fn shown(path: &Path) -> String {
 /// # Errors
 /// It cannot be read.
 pub(crate) fn open_quietly(path: &Path) -> io::Result<Input> {
-    unpacked(File::open(path)?)
+    let file = File::open(path)?;
+    bonsai_host::note_input(&file);
+    unpacked(file)
 }
 
 fn unpacked(from: impl Read + 'static) -> io::Result<Input> {
