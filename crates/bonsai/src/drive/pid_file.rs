@@ -1,7 +1,7 @@
 //! A file with the number of the server's process, for programs that end it.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,13 @@ impl PidFile {
             Ok(there) if !there.is_file() => {
                 return Err(refuse("is there, and no regular file".to_owned()));
             }
-            Ok(_) => {}
+            Ok(_) => {
+                if let Some(pid) = running(path) {
+                    return Err(refuse(format!(
+                        "is that of process {pid}, which is running; end it first, or name another file"
+                    )));
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(refuse(error.to_string())),
         }
@@ -47,6 +53,17 @@ impl PidFile {
             text,
         })
     }
+}
+
+/// The process of a file that is there, if it is another one of this program.
+fn running(path: &Path) -> Option<u32> {
+    let mut text = String::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(32).read_to_string(&mut text).ok()?;
+    let pid: u32 = text.trim_end().parse().ok()?;
+    let name = |pid: u32| fs::read(format!("/proc/{pid}/comm")).ok();
+    let is_other = pid != std::process::id() && name(pid)? == name(std::process::id())?;
+    is_other.then_some(pid)
 }
 
 impl Drop for PidFile {
