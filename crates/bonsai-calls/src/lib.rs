@@ -19,6 +19,7 @@ pub mod pattern;
 pub mod ring;
 pub mod symbols;
 mod table;
+pub mod whole;
 
 pub use class::{CLASSES, Class, ClassSet};
 pub use table::*;

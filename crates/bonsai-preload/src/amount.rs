@@ -3,6 +3,7 @@
 use crate::signal::Context;
 use bonsai_calls as calls;
 use bonsai_calls::CallId;
+use bonsai_calls::whole::{self, MOST_BYTES, MOST_VECTORS};
 
 /// A call as it stands in the registers.
 #[repr(C)]
@@ -67,9 +68,6 @@ pub(crate) const fn len_of(call: CallId) -> Len {
     }
 }
 
-/// The kernel moves at most this many bytes in one call (`MAX_RW_COUNT`).
-pub(crate) const MOST: usize = 0x7fff_f000;
-
 /// `struct iovec`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -110,9 +108,6 @@ struct MMsgHdr {
     len: u32,
 }
 
-/// The kernel takes at most this many vectors (`UIO_MAXIOV`).
-pub(crate) const MAX_VECTORS: usize = 1024;
-
 /// Pages found readable last, by the lowest bit of their number. A program that
 /// unmaps one and passes a pointer into it a moment later gets a fault where the
 /// kernel would have refused the call.
@@ -141,26 +136,34 @@ pub(crate) fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
 }
 
 fn vectors(at: usize, count: usize, pages: &mut Pages) -> usize {
-    if count == 0 || count > MAX_VECTORS || !readable(at, count * size_of::<IoVec>(), pages) {
+    if count == 0 || count > MOST_VECTORS || !readable(at, count * size_of::<IoVec>(), pages) {
         return 0;
     }
     // SAFETY: readable, and not longer than the kernel would read.
     let vectors = unsafe { core::slice::from_raw_parts(at as *const IoVec, count) };
+    if !vectors.iter().all(|v| whole::is_range(v.base, v.len)) {
+        return 0;
+    }
     vectors
         .iter()
         .fold(0_usize, |sum, v| sum.saturating_add(v.len))
-        .min(MOST)
+        .min(MOST_BYTES)
 }
 
-/// Bytes that a call asks for, at most; 0 for arguments the kernel will refuse.
+/// Bytes that a call asks for, at most; 0 for arguments that the kernel may refuse: such a call is made as it came, and what it
+/// moves all the same is paid for afterwards.
 pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
     match len_of(call) {
-        Len::Arg(i) => args.a[usize::from(i) % 6].min(MOST),
-        Len::Vec(at, count) => vectors(
-            args.a[usize::from(at) % 6],
-            args.a[usize::from(count) % 6],
-            pages,
-        ),
+        Len::Arg(i) => counted(call, args, args.a[usize::from(i) % 6], pages),
+        Len::Vec(at, count) => {
+            let (at, count) = (args.a[usize::from(at) % 6], args.a[usize::from(count) % 6]);
+            let asked = vectors(at, count, pages);
+            if has_place(call, args, asked) {
+                asked
+            } else {
+                0
+            }
+        }
         Len::Msg => {
             let at = args.a[1];
             if !readable(at, size_of::<MsgHdr>(), pages) {
@@ -171,7 +174,7 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
             vectors(msg.iov as usize, msg.iov_len, pages)
         }
         Len::Messages => {
-            let (at, count) = (args.a[1], args.a[2].min(MAX_VECTORS));
+            let (at, count) = (args.a[1], args.a[2].min(MOST_VECTORS));
             if !readable(at, count * size_of::<MMsgHdr>(), pages) {
                 return 0;
             }
@@ -181,6 +184,37 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
         }
         Len::None => 0,
     }
+}
+
+/// The same where a register has the count.
+fn counted(call: CallId, args: &Args, count: usize, pages: &mut Pages) -> usize {
+    let offsets = match call {
+        calls::SENDFILE_FILE | calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => [args.a[2], 0],
+        calls::SPLICE_FILE
+        | calls::SPLICE_SOCKET
+        | calls::SPLICE_OTHER
+        | calls::COPY_FILE_RANGE => [args.a[1], args.a[3]],
+        calls::TEE => [0, 0],
+        _ => {
+            let is_whole = whole::is_range(args.a[1], count) && has_place(call, args, count);
+            return if is_whole { count.min(MOST_BYTES) } else { 0 };
+        }
+    };
+    let mut has_place = |at: usize| {
+        // SAFETY: readable, and of any alignment.
+        let offset = || unsafe { (at as *const usize).read_unaligned() };
+        at == 0 || readable(at, size_of::<usize>(), pages) && whole::is_place(offset(), count)
+    };
+    if whole::is_count(count) && has_place(offsets[0]) && has_place(offsets[1]) {
+        count.min(MOST_BYTES)
+    } else {
+        0
+    }
+}
+
+/// Whether a file has room for so many bytes where the call has them read or written.
+fn has_place(call: CallId, args: &Args, count: usize) -> bool {
+    whole::offset_after(call, args.a[3], 0).is_none_or(|offset| whole::is_place(offset, count))
 }
 
 /// The vectors of a call for which [`asked`] has found some bytes.

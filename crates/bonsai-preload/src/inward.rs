@@ -30,7 +30,7 @@ pub(crate) fn bytes_in(
         return error;
     }
     let asked = match amount::len_of(call) {
-        Len::Arg(2) => args.a[2].min(amount::MOST),
+        Len::Arg(2) => amount::asked(call, args, &mut own.readable),
         _ => 0,
     };
     let piece = length(own, call, asked);

@@ -1,6 +1,7 @@
 //! Bytes that go out: the wait first, then the call, whole or in pieces.
 
 use crate::amount::{self, Args, IoVec, Len, MsgHdr};
+use crate::inward::settle;
 use crate::kind::{self, Looked};
 use crate::own::Own;
 use crate::pay;
@@ -9,8 +10,12 @@ use crate::slots::{self, Site};
 use crate::slow::make;
 use crate::steps::{count, credit_call, denied, patience};
 use crate::sys::{self, call, nr};
-use bonsai_calls::{self as calls, CallId, Fd};
+use bonsai_calls::{self as calls, CallId, Fd, whole};
 use bonsai_ledger::Segment;
+
+/// What of a call that cannot be made in pieces is waited for before it, at most. Some ask for all that there may be (`tee(2)` with
+/// `INT_MAX`), or are refused; what they move beyond this is waited for afterwards.
+const MOST_BEFORE: usize = 1 << 20;
 
 /// Bytes out: the wait comes before the call, and what the call did not take goes
 /// back.
@@ -32,7 +37,8 @@ pub(crate) fn bytes_out(
         return messages_out(segment, own, args, site, piece);
     }
     if asked <= piece || !splittable(call, args, looked) {
-        return out_part(segment, own, call, args, site, asked, 1);
+        let before = asked.min(MOST_BEFORE);
+        return out_part(segment, own, call, args, site, before, 1);
     }
     let start = *args;
     let list = amount::list(call, &start);
@@ -51,8 +57,8 @@ pub(crate) fn bytes_out(
                 (message.iov, message.iov_len) = (vectors.as_ptr(), used);
                 args.a[1] = &raw const message as usize;
             }
-            if matches!(call, calls::PWRITEV | calls::PWRITEV2) {
-                args.a[3] = start.a[3].wrapping_add(done);
+            if let Some(offset) = whole::offset_after(call, start.a[3], done) {
+                args.a[3] = offset;
             }
         } else {
             advance(args, &start, call, done, part);
@@ -77,15 +83,19 @@ fn messages_out(
     piece: usize,
 ) -> isize {
     let start = *args;
-    let total = start.a[2].min(amount::MAX_VECTORS);
+    let total = start.a[2].min(whole::MOST_VECTORS);
     let mut done = 0_usize;
     loop {
         let (at, count, bytes) = amount::group(&start, done, total, piece, &mut own.readable);
         (args.a[1], args.a[2]) = (at, count);
-        let result = out_next(segment, own, calls::SENDMMSG, args, site, bytes, done == 0);
+        // A message beyond that is one that the kernel refuses.
+        let before = bytes.min(MOST_BEFORE);
+        let result = out_next(segment, own, calls::SENDMMSG, args, site, before, done == 0);
         let got = usize::try_from(result).unwrap_or(0);
         done += got;
-        if got < count || done >= total {
+        // As the kernel does after a message of which it could not take all.
+        let is_short = amount::moved(calls::SENDMMSG, args, result) < bytes;
+        if got < count || is_short || done >= total {
             *args = start;
             return finished(done, result);
         }
@@ -185,6 +195,9 @@ fn out_part(
     let moved = amount::moved(call, args, result);
     if moved < bytes {
         pay::give_back(segment, own, call, (bytes - moved) as u64, 0);
+    } else if moved > bytes {
+        // Nobody could say beforehand how much it would be.
+        settle(segment, own, call, args);
     }
     if calls > 0 && (result == sys::EAGAIN || result == sys::EINTR) {
         credit_call(segment, own, call);

@@ -2,7 +2,7 @@
 
 use crate::amount::{Args, Len, len_of};
 use crate::own::Own;
-use bonsai_calls::{self as calls, CallId};
+use bonsai_calls::{self as calls, CallId, whole};
 use bonsai_ledger::sync::bump;
 use core::sync::atomic::Ordering;
 
@@ -67,10 +67,11 @@ pub(crate) fn advance(args: &mut Args, start: &Args, call: CallId, done: usize, 
         | calls::SPLICE_SOCKET
         | calls::SPLICE_OTHER
         | calls::COPY_FILE_RANGE => {}
-        calls::PREAD64 | calls::PWRITE64 => {
+        _ => {
             args.a[1] = start.a[1] + done;
-            args.a[3] = start.a[3] + done;
+            if let Some(offset) = whole::offset_after(call, start.a[3], done) {
+                args.a[3] = offset;
+            }
         }
-        _ => args.a[1] = start.a[1] + done,
     }
 }

@@ -19,6 +19,7 @@ mod libraries;
 mod loops;
 mod loops_in_groups;
 mod narrowed;
+mod odd_calls;
 mod peers;
 mod probe;
 mod programs;

@@ -7,6 +7,7 @@ use crate::kind;
 use crate::own::Own;
 use crate::wait::Wait;
 use bonsai_calls::ring::{Amount, Given, Meaning, Op, Together, Words, splice_from};
+use bonsai_calls::whole::MOST_BYTES;
 use bonsai_calls::{self as calls, CallId, Fd};
 use bonsai_ledger::{Segment, Unshaped};
 
@@ -248,7 +249,7 @@ fn measure(entries: &impl Entries, own: &mut Own, entry: &Words, op: &Op) -> Mea
     let mut args = Args { a: [0; 6], nr: 0 };
     let bytes = match op.amount {
         Amount::None | Amount::Open => 0,
-        Amount::Bytes(bytes) => (bytes as usize).min(amount::MOST),
+        Amount::Bytes(bytes) => (bytes as usize).min(MOST_BYTES),
         Amount::Vectors(at, n) => {
             (args.a[1], args.a[2]) = (word(at), n as usize);
             amount::asked(calls::READV_FILE, &args, &mut own.readable)
