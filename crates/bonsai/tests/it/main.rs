@@ -11,6 +11,7 @@ mod groups;
 mod guests;
 mod help;
 mod imports;
+mod inputs_kept;
 mod link;
 mod links;
 mod live;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{PATIENCE, Place, Said, skip};
 
-fn file(place: &Place, name: &str) -> String {
+pub(crate) fn file(place: &Place, name: &str) -> String {
     place.path().join(name).display().to_string()
 }
 
@@ -29,7 +29,7 @@ fn imported(place: &Place, name: &str, text: &str, args: &[&str]) -> String {
 }
 
 /// Two requests of MSR's format.
-fn small(place: &Place) -> String {
+pub(crate) fn small(place: &Place) -> String {
     let text =
         "128166372003061629,h,0,Read,0,4096,100\n128166372003161629,h,0,Write,4096,4096,100\n";
     imported(place, "small", text, &[])
@@ -37,52 +37,6 @@ fn small(place: &Place) -> String {
 
 fn ok(said: &Said) {
     assert_eq!(said.code, Some(0), "{said:?}");
-}
-
-/// What a command reads is not what it writes, by any name.
-#[test]
-fn no_output_takes_the_place_of_an_input() {
-    let place = Place::bare();
-    let trace = small(&place);
-    let text = file(&place, "small.txt");
-    let link = file(&place, "link");
-    symlink("small.btr", &link).expect("a link");
-    let twin = file(&place, "twin");
-    fs::hard_link(&trace, &twin).expect("a second name");
-    let before = [&trace, &text].map(|path| fs::read(path).expect("a file"));
-    let new = file(&place, "new.btr");
-    let commands: [&[&str]; 10] = [
-        &["trace", "import", &text, "-o", &text],
-        &["trace", "export", &trace, "--to", "csv", "-o", &trace],
-        &["trace", "stat", &trace, "--html", &link],
-        &["trace", "stat", &link, "--html", &trace],
-        &["trace", "gen", "--like", &trace, "-o", &twin],
-        &[
-            "trace",
-            "gen",
-            "--like",
-            &trace,
-            "-o",
-            &new,
-            "--content",
-            &trace,
-        ],
-        &["sim", "run", &trace, "--cache", "1MiB", "--html", &twin],
-        &["sim", "curve", &trace, "--html", &trace],
-        &["sim", "curve", &trace, "--figure", &link],
-        &["sim", "table", &trace, "--figure", &trace],
-    ];
-    for command in commands {
-        let said = place.say(command);
-        assert_eq!(said.code, Some(2), "{command:?}: {said:?}");
-        assert!(
-            said.err
-                .contains("it is an input of this command; name a file"),
-            "{command:?}: {said:?}"
-        );
-        let after = [&trace, &text].map(|path| fs::read(path).expect("a file"));
-        assert!(before == after, "{command:?}");
-    }
 }
 
 /// Every command that writes a file follows links, and leaves device nodes where they are.

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::refused::refused;
 use super::server::{Drive, image};
@@ -124,6 +124,38 @@ fn readiness_and_the_end_are_told_and_the_pid_file_goes() {
     assert!(sentence.contains("no regular file"), "{sentence}");
     assert_eq!(std::fs::read(&target).expect("a file"), b"old");
     assert!(refused(&place, &["--pid-file", "/dev/null", &path]).contains("no regular file"));
+}
+
+#[test]
+fn the_pid_file_of_a_server_that_runs_stays() {
+    let place = Place::bare();
+    let path = image(&place, "a.raw", SIZE);
+    let other = image(&place, "b.raw", SIZE);
+    let pid_file = place.path().join("drive.pid");
+    let pid_name = pid_file.display().to_string();
+    let command = place.bonsai(&["drive", "serve", "--pid-file", &pid_name, &path]);
+    let drive = Drive::of(command, &[&path]);
+    let number = || std::fs::read_to_string(&pid_file).unwrap_or_default();
+    let end = Instant::now() + PATIENCE;
+    while number().is_empty() {
+        assert!(Instant::now() < end, "it writes its number");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let sentence = refused(&place, &["--pid-file", &pid_name, &other]);
+    let expected = format!("is that of process {}, which is running", drive.pid());
+    assert!(sentence.contains(&expected), "{sentence}");
+    assert_eq!(number(), format!("{}\n", drive.pid()));
+    // That of a server that was killed is taken over.
+    drive.end("KILL");
+    assert!(pid_file.exists());
+    let command = place.bonsai(&["drive", "serve", "--pid-file", &pid_name, &other]);
+    let next = Drive::of(command, &[&other]);
+    while number() != format!("{}\n", next.pid()) {
+        assert!(Instant::now() < end, "it takes the name: {}", number());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(next.end("TERM").code, Some(0));
+    assert!(!pid_file.exists());
 }
 
 fn http(port: &str, request: &str) -> String {
