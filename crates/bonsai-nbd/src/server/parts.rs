@@ -53,6 +53,8 @@ impl Serving {
                 }
             }
         }
+        // The end of the reply goes out before a worker can answer the next request in the middle of it.
+        self.batch.send(&link);
         count_read(&link.export, request.length);
         Ok(())
     }

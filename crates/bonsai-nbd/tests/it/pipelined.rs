@@ -5,6 +5,7 @@ use std::io::Read as _;
 
 use crate::client::{Client, FLUSH, READ, WRITE};
 use crate::house::House;
+use bonsai_nbd::server::smallest_buffers;
 
 const SIZE: u64 = 16 << 20;
 const REQUESTS: u64 = 600;
@@ -44,8 +45,11 @@ fn places() -> Vec<(u64, u64)> {
     (0..REQUESTS).map(place).collect()
 }
 
-fn ask_all(rings: bool) {
-    let house = House::with(&["a"], SIZE, |plan| plan.rings = rings);
+fn ask_all(rings: bool, buffer_bytes: Option<usize>) {
+    let house = House::with(&["a"], SIZE, |plan| {
+        plan.rings = rings;
+        plan.buffer_bytes = buffer_bytes.unwrap_or(plan.buffer_bytes);
+    });
     let mut client = Client::new(&house.socket(), "a");
     for at in (0..SIZE).step_by(1 << 20) {
         assert_eq!(client.write(at, &bytes(at, 1 << 20), false), 0);
@@ -88,12 +92,20 @@ fn ask_all(rings: bool) {
 
 #[test]
 fn each_of_many_cold_reads_is_answered_with_its_own_bytes() {
-    ask_all(true);
+    ask_all(true, None);
 }
 
 #[test]
 fn so_it_is_where_the_kernel_has_no_rings() {
-    ask_all(false);
+    ask_all(false, None);
+}
+
+/// Large reads are answered in parts, of which the last is sent before the reply of a worker.
+#[test]
+fn replies_in_parts_are_not_interleaved_with_others() {
+    for _ in 0..5 {
+        ask_all(false, Some(smallest_buffers(32, false) + (2 << 20)));
+    }
 }
 
 #[test]
