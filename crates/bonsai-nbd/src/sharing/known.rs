@@ -66,7 +66,10 @@ impl Known {
     /// Acts on what the kernel reports, with [`Guarding::Trust`]: whether somebody else wrote. Whatever was written before
     /// this is called, and is reported, is known no more when it returns.
     pub(super) fn look(&self, state: &State) -> bool {
-        self.guard.act_on_report(|| self.forget_changed(state))
+        self.guard.act_on_report(|| {
+            self.image.note_foreign_change();
+            self.forget_changed(state);
+        })
     }
 
     /// Whether it was forgotten since this was asked last.
@@ -76,7 +79,6 @@ impl Known {
 
     /// Forgets all that is known of it, as another program may have written to it.
     pub(super) fn forget_changed(&self, state: &State) {
-        self.image.note_foreign_change();
         add(&self.outside, 1);
         self.told.store(true, Ordering::SeqCst);
         self.forget(state);
