@@ -434,6 +434,10 @@ impl Member {
         // What there is no room for is not copied.
         let learner = &self.sharing.learner;
         let room = learner.room().min(blocks.len());
+        if room == 0 {
+            add(&self.counters.dropped, blocks.len() as u64);
+            return;
+        }
         let (mut numbers, mut copies) = learner.memory();
         copies.reserve(room * 4096);
         for &(block, stamp) in blocks.iter().take(room) {
@@ -472,6 +476,7 @@ impl Member {
 
     /// The same, and counts it as somebody else's doing.
     pub(crate) fn forget_outside(&self) {
+        self.image.note_foreign_change();
         add(&self.known.outside, 1);
         self.forget();
     }
