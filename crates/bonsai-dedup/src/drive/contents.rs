@@ -328,9 +328,14 @@ impl<K: Key> Contents<K> {
         if at / 64 == self.with_free.len() {
             self.with_free.push(0);
         }
-        self.with_free[at / 64] |= 1 << (at % 64);
-        self.first_free = self.first_free.min(at / 64);
+        self.offer(at);
         self.unused += CHUNK;
+    }
+
+    /// Numbers of a chunk can be given out.
+    fn offer(&mut self, chunk: usize) {
+        self.with_free[chunk / 64] |= 1 << (chunk % 64);
+        self.first_free = self.first_free.min(chunk / 64);
     }
 
     /// Whether most entries are not in use.
@@ -383,8 +388,7 @@ impl<K: Key> Contents<K> {
         }
         self.chunks[last].free = free;
         if free != NIL {
-            self.with_free[last / 64] |= 1 << (last % 64);
-            self.first_free = self.first_free.min(last / 64);
+            self.offer(last);
         }
     }
 
@@ -477,8 +481,7 @@ impl<K: Key> Contents<K> {
         let at = chunk(content);
         let next = std::mem::replace(&mut self.chunks[at].free, content);
         *self.head_mut(content) = UNUSED | next;
-        self.with_free[at / 64] |= 1 << (at % 64);
-        self.first_free = self.first_free.min(at / 64);
+        self.offer(at);
         self.unused += 1;
     }
 

@@ -64,7 +64,7 @@ impl<K: Key> DriveMap<K> {
         let Some(numbers) = self.contents.last_chunk() else {
             return false;
         };
-        // Whoever goes on with a part, if anybody does, begins anew.
+        // A chunk that is emptied in part stays usable: nothing has to resume.
         match self.empty(numbers) {
             true => self.contents.drop_last_chunk(),
             false => self.contents.keep_last_chunk(),
