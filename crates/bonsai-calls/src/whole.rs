@@ -1,4 +1,4 @@
-//! What the kernel checks of a call that moves bytes as a whole, before the first byte moves.
+//! Checks that the kernel makes of a whole I/O call, before the first byte moves.
 //!
 //! A call that is made in pieces, or that is paid for beforehand, must not pass these checks where the call as it came would not:
 //! of `read(fd, buffer, -1)` a piece would be a real transfer behind the end of the buffer. So whatever is not plainly
@@ -18,13 +18,13 @@ pub const MOST_VECTORS: usize = 1024;
 /// The end of a program's memory with page tables of four levels (`TASK_SIZE_MAX`).
 const USER_END: usize = 0x7fff_ffff_f000;
 
-/// Whether a count is none that the kernel refuses: it is negative where it is signed.
+/// Whether a count is valid: not negative as `ssize_t`.
 #[must_use]
 pub const fn is_count(count: usize) -> bool {
     count <= isize::MAX as usize
 }
 
-/// Whether so many bytes of a program's memory may lie at an address.
+/// Whether a buffer lies within user memory.
 #[must_use]
 pub const fn is_range(at: usize, count: usize) -> bool {
     is_count(count)
@@ -34,7 +34,7 @@ pub const fn is_range(at: usize, count: usize) -> bool {
         }
 }
 
-/// Whether so many bytes of a file may lie from an offset on.
+/// Whether a range of a file has valid offsets (`loff_t`).
 #[must_use]
 pub const fn is_place(offset: usize, count: usize) -> bool {
     // Two such cannot wrap.
@@ -47,10 +47,12 @@ pub const fn is_place(offset: usize, count: usize) -> bool {
 pub const fn offset_after(call: CallId, offset: usize, done: usize) -> Option<usize> {
     match call {
         calls::PREADV2 | calls::PWRITEV2 if offset == usize::MAX => None,
-        calls::PREAD64 | calls::PWRITE64 => Some(offset.wrapping_add(done)),
-        calls::PREADV | calls::PREADV2 | calls::PWRITEV | calls::PWRITEV2 => {
-            Some(offset.wrapping_add(done))
-        }
+        calls::PREAD64
+        | calls::PREADV
+        | calls::PREADV2
+        | calls::PWRITE64
+        | calls::PWRITEV
+        | calls::PWRITEV2 => Some(offset.wrapping_add(done)),
         _ => None,
     }
 }

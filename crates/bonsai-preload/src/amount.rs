@@ -117,7 +117,7 @@ pub(crate) type Pages = [usize; 2];
 /// if the kernel could follow them too.
 pub(crate) fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
     use crate::sys::call;
-    if at < 4096 || at.checked_add(len).is_none_or(|end| end > 0x7fff_ffff_f000) {
+    if at < 4096 || !whole::is_range(at, len) {
         return false;
     }
     for page in at >> 12..=(at + len.max(1) - 1) >> 12 {

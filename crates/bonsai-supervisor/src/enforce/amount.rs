@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 /// The most one call moves (`MAX_RW_COUNT`).
-const MOST: u64 = 0x7fff_f000;
+pub(crate) const MOST: u64 = bonsai_calls::whole::MOST_BYTES as u64;
 
 /// Where the number of bytes of a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

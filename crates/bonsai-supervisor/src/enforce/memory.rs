@@ -155,7 +155,7 @@ pub(crate) fn spans(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
         .chunks_exact(16)
         .map(|pair| Span {
             at: word(pair, 0),
-            len: word(pair, 8).min(0x7fff_f000),
+            len: word(pair, 8).min(crate::enforce::amount::MOST),
         })
         .collect())
 }

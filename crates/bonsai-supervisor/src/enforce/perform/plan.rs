@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use crate::enforce::amount::MOST;
 use crate::enforce::listener::Asked;
 use crate::enforce::memory::{self, Span, word};
 
@@ -64,7 +65,7 @@ impl Plan {
         let plain = || {
             vec![Span {
                 at: a[1],
-                len: a[2].min(0x7fff_f000),
+                len: a[2].min(MOST),
             }]
         };
         #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
@@ -119,12 +120,12 @@ impl Plan {
                 flags: 0,
             },
             40 => Self::Transfer {
-                len: a[3].min(0x7fff_f000),
+                len: a[3].min(MOST),
                 offsets: [a[2], 0],
                 flags: 0,
             },
             275 | 326 => Self::Transfer {
-                len: a[4].min(0x7fff_f000),
+                len: a[4].min(MOST),
                 offsets: [a[1], a[3]],
                 flags: int(5),
             },
