@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use super::web::tree_cpu_ms;
-use crate::child::Running;
+use crate::child::{Running, is_installed};
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
@@ -80,8 +80,7 @@ impl Benchmark for NbdHot {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         for program in ["nbdkit", "fio"] {
-            let there = Command::new(program).arg("--version").output();
-            if !there.is_ok_and(|there| there.status.success()) {
+            if !is_installed(program) {
                 return context.skip("all", format!("{program} is not installed"));
             }
         }
@@ -128,6 +127,12 @@ impl Benchmark for NbdHot {
     fn report(&self, record: &Record) -> Section {
         report(&record.samples(self.name()), record.run.seed)
     }
+}
+
+/// The value of one server within a round.
+fn of_kind(measured: &[(Kind, f64)], kind: Kind) -> Option<f64> {
+    let found = measured.iter().find(|(of, _)| *of == kind);
+    found.map(|(_, value)| *value)
 }
 
 fn describe(block: &str, depth: u32, cold: bool) -> String {
@@ -239,13 +244,13 @@ fn report(samples: &[Sample<Round>], seed: u64) -> Section {
             .iter()
             .filter(|s| (s.data.block.as_str(), s.data.depth, s.data.cold) == (block, depth, cold))
             .collect();
-        let find = |round: &Round, kind| {
-            let found = round.measured.iter().find(|(of, _)| *of == kind);
-            found.map(|(_, rate)| *rate)
-        };
         let pair = |kind| {
-            let both =
-                |s: &&Sample<Round>| Some((find(&s.data, Kind::Nbdkit)?, find(&s.data, kind)?));
+            let both = |s: &&Sample<Round>| {
+                Some((
+                    of_kind(&s.data.measured, Kind::Nbdkit)?,
+                    of_kind(&s.data.measured, kind)?,
+                ))
+            };
             Pairing::of(&of.iter().filter_map(both).collect::<Vec<_>>(), seed)
         };
         let (Some(plain), Some(drive)) = (pair(Kind::Plain), pair(Kind::Drive)) else {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Kind, ask, prepare, random, serve};
 use crate::benches::Benchmark;
 use crate::benches::web::tree_cpu_ms;
-use crate::child::Running;
+use crate::child::{Running, is_installed};
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
@@ -66,8 +66,7 @@ impl Benchmark for NbdRecord {
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
-        let there = Command::new("fio").arg("--version").output();
-        if !there.is_ok_and(|there| there.status.success()) {
+        if !is_installed("fio") {
             return context.skip("all", "fio is not installed".to_owned());
         }
         let image = context.scratch().join("image.raw");

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::benches::Benchmark;
 use crate::benches::web::tree_cpu_ms;
-use crate::child::Running;
+use crate::child::{Running, is_installed};
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
@@ -55,8 +55,7 @@ impl Benchmark for NbdScale {
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
         for program in ["fio", "taskset"] {
-            let there = Command::new(program).arg("--version").output();
-            if !there.is_ok_and(|there| there.status.success()) {
+            if !is_installed(program) {
                 return context.skip("all", format!("{program} is not installed"));
             }
         }

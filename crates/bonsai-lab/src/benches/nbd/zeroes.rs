@@ -10,9 +10,10 @@ use bonsai_nbd::client::{Ask, Connection, Event, Uri};
 use bonsai_nbd::protocol::Command;
 use serde::{Deserialize, Serialize};
 
-use super::{KINDS, Kind, serve_as};
+use super::{KINDS, Kind, of_kind, serve_as};
 use crate::benches::Benchmark;
 use crate::benches::web::tree_cpu_ms;
+use crate::child::is_installed;
 use crate::context::Context;
 use crate::load::{Moment, doubt_of};
 use crate::record::{Record, Sample};
@@ -47,10 +48,7 @@ impl Benchmark for NbdZeroes {
     }
 
     fn run(&self, context: &mut Context) -> anyhow::Result<()> {
-        let there = std::process::Command::new("nbdkit")
-            .arg("--version")
-            .output();
-        if !there.is_ok_and(|there| there.status.success()) {
+        if !is_installed("nbdkit") {
             return context.skip("all", "nbdkit is not installed".to_owned());
         }
         for _ in 0..context.effort.of(3, 9, 25) {
@@ -108,12 +106,13 @@ fn report(samples: &[Sample<Round>], seed: u64) -> Section {
     section.text(
         "A sparse image of 1 TiB, 32 MiB a request, one after the other. Seconds; ratios within a round.",
     );
-    let find = |round: &Round, kind| {
-        let found = round.measured.iter().find(|(of, _)| *of == kind);
-        found.map(|(_, seconds)| *seconds)
-    };
     let pair = |kind| {
-        let both = |s: &Sample<Round>| Some((find(&s.data, Kind::Nbdkit)?, find(&s.data, kind)?));
+        let both = |s: &Sample<Round>| {
+            Some((
+                of_kind(&s.data.measured, Kind::Nbdkit)?,
+                of_kind(&s.data.measured, kind)?,
+            ))
+        };
         Pairing::of(&samples.iter().filter_map(both).collect::<Vec<_>>(), seed)
     };
     let (Some(plain), Some(drive)) = (pair(Kind::Plain), pair(Kind::Drive)) else {
