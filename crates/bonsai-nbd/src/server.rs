@@ -31,6 +31,7 @@ mod link;
 mod listen;
 mod parts;
 mod perform;
+mod places;
 pub(crate) mod pool;
 mod reads;
 mod region;
@@ -293,6 +294,8 @@ pub(crate) enum Ended {
     Injected,
     #[error("a request has {0} bytes of data, more than can be skipped")]
     TooLong(u32),
+    #[error("there are as many clients as there may be, and others come first")]
+    Crowded,
 }
 
 impl From<rustix::io::Errno> for Ended {

@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown, sockopt};
+use rustix::net::{Shutdown, sockopt};
 
 use super::budget::{Budget, Own, smallest};
 use super::connection::{House, negotiate};
 use super::failures::Failures;
+use super::places::{Place, Places};
 use super::sockets::{Address, Listening, Sockets};
-use super::{EndError, Event, OnEvent, Plan, ServeError, Stop, lock};
+use super::{EndError, Ended, Event, OnEvent, Plan, ServeError, Stop};
 use crate::export::Export;
 
 /// How often images are looked at.
@@ -45,12 +46,6 @@ impl std::fmt::Debug for Server {
             .field("most", &self.most)
             .finish_non_exhaustive()
     }
-}
-
-/// The connections there are.
-#[derive(Default)]
-struct Open {
-    sockets: Mutex<HashMap<u64, OwnedFd>>,
 }
 
 impl Server {
@@ -117,9 +112,9 @@ impl Server {
         let mut said: HashMap<String, &'static str> = HashMap::new();
         while !stop.is_asked() {
             self.wait(stop);
-            for listener in &self.listeners {
+            for (number, listener) in self.listeners.iter().enumerate() {
                 match listener.accept() {
-                    Ok(accepted) => clients.admit(accepted),
+                    Ok(accepted) => clients.admit(number, accepted),
                     // It stays in the line, and would wake this up again at once.
                     Err(error) if !is_of_one(&error) => {
                         clients.exhausted(&error);
@@ -136,7 +131,7 @@ impl Server {
         }
         // No new client finds the server, and those that are there are let go.
         drop(self.listeners);
-        end(&clients.open);
+        end(&clients.places);
         failures.iter().for_each(|of| of.settle(true));
         flush(&exports)
     }
@@ -196,11 +191,10 @@ struct Clients {
     /// Over a Unix socket nobody listens in.
     plain: Arc<House>,
     budget: Arc<Budget>,
-    open: Arc<Open>,
+    places: Arc<Places>,
     on_event: Arc<OnEvent>,
     most: usize,
     tls_on_unix: bool,
-    number: u64,
     /// When it was said that the system has nothing left.
     exhausted: Rarely,
     /// When it was said that there are as many as there may be.
@@ -230,11 +224,10 @@ impl Clients {
             }),
             house: Arc::new(house),
             budget: Arc::clone(&server.budget),
-            open: Arc::default(),
+            places: Places::new(server.most, server.house.exports.len()),
             on_event: Arc::clone(on_event),
             most: server.most,
             tls_on_unix: server.tls_on_unix,
-            number: 0,
             exhausted: Rarely::default(),
             full: Rarely::default(),
         }
@@ -245,51 +238,51 @@ impl Clients {
         self.exhausted.say(|| tell(&Event::Exhausted { error }));
     }
 
-    fn admit(&mut self, accepted: Admitted) {
-        let most = self.most;
-        let own = self.budget.connect();
-        let Some(own) = own.filter(|_| lock(&self.open.sockets).len() < most) else {
-            let tell = &self.on_event;
+    fn admit(&mut self, listener: usize, accepted: Admitted) {
+        let second = match accepted.0.try_clone() {
+            Ok(second) => second,
+            Err(error) => return self.exhausted(&error),
+        };
+        let place = self.places.take(second, listener);
+        let Some((place, own)) = place.zip(self.budget.connect()) else {
+            let (tell, most) = (&self.on_event, self.most);
             self.full.say(|| tell(&Event::Full { most }));
             return;
         };
-        if let Err(error) = self.start(accepted, own) {
+        if let Err(error) = self.start(accepted, place, own) {
             self.exhausted(&error);
         }
     }
 
-    fn start(&mut self, (socket, peer, is_tcp): Admitted, own: Own) -> io::Result<()> {
-        let second = socket.try_clone()?;
+    fn start(&self, (socket, peer, is_tcp): Admitted, place: Place, own: Own) -> io::Result<()> {
         if is_tcp {
             // Small replies go at once; a client whose machine is gone is noticed some day.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
             let _ = sockopt::set_socket_keepalive(&socket, true);
         }
-        self.number += 1;
-        let number = self.number;
-        lock(&self.open.sockets).insert(number, second);
         let house = match is_tcp || self.tls_on_unix {
             true => Arc::clone(&self.house),
             false => Arc::clone(&self.plain),
         };
-        let (opened, tell) = (Arc::clone(&self.open), Arc::clone(&self.on_event));
+        let tell = Arc::clone(&self.on_event);
         let thread = thread::Builder::new().name("nbd-client".to_owned());
-        let started = thread.spawn(move || {
-            serve((socket, own), &peer, &house, &tell);
-            lock(&opened.sockets).remove(&number);
-        });
-        if started.is_err() {
-            lock(&self.open.sockets).remove(&number);
-        }
-        started.map(drop)
+        let serving = move || serve((socket, own), &place, (&peer, &house), &tell);
+        thread.spawn(serving).map(drop)
     }
 }
 
-fn serve((socket, own): (OwnedFd, Own), peer: &str, house: &House, tell: &Arc<OnEvent>) {
+fn serve(
+    (socket, own): (OwnedFd, Own),
+    place: &Place,
+    (peer, house): (&str, &House),
+    tell: &Arc<OnEvent>,
+) {
     let mut name = String::new();
     let ended = match negotiate(socket, house, own) {
         Ok(None) => Ok(()),
+        Err(_) if place.is_lost() => Err(Ended::Crowded),
         Err(error) => Err(error),
+        Ok(Some(client)) if !place.has(&client.link.export.info().name) => Err(Ended::Crowded),
         Ok(Some(client)) => {
             name.clone_from(&client.link.export.info().name);
             let export = name.as_str();
@@ -303,18 +296,13 @@ fn serve((socket, own): (OwnedFd, Own), peer: &str, house: &House, tell: &Arc<On
 }
 
 /// Lets clients have what is under way, and no more.
-fn end(open: &Open) {
-    for socket in lock(&open.sockets).values() {
-        // It fails where the client has gone.
-        let _ = shutdown(socket, Shutdown::Read);
-    }
+fn end(places: &Places) {
+    places.shut(Shutdown::Read);
     let deadline = Instant::now() + LAST;
-    while !lock(&open.sockets).is_empty() && Instant::now() < deadline {
+    while !places.are_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(2));
     }
-    for socket in lock(&open.sockets).values() {
-        let _ = shutdown(socket, Shutdown::Both);
-    }
+    places.shut(Shutdown::Both);
 }
 
 fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell: &Arc<OnEvent>) {

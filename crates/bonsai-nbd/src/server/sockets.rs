@@ -177,16 +177,27 @@ impl Listening {
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
-    lock: PathBuf,
-    /// Held to the end.
-    _held: File,
+    /// Let go after the name has gone.
+    _lock: Lock,
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
         // What cannot be removed is replaced by the next server, which finds nobody behind it.
         let _ = fs::remove_file(&self.path);
-        let _ = fs::remove_file(&self.lock);
+    }
+}
+
+/// A lock file, which goes with whoever holds it.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -214,11 +225,10 @@ fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, Socket), Serv
     };
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
-    let lock = PathBuf::from(lock);
     let taken = || ServeError::Taken {
         at: path.to_owned(),
     };
-    let held = hold(&lock).map_err(failed)?.ok_or_else(taken)?;
+    let lock = hold(lock.into()).map_err(failed)?.ok_or_else(taken)?;
     match fs::symlink_metadata(path) {
         Ok(there) if !there.file_type().is_socket() => {
             return Err(ServeError::NoSocket {
@@ -238,15 +248,14 @@ fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, Socket), Serv
     // From here on it is removed again if anything fails.
     let socket = Socket {
         path: path.to_owned(),
-        lock,
-        _held: held,
+        _lock: lock,
     };
     access.give(path)?;
     Ok((listener, socket))
 }
 
 /// Holds a lock file; `None` where somebody else does.
-fn hold(path: &Path) -> io::Result<Option<File>> {
+fn hold(path: PathBuf) -> io::Result<Option<Lock>> {
     loop {
         // Whatever else has the name is not opened: a pipe would wait for a reader.
         let file = File::options()
@@ -254,7 +263,7 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
             .append(true)
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)?;
+            .open(&path)?;
         if !file.metadata()?.is_file() {
             let text = format!("{} is no regular file", path.display());
             return Err(io::Error::other(text));
@@ -266,9 +275,9 @@ fn hold(path: &Path) -> io::Result<Option<File>> {
         }
         // Whoever held it may have removed it before it was let go.
         use std::os::unix::fs::MetadataExt as _;
-        let named = fs::metadata(path).map(|meta| meta.ino()).ok();
+        let named = fs::metadata(&path).map(|meta| meta.ino()).ok();
         if named == Some(file.metadata()?.ino()) {
-            return Ok(Some(file));
+            return Ok(Some(Lock { path, _held: file }));
         }
     }
 }

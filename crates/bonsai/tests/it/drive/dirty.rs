@@ -1,7 +1,7 @@
 //! Hostile clients, and the memory that they get of a server.
 
 use std::io::Write as _;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -148,6 +148,36 @@ fn hundreds_that_vanish_leave_nothing() {
     while drive.holds() != before {
         assert!(Instant::now() < end, "{:?} of {before:?}", drive.holds());
         std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(drive.end("TERM").code, Some(0));
+}
+
+#[test]
+fn clients_that_say_nothing_keep_nobody_out() {
+    let place = Place::bare();
+    let path = image(&place, "a.raw", MIB);
+    let socket = place.path().join("s.sock").display().to_string();
+    let args = [
+        "--connections",
+        "8",
+        "--listen",
+        ":0",
+        "--socket",
+        &socket,
+        &path,
+    ];
+    let drive = Drive::start(&place, &args);
+    let tcp = drive.uris.iter().find_map(|uri| uri.strip_prefix("nbd://"));
+    let at = tcp
+        .and_then(|rest| rest.split('/').next())
+        .expect("an address");
+    let connect = || TcpStream::connect(at).expect("a port that listens");
+    let mut silent: Vec<TcpStream> = (0..50).map(|_| connect()).collect();
+    let mut first = Client::new(&drive.socket, "a");
+    silent.extend((0..50).map(|_| connect()));
+    let mut second = Client::new(&drive.socket, "a");
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.write(0, &[1; 4096], false), 0);
     }
     assert_eq!(drive.end("TERM").code, Some(0));
 }
