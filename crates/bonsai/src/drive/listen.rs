@@ -29,13 +29,15 @@ pub(super) fn passed() -> anyhow::Result<Passed> {
     let variable = |name| std::env::var(name).ok();
     let mut passed = Passed::default();
     let pid = variable("LISTEN_PID").and_then(|pid| pid.parse().ok());
-    let count = variable("LISTEN_FDS").and_then(|count| count.parse().ok());
-    // Those of the process that started this one are not for it.
-    let (Some(count), true) = (count, pid == Some(std::process::id())) else {
-        return Ok(passed);
-    };
     let refuse =
         |why: String| Refusal::input(format!("sockets that were passed on (LISTEN_FDS): {why}"));
+    // Those of the process that started this one are not for it.
+    let (Some(count), true) = (variable("LISTEN_FDS"), pid == Some(std::process::id())) else {
+        return Ok(passed);
+    };
+    let count: usize = count
+        .parse()
+        .map_err(|_| refuse(format!("{count:?} is no number")))?;
     if count > MOST_PASSED {
         return Err(refuse(format!(
             "{count} are too many: at most {MOST_PASSED}"

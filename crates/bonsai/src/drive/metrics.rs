@@ -2,6 +2,7 @@
 //!
 //! A thread of its own answers them from counters that are kept anyway: no request of a client waits for it.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::escape::say;
 
-/// Connections at a time; a scraper has one.
+/// Connections at a time; a scraper has one. The oldest makes way for the next.
 const MOST_CONNECTIONS: usize = 16;
 /// How long one may take to ask, and how long it may be open.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,16 +73,19 @@ pub(super) fn start(
 
 async fn serve(listener: TcpListener, exports: &Arc<[Arc<Export>]>) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        // The semaphore is never closed.
-        let place = Arc::clone(&places).acquire_owned().await.ok();
         let Ok((stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
+        open.retain(|connection| !connection.is_finished());
+        // Whoever asks half a question, or none, keeps nobody out.
+        if open.len() >= MOST_CONNECTIONS {
+            open.pop_front().iter().for_each(AbortHandle::abort);
+        }
         let exports = Arc::clone(exports);
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             let service = service_fn(|request| {
                 let answer = answer(&request, &exports);
                 async move { Ok::<_, Infallible>(answer) }
@@ -92,8 +96,8 @@ async fn serve(listener: TcpListener, exports: &Arc<[Arc<Export>]>) -> std::io::
                 .serve_connection(TokioIo::new(stream), service);
             // How it ends is the scraper's business.
             let _ = timeout(CONNECTION_TIMEOUT, connection).await;
-            drop(place);
         });
+        open.push_back(connection.abort_handle());
     }
 }
 

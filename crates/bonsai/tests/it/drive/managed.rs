@@ -18,7 +18,8 @@ const SIZE: u64 = 1 << 20;
 /// becomes.
 fn activated(place: &Place, socket: i32, pid: &str, args: &[&str]) -> Command {
     let bonsai = place.bonsai(args);
-    let script = format!("exec 3<&{socket}; export LISTEN_FDS=1 LISTEN_PID={pid}; exec \"$@\"");
+    let script =
+        format!("exec 3<&{socket}; export LISTEN_FDS=${{COUNT-1}} LISTEN_PID={pid}; exec \"$@\"");
     let mut command = Command::new("bash");
     command
         .args(["-c", &script, "bash"])
@@ -88,6 +89,13 @@ fn a_socket_that_was_passed_on_is_served_and_stays() {
             "{words_said}"
         );
     }
+    let said = activated(&place, socket, "$$", &args)
+        .env("COUNT", "abc")
+        .output()
+        .expect("bonsai");
+    let words_said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(2), "{words_said}");
+    assert!(words_said.contains("\"abc\" is no number"), "{words_said}");
 }
 
 #[test]
@@ -210,12 +218,22 @@ fn metrics_are_those_of_the_exports() {
     }
     assert!(http(port, "GET /").starts_with("HTTP/1.1 404"));
     assert!(http(port, "POST /metrics").starts_with("HTTP/1.1 405"));
-    // Who says nothing holds up neither clients nor others who ask.
-    let silent: Vec<TcpStream> = (0..10)
-        .map(|_| TcpStream::connect(format!("127.0.0.1:{port}")).expect("connected"))
+    // Who says nothing, or half of it, holds up neither clients nor others who ask.
+    let silent: Vec<TcpStream> = (0..40)
+        .map(|number| {
+            let stream = TcpStream::connect(format!("127.0.0.1:{port}")).expect("connected");
+            let half = &b"GET /metrics HTTP/1.1\r\nHost:"[..number % 28];
+            (&stream).write_all(half).expect("written");
+            stream
+        })
         .collect();
     assert!(http(port, "HEAD /metrics").starts_with("HTTP/1.1 200"));
     assert!(client.read(0, 4096).is_ok());
+    // The last of them are still there: they were not waited for.
+    let last = silent.last().expect("40");
+    last.set_nonblocking(true).expect("set");
+    let end = (&*last).read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(end, Err(std::io::ErrorKind::WouldBlock));
     drop(silent);
     assert_eq!(drive.end("TERM").code, Some(0));
     let sentence = refused(&place, &["--metrics", "here", &path]);

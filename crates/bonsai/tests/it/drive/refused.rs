@@ -101,6 +101,7 @@ fn what_cannot_be_served_has_its_sentence() {
         let sentence = refused(&place, args);
         assert!(sentence.contains(words), "{args:?}: {sentence}");
     }
+    assert!(!place.path().join("text.lock").exists());
     // A second image that cannot be served takes the first one's service with it.
     refused(&place, &["--limit", "read=1MB/s", a, &empty]);
     let said = place.say(&["status"]);
