@@ -314,7 +314,8 @@ fn chosen(
     let identity = match said {
         // What is no text has no lines.
         Some(format)
-            if beginning.is_empty() || format.is_text() && identify::utf16(beginning).is_some() =>
+            if beginning.is_empty()
+                || format.is_text() && identify::foreign_text(beginning).is_some() =>
         {
             identify(beginning)
         }

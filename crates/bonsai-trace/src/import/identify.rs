@@ -135,8 +135,8 @@ pub fn identify(beginning: &[u8]) -> Identity {
     if beginning.is_empty() {
         return other("the input is empty", super::RIGHT);
     }
-    if let Some(what) = utf16(beginning) {
-        return other(what, "UTF-8, as iconv -f UTF-16 -t UTF-8 FILE writes it");
+    if let Some((what, right)) = foreign_text(beginning) {
+        return other(what, right);
     }
     let signature = SIGNATURES
         .into_iter()
@@ -186,9 +186,27 @@ pub fn identify(beginning: &[u8]) -> Identity {
     }
 }
 
+/// What a text is that has no lines as they are read here, and what would be right.
+pub(super) fn foreign_text(beginning: &[u8]) -> Option<(&'static str, &'static str)> {
+    if is_utf16(beginning) {
+        return Some((
+            "it is text in UTF-16, as Windows writes it",
+            "UTF-8, as iconv -f UTF-16 -t UTF-8 FILE writes it",
+        ));
+    }
+    let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
+    let start = &beginning[..beginning.len().min(4_096)];
+    let count = |byte| memchr::memchr_iter(byte, start).count();
+    // One of each pair belongs to its line feed, and names of processes may have one.
+    let is_old = count(b'\r') > 2 * count(b'\n') && start.iter().all(is_text);
+    is_old.then_some((
+        "its lines end in carriage returns alone",
+        "line feeds, as tr '\\r' '\\n' <FILE writes them",
+    ))
+}
+
 /// Text of 16 bits a character, with a mark or by its zero bytes.
-pub(super) fn utf16(beginning: &[u8]) -> Option<&'static str> {
-    const WHAT: &str = "it is text in UTF-16, as Windows writes it";
+fn is_utf16(beginning: &[u8]) -> bool {
     let is_marked = beginning.starts_with(b"\xff\xfe") || beginning.starts_with(b"\xfe\xff");
     // ASCII characters have one byte of two that is zero.
     let (pairs, _) = beginning[..beginning.len().min(256)].as_chunks::<2>();
@@ -199,7 +217,7 @@ pub(super) fn utf16(beginning: &[u8]) -> Option<&'static str> {
                 .iter()
                 .all(|pair| pair[zero] == 0 && is_text(pair[1 - zero]))
     };
-    (is_marked || is_ascii(0) || is_ascii(1)).then_some(WHAT)
+    is_marked || is_ascii(0) || is_ascii(1)
 }
 
 /// Lines that are looked at, and requests that suffice.

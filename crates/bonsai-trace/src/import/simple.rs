@@ -33,6 +33,7 @@ impl Codec for Msr {
         let mut fields = line.split(|byte| *byte == b',');
         let mut next = || fields.next();
         let all = [next(), next(), next(), next(), next(), next(), next()];
+        let is_longer = next().is_some();
         let [
             Some(time),
             Some(host),
@@ -45,6 +46,12 @@ impl Codec for Msr {
         else {
             return Err(bad(format!("{} has not 7 values", shown(line)), RIGHT));
         };
+        if is_longer {
+            return Err(bad(
+                format!("{} has more than 7 values", shown(line)),
+                RIGHT,
+            ));
+        }
         let ticks = number(time, "the time")?;
         let op = match op {
             b"Read" => Op::Read,

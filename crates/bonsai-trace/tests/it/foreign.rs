@@ -245,6 +245,35 @@ fn a_byte_order_mark_is_passed_over_and_utf_16_refused() {
 }
 
 #[test]
+fn lines_that_end_in_carriage_returns_alone_are_named() {
+    for (text, options) in samples() {
+        let format = with(text.as_bytes(), &options).expect("read").0.format;
+        let said = Options {
+            format,
+            ..options.clone()
+        };
+        let line = text.trim_end();
+        let old = [line; 3].join("\n").replace('\n', "\r");
+        for (text, options) in [(&old, &options), (&(old.clone() + "\r"), &said)] {
+            let error = wrong(text, options);
+            assert!(
+                error.contains("carriage returns alone") && error.contains("tr '\\r'"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_row_of_msr_has_seven_values() {
+    let row = "128166372003061629,usr,0,Read,7014609920,24576,41286";
+    let options = of(Format::Msr);
+    assert_eq!(read(row.as_bytes(), &options).len(), 1);
+    let error = wrong(&format!("{row},{row}"), &options);
+    assert!(error.contains("has more than 7 values"), "{error}");
+}
+
+#[test]
 fn a_first_record_that_is_bad_is_no_heading() {
     let numbers = columns("offset=1,length=2");
     for first in [
