@@ -9,6 +9,7 @@
 //! | an open descriptor of this process: `/dev/stdout`, `/dev/fd/2` | what it is open on is written, from where it stands |
 //! | a folder, a block device, a socket | it is refused |
 //! | a file that this process reads ([`note_input`]) | it is refused: it would be gone before or after it was read |
+//! | a regular file that this process has written | it is refused: what stands in it would be lost |
 //!
 //! So an output never takes the place of a device node or of a symbolic link, and a failed one leaves a regular file as it was.
 
@@ -18,31 +19,52 @@ use std::io::{self, Read as _, Seek as _, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::SeekFrom;
 use tempfile::NamedTempFile;
 
-/// Devices and numbers of files that are read.
-static INPUTS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+/// Files that are no place for an output.
+static TAKEN: Mutex<Taken> = Mutex::new(Taken {
+    inputs: Vec::new(),
+    outputs: Vec::new(),
+});
 
-const INPUT: &str = "an input of this command";
+struct Taken {
+    /// Devices and numbers of those that are read.
+    inputs: Vec<(u64, u64)>,
+    /// Names of those that were written, without links. Numbers would be given out again.
+    outputs: Vec<PathBuf>,
+}
+
+impl Taken {
+    fn lock() -> MutexGuard<'static, Self> {
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a regular file is, if it is no place for an output.
+    fn as_what(target: &Path) -> Option<&'static str> {
+        let about = fs::metadata(target).ok().filter(Metadata::is_file)?;
+        let taken = Self::lock();
+        if taken.inputs.contains(&(about.dev(), about.ino())) {
+            return Some("an input of this command");
+        }
+        let name = fs::canonicalize(target).ok()?;
+        let is_output = taken.outputs.contains(&name);
+        is_output.then_some("another output of this command")
+    }
+}
 
 /// Keeps a regular file from being an output of this process.
 pub fn note_input(file: &File) {
     let Some(about) = file.metadata().ok().filter(Metadata::is_file) else {
         return;
     };
-    let mut inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = Taken::lock();
     let number = (about.dev(), about.ino());
-    if !inputs.contains(&number) {
-        inputs.push(number);
+    if !taken.inputs.contains(&number) {
+        taken.inputs.push(number);
     }
-}
-
-fn is_input(about: &Metadata) -> bool {
-    let inputs = INPUTS.lock().unwrap_or_else(PoisonError::into_inner);
-    inputs.contains(&(about.dev(), about.ino()))
 }
 
 /// Symbolic links that are followed, as many as Linux follows (path_resolution(7)).
@@ -130,11 +152,13 @@ impl Output {
             (kind.is_dir(), "a folder"),
             (kind.is_block_device(), "a block device"),
             (kind.is_socket(), "a socket"),
-            (is_input(&there), INPUT),
         ] {
             if is_it {
                 return Err(refused(what));
             }
+        }
+        if let Some(what) = Taken::as_what(&target) {
+            return Err(refused(what));
         }
         let file = open(&target).map_err(failed)?;
         let opened = file.metadata().map_err(failed)?;
@@ -184,16 +208,12 @@ impl Output {
     /// # Errors
     /// What the system says; a file that was there is as it was then, unless it was written in place.
     pub fn commit(self) -> Result<(), OutputError> {
-        // An input may have been opened since.
-        let there = match &self.to {
-            To::New(_, target) => fs::metadata(target).ok(),
-            To::Copied(_, to) => to.metadata().ok(),
-            To::Direct(_) => None,
-        };
-        if there.is_some_and(|there| is_input(&there)) {
+        // An input may have been opened since, and another output been written.
+        let is_direct = matches!(self.to, To::Direct(_));
+        if let Some(what) = Taken::as_what(&self.path).filter(|_| !is_direct) {
             return Err(OutputError::Refused {
                 path: self.path,
-                what: INPUT,
+                what,
             });
         }
         let done = match self.to {
@@ -204,6 +224,8 @@ impl Output {
             To::Copied(file, to) => copy(file.as_file(), &to),
             To::Direct(mut file) => file.flush(),
         };
+        let name = fs::canonicalize(&self.path).ok();
+        Taken::lock().outputs.extend(name.filter(|_| !is_direct));
         done.map_err(|source| OutputError::Io {
             path: self.path,
             source,

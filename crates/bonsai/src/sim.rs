@@ -39,6 +39,17 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// Refuses a page and a plot of one name, before either is made.
+fn check_apart(html: Option<&PathBuf>, figure: Option<&PathBuf>) -> anyhow::Result<()> {
+    match (html, figure) {
+        (Some(html), Some(figure)) if html == figure => Err(Refusal::input(format!(
+            "{}: it cannot be --html and --figure; name two files",
+            html.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The traces that a word names: one, or several that are taken as one, with + between.
 fn together(word: &Path) -> Vec<PathBuf> {
     match word.to_str() {

@@ -93,7 +93,13 @@ fn thousandths(text: &str) -> Option<u32> {
 
 fn drive<'a>(words: impl Iterator<Item = &'a str>) -> Result<Scheme, BadScheme> {
     let mut how = Drive::DEFAULT;
+    let mut said = Vec::new();
     for word in words {
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        if said.contains(&name) {
+            return Err(wrong("drive", word, "each word stands there once"));
+        }
+        said.push(name);
         match (word, word.strip_prefix("max=").and_then(bytes)) {
             ("scan", _) => how.scan = true,
             ("invalidate", _) => how.on_write = OnWrite::Invalidate,

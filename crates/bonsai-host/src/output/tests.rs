@@ -183,3 +183,19 @@ fn skip(test: &str, reason: &str) {
         writeln!(log.expect("a log"), "{test}: {reason}").expect("written");
     }
 }
+
+#[test]
+fn what_was_written_is_not_written_again() {
+    let place = place();
+    let [path, link, other] = ["file", "link", "other"].map(|name| place.path().join(name));
+    symlink("file", &link).expect("a link");
+    let mut second = Output::create(&link).expect("nothing is there yet");
+    second.write_all(b"second").expect("written");
+    write_output(&path, b"first").expect("written");
+    for refused in [second.commit(), write_output(&path, b"third")] {
+        let error = refused.expect_err("it is there now");
+        assert!(error.is_refused(), "{error}");
+    }
+    assert_eq!(read(&path), "first");
+    write_output(&other, b"fourth").expect("written");
+}

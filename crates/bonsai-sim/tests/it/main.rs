@@ -133,6 +133,8 @@ fn names_of_schemes_are_read_as_they_are_written() {
         "iodedup:1.25%",
         "drive:max=16",
         "drive:fast",
+        "drive:scan:scan",
+        "drive:max=16MiB:max=32MiB",
     ] {
         let said = bad.parse::<Scheme>().unwrap_err().to_string();
         assert!(said.lines().count() == 1 && said.contains('`'), "{said}");

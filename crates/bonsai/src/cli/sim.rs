@@ -218,6 +218,7 @@ fn latency(text: &str) -> Result<Latency, String> {
         "metadata" => return Ok(Latency::WITH_METADATA),
         _ => (),
     }
+    let mut said = Vec::new();
     for word in text.split(',') {
         let wrong = || {
             format!(
@@ -233,6 +234,12 @@ fn latency(text: &str) -> Result<Latency, String> {
             _ => return Err(wrong()),
         };
         *to = nanoseconds(time).ok_or_else(wrong)?;
+        if said.contains(&name) {
+            return Err(format!(
+                "`{word}`: {name} was given before; each time stands there once"
+            ));
+        }
+        said.push(name);
     }
     Ok(latency)
 }

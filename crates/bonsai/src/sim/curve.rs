@@ -9,7 +9,7 @@ use bonsai_sim::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::{load, notes, page, percent, progress, size, threads};
+use super::{check_apart, load, notes, page, percent, progress, size, threads};
 use crate::cli::SimCurve;
 use crate::output::{finish, print, print_json, say, table};
 use crate::trace::save;
@@ -26,6 +26,7 @@ struct Flat<'a> {
 }
 
 pub(super) fn run(args: &SimCurve) -> anyhow::Result<()> {
+    check_apart(args.html.as_ref(), args.figure.as_ref())?;
     let loaded = load(&args.trace, args.of.as_recorded)?;
     let is_text = !args.csv && !args.json && args.html.is_none();
     let points = args.points.unwrap_or(if is_text { 1 } else { 8 });

@@ -6,7 +6,7 @@ use bonsai_sim::published::{FIGURES, Published};
 use bonsai_sim::{Plan, Policy, Row, Scheme, run_all};
 use serde_json::{Value, json};
 
-use super::{bars, blocks, load, page, progress, threads, together};
+use super::{bars, blocks, check_apart, load, page, progress, threads, together};
 use crate::cli::SimTable;
 use crate::output::{escaped, finish, print, print_json, table};
 use crate::trace::save;
@@ -21,6 +21,7 @@ and nothing says why. Hits are of reads and writes; writes put blocks into the c
 ";
 
 pub(super) fn run(args: &SimTable) -> anyhow::Result<()> {
+    check_apart(args.html.as_ref(), args.figure.as_ref())?;
     let schemes = SCHEMES.iter().map(|name| name.parse());
     let plan = Plan {
         blocks: vec![blocks(args.cache)?],

@@ -166,7 +166,9 @@ impl Read for Counted {
 /// # Errors
 /// It is no place for an output, which is bad input, or cannot be made.
 pub(crate) fn create_output(path: &Path) -> anyhow::Result<Output> {
-    Output::create(path).map_err(output_error)
+    let created = Output::create(path);
+    // Nothing was done yet, and another name may be right.
+    created.map_err(|error| Refusal::input(bonsai_host::sentence(&error)))
 }
 
 /// Writes an output that is in memory.

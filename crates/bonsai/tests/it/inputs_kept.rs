@@ -51,3 +51,18 @@ fn no_output_takes_the_place_of_an_input() {
         assert!(before == after, "{command:?}");
     }
 }
+
+#[test]
+fn no_output_takes_the_place_of_another() {
+    let place = Place::bare();
+    let trace = small(&place);
+    let [plot, link] = ["plot", "link"].map(|name| file(&place, name));
+    symlink("plot", &link).expect("a link");
+    let command = ["sim", "curve", &trace, "--html", &plot, "--figure", &link];
+    let said = place.say(&command);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let why = "it is another output of this command; name a file";
+    assert!(said.err.contains(why), "{said:?}");
+    let page = fs::read_to_string(&plot).expect("the page");
+    assert!(page.starts_with("<!DOCTYPE html>"), "{page}");
+}

@@ -255,6 +255,8 @@ fn mistakes_are_one_sentence() {
     let text = place.path().join("rows.csv");
     std::fs::write(&text, "a,b\n1,2\n").expect("written");
     let text = text.to_str().expect("text");
+    let out = place.path().join("out").display().to_string();
+    let out = out.as_str();
     for (args, words) in [
         (
             &["run", trace, "--cache", "1000B"][..],
@@ -277,6 +279,25 @@ fn mistakes_are_one_sentence() {
         (
             &["run", trace, "--cache", "1MiB", "--latency", "disk=8"],
             "`disk=8` is no time",
+        ),
+        (
+            &[
+                "run",
+                trace,
+                "--cache",
+                "1MiB",
+                "--latency",
+                "disk=8ms,disk=9ms",
+            ],
+            "disk was given before",
+        ),
+        (
+            &["table", trace, "--html", out, "--figure", out],
+            "it cannot be --html and --figure",
+        ),
+        (
+            &["curve", trace, "--figure", "/no/such/folder/plot.svg"],
+            "/no/such/folder/plot.svg: cannot be written: No such file",
         ),
         (
             &["run", text, "--cache", "1MiB"],
