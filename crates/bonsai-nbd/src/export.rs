@@ -153,16 +153,26 @@ impl Export {
         self.member.as_ref()
     }
 
+    /// From when on nobody else can have changed the image, if nobody can now: without a lease anybody can, unless the operator
+    /// vouches for it.
+    fn guarded_since(&self) -> Option<u64> {
+        self.member.as_ref().and_then(Member::guarded_since)
+    }
+
     /// Reads what needs no disk.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Tried> {
-        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
+        let begun = self
+            .record
+            .begin(Op::Read, (offset, into.len() as u64), || {
+                self.guarded_since()
+            });
         let plan = match self.find_now(into, offset)? {
             Found::Done => {
                 if let Some(begun) = begun {
-                    begun.read(into);
+                    begun.read(into, self.guarded_since());
                 }
                 return Ok(Tried::Done);
             }
@@ -222,7 +232,7 @@ impl Export {
             _ => true,
         };
         if let (true, Some(begun)) = (done, reading.begun) {
-            begun.read(into);
+            begun.read(into, self.guarded_since());
         }
         Ok(done)
     }
@@ -232,14 +242,18 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let begun = self.record.begin(Op::Read, offset, into.len() as u64);
+        let begun = self
+            .record
+            .begin(Op::Read, (offset, into.len() as u64), || {
+                self.guarded_since()
+            });
         let whole = Member::is_whole(offset, into.len());
         match self.member.as_ref().filter(|_| whole) {
             Some(member) => member.read(into, offset),
             None => self.image.read(into, offset),
         }?;
         if let Some(begun) = begun {
-            begun.read(into);
+            begun.read(into, self.guarded_since());
         }
         Ok(())
     }
@@ -249,7 +263,7 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn flush(&self, flush: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let begun = self.record.begin(Op::Flush, 0, 0);
+        let begun = self.record.begin(Op::Flush, (0, 0), || None);
         flush()?;
         if let Some(begun) = begun {
             begun.flushed();
@@ -271,7 +285,7 @@ impl Export {
             Written::Bytes(_) | Written::Zeroes => Op::Write,
             Written::Unknown => Op::Trim,
         };
-        let begun = self.record.begin(op, range.0, range.1);
+        let begun = self.record.begin(op, range, || self.guarded_since());
         self.counters.begun.fetch_add(1, Ordering::SeqCst);
         let done = match &self.member {
             Some(member) => member.change(range, written, || change(&self.image)),

@@ -34,7 +34,7 @@ use thiserror::Error;
 use crate::files;
 use flush::Durability;
 pub(crate) use flush::Writeback;
-pub(crate) use voucher::{MAGIC, STATE_AT, VALID, Voucher};
+pub(crate) use voucher::{MAGIC, STATE_AT, VALID, Voucher, is_ours};
 pub(crate) use watch::Watch;
 
 /// Why an image cannot be served.

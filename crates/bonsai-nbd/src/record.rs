@@ -108,6 +108,7 @@ impl Recording {
             Arc::new(Tap {
                 shared: Arc::clone(&shared),
                 known: Known::new(export.info().size.div_ceil(BLOCK), Arc::clone(&left)),
+                since: AtomicU64::new(0),
                 volume,
             })
         });
@@ -207,11 +208,23 @@ impl Recorder {
         }
     }
 
-    /// A request begins; `None` while nothing is recorded.
-    pub(crate) fn begin(&self, op: Op, offset: u64, length: u64) -> Option<Begun> {
+    /// A request begins; `None` while nothing is recorded. `since` says from when on nobody else can have changed the image, if
+    /// nobody can now.
+    pub(crate) fn begin(
+        &self,
+        op: Op,
+        (offset, length): (u64, u64),
+        since: impl FnOnce() -> Option<u64>,
+    ) -> Option<Begun> {
         let tap = self.tap()?;
         let at = Instant::now();
-        Some(Begun::new(tap, at, op, (offset, length)))
+        let since = since();
+        // What became known before may have been changed between.
+        if let Some(since) = since.filter(|since| tap.since.load(Ordering::SeqCst) != *since) {
+            tap.known.forget_all();
+            tap.since.store(since, Ordering::SeqCst);
+        }
+        Some(Begun::new(tap, (at, since), op, (offset, length)))
     }
 
     /// Somebody else wrote to the image.
@@ -240,6 +253,8 @@ impl Recorder {
 pub(crate) struct Tap {
     shared: Arc<Shared>,
     known: Known,
+    /// From when on the image was guarded, as far as `known` goes.
+    since: AtomicU64,
     volume: u32,
 }
 

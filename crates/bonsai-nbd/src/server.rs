@@ -29,6 +29,7 @@ mod failures;
 mod inbox;
 mod link;
 mod listen;
+mod look;
 mod parts;
 mod perform;
 mod places;

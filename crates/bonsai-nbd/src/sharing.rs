@@ -384,6 +384,11 @@ impl Member {
         matches!(&self.known.guard, Guard::Lease(_) if self.known.guard.is_up())
     }
 
+    /// When the guard of the image was last taken, if it is held.
+    pub(crate) fn guarded_since(&self) -> Option<u64> {
+        self.known.guard.since()
+    }
+
     /// Does what changes bytes, with the map told before and after. Of a write, `bytes` are what was written;
     /// of zeroes there are none.
     ///

@@ -174,7 +174,7 @@ impl Voucher {
 }
 
 /// Whether it is a file of fingerprints, under this name alone.
-fn is_ours(file: &File) -> bool {
+pub(crate) fn is_ours(file: &File) -> bool {
     let mut magic = [0; MAGIC.len()];
     let begins = file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
     begins && file.metadata().is_ok_and(|meta| meta.nlink() == 1)

@@ -16,6 +16,8 @@ use crate::sharing::{BLOCK, Written};
 pub(crate) struct Begun {
     tap: Arc<Tap>,
     at: Instant,
+    /// From when on nobody else could change the image.
+    since: Option<u64>,
     op: Op,
     range: (u64, u64),
     turn: u64,
@@ -24,7 +26,12 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    pub(super) fn new(tap: Arc<Tap>, at: Instant, op: Op, range: (u64, u64)) -> Self {
+    pub(super) fn new(
+        tap: Arc<Tap>,
+        (at, since): (Instant, Option<u64>),
+        op: Op,
+        range: (u64, u64),
+    ) -> Self {
         let is_open = matches!(op, Op::Write | Op::Trim);
         let turn = match is_open {
             true => tap.known.begin(&touched(range)),
@@ -33,6 +40,7 @@ impl Begun {
         Self {
             tap,
             at,
+            since,
             op,
             range,
             turn,
@@ -40,9 +48,14 @@ impl Begun {
         }
     }
 
-    /// A read is done, and gave these bytes.
-    pub(crate) fn read(self, bytes: &[u8]) {
-        let held = |block| self.tap.known.held(block, self.turn);
+    /// A read is done, and gave these bytes. What a block held is known only if nobody else could change it all the time, which
+    /// `since` says as at the beginning.
+    pub(crate) fn read(self, bytes: &[u8], since: Option<u64>) {
+        let is_guarded = self.since.is_some() && self.since == since;
+        let held = |block| match is_guarded {
+            true => self.tap.known.held(block, self.turn),
+            false => Held::Fleeting,
+        };
         match self.blocks() {
             Some(blocks) if blocks.end - blocks.start == 1 => {
                 self.with_contents(bytes, &[held(blocks.start)]);

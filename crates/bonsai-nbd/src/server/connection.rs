@@ -9,6 +9,7 @@ use super::budget::{Account, Own};
 use super::failures::Failures;
 use super::inbox::Inbox;
 use super::link::{Link, send_all};
+use super::places::Place;
 use super::serving::Serving;
 use super::{Ended, Listed, tls};
 use crate::export::{Export, add};
@@ -34,7 +35,11 @@ pub(super) struct Client {
 }
 
 /// Negotiates; `None` where the client wanted nothing.
-pub(super) fn negotiate(socket: OwnedFd, house: &House, own: Own) -> Result<Option<Client>, Ended> {
+pub(super) fn negotiate(
+    socket: OwnedFd,
+    house: &House,
+    (own, place): (Own, &Arc<Place>),
+) -> Result<Option<Client>, Ended> {
     let deadline = Instant::now() + house.negotiation;
     let mut socket = socket;
     // Who does not read what it asked for is as slow as who does not ask.
@@ -90,7 +95,7 @@ pub(super) fn negotiate(socket: OwnedFd, house: &House, own: Own) -> Result<Opti
                 send_all(socket.as_fd(), &out)?;
                 out.clear();
                 if let Some(config) = &house.tls {
-                    socket = tls::start(socket, Arc::clone(config))?;
+                    socket = tls::start(socket, Arc::clone(config), Arc::clone(place))?;
                     shake.tls_is_there();
                 }
             }
@@ -129,11 +134,12 @@ fn client(
 
 impl Client {
     /// Serves requests until the client has had enough.
-    pub(super) fn serve(self) -> Result<(), Ended> {
+    pub(super) fn serve(self, place: &Place) -> Result<(), Ended> {
         let link = Arc::clone(&self.link);
         add(&link.export.counters.connections, 1);
         let mut serving = Serving::new(Arc::clone(&self.link), self.inbox, self.batch, self.rings);
         let ended = serving.requests();
+        place.leave();
         if ended.is_err() {
             link.die();
         }

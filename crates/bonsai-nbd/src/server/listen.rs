@@ -1,6 +1,5 @@
 //! Sockets that are listened on, and a thread for each client. How they come to be is in [`super::sockets`].
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -15,12 +14,13 @@ use rustix::net::{Shutdown, sockopt};
 use super::budget::{Budget, Own, smallest};
 use super::connection::{House, negotiate};
 use super::failures::Failures;
+use super::look::Look;
 use super::places::{Place, Places};
 use super::sockets::{Address, Listening, Sockets};
 use super::{EndError, Ended, Event, OnEvent, Plan, ServeError, Stop};
 use crate::export::Export;
 
-/// How often images are looked at.
+/// How often failures that were counted are told.
 const LOOKS: Duration = Duration::from_secs(1);
 /// How long nobody is let in after somebody could not be, for want of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -109,7 +109,10 @@ impl Server {
         let failures = self.house.failures.clone();
         let mut clients = Clients::new(&self, on_event);
         let mut looked = Instant::now();
-        let mut said: HashMap<String, &'static str> = HashMap::new();
+        let looks: Vec<Look> = exports
+            .iter()
+            .filter_map(|export| Look::start(export, on_event))
+            .collect();
         while !stop.is_asked() {
             self.wait(stop);
             for (number, listener) in self.listeners.iter().enumerate() {
@@ -125,7 +128,6 @@ impl Server {
             }
             if looked.elapsed() >= LOOKS {
                 looked = Instant::now();
-                look(&exports, &mut said, on_event);
                 failures.iter().for_each(|of| of.settle(false));
             }
         }
@@ -133,6 +135,7 @@ impl Server {
         drop(self.listeners);
         end(&clients.places);
         failures.iter().for_each(|of| of.settle(true));
+        drop(looks);
         flush(&exports)
     }
 
@@ -170,15 +173,29 @@ fn budget(plan: &Plan) -> Result<Arc<Budget>, ServeError> {
     Budget::new(bytes, connections, tls).map_err(failed)
 }
 
-/// Flushes every image, also where one fails.
+/// Flushes every image, also where one fails or hangs.
 fn flush(exports: &[Arc<Export>]) -> Result<(), EndError> {
-    let mut failures = Vec::new();
-    for export in exports.iter().filter(|of| !of.image().is_read_only()) {
-        if let Err(error) = export.image().flush() {
-            export.lost();
-            failures.push((export.info().name.clone(), error));
-        }
-    }
+    let flush = |export: &Arc<Export>| {
+        let error = export.image().flush().err()?;
+        export.lost();
+        Some((export.info().name.clone(), error))
+    };
+    let failures: Vec<_> = thread::scope(|scope| {
+        let changed = exports.iter().filter(|of| !of.image().is_read_only());
+        let threads: Vec<_> = changed
+            .map(|export| {
+                let thread = thread::Builder::new().name("nbd-flush".to_owned());
+                let started = thread.spawn_scoped(scope, move || flush(export));
+                started.map_err(|_| export)
+            })
+            .collect();
+        let ends = threads.into_iter().filter_map(|started| match started {
+            Ok(thread) => thread.join().ok().flatten(),
+            // Without a thread, in turn.
+            Err(export) => flush(export),
+        });
+        ends.collect()
+    });
     match failures.is_empty() {
         true => Ok(()),
         false => Err(EndError(failures)),
@@ -243,7 +260,7 @@ impl Clients {
             Ok(second) => second,
             Err(error) => return self.exhausted(&error),
         };
-        let place = self.places.take(second, listener);
+        let place = self.places.take(second, listener).map(Arc::new);
         let Some((place, own)) = place.zip(self.budget.connect()) else {
             let (tell, most) = (&self.on_event, self.most);
             self.full.say(|| tell(&Event::Full { most }));
@@ -254,7 +271,12 @@ impl Clients {
         }
     }
 
-    fn start(&self, (socket, peer, is_tcp): Admitted, place: Place, own: Own) -> io::Result<()> {
+    fn start(
+        &self,
+        (socket, peer, is_tcp): Admitted,
+        place: Arc<Place>,
+        own: Own,
+    ) -> io::Result<()> {
         if is_tcp {
             // Small replies go at once; a client whose machine is gone is noticed some day.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
@@ -273,12 +295,12 @@ impl Clients {
 
 fn serve(
     (socket, own): (OwnedFd, Own),
-    place: &Place,
+    place: &Arc<Place>,
     (peer, house): (&str, &House),
     tell: &Arc<OnEvent>,
 ) {
     let mut name = String::new();
-    let ended = match negotiate(socket, house, own) {
+    let ended = match negotiate(socket, house, (own, place)) {
         Ok(None) => Ok(()),
         Err(_) if place.is_lost() => Err(Ended::Crowded),
         Err(error) => Err(error),
@@ -287,7 +309,7 @@ fn serve(
             name.clone_from(&client.link.export.info().name);
             let export = name.as_str();
             tell(&Event::Open { export, peer });
-            client.serve()
+            client.serve(place)
         }
     };
     let why = ended.err().map(|error| error.to_string());
@@ -303,25 +325,6 @@ fn end(places: &Places) {
         thread::sleep(Duration::from_millis(2));
     }
     places.shut(Shutdown::Both);
-}
-
-fn look(exports: &[Arc<Export>], said: &mut HashMap<String, &'static str>, tell: &Arc<OnEvent>) {
-    for export in exports {
-        let name = &export.info().name;
-        if export.look_outside() {
-            let what = "another program may have written to the image, or a write is lost: its fingerprints are forgotten";
-            tell(&Event::Image { export: name, what });
-        }
-        match export.condition() {
-            Some(what) if said.get(name) != Some(&what) => {
-                said.insert(name.clone(), what);
-                let export = name;
-                tell(&Event::Image { export, what });
-            }
-            Some(_) => {}
-            None => drop(said.remove(name)),
-        }
-    }
 }
 
 /// A client's socket, who it is, and whether it came over TCP.

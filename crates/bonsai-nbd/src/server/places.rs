@@ -4,7 +4,9 @@
 //! 1. A client that has an export keeps its connection, whoever comes.
 //! 2. A client without one makes way only if no listener has more of these than its own. If the newcomer's listener has as many,
 //!    it had [`GRACE`] to choose.
-//! 3. An export that nobody is connected to finds room for a client: others may not take the last connections with their second and further
+//! 3. While requests of clients that have gone wait for the disk of an export, that export has at most its share of the
+//!    connections.
+//! 4. An export that nobody is connected to finds room for a client: others may not take the last connections with their second and further
 //!    ones, up to half of all.
 
 use std::collections::HashMap;
@@ -47,6 +49,8 @@ struct Connection {
     export: Option<String>,
     /// It was told to go.
     ends: bool,
+    /// Its client has gone, and its last requests are under way.
+    gone: bool,
 }
 
 /// A connection that is counted until this is dropped.
@@ -89,6 +93,7 @@ impl Places {
             since: Instant::now(),
             export: None,
             ends: false,
+            gone: false,
         };
         taken.of.insert(number, connection);
         Some(Place {
@@ -126,6 +131,20 @@ impl Taken {
         all.min_by_key(|of| of.since)
     }
 
+    fn of_export(&self, export: &str) -> impl Iterator<Item = &Connection> {
+        let all = self.of.values();
+        all.filter(move |of| of.export.as_deref() == Some(export))
+    }
+
+    fn clients(&self, export: &str) -> usize {
+        self.of_export(export).count()
+    }
+
+    /// Clients of an export that have gone.
+    fn left(&self, export: &str) -> usize {
+        self.of_export(export).filter(|of| of.gone).count()
+    }
+
     /// Of the others: connections that have an export, exports that none has, and whether none has this one.
     fn count(&self, but: u64, export: &str, exports: usize) -> (usize, usize, bool) {
         let others = self.of.iter().filter(|(number, _)| **number != but);
@@ -145,12 +164,22 @@ impl Place {
         let places = &self.places;
         let mut taken = lock(&places.taken);
         let (held, unused, is_first) = taken.count(self.number, export, places.exports);
+        let share = (places.most / places.exports.max(1)).max(1);
         let may = is_first || held + unused.min(places.most / 2) < places.most;
+        let may = may && (taken.left(export) == 0 || taken.clients(export) < share);
         if let Some(own) = taken.of.get_mut(&self.number).filter(|of| may && !of.ends) {
             own.export = Some(export.to_owned());
             return true;
         }
         false
+    }
+
+    /// Says that the client has gone.
+    pub(super) fn leave(&self) {
+        let mut taken = lock(&self.places.taken);
+        if let Some(own) = taken.of.get_mut(&self.number) {
+            own.gone = true;
+        }
     }
 
     /// Whether it was given to somebody else.
@@ -214,6 +243,26 @@ mod tests {
         std::thread::sleep(GRACE);
         assert!(take(&places, 0).is_some());
         assert!(late.join().expect("no panic"));
+    }
+
+    #[test]
+    fn clients_that_have_gone_leave_others_theirs() {
+        let places = Places::new(8, 2);
+        let enter = |name: &str| take(&places, 0).filter(|(place, _)| place.has(name));
+        let stuck: Vec<_> = (0..3).filter_map(|_| enter("stuck")).collect();
+        stuck.iter().for_each(|(place, _)| place.leave());
+        let fourth = enter("stuck").expect("its share is four");
+        assert!(enter("stuck").is_none());
+        let other: Vec<_> = (0..4).filter_map(|_| enter("other")).collect();
+        assert_eq!(other.len(), 4);
+        drop((stuck, other));
+        assert_eq!(
+            (0..6)
+                .filter_map(|_| enter("stuck").map(std::mem::forget))
+                .count(),
+            6
+        );
+        drop(fourth);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{send, shutdown, socketpair};
 use rustls::{ServerConfig, ServerConnection};
 
+use super::places::Place;
+
 /// Plain bytes that are held in each direction, at most.
 const HELD: usize = 256 << 10;
 
@@ -22,8 +24,12 @@ const LAST: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Starts TLS on a socket, and gives one without for what is inside.
-pub(super) fn start(socket: OwnedFd, config: Arc<ServerConfig>) -> io::Result<OwnedFd> {
+/// Starts TLS on a socket, and gives one without for what is inside. The connection is counted until both have ended.
+pub(super) fn start(
+    socket: OwnedFd,
+    config: Arc<ServerConfig>,
+    place: Arc<Place>,
+) -> io::Result<OwnedFd> {
     let session = ServerConnection::new(config).map_err(io::Error::other)?;
     let flags = SocketFlags::CLOEXEC;
     let (inside, own) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -38,6 +44,7 @@ pub(super) fn start(socket: OwnedFd, config: Arc<ServerConfig>) -> io::Result<Ow
         inside: own,
         plain: Vec::new(),
         over: false,
+        _place: place,
     };
     thread::Builder::new()
         .name("nbd-tls".to_owned())
@@ -53,6 +60,7 @@ struct Carrier {
     plain: Vec<u8>,
     /// Nothing more comes from outside.
     over: bool,
+    _place: Arc<Place>,
 }
 
 impl Carrier {

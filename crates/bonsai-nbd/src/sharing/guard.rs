@@ -101,6 +101,17 @@ impl Guard {
         self.is_up_since(u64::MAX)
     }
 
+    /// From when on it is; a lease that was taken again has another time.
+    pub(super) fn since(&self) -> Option<u64> {
+        match self {
+            Self::Lease(lease) => match lease.since.load(Ordering::SeqCst) {
+                0 => None,
+                since => Some(since),
+            },
+            Self::Trust(_) => Some(u64::MAX),
+        }
+    }
+
     /// The same, and has been since then.
     pub(super) fn is_up_since(&self, then: u64) -> bool {
         match self {

@@ -39,7 +39,7 @@ use bonsai_dedup::drive::{self, Content, How};
 use thiserror::Error;
 
 use super::{BLOCK, Fingerprint, Member, SLICE};
-use crate::image::{Identity, LossCursor, MAGIC, STATE_AT, VALID};
+use crate::image::{Identity, LossCursor, MAGIC, STATE_AT, VALID, is_ours};
 
 const VERSION: u32 = 2;
 const SCANNED_AT: usize = 16 + Identity::LEN;
@@ -202,8 +202,7 @@ impl Member {
         let mut draft = path.clone().into_os_string();
         draft.push(".part");
         let draft = PathBuf::from(draft);
-        // That of a server that was killed.
-        let _ = fs::remove_file(&draft);
+        remove_draft(&draft).map_err(system)?;
         let kept = self.write(&draft, &identity).map_err(system);
         let kept = kept.and_then(|file| {
             let same = || {
@@ -442,4 +441,22 @@ fn is_genuine(mut file: &File, length: u64, key: &[u8; 32]) -> io::Result<bool> 
     body.into_inner().read_exact(&mut end)?;
     // The comparison takes as long for each.
     Ok(mac.finalize() == blake3::Hash::from_bytes(end))
+}
+/// Removes what a server that was killed has left; another file of that name stays.
+fn remove_draft(path: &Path) -> io::Result<()> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let there = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    match there {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(file) if is_draft(&file) => fs::remove_file(path),
+        _ => Err(io::Error::other(format!(
+            "{} is in the way",
+            path.display()
+        ))),
+    }
+}
+
+fn is_draft(file: &File) -> bool {
+    let is_empty = |meta: fs::Metadata| meta.is_file() && meta.len() == 0;
+    is_ours(file) || file.metadata().is_ok_and(is_empty)
 }

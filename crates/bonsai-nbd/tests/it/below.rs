@@ -428,3 +428,95 @@ fn errors_from_below_are_told_and_not_remembered() {
     evict(0);
     assert_eq!(a.read(0, BLOCK), Ok(vec![9; BLOCK]));
 }
+
+/// A file of a FUSE file system whose server stands still.
+struct Hung {
+    fuse: Child,
+    server: Child,
+    mount: PathBuf,
+}
+
+impl Hung {
+    fn signal(&self, signal: &str) {
+        let id = self.fuse.id().to_string();
+        let done = Command::new("kill").args(["-s", signal, &id]).status();
+        assert!(done.unwrap().success());
+    }
+}
+
+impl Drop for Hung {
+    fn drop(&mut self) {
+        self.signal("CONT");
+        for program in [&mut self.fuse, &mut self.server] {
+            let _ = program.kill();
+            let _ = program.wait();
+        }
+        run("umount", &["-l"], &self.mount);
+    }
+}
+
+/// Its image alone is not served: others have clients that come and are served, their looks, and are flushed at the end.
+#[test]
+fn a_file_system_that_hangs_holds_up_no_other_image() {
+    let test = "a_file_system_that_hangs_holds_up_no_other_image";
+    if !has(test, "nbdfuse") || !has(test, "nbdkit") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let [mount, socket, pid] = ["mount", "socket", "pid"].map(|name| place.path().join(name));
+    std::fs::create_dir(&mount).unwrap();
+    let mut server = Command::new("nbdkit")
+        .args(["-f", "-U"])
+        .arg(&socket)
+        .args(["memory", "4M"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + PATIENCE;
+    while !socket.exists() {
+        assert!(Instant::now() < end, "nbdkit serves");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut nbdfuse = Command::new("nbdfuse");
+    nbdfuse.arg("--pidfile").arg(&pid).arg(&mount);
+    nbdfuse.arg(format!("nbd+unix:///?socket={}", socket.display()));
+    let Some(fuse) = fused(test, &mut nbdfuse, &pid) else {
+        let _ = server.kill();
+        let _ = server.wait();
+        return;
+    };
+    let hung = Hung {
+        fuse,
+        server,
+        mount: mount.clone(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    symlink(mount.join("nbd"), folder.path().join("hung")).unwrap();
+    let mut house = House::over(folder, &["hung", "a"], SIZE, |_| {});
+    let path = house.folder.path().join("a");
+    hung.signal("STOP");
+    // More than one look.
+    for round in 0..30_u8 {
+        let mut client = Client::new(&house.socket(), "a");
+        assert_eq!(client.write(0, &[round; 4096], false), 0);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(SIZE / 2).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let told = || {
+        house
+            .events
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|of| of.contains("shrunk"))
+    };
+    while !told() {
+        assert!(Instant::now() < end, "the other one is looked at");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // So that the end can end; it waits for the flush of this one alone.
+    hung.signal("CONT");
+    let _ = house.try_end();
+}

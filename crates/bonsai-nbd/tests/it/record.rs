@@ -1,12 +1,15 @@
 //! What was asked for is in the trace, as it was.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use bonsai_nbd::control;
 use bonsai_nbd::record::{Output, RecordError, Recording, Summary};
@@ -147,6 +150,45 @@ fn requests_are_recorded_as_they_were_and_equal_contents_are_equal() {
     let print = prints[content(0, 0) as usize].0;
     assert_ne!(print, blake3::hash(&block(1)).as_bytes()[..16]);
     assert_ne!(print, XxHash3_128::oneshot(&block(1)).to_le_bytes());
+}
+
+/// Another program has the image open, and writes beside the server: what a block held before is not known then.
+#[test]
+fn what_somebody_else_wrote_has_its_own_fingerprint() {
+    let house = House::new(&["a"], SIZE);
+    let kept = Kept::default();
+    let (recording, told) = recorded(&house, kept.clone());
+    let mut client = Client::new(&house.socket(), "a");
+    assert_eq!(client.write(0, &block(1), false), 0);
+    let path = house.folder.path().join("a");
+    for round in 0..20_u8 {
+        let file = File::options().write(true).open(&path).unwrap();
+        for fill in [7, 8] {
+            file.write_all_at(&block(fill + 2 * round), 0).unwrap();
+            assert_eq!(client.read(0, BLOCK).unwrap(), block(fill + 2 * round));
+            assert_eq!(client.write(8192, &block(200), false), 0);
+        }
+        drop(file);
+        // Whether the lease is held again by then or not.
+        assert_eq!(client.read(0, BLOCK).unwrap(), block(8 + 2 * round));
+        std::thread::sleep(Duration::from_millis(u64::from(round) * 5));
+    }
+    recording.stop();
+    assert!(told.recv().unwrap().is_ok());
+    let trace = kept.0.lock().unwrap().clone();
+    let mut reads: Vec<u32> = read(&trace)
+        .0
+        .iter()
+        .filter(|of| of.op == Op::Read)
+        .map(|of| of.contents[0])
+        .collect();
+    assert_eq!(reads.len(), 60);
+    for three in reads.as_chunks::<3>().0 {
+        assert!(three[0] != three[1] && three[1] == three[2], "{reads:?}");
+    }
+    reads.sort_unstable();
+    reads.dedup();
+    assert_eq!(reads.len(), 40, "{reads:?}");
 }
 
 #[test]

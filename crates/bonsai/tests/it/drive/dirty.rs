@@ -132,7 +132,7 @@ fn hundreds_that_vanish_leave_nothing() {
     let place = Place::bare();
     let path = image(&place, "a.raw", SIZE);
     let drive = Drive::start(&place, &["--memory", "16", &path]);
-    let before = drive.holds();
+    let before = drive.holds_at_rest();
     let held: Vec<UnixStream> = (0..250)
         .map(|at| match at % 2 {
             0 => hostile(&drive, 6),

@@ -1,6 +1,8 @@
 //! A `bonsai drive serve` that goes on.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -86,6 +88,28 @@ impl Drive {
             let folder = format!("/proc/{}/{what}", self.pid());
             std::fs::read_dir(folder).expect("a process").count()
         })
+    }
+
+    /// The same without clients, once it has all of its own threads: it has when it greets a client.
+    pub(crate) fn holds_at_rest(&self) -> [usize; 2] {
+        let greet = |mut stream: Box<dyn Read>| stream.read_exact(&mut [0; 18]).expect("greeted");
+        match self.socket.exists() {
+            true => greet(Box::new(
+                UnixStream::connect(&self.socket).expect("listens"),
+            )),
+            false => {
+                let address = self.uris[0].split('/').nth(2).expect("an address");
+                greet(Box::new(TcpStream::connect(address).expect("listens")));
+            }
+        }
+        // That client's thread goes.
+        let held = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            self.holds()
+        });
+        held.take(50)
+            .min_by_key(|[_, threads]| *threads)
+            .expect("50")
     }
 
     /// Takes an image out of the page cache by the server's own descriptor (pidfd_getfd(2)), so that its lease stays.

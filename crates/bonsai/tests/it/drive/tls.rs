@@ -136,7 +136,7 @@ fn who_asks_for_much_over_tls_and_reads_nothing_is_left() {
     let mut args = vec!["--listen", ":0", "--tls-cert", &cert, "--tls-key", &key];
     args.extend(images.iter().map(String::as_str));
     let drive = Drive::start(&place, &args);
-    let before = drive.holds();
+    let before = drive.holds_at_rest();
     let port = drive.uris[0].split(':').nth(2).expect("a port");
     let port = port.split('/').next().expect("a port");
     let Ok(mut client) = Command::new("python3")

@@ -29,7 +29,7 @@ fn clients_that_vanish_anywhere_leave_no_thread_and_no_descriptor() {
     let place = Place::bare();
     let path = image(&place, "a.raw", SIZE);
     let drive = Drive::start(&place, &["--connections", "64", &path]);
-    let before = drive.holds();
+    let before = drive.holds_at_rest();
     let mut other = Client::new(&drive.socket, "a");
     for round in 0..5u64 {
         // In the middle of the greeting, of an option, of a header, and of the data of a small and a large write.
