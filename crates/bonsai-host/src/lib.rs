@@ -25,6 +25,7 @@ pub mod bus;
 pub mod elf;
 mod error;
 pub mod faults;
+mod file_size;
 mod heap;
 pub mod libs;
 mod lookup;
@@ -42,6 +43,7 @@ pub mod tenants;
 pub mod threads;
 
 pub use error::Error;
+pub use file_size::ignore_file_size_signal;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
 pub use output::{Output, OutputError, note_input, write_output};

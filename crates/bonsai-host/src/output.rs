@@ -17,6 +17,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Seek as _, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,13 +29,19 @@ use tempfile::NamedTempFile;
 static TAKEN: Mutex<Taken> = Mutex::new(Taken {
     inputs: Vec::new(),
     outputs: Vec::new(),
+    in_place: Vec::new(),
 });
+
+const INPUT: &str = "an input of this command";
+const OUTPUT: &str = "another output of this command";
 
 struct Taken {
     /// Devices and numbers of those that are read.
     inputs: Vec<(u64, u64)>,
-    /// Names of those that were written, without links. Numbers would be given out again.
+    /// Names of those that were written, without links: numbers are given out again.
     outputs: Vec<PathBuf>,
+    /// Devices and numbers of those that were written in place, as they have more names.
+    in_place: Vec<(u64, u64)>,
 }
 
 impl Taken {
@@ -46,12 +53,17 @@ impl Taken {
     fn as_what(target: &Path) -> Option<&'static str> {
         let about = fs::metadata(target).ok().filter(Metadata::is_file)?;
         let taken = Self::lock();
-        if taken.inputs.contains(&(about.dev(), about.ino())) {
-            return Some("an input of this command");
-        }
-        let name = fs::canonicalize(target).ok()?;
-        let is_output = taken.outputs.contains(&name);
-        is_output.then_some("another output of this command")
+        let name = || fs::canonicalize(target).ok();
+        taken.by_number(&about).or_else(|| {
+            let is_output = taken.outputs.contains(&name()?);
+            is_output.then_some(OUTPUT)
+        })
+    }
+
+    fn by_number(&self, about: &Metadata) -> Option<&'static str> {
+        let number = (about.dev(), about.ino());
+        let input = self.inputs.contains(&number).then_some(INPUT);
+        input.or_else(|| self.in_place.contains(&number).then_some(OUTPUT))
     }
 }
 
@@ -129,10 +141,17 @@ impl Output {
             path: path.to_owned(),
             source,
         };
-        if path.file_name().is_none() {
+        if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(refused("a folder"));
         }
         if let Some(file) = inherited(path).map_err(failed)? {
+            if let Some(what) = file
+                .metadata()
+                .ok()
+                .and_then(|of| Taken::lock().by_number(&of))
+            {
+                return Err(refused(what));
+            }
             return Ok(Self::direct(path, file));
         }
         let target = resolved(path).map_err(failed)?;
@@ -221,7 +240,11 @@ impl Output {
                 .persist(target)
                 .map(|_| ())
                 .map_err(|error| error.error),
-            To::Copied(file, to) => copy(file.as_file(), &to),
+            To::Copied(file, to) => {
+                let number = to.metadata().map(|of| (of.dev(), of.ino()));
+                Taken::lock().in_place.extend(number);
+                copy(file.as_file(), &to)
+            }
             To::Direct(mut file) => file.flush(),
         };
         let name = fs::canonicalize(&self.path).ok();

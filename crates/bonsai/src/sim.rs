@@ -54,7 +54,8 @@ fn check_apart(html: Option<&PathBuf>, figure: Option<&PathBuf>) -> anyhow::Resu
 fn together(word: &Path) -> Vec<PathBuf> {
     match word.to_str() {
         Some(text) if text.contains('+') && !word.exists() => {
-            text.split('+').map(PathBuf::from).collect()
+            let names = text.split('+').filter(|name| !name.is_empty());
+            names.map(PathBuf::from).collect()
         }
         _ => vec![word.to_owned()],
     }
@@ -62,6 +63,12 @@ fn together(word: &Path) -> Vec<PathBuf> {
 
 fn load(path: &Path, as_recorded: bool) -> anyhow::Result<Loaded> {
     let paths = together(path);
+    if paths.is_empty() {
+        return Err(Refusal::input(format!(
+            "{}: names no trace",
+            path.display()
+        )));
+    }
     if paths.len() > 1 {
         return load_together(&paths, as_recorded);
     }

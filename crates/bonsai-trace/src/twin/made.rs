@@ -187,13 +187,14 @@ impl<'a, W: Write> Made<'a, W> {
         let op = self.op(head.op);
         #[expect(
             clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
             clippy::cast_sign_loss,
             reason = "casts of floats saturate"
         )]
         let gap = if self.knobs.pace == 1.0 {
-            u64::from(head.gap_ns)
+            head.gap_ns
         } else {
-            (f64::from(head.gap_ns) * self.knobs.pace) as u64
+            (head.gap_ns as f64 * self.knobs.pace) as u64
         };
         self.now_ns = self.now_ns.saturating_add(gap);
         let next = self.original.heads.get(n + 1);

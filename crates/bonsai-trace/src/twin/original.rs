@@ -31,7 +31,7 @@ pub struct Original {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) offset: u64,
-    pub(super) gap_ns: u32,
+    pub(super) gap_ns: u64,
     /// Where its accesses are, if it has contents; else the next request's.
     pub(super) first_access: u32,
     pub(super) length: u32,
@@ -83,7 +83,7 @@ impl Original {
         self.writes += u64::from(request.op == Op::Write);
         self.heads.push(Head {
             offset: request.offset,
-            gap_ns: u32::try_from(gap).unwrap_or(u32::MAX),
+            gap_ns: gap,
             first_access: self.blocks.len() as u32,
             length: request.length,
             volume: request.volume as u16,

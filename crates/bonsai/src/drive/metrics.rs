@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bonsai_nbd::control::{ExportStatus, status};
 use bonsai_nbd::export::Export;
@@ -31,11 +32,13 @@ use tokio::time::{sleep, timeout};
 
 use super::escape::say;
 
-/// Connections at a time; a scraper has one. The oldest makes way for the next.
+/// Connections at a time; a scraper has one. The oldest that has not asked makes way for the next.
 const MOST_CONNECTIONS: usize = 16;
 /// How long one may take to ask, and how long it may be open.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long one may take to ask where others wait.
+const GRACE: Duration = Duration::from_millis(100);
 /// How long nobody is let in after a failure, such as a lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -73,20 +76,19 @@ pub(super) fn start(
 
 async fn serve(listener: TcpListener, exports: &Arc<[Arc<Export>]>) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<Asking> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(PAUSE).await;
             continue;
         };
-        open.retain(|connection| !connection.is_finished());
-        // Whoever asks half a question, or none, keeps nobody out.
-        if open.len() >= MOST_CONNECTIONS {
-            open.pop_front().iter().for_each(AbortHandle::abort);
-        }
+        make_way(&mut open).await;
         let exports = Arc::clone(exports);
+        let has_asked = Arc::<AtomicBool>::default();
+        let own = Arc::clone(&has_asked);
         let connection = tokio::spawn(async move {
             let service = service_fn(|request| {
+                own.store(true, Ordering::Relaxed);
                 let answer = answer(&request, &exports);
                 async move { Ok::<_, Infallible>(answer) }
             });
@@ -97,7 +99,42 @@ async fn serve(listener: TcpListener, exports: &Arc<[Arc<Export>]>) -> std::io::
             // How it ends is the scraper's business.
             let _ = timeout(CONNECTION_TIMEOUT, connection).await;
         });
-        open.push_back(connection.abort_handle());
+        open.push_back(Asking {
+            connection: connection.abort_handle(),
+            since: Instant::now(),
+            has_asked,
+        });
+    }
+}
+
+/// A connection.
+struct Asking {
+    connection: AbortHandle,
+    since: Instant,
+    has_asked: Arc<AtomicBool>,
+}
+
+/// Sees to it that there is room for one more. Whoever asks half a question, or none, keeps nobody out, and has a moment to ask.
+async fn make_way(open: &mut VecDeque<Asking>) {
+    loop {
+        open.retain(|one| !one.connection.is_finished());
+        if open.len() < MOST_CONNECTIONS {
+            return;
+        }
+        let silent = open
+            .iter()
+            .position(|one| !one.has_asked.load(Ordering::Relaxed));
+        let at = silent.unwrap_or(0);
+        let left = open
+            .get(at)
+            .map(|one| GRACE.saturating_sub(one.since.elapsed()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            sleep(left.min(PAUSE)).await;
+            continue;
+        }
+        if let Some(one) = open.remove(at) {
+            one.connection.abort();
+        }
     }
 }
 

@@ -26,7 +26,12 @@ impl PidFile {
                 return Err(refuse("is there, and no regular file".to_owned()));
             }
             Ok(_) => {
-                if let Some(pid) = running(path) {
+                let Some(pid) = number(path) else {
+                    return Err(refuse(
+                        "is there, and holds no number of a process; name another file".to_owned(),
+                    ));
+                };
+                if is_running(pid) {
                     return Err(refuse(format!(
                         "is that of process {pid}, which is running; end it first, or name another file"
                     )));
@@ -55,15 +60,20 @@ impl PidFile {
     }
 }
 
-/// The process of a file that is there, if it is another one of this program.
-fn running(path: &Path) -> Option<u32> {
+/// What a file that is there holds, if that is a number and nothing else.
+fn number(path: &Path) -> Option<u32> {
     let mut text = String::new();
     let file = fs::File::open(path).ok()?;
     file.take(32).read_to_string(&mut text).ok()?;
-    let pid: u32 = text.trim_end().parse().ok()?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let digits = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
+    line.parse().ok().filter(|_| digits)
+}
+
+/// Whether a process is another one of this program.
+fn is_running(pid: u32) -> bool {
     let name = |pid: u32| fs::read(format!("/proc/{pid}/comm")).ok();
-    let is_other = pid != std::process::id() && name(pid)? == name(std::process::id())?;
-    is_other.then_some(pid)
+    pid != std::process::id() && name(pid).is_some_and(|of| Some(of) == name(std::process::id()))
 }
 
 impl Drop for PidFile {

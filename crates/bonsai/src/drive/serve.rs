@@ -41,6 +41,7 @@ const NEGOTIATION: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     // Before the first thread, as it changes the environment.
     let passed = passed()?;
+    bonsai_host::ignore_file_size_signal();
     let images = images(args)?;
     // A secret is kept for what any of them keeps.
     let args = &DriveServe {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,9 @@ pub(crate) type Input = Box<dyn Read>;
 /// It cannot be read.
 pub(crate) fn open(path: &Path) -> anyhow::Result<(Input, Progress)> {
     let (file, bytes): (Input, Option<u64>) = if path == Path::new(STANDARD) {
+        if let Ok(own) = io::stdin().as_fd().try_clone_to_owned() {
+            bonsai_host::note_input(&own.into());
+        }
         (Box::new(io::stdin()), None)
     } else {
         let file = File::open(path)

@@ -471,7 +471,7 @@ fn what_is_exported_is_imported_again() {
     for set in names() {
         named(&trace, &set);
         let wanted = requests(&trace);
-        let csv = "time=time_ns:ns,volume=volume,offset=offset,length=length,op=op";
+        let csv = "time=time_ns:ns,volume=volume,offset=offset,length=length,op=op,digest=digest";
         for (to, args) in [
             ("fio", &["--format", "fio"][..]),
             ("csv", &["--columns", csv]),

@@ -153,6 +153,19 @@ fn the_pid_file_of_a_server_that_runs_stays() {
     let expected = format!("is that of process {}, which is running", drive.pid());
     assert!(sentence.contains(&expected), "{sentence}");
     assert_eq!(number(), format!("{}\n", drive.pid()));
+    // What is no PID file stays, also an image.
+    let notes = place.path().join("notes.txt");
+    std::fs::write(&notes, "12 monkeys\n").expect("written");
+    let notes = notes.display().to_string();
+    for name in [&notes, &other] {
+        let before = std::fs::read(name).expect("a file");
+        let sentence = refused(&place, &["--pid-file", name, &other]);
+        assert!(
+            sentence.contains("holds no number of a process"),
+            "{sentence}"
+        );
+        assert_eq!(std::fs::read(name).expect("it is there"), before);
+    }
     // That of a server that was killed is taken over.
     drive.end("KILL");
     assert!(pid_file.exists());
