@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
+
+use bonsai_calls::whole;
 
 /// The most one call moves (`MAX_RW_COUNT`).
 pub(crate) const MOST: u64 = bonsai_calls::whole::MOST_BYTES as u64;
@@ -20,12 +23,54 @@ pub(crate) enum Amount {
 pub(crate) fn amount(nr: u32, args: &[u64; 6]) -> Amount {
     let register = |i: usize| Amount::AtMost(args[i].min(MOST));
     match nr {
+        // The kernel refuses it before anything moves.
+        0 | 1 | 17 | 18 if !is_memory(args[1], args[2]) => Amount::AtMost(0),
+        17 | 18 if !is_place(args[3], args[2]) => Amount::AtMost(0),
         0 | 1 | 17 | 18 | 44 | 45 | 69 | 70 | 242 | 243 | 276 => register(2),
         40 => register(3),
         275 | 326 => register(4),
         19 | 20 | 46 | 47 | 278 | 295 | 296 | 299 | 307 | 310 | 311 | 327 | 328 => Amount::InMemory,
         _ => Amount::None,
     }
+}
+
+/// Whether a buffer lies where a program can have memory.
+pub(crate) fn is_memory(at: u64, len: u64) -> bool {
+    let end = at.checked_add(len);
+    is_count(len) && end.is_some_and(|end| end <= memory_end())
+}
+
+pub(crate) fn is_count(len: u64) -> bool {
+    usize::try_from(len).is_ok_and(whole::is_count)
+}
+
+fn is_place(offset: u64, len: u64) -> bool {
+    let numbers = usize::try_from(offset).ok().zip(usize::try_from(len).ok());
+    numbers.is_some_and(|(offset, len)| whole::is_place(offset, len))
+}
+
+/// The end of a program's memory (`TASK_SIZE_MAX`), which depends on the levels of page tables.
+fn memory_end() -> u64 {
+    const PAGE: usize = 4096;
+    static END: OnceLock<u64> = OnceLock::new();
+    *END.get_or_init(|| {
+        let hint = 1_usize << 47;
+        // SAFETY: a new mapping wherever there is room, of nothing.
+        let got = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            libc::mmap(hint as *mut _, PAGE, libc::PROT_NONE, flags, -1, 0)
+        };
+        let levels = if got as usize >= hint && got != libc::MAP_FAILED {
+            5
+        } else {
+            4
+        };
+        if got != libc::MAP_FAILED {
+            // SAFETY: the mapping that was just made, which nobody has seen.
+            unsafe { libc::munmap(got, PAGE) };
+        }
+        (1 << (9 * levels + 11)) - PAGE as u64
+    })
 }
 
 /// The arguments of a call; registers beyond them hold whatever was there, and two calls

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use super::amount;
+
 /// The most spans of one call (`UIO_MAXIOV`).
 pub(crate) const MOST_SPANS: usize = 1024;
 
@@ -105,6 +107,35 @@ pub(crate) fn write(tid: u32, spans: &[Span], skip: u64, from: &[u8]) -> io::Res
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
 
+/// Bytes of at most `len`, `skip` bytes further on, that are readable memory from the first one on.
+pub(crate) fn reachable(tid: u32, spans: &[Span], skip: u64, len: u64) -> io::Result<u64> {
+    const PAGE: u64 = 4096;
+    // Of each page the first byte that is wanted, and how many are wanted before it.
+    let (mut probes, mut before, mut skip) = (Vec::new(), 0, skip);
+    for span in spans {
+        let passed = skip.min(span.len);
+        skip -= passed;
+        let mut at = span.at.wrapping_add(passed);
+        let mut left = (span.len - passed).min(len - before);
+        while left > 0 {
+            let part = (PAGE - at % PAGE).min(left);
+            probes.push((Span { at, len: 1 }, before));
+            (at, left, before) = (at.wrapping_add(part), left - part, before + part);
+        }
+    }
+    for batch in probes.chunks(MOST_SPANS) {
+        let list: Vec<Span> = batch.iter().map(|(span, _)| *span).collect();
+        let got = match read(tid, &list, 0, &mut vec![0; list.len()]) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => 0,
+            got => got?,
+        };
+        if let Some((_, before)) = batch.get(got) {
+            return Ok(*before);
+        }
+    }
+    Ok(before)
+}
+
 /// Exactly `N` bytes.
 pub(crate) fn read_exactly<const N: usize>(tid: u32, at: u64) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -131,7 +162,7 @@ pub(crate) fn write_exactly(tid: u32, at: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A list of spans (`struct iovec[]`), of at most [`MOST_SPANS`].
-pub(crate) fn spans(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
+pub(crate) fn listed(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count > MOST_SPANS {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -155,9 +186,40 @@ pub(crate) fn spans(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
         .chunks_exact(16)
         .map(|pair| Span {
             at: word(pair, 0),
-            len: word(pair, 8).min(crate::enforce::amount::MOST),
+            len: word(pair, 8),
         })
         .collect())
+}
+
+/// The same, as the kernel takes them.
+///
+/// # Errors
+/// As of [`accepted`].
+pub(crate) fn spans(tid: u32, at: u64, count: u64) -> io::Result<Vec<Span>> {
+    accepted(listed(tid, at, count)?)
+}
+
+/// Spans as the kernel takes them: it looks at all of them, and cuts those beyond what one call moves (`__import_iovec`).
+///
+/// # Errors
+/// One that the kernel refuses.
+pub(crate) fn accepted(mut spans: Vec<Span>) -> io::Result<Vec<Span>> {
+    if spans.iter().any(|span| !amount::is_count(span.len)) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut left = amount::MOST;
+    // Of a single one the length is cut before it is looked at.
+    if let [span] = &mut spans[..] {
+        span.len = span.len.min(left);
+    }
+    for span in &mut spans {
+        if !amount::is_memory(span.at, span.len) {
+            return Err(fault());
+        }
+        span.len = span.len.min(left);
+        left -= span.len;
+    }
+    Ok(spans)
 }
 
 /// The word at an offset.
@@ -191,5 +253,38 @@ mod tests {
         assert_eq!(of(10, 100), [(300, 5)]);
         assert_eq!(of(15, 1), []);
         assert_eq!(total(&spans), 15);
+    }
+
+    #[test]
+    fn memory_is_reachable_up_to_the_first_page_that_is_none() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let tid = tid.cast_unsigned();
+        let bytes = vec![0_u8; 50_000];
+        let there = |skip, len| Span {
+            at: bytes.as_ptr() as u64 + skip,
+            len,
+        };
+        let nothing = Span { at: 1, len: 100 };
+        let spans = [there(100, 20_000), there(0, 0), there(7, 3), nothing];
+        let of = |skip, len| reachable(tid, &spans, skip, len).expect("our own memory");
+        assert_eq!((of(0, 20_003), of(0, 20_103)), (20_003, 20_003));
+        assert_eq!((of(5, 10), of(20_001, 50), of(20_003, 1)), (10, 2, 0));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_of_a_list_is_refused() {
+        let of = |lens: &[u64]| {
+            let spans = lens.iter().map(|len| Span {
+                at: 4096,
+                len: *len,
+            });
+            accepted(spans.collect()).map(|spans| total(&spans))
+        };
+        assert_eq!(of(&[1, 2]).expect("two"), 3);
+        assert_eq!(of(&[amount::MOST, 5, 6]).expect("cut"), amount::MOST);
+        let code = |found: io::Result<u64>| found.expect_err("refused").raw_os_error();
+        assert_eq!(code(of(&[1, u64::MAX])), Some(libc::EINVAL));
+        assert_eq!(code(of(&[1, 1 << 62])), Some(libc::EFAULT));
+        assert_eq!(of(&[1 << 62]).expect("cut before"), amount::MOST);
     }
 }

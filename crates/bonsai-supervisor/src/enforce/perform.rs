@@ -14,7 +14,10 @@
 mod attempt;
 mod control;
 mod job;
+mod local;
 mod plan;
+mod refused;
+mod transfer;
 
 use std::collections::VecDeque;
 use std::io;
@@ -530,6 +533,7 @@ impl Enforcer {
             tid: job.asked.tid,
             pid: job.pid,
             nr: job.asked.nr,
+            args: job.asked.args,
             fd: &job.fd,
             other: job.other.as_ref(),
             process: &job.process,

@@ -1,7 +1,7 @@
 /* Random and hostile calls that move bytes, always the same for a seed: what each returns, what is in memory,
  * in files and in queues afterwards, and where files stand, has to be the same bare and under limits.
  *
- *   odd_calls SEED FIRST COUNT [all]   calls FIRST to FIRST + COUNT; a line for every 100 calls, with "all" one for each
+ *   odd_calls SEED FIRST COUNT [all [copied]]   calls FIRST to FIRST + COUNT; a line for every 100 calls, with "all" one for each
  *
  * Every hundred begins anew, so that one that differs is found again alone. Nothing blocks: what could is told not to,
  * and queues have room for all that a call moves. */
@@ -164,11 +164,14 @@ static int of_files(int fd)
 /* A stream takes what is before a fault in portions of its own making, so that how much of a call goes depends on how
  * it is cut: memory for one is there, or it is not. */
 static int is_stream;
+/* Whoever makes a call by a copy of its bytes leaves alone what is behind them, and all where there is no memory for a part of a
+ * message; the kernel has begun by then. So there is memory for what is received. */
+static int is_copied;
 
 static char *pointer(void)
 {
     if (is_stream)
-        return below(8) ? arena + below(ARENA - 20000) : NULL;
+        return is_copied || below(8) ? arena + below(ARENA - 20000) : NULL;
     switch (below(16)) {
     case 0: return NULL;
     case 1: return (char *)-1;
@@ -271,7 +274,7 @@ static long made(void)
         fd = of_files(fd), other = of_files(other);
     else if (which == 18 || which == 19)
         fd = below(2) ? fds[PIPE_W] : fd, other = below(2) ? fds[PIPE_R] : other;
-    is_stream = fd == fds[STREAM_A] || fd == fds[STREAM_B];
+    is_stream = fd == fds[STREAM_A] || fd == fds[STREAM_B] || (is_copied && (which == 12 || which >= 14) && which <= 16);
     char *at = pointer();
     size_t len = length();
     off_t where = place();
@@ -382,6 +385,7 @@ int main(int argc, char **argv)
         return 2;
     uint64_t seed = strtoull(argv[1], NULL, 0), first = strtoull(argv[2], NULL, 0), count = strtoull(argv[3], NULL, 0);
     int all = argc > 4;
+    is_copied = argc > 5;
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     arena = guarded();

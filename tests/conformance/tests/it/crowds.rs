@@ -121,8 +121,19 @@ fn ask(stream: &mut TcpStream, protocol: Protocol, len: usize) {
     assert!(value[..len].iter().all(|byte| *byte == b'x'));
 }
 
-/// While a greedy connection takes what it gets, all others are answered.
+/// While a greedy connection takes what it gets, all others are answered. Whoever is held up by other load may try it again.
 fn serves_others(server: &Server, protocol: Protocol) {
+    // A server that stood still would make each of them wait for a piece: 10 ms.
+    let stalled = Duration::from_millis(10) * u32::try_from(POLITE * ROUNDS).expect("few");
+    let times: Vec<Duration> = std::iter::repeat_with(|| time_of_others(server, protocol))
+        .take(3)
+        .take_while(|took| *took >= stalled)
+        .collect();
+    assert!(times.len() < 3, "the others took {times:?}");
+}
+
+/// How long others wait in all while a greedy connection is held back.
+fn time_of_others(server: &Server, protocol: Protocol) -> Duration {
     let (taken, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let greedy = scope.spawn(|| {
@@ -158,15 +169,13 @@ fn serves_others(server: &Server, protocol: Protocol) {
         let greedy_time = greedy.join().expect("no complaint of the greedy one");
         let taken = taken.load(Ordering::Relaxed);
         assert!(taken < BIG as u64, "it was held back until the end");
-        // A server that stood still would make each of them wait for a piece: 10 ms.
-        let stalled = Duration::from_millis(10) * u32::try_from(POLITE * ROUNDS).expect("few");
-        assert!(took < stalled, "the others took {took:?}");
         #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
         let most = (RATE as f64 * greedy_time.as_secs_f64()) * 1.02 + 2.0 * BURST as f64 + 16384.0;
         #[expect(clippy::cast_precision_loss, reason = "amounts are small")]
         let got = taken as f64;
         assert!(got <= most, "{got} bytes in {greedy_time:?}");
-    });
+        took
+    })
 }
 
 fn script(name: &str) -> String {

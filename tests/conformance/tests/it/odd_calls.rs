@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use conformance::skip;
+use tempfile::TempDir;
+
+use crate::fixture::bonsai;
 use crate::probe::Probe;
 
 /// Low enough that most calls are made in pieces, or wait.
@@ -12,25 +16,66 @@ const LIMITS: [&str; 4] = [
     "recv=100MB/s:burst=64kB",
 ];
 
-/// Result, errno, memory, contents and positions of files, and what is in queues are the same after each of some hundred calls of a seed, through
-/// both doors. `ODD_CALLS="SEED FIRST COUNT"` has others made.
-#[test]
-fn whatever_a_call_asks_for_it_ends_as_bare() {
-    let test = "whatever_a_call_asks_for_it_ends_as_bare";
-    let which = std::env::var("ODD_CALLS").unwrap_or_else(|_| "3 0 300".to_owned());
-    let mut args: Vec<_> = which.split_whitespace().collect();
-    args.push("all");
-    let Some(mut probe) = Probe::new(test, "odd_calls", &args) else {
-        return;
-    };
+/// `ODD_CALLS="SEED FIRST COUNT"` has others made.
+fn which() -> String {
+    std::env::var("ODD_CALLS").unwrap_or_else(|_| "3 0 300".to_owned())
+}
+
+fn in_memory() -> TempDir {
     let memory = PathBuf::from("/dev/shm");
     let place = match memory.is_dir() {
         true => tempfile::tempdir_in(memory),
         false => tempfile::tempdir(),
     };
-    let place = place.expect("a folder");
+    place.expect("a folder")
+}
+
+/// Result, errno, memory, contents and positions of files, and what is in queues are the same after each of some hundred calls of a seed, through
+/// both doors.
+#[test]
+fn whatever_a_call_asks_for_it_ends_as_bare() {
+    let test = "whatever_a_call_asks_for_it_ends_as_bare";
+    let which = which();
+    let mut args: Vec<_> = which.split_whitespace().collect();
+    args.push("all");
+    let Some(mut probe) = Probe::new(test, "odd_calls", &args) else {
+        return;
+    };
+    let place = in_memory();
     probe.folder = Some(place.path().to_owned());
     for seen in probe.same(&LIMITS) {
         assert!(seen.lines.len() > 100, "{}: {:?}", seen.door, seen.finished);
     }
+}
+
+/// What a call may move stands in registers there, and is waited for as a whole: 2 GiB are in a moment.
+const ENFORCED: [&str; 4] = [
+    "read=100GB/s",
+    "write=100GB/s",
+    "send=100GB/s",
+    "recv=100GB/s",
+];
+
+/// The same under enforced limits, where a supervisor makes calls from a copy.
+#[test]
+fn whatever_an_enforced_program_asks_for_it_ends_as_bare() {
+    let test = "whatever_an_enforced_program_asks_for_it_ends_as_bare";
+    let which = which();
+    let mut args: Vec<_> = which.split_whitespace().collect();
+    args.extend(["all", "copied"]);
+    let Some(mut probe) = Probe::new(test, "odd_calls", &args) else {
+        return;
+    };
+    let tried = ["run", "--enforce", "-l", "write=1MB/s", "--", "/bin/true"];
+    let tried = bonsai().command(&tried).output().expect("bonsai");
+    if tried.status.code() == Some(2) {
+        return skip(test, String::from_utf8_lossy(&tried.stderr).trim());
+    }
+    let place = in_memory();
+    probe.folder = Some(place.path().to_owned());
+    let bare = probe.bare();
+    assert!(bare.finished.status.success() && bare.lines.len() > 100);
+    let all_asked = ["--enforce", "-l", "all=unlimited"];
+    let enforced = probe.through(("enforced", &all_asked), &ENFORCED);
+    assert_eq!(enforced.lines, bare.lines, "{}", enforced.finished.stderr);
 }

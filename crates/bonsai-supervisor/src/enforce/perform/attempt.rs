@@ -6,8 +6,12 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::fs::FileType;
 
 use super::control;
+use super::local::Local;
 use super::plan::{Message, Plan};
 use crate::enforce::memory::{self, write_exactly};
+
+/// All flags of `preadv2` that there are (linux/fs.h of 6.18): with others the kernel refuses it.
+const FLAGS: i32 = 0x1ff;
 
 /// What an attempt came to.
 pub(super) enum Came {
@@ -25,6 +29,7 @@ pub(super) struct Ends<'a> {
     pub(super) pid: u32,
     pub(super) process: &'a OwnedFd,
     pub(super) nr: u32,
+    pub(super) args: [u64; 6],
     pub(super) fd: &'a OwnedFd,
     /// Where a transfer goes to.
     pub(super) other: Option<&'a OwnedFd>,
@@ -37,11 +42,11 @@ pub(super) struct Ends<'a> {
     pub(super) give: &'a dyn Fn(&OwnedFd, bool) -> io::Result<i32>,
 }
 
-fn checked(result: isize) -> io::Result<u64> {
+pub(super) fn checked(result: isize) -> io::Result<u64> {
     u64::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-fn is_later(error: &io::Error) -> bool {
+pub(super) fn is_later(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EAGAIN)
 }
 
@@ -58,7 +63,7 @@ fn is_refused(error: &io::Error) -> bool {
     is_later(error) || error.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
-fn ready(fd: RawFd, events: i16) -> bool {
+pub(super) fn ready(fd: RawFd, events: i16) -> bool {
     let mut poll = libc::pollfd {
         fd,
         events,
@@ -77,35 +82,39 @@ impl Ends<'_> {
                 offset,
                 flags,
             } => {
-                let mut bytes = buffer(len);
-                let got = memory::read(self.tid, spans, done, &mut bytes);
-                // Nothing readable is an error only if there was something to read.
-                let got = got.or_else(|error| if len == 0 { Ok(0) } else { Err(error) })?;
+                let mut copied = Local::copied(self.tid, spans, done, len)?;
+                // Pages are given one by one (vmsplice(2)).
+                if self.nr == 278 && !copied.bytes.is_empty() {
+                    copied.missing = 0;
+                }
                 self.still_waits()?;
-                self.write(
-                    &bytes[..got],
-                    offset.map(|at| at + done.cast_signed()),
-                    *flags,
-                )
+                self.write(&copied, offset.map(|at| at + done.cast_signed()), *flags)
             }
             Plan::Read {
                 spans,
                 offset,
                 flags,
             } => {
-                let mut bytes = buffer(len);
+                let mut room = Local::room(self.tid, spans, done, len)?;
                 let came =
-                    self.read(&mut bytes, offset.map(|at| at + done.cast_signed()), *flags)?;
+                    self.read(&mut room, offset.map(|at| at + done.cast_signed()), *flags)?;
                 if let Came::Bytes(got) = came {
                     let got = usize::try_from(got).unwrap_or(0);
-                    self.put(spans, done, &bytes[..got])?;
+                    self.put(spans, done, &room.bytes[..got])?;
                 }
                 Ok(came)
             }
             Plan::Send(message) => self.send(message, done, len),
             Plan::Receive(message) => self.receive(message, len),
-            Plan::Transfer { offsets, flags, .. } => self.transfer(*offsets, *flags, len),
+            Plan::Transfer {
+                offsets,
+                flags,
+                asked,
+                denied,
+                ..
+            } => self.transfer(*offsets, *flags, (len, *asked), *denied),
             Plan::Nothing => Ok(Came::Bytes(0)),
+            Plan::Refused => self.refused(),
         }
     }
 
@@ -135,23 +144,18 @@ impl Ends<'_> {
         }
     }
 
-    fn write(&self, bytes: &[u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
+    fn write(&self, copied: &Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
         if self.kind == FileType::Socket {
             let message = Message::default();
-            return self.send_bytes(&message, bytes, &mut [], 0);
+            return self.send_bytes(&message, copied, &mut [], 0);
         }
         // Files are waited for: they are as fast as their device is.
         let is_file = self.is_file();
         let may_wait = offset.is_some() || is_file;
-        let bytes = if is_file {
-            self.within_limit(bytes, offset)?
-        } else {
-            bytes
-        };
-        let vector = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
+        let (vectors, count) = match is_file {
+            true => copied.vectors(0, self.room(offset, copied.len())?),
+            false => copied.vectors(0, usize::MAX),
         };
         let now = if may_wait && !self.hurries {
             0
@@ -159,8 +163,15 @@ impl Ends<'_> {
             libc::RWF_NOWAIT
         };
         // SAFETY: the buffer lives during the call.
-        let put =
-            unsafe { libc::pwritev2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now) };
+        let put = unsafe {
+            libc::pwritev2(
+                fd,
+                vectors.as_ptr(),
+                count,
+                offset.unwrap_or(-1),
+                flags | now,
+            )
+        };
         let is_pipe = self.kind == FileType::Fifo;
         match checked(put) {
             Err(error) if self.hurries && may_wait && is_refused(&error) => Ok(Came::Elsewhere),
@@ -169,7 +180,7 @@ impl Ends<'_> {
             Err(error) if now != 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 if ready(fd, libc::POLLOUT) {
                     // What is ready takes as much at once (PIPE_BUF).
-                    self.write_at_once(&bytes[..bytes.len().min(4096)], flags)
+                    self.write_at_once(copied, flags)
                 } else {
                     Ok(Came::NotYet(fd, libc::POLLOUT))
                 }
@@ -178,12 +189,12 @@ impl Ends<'_> {
         }
     }
 
-    /// What of the bytes is within the largest file that the program may make
+    /// How many bytes from here on are within the largest file that the program may make
     /// (`RLIMIT_FSIZE`).
     ///
     /// # Errors
-    /// Nothing, and it gets the signal for that.
-    fn within_limit<'a>(&self, bytes: &'a [u8], offset: Option<i64>) -> io::Result<&'a [u8]> {
+    /// None, and it gets the signal for that.
+    fn room(&self, offset: Option<i64>, len: usize) -> io::Result<usize> {
         use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
         // SAFETY: plain numbers.
         let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
@@ -197,8 +208,8 @@ impl Ends<'_> {
                 &raw mut limit,
             )
         };
-        if got != 0 || limit.rlim_cur == libc::RLIM_INFINITY || bytes.is_empty() {
-            return Ok(bytes);
+        if got != 0 || limit.rlim_cur == libc::RLIM_INFINITY || len == 0 {
+            return Ok(len);
         }
         let at = if fcntl_getfl(self.fd)?.contains(OFlags::APPEND) {
             fstat(self.fd)?.st_size.cast_unsigned()
@@ -213,31 +224,35 @@ impl Ends<'_> {
             unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.tid, libc::SIGXFSZ) };
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
-        Ok(&bytes[..left.min(bytes.len())])
+        Ok(left)
     }
 
-    fn write_at_once(&self, bytes: &[u8], flags: i32) -> io::Result<Came> {
-        let vector = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
-        // SAFETY: the buffer lives during the call.
-        let put = unsafe { libc::pwritev2(self.fd.as_raw_fd(), &raw const vector, 1, -1, flags) };
-        checked(put).map(Came::Bytes)
+    fn write_at_once(&self, copied: &Local, flags: i32) -> io::Result<Came> {
+        let (fd, mut done) = (self.fd.as_raw_fd(), 0);
+        loop {
+            let (vectors, count) = copied.vectors(done, 4096);
+            // SAFETY: the buffer lives during the call.
+            let put = checked(unsafe { libc::pwritev2(fd, vectors.as_ptr(), count, -1, flags) });
+            match put {
+                Ok(put) => done += usize::try_from(put).unwrap_or(0),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(Came::Bytes(done as u64)),
+            }
+            if done >= copied.len() || put.is_ok_and(|put| put == 0) || !ready(fd, libc::POLLOUT) {
+                return Ok(Came::Bytes(done as u64));
+            }
+        }
     }
 
     fn is_file(&self) -> bool {
         matches!(self.kind, FileType::RegularFile | FileType::BlockDevice)
     }
 
-    fn read(&self, bytes: &mut [u8], offset: Option<i64>, flags: i32) -> io::Result<Came> {
+    fn read(&self, room: &mut Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
-        let vector = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
-        // Nothing is never waited for.
-        let waits = offset.is_none() && !bytes.is_empty() && !self.is_file();
+        // Nothing is never waited for, nor is what is refused.
+        let waits = offset.is_none() && room.len() > 0 && !self.is_file() && flags & !FLAGS == 0;
+        let (vectors, count) = room.vectors_mut();
         let wait = waits && !ready(fd, libc::POLLIN);
         if wait {
             return Ok(Came::NotYet(fd, libc::POLLIN));
@@ -246,7 +261,13 @@ impl Ends<'_> {
         let get = |now: i32| {
             // SAFETY: the buffer lives during the call.
             checked(unsafe {
-                libc::preadv2(fd, &raw const vector, 1, offset.unwrap_or(-1), flags | now)
+                libc::preadv2(
+                    fd,
+                    vectors.as_ptr(),
+                    count,
+                    offset.unwrap_or(-1),
+                    flags | now,
+                )
             })
         };
         // Somebody else may take what was ready for it.
@@ -272,11 +293,7 @@ impl Ends<'_> {
     }
 
     fn send(&self, message: &Message, done: u64, len: u64) -> io::Result<Came> {
-        let mut bytes = buffer(len);
-        let got = match len {
-            0 => 0,
-            _ => memory::read(self.tid, &message.spans, done, &mut bytes)?,
-        };
+        let copied = Local::copied(self.tid, &message.spans, done, len)?;
         self.still_waits()?;
         let mut control = if done == 0 {
             message.control.clone()
@@ -284,7 +301,7 @@ impl Ends<'_> {
             Vec::new()
         };
         let _held = control::to_ours(self.process, &mut control)?;
-        let came = self.send_bytes(message, &bytes[..got], &mut control, message.flags)?;
+        let came = self.send_bytes(message, &copied, &mut control, message.flags)?;
         if let Came::Bytes(sent) = came
             && message.len_at != 0
         {
@@ -297,18 +314,15 @@ impl Ends<'_> {
     fn send_bytes(
         &self,
         message: &Message,
-        bytes: &[u8],
+        copied: &Local,
         control: &mut [u8],
         flags: i32,
     ) -> io::Result<Came> {
-        let mut vector = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
+        let (mut vectors, count) = copied.vectors(0, usize::MAX);
         // SAFETY: plain numbers and null pointers.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_iov = &raw mut vector;
-        header.msg_iovlen = 1;
+        header.msg_iov = vectors.as_mut_ptr();
+        header.msg_iovlen = usize::try_from(count).unwrap_or(0);
         if !message.name.is_empty() {
             header.msg_name = message.name.as_ptr().cast_mut().cast();
             header.msg_namelen = u32::try_from(message.name.len()).unwrap_or(0);
@@ -328,18 +342,15 @@ impl Ends<'_> {
     }
 
     fn receive(&self, message: &Message, len: u64) -> io::Result<Came> {
-        let mut bytes = buffer(len);
+        let mut room = Local::room(self.tid, &message.spans, 0, len)?;
         let mut name = [0_u8; 128];
         let mut control =
             vec![0_u8; usize::try_from(message.control_room.min(65_536)).unwrap_or(0)];
-        let mut vector = libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        };
+        let (mut vectors, count) = room.vectors_mut();
         // SAFETY: plain numbers and null pointers.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_iov = &raw mut vector;
-        header.msg_iovlen = 1;
+        header.msg_iov = vectors.as_mut_ptr();
+        header.msg_iovlen = usize::try_from(count).unwrap_or(0);
         if message.name_at != 0 {
             header.msg_name = name.as_mut_ptr().cast();
             header.msg_namelen = 128;
@@ -357,6 +368,7 @@ impl Ends<'_> {
             }
             got => got?,
         };
+        let bytes = &room.bytes;
         let there = usize::try_from(got).unwrap_or(0).min(bytes.len());
         control.truncate(header.msg_controllen);
         let stays = message.flags & libc::MSG_CMSG_CLOEXEC == 0;
@@ -390,7 +402,9 @@ impl Ends<'_> {
             write_exactly(self.tid, message.control_at, control)?;
             write_exactly(self.tid, at(8), &len.to_le_bytes())?;
             write_exactly(self.tid, at(40), &(control.len() as u64).to_le_bytes())?;
-            let flags = header.msg_flags & !libc::MSG_CMSG_CLOEXEC;
+            // As it asked for.
+            let closes = message.flags & libc::MSG_CMSG_CLOEXEC;
+            let flags = header.msg_flags & !libc::MSG_CMSG_CLOEXEC | closes;
             write_exactly(self.tid, at(48), &flags.to_le_bytes())?;
         }
         if message.len_at != 0 {
@@ -399,94 +413,4 @@ impl Ends<'_> {
         }
         Ok(())
     }
-
-    /// `sendfile`, `splice`, `copy_file_range`: from `fd` to `other`.
-    fn transfer(&self, at: [u64; 2], flags: u32, len: u64) -> io::Result<Came> {
-        let (from, Some(to)) = (self.fd.as_raw_fd(), self.other.map(OwnedFd::as_raw_fd)) else {
-            return Err(memory::fault());
-        };
-        let mut offsets = [0_i64; 2];
-        for (offset, at) in offsets.iter_mut().zip(at) {
-            if at != 0 {
-                *offset = i64::from_le_bytes(memory::read_exactly(self.tid, at)?);
-            }
-        }
-        let before = offsets;
-        let [mut first, mut second] = offsets;
-        let given = |at: u64, offset: &mut i64| {
-            if at == 0 {
-                std::ptr::null_mut()
-            } else {
-                std::ptr::from_mut(offset)
-            }
-        };
-        let len = usize::try_from(len).unwrap_or(0);
-        // Pipes say so themselves; sockets would wait.
-        let waits = is_socket(to) || self.nr == 40;
-        if len > 0 && self.nr != 326 && waits && !ready(to, libc::POLLOUT) {
-            return Ok(Came::NotYet(to, libc::POLLOUT));
-        }
-        if len > 0 && self.nr == 275 && self.kind == FileType::Socket && !ready(from, libc::POLLIN)
-        {
-            return Ok(Came::NotYet(from, libc::POLLIN));
-        }
-        // SAFETY: the offsets live during the calls.
-        let moved = unsafe {
-            match self.nr {
-                40 => libc::sendfile(to, from, given(at[0], &mut first), len),
-                275 => libc::splice(
-                    from,
-                    given(at[0], &mut first),
-                    to,
-                    given(at[1], &mut second),
-                    len,
-                    flags | libc::SPLICE_F_NONBLOCK,
-                ),
-                _ => libc::copy_file_range(
-                    from,
-                    given(at[0], &mut first),
-                    to,
-                    given(at[1], &mut second),
-                    len,
-                    flags,
-                ),
-            }
-        };
-        let moved = match checked(moved) {
-            Err(error) if is_later(&error) => {
-                let empty = self.nr == 275 && !ready(from, libc::POLLIN);
-                return Ok(if empty {
-                    Came::NotYet(from, libc::POLLIN)
-                } else {
-                    Came::NotYet(to, libc::POLLOUT)
-                });
-            }
-            moved => moved?,
-        };
-        for ((offset, before), at) in [first, second].into_iter().zip(before).zip(at) {
-            if at != 0 && offset != before {
-                write_exactly(self.tid, at, &offset.to_le_bytes())?;
-            }
-        }
-        Ok(Came::Bytes(moved))
-    }
-}
-
-fn is_socket(fd: RawFd) -> bool {
-    let (mut kind, mut len) = (0_i32, 4);
-    // SAFETY: four bytes are written during the call.
-    let got = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
-            &raw mut len,
-        )
-    };
-    got == 0
-}
-
-fn buffer(len: u64) -> Vec<u8> {
-    vec![0; usize::try_from(len).unwrap_or(0)]
 }

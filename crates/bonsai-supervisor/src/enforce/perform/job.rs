@@ -13,9 +13,9 @@ use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
 use crate::enforce::look::kind_of;
-use crate::enforce::memory;
 use crate::enforce::serve::Enforcer;
 use crate::enforce::threads::{descriptor, entry_on};
+use crate::enforce::{amount, memory};
 
 /// Pieces are at least and at most so long; between, what a quarter of a second gives.
 pub(super) const LEAST: u64 = 64 * 1024;
@@ -30,6 +30,9 @@ pub(crate) struct Handle {
     pub(crate) id: AtomicU64,
     pub(crate) cancelled: AtomicBool,
 }
+
+/// All flags of `splice` that there are (`SPLICE_F_ALL`).
+const SPLICE_FLAGS: u32 = 0xf;
 
 #[derive(Debug)]
 pub(super) struct Job {
@@ -91,8 +94,13 @@ impl Job {
             275 | 326 => (a[0], Some(a[2])),
             _ => (a[0], None),
         };
+        check_first(&asked)?;
         let fd = descriptor(&process, from)?;
-        let other = to.map(|to| descriptor(&process, to)).transpose()?;
+        let other = match to.map(|to| descriptor(&process, to)) {
+            // Something else may be wrong before.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EBADF) => None,
+            other => other.transpose()?,
+        };
         let kind = kind(&fd)?;
         let to_kind = other.as_ref().map(self::kind).transpose()?;
         let entry = match (asked.nr, to_kind) {
@@ -102,6 +110,19 @@ impl Job {
             _ => entry_on(first, kind_of(kind)),
         };
         let mut plan = Plan::read(&asked)?;
+        let seeks = matches!(
+            &plan,
+            Plan::Write {
+                offset: Some(_),
+                ..
+            } | Plan::Read {
+                offset: Some(_),
+                ..
+            }
+        );
+        if seeks && matches!(kind, FileType::Fifo | FileType::Socket) {
+            plan = Plan::Refused;
+        }
         plan.shorten(tid, &fd, kind == FileType::RegularFile);
         let status = if fails_by_itself(&plan, &asked, kind) {
             None
@@ -130,6 +151,7 @@ impl Job {
             };
             let is_out = matches!(plan, Plan::Write { .. });
             (reads, writes) = match &other {
+                None if to.is_some() => (false, false),
                 Some(_) => (
                     !denies(own, OFlags::WRONLY),
                     !denies(status, OFlags::RDONLY),
@@ -143,9 +165,11 @@ impl Job {
             return Err(io::Error::from_raw_os_error(libc::ENOTSOCK));
         }
         if !reads || !writes || (asked.nr == 278 && kind != FileType::Fifo) {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
+            match &mut plan {
+                Plan::Transfer { denied, .. } => *denied = true,
+                plan => *plan = Plan::Refused,
+            }
         }
-        plan.check_room(tid)?;
         let (flags, whole) = match &plan {
             Plan::Send(message) | Plan::Receive(message) => (message.flags, !is_stream(&fd)),
             _ => (0, kind == FileType::Socket && !is_stream(&fd)),
@@ -243,13 +267,36 @@ impl Job {
     }
 }
 
+/// What the kernel looks at before the descriptors.
+fn check_first(asked: &Asked) -> io::Result<()> {
+    let a = &asked.args;
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+    let flags = a[5] as u32;
+    let is_own = matches!(asked.nr, 327 | 328) && a[3] == u64::MAX;
+    let is_wrong = match asked.nr {
+        295 | 296 | 327 | 328 => a[3].cast_signed() < 0 && !is_own,
+        275 => flags & !SPLICE_FLAGS != 0,
+        _ => false,
+    };
+    if is_wrong {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    if matches!(asked.nr, 44 | 45) && !amount::is_memory(a[1], a[2].min(amount::MOST)) {
+        return Err(memory::fault());
+    }
+    if asked.nr == 40 && a[2] != 0 {
+        let _: [u8; 8] = memory::read_exactly(asked.tid, a[2])?;
+    }
+    Ok(())
+}
+
 /// Whether a call on a descriptor that was not opened for it is refused by the kernel when
 /// we make it, before anything else happens.
 fn fails_by_itself(plan: &Plan, asked: &Asked, kind: FileType) -> bool {
     let is_file = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
     match plan {
         Plan::Write { .. } => asked.nr != 278 && !is_file,
-        Plan::Send(_) | Plan::Receive(_) => true,
+        Plan::Send(_) | Plan::Receive(_) | Plan::Refused => true,
         Plan::Read { .. } | Plan::Transfer { .. } | Plan::Nothing => false,
     }
 }

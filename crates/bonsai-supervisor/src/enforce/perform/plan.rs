@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use crate::enforce::amount::MOST;
+use crate::enforce::amount::{self, MOST};
 use crate::enforce::listener::Asked;
 use crate::enforce::memory::{self, Span, word};
 
@@ -43,11 +43,16 @@ pub(crate) enum Plan {
     Receive(Message),
     /// No messages at all.
     Nothing,
-    /// Between two descriptors: bytes, and where the offsets are, 0 for none.
+    /// What the kernel refuses whatever its bytes are: it is to say so.
+    Refused,
+    /// Between two descriptors: bytes, those that were asked for, and where the offsets are, 0 for none.
     Transfer {
         len: u64,
+        asked: u64,
         offsets: [u64; 2],
         flags: u32,
+        /// Its descriptors are not open for it.
+        denied: bool,
     },
 }
 
@@ -59,14 +64,21 @@ impl Plan {
     /// Reads what the call points to.
     ///
     /// # Errors
-    /// What the call fails with.
+    /// The memory may not be looked at.
     pub(crate) fn read(asked: &Asked) -> io::Result<Self> {
+        match Self::accepted(asked) {
+            Err(error) if is_refusal(&error) => Ok(Self::Refused),
+            plan => plan,
+        }
+    }
+
+    fn accepted(asked: &Asked) -> io::Result<Self> {
         let (tid, a) = (asked.tid, &asked.args);
         let plain = || {
-            vec![Span {
+            memory::accepted(vec![Span {
                 at: a[1],
                 len: a[2].min(MOST),
-            }]
+            }])
         };
         #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
         let int = |i: usize| a[i] as u32;
@@ -77,12 +89,12 @@ impl Plan {
         };
         Ok(match asked.nr {
             0 => Self::Read {
-                spans: plain(),
+                spans: whole(a)?,
                 offset: None,
                 flags: 0,
             },
             1 => Self::Write {
-                spans: plain(),
+                spans: whole(a)?,
                 offset: None,
                 flags: 0,
             },
@@ -121,22 +133,26 @@ impl Plan {
             },
             40 => Self::Transfer {
                 len: a[3].min(MOST),
+                asked: a[3],
                 offsets: [a[2], 0],
                 flags: 0,
+                denied: false,
             },
             275 | 326 => Self::Transfer {
                 len: a[4].min(MOST),
+                asked: a[4],
                 offsets: [a[1], a[3]],
                 flags: int(5),
+                denied: false,
             },
             44 => Self::Send(Message {
-                spans: plain(),
+                spans: plain()?,
                 name: name(tid, a[4], a[5])?,
                 flags: int(3).cast_signed(),
                 ..Message::default()
             }),
             45 => Self::Receive(Message {
-                spans: plain(),
+                spans: plain()?,
                 name_at: a[4],
                 name_len_at: if a[4] == 0 { 0 } else { a[5] },
                 name_room: if a[4] == 0 || a[5] == 0 {
@@ -177,27 +193,13 @@ impl Plan {
         }
     }
 
-    /// Whether there is memory for what comes in: once it has come, it cannot go back.
-    pub(super) fn check_room(&self, tid: u32) -> io::Result<()> {
-        let spans = match self {
-            Self::Read { spans, .. } => spans,
-            Self::Receive(message) => &message.spans,
-            _ => return Ok(()),
-        };
-        if memory::total(spans) == 0 || memory::read(tid, spans, 0, &mut [0])? == 1 {
-            Ok(())
-        } else {
-            Err(memory::fault())
-        }
-    }
-
     /// Bytes that it moves at most.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Write { spans, .. } | Self::Read { spans, .. } => memory::total(spans),
             Self::Send(message) | Self::Receive(message) => memory::total(&message.spans),
             Self::Transfer { len, .. } => *len,
-            Self::Nothing => 0,
+            Self::Nothing | Self::Refused => 0,
         }
     }
 
@@ -205,6 +207,15 @@ impl Plan {
     pub(crate) const fn is_in(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Receive(_))
     }
+}
+
+/// Whether the kernel has to say what is wrong with a call.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(
+        code,
+        Some(libc::EFAULT | libc::EINVAL | libc::EMSGSIZE | libc::ENOBUFS)
+    )
 }
 
 const MSG_WAITFORONE: u32 = 0x1_0000;
@@ -246,6 +257,17 @@ pub(super) fn next_message(asked: &Asked, number: u64) -> Option<io::Result<Plan
     }))
 }
 
+/// The buffer of `read` and `write`, whose whole range has to be memory.
+fn whole(a: &[u64; 6]) -> io::Result<Vec<Span>> {
+    match amount::is_memory(a[1], a[2]) {
+        true => memory::accepted(vec![Span {
+            at: a[1],
+            len: a[2],
+        }]),
+        false => Err(memory::fault()),
+    }
+}
+
 fn name(tid: u32, at: u64, len: u64) -> io::Result<Vec<u8>> {
     if at == 0 || len == 0 {
         return Ok(Vec::new());
@@ -270,13 +292,14 @@ fn message(tid: u32, at: u64, flags: u32, sends: bool) -> io::Result<Message> {
     let (control_at, control_len) = (word(&header, 32), word(&header, 40));
     let spans = match word(&header, 24) {
         0 => Vec::new(),
-        count => memory::spans(tid, word(&header, 16), count).map_err(|error| {
-            match error.raw_os_error() {
-                Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::EMSGSIZE),
-                _ => error,
-            }
-        })?,
+        count if count > memory::MOST_SPANS as u64 => {
+            return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+        }
+        count => memory::spans(tid, word(&header, 16), count)?,
     };
+    if name_len > u64::from(i32::MAX.cast_unsigned()) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
     let mut message = Message {
         spans,
         name_at,
@@ -288,7 +311,7 @@ fn message(tid: u32, at: u64, flags: u32, sends: bool) -> io::Result<Message> {
         ..Message::default()
     };
     if sends {
-        message.name = name(tid, name_at, name_len)?;
+        message.name = name(tid, name_at, name_len.min(LONGEST_NAME))?;
         if control_at != 0 && control_len != 0 {
             message.control = bytes(tid, control_at, control_len, LONGEST_CONTROL, libc::ENOBUFS)?;
         }
