@@ -17,6 +17,7 @@ pub mod about;
 mod class;
 pub mod pattern;
 pub mod ring;
+pub mod signals;
 pub mod symbols;
 mod table;
 pub mod whole;

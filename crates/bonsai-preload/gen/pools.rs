@@ -154,12 +154,13 @@ pub(crate) fn rust_table() -> String {
 /// relocated at every start of a program.
 fn facts() -> String {
     use bonsai_calls::symbols::SYMBOLS;
+    use calls::signals::Interruption;
     use calls::{Class, Fd, Shape};
     let mut text = format!(
         "/// Bits of `fact`, by entry.\npub(crate) static FACTS: [u8; {}] = [",
         calls::CALLS.len()
     );
-    for call in calls::CALLS {
+    for (id, call) in (0..).zip(calls::CALLS) {
         let shape = match call.shape {
             Shape::Count => 0,
             Shape::In => 1,
@@ -168,20 +169,12 @@ fn facts() -> String {
         let kinds = u8::from(call.fd != Fd::Any) << 2;
         let send = u8::from(call.classes.contains(Class::Send)) << 3;
         let receives = call.classes.contains(Class::Recv) || call.classes.contains(Class::Accept);
-        // Calls without bytes that may wait for others, and end with EINTR then.
-        let slow = call.classes.contains(Class::Accept)
-            || call.classes.contains(Class::Connect)
-            || call.classes.contains(Class::Poll)
-            || matches!(
-                call.name,
-                "flock" | "getrandom" | "io_uring_enter" | "io_submit"
-            );
-        // What works on files is never interrupted, and few programs expect it.
-        let on_files = call.classes.contains(Class::Disk) && !call.classes.contains(Class::Send);
-        let whole = u8::from(on_files || (call.shape == Shape::Count && !slow)) << 5;
+        let interruption = calls::signals::interruption(id);
+        let whole = u8::from(interruption == Interruption::Never) << 5;
+        let ends = u8::from(interruption == Interruption::Ends) << 6;
         text += &format!(
             "{},",
-            shape | kinds | send | u8::from(receives) << 4 | whole
+            shape | kinds | send | u8::from(receives) << 4 | whole | ends
         );
     }
     // As in DT_GNU_HASH.

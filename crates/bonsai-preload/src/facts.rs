@@ -57,6 +57,8 @@ pub(crate) mod fact {
     pub(crate) const RECEIVES: u8 = 16;
     /// The kernel does not let signals interrupt it.
     pub(crate) const WHOLE: u8 = 32;
+    /// A signal handler ends it, with `SA_RESTART` as well.
+    pub(crate) const ENDS: u8 = 64;
 }
 
 /// What is known of an entry; nothing of one that does not exist.

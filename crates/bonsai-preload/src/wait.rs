@@ -5,7 +5,9 @@
 //! where it exists, because the kernel restarts it after a signal handler exactly
 //! as it would restart a slow call: with `SA_RESTART`, and not otherwise. The
 //! plain futex call always returns; what the handlers ask for is then looked up.
+//! Calls that no handler lets go on (`bonsai_calls::signals`) use that one.
 
+use crate::facts::{fact, facts};
 use crate::state::GUARDED;
 use crate::sys::{self, call, nr};
 use bonsai_calls::CallId;
@@ -85,7 +87,8 @@ pub(crate) fn until_due(
             note.sleep(waiter.call, waiter.tid, bucket, due, now);
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
-        let slept = sleep(&segment.header.epoch.0, epoch, until, guarded);
+        let restarts = restarts(waiter.call, limit);
+        let slept = sleep(&segment.header.epoch.0, epoch, until, guarded, restarts);
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}
@@ -137,12 +140,18 @@ const FUTEX_WAIT_BITSET: usize = 9;
     clippy::cast_possible_wrap,
     reason = "an instant in ns fits into 63 bits for 292 years"
 )]
-pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, guarded: bool) -> isize {
+pub(crate) fn sleep(
+    word: &AtomicU32,
+    value: u32,
+    until: u64,
+    guarded: bool,
+    restarts: bool,
+) -> isize {
     let deadline = [
         (until / 1_000_000_000) as i64,
         (until % 1_000_000_000) as i64,
     ];
-    if !guarded && !NO_WAITV.load(Ordering::Relaxed) {
+    if restarts && !guarded && !NO_WAITV.load(Ordering::Relaxed) {
         let waiter = WaitV {
             value: u64::from(value),
             address: core::ptr::from_ref(word) as u64,
@@ -179,13 +188,19 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, guarded: bool) -> 
         )
     };
     match slept {
-        sys::EINTR if all_restart() => 0,
+        sys::EINTR if restarts && all_restart() => 0,
         sys::ENOSYS | -1 => {
             // SAFETY: an absolute sleep (flag 1).
             unsafe { call!(nr::CLOCK_NANOSLEEP, 1, 1, deadline.as_ptr(), 0) }
         }
         slept => slept,
     }
+}
+
+/// Whether a call goes on waiting after a handler that was installed with `SA_RESTART`. A
+/// socket's time limit, which ends at `limit`, keeps it from that.
+pub(crate) fn restarts(call: CallId, limit: u64) -> bool {
+    facts(call) & fact::ENDS == 0 && limit == u64::MAX
 }
 
 const SA_RESTART: u64 = 0x1000_0000;

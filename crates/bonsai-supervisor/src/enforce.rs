@@ -23,6 +23,7 @@ mod confine;
 mod domain;
 mod drawn;
 mod filter;
+mod interruption;
 mod least;
 mod listener;
 mod look;

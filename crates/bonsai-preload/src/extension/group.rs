@@ -388,7 +388,8 @@ fn until_served(
             note.sleep(waiter.call, waiter.tid, bucket, due, now);
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
-        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, guarded);
+        let restarts = wait::restarts(waiter.call, limit);
+        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, guarded, restarts);
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}

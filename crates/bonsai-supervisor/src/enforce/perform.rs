@@ -30,7 +30,7 @@ use bonsai_calls::CallId;
 use rustix::fs::FileType;
 
 use self::attempt::{Came, Ends};
-pub(crate) use self::job::Handle;
+pub(crate) use self::job::{Handle, time_limit};
 use self::job::{Job, LEAST, Paid};
 use self::plan::Plan;
 use super::drawn::Drawn;
@@ -125,6 +125,8 @@ impl Performers {
             args: asked.args,
             id: AtomicU64::new(asked.id),
             cancelled: AtomicBool::new(false),
+            is_timed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
         });
         let (pid, kept) = match own.state().threads.get_mut(&asked.tid) {
             Some(thread) => {
@@ -411,6 +413,9 @@ impl Enforcer {
     fn use_up(&self, job: &mut Job, drawn: Drawn, moved: u64, now: u64) {
         job.done += moved;
         job.counted = true;
+        if moved > 0 {
+            job.handle.is_timed.store(false, Ordering::Relaxed);
+        }
         let is_in = job.plan.is_in();
         if is_in {
             let bytes = drawn.mask & drawn.byte_buckets;

@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::amount::{Amount, amount};
 use super::drawn::Drawn;
 use super::filter::{self, Refused, entry_of};
+use super::interruption;
 use super::listener::{Asked, Listener, Nothing};
 use super::perform::Performers;
 use super::state::{State, room};
@@ -217,7 +218,12 @@ impl Enforcer {
         }
         if let Some(job) = thread.job.take() {
             if (job.nr, job.args) == (asked.nr, asked.args) {
-                job.id.store(asked.id, Ordering::Relaxed);
+                let is_timed = job.is_timed.load(Ordering::Relaxed);
+                if is_timed && !job.told.fetch_xor(true, Ordering::Relaxed) {
+                    self.listener.end_with(asked.id, -i64::from(libc::EINTR));
+                } else {
+                    job.id.store(asked.id, Ordering::Relaxed);
+                }
                 thread.job = Some(job);
                 return true;
             }
@@ -233,6 +239,12 @@ impl Enforcer {
             return false;
         }
         wait.asked.id = asked.id;
+        wait.told = !wait.told && interruption::ends(asked, thread.pid);
+        if wait.told {
+            self.listener.end_with(asked.id, -i64::from(libc::EINTR));
+            thread.wait = Some(wait);
+            return true;
+        }
         thread.wait = Some(wait);
         self.look(state, asked.tid, now);
         true
@@ -268,6 +280,7 @@ impl Enforcer {
             asked: *asked,
             entry,
             any: drawn.any,
+            told: false,
             tickets,
             paid,
             credit,

@@ -73,6 +73,8 @@ pub(crate) struct Waiting {
     pub(crate) since: u64,
     /// Charged to all kinds of descriptors.
     pub(crate) any: bool,
+    /// It was told that a signal has ended it.
+    pub(crate) told: bool,
     /// Its number in the line of alarms.
     pub(crate) alarm: u64,
 }

@@ -15,6 +15,7 @@ mod fixture;
 mod go;
 mod groups;
 mod groups_live;
+mod interrupted;
 mod libraries;
 mod loops;
 mod loops_in_groups;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bonsai_calls::CallId;
 use bonsai_ledger::Tickets;
@@ -29,6 +29,10 @@ pub(crate) struct Handle {
     pub(crate) args: [u64; 6],
     pub(crate) id: AtomicU64,
     pub(crate) cancelled: AtomicBool,
+    /// A signal ends it, as its socket has a time limit, and nothing has moved.
+    pub(crate) is_timed: AtomicBool,
+    /// It was told that a signal has ended it.
+    pub(crate) told: AtomicBool,
 }
 
 /// All flags of `splice` that there are (`SPLICE_F_ALL`).
@@ -203,6 +207,9 @@ impl Job {
         } else {
             u64::MAX
         };
+        handle
+            .is_timed
+            .store(patience != u64::MAX, Ordering::Relaxed);
         Ok(Self {
             asked,
             handle,
@@ -329,7 +336,7 @@ fn domain_of(fd: &OwnedFd) -> i32 {
 }
 
 /// The time limit of a socket, ns; for ever where there is none.
-fn time_limit(fd: &OwnedFd, which: i32) -> u64 {
+pub(crate) fn time_limit(fd: &OwnedFd, which: i32) -> u64 {
     let words = option::<16>(fd, which).unwrap_or([0; 16]);
     let word = |at: usize| memory::word(&words, at);
     match word(0)
