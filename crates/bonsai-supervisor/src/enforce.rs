@@ -28,6 +28,7 @@ mod least;
 mod listener;
 mod look;
 mod memory;
+mod pending;
 mod perform;
 mod price;
 mod serve;

@@ -6,6 +6,7 @@
 //! arguments are.
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::sync::OnceLock;
 
 use bonsai_calls::{BY_NR, CallId, NO_CALL, Selection};
 use libc::{sock_filter, sock_fprog};
@@ -149,6 +150,7 @@ const AT_NR: u32 = 0;
 const AT_ARCH: u32 = 4;
 /// The lower halves of the arguments, on a little-endian machine.
 const AT_ARGS: u32 = 16;
+const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
 const ALLOW: u32 = 0x7fff_0000;
 const ASK: u32 = 0x7fc0_0000;
 
@@ -198,6 +200,27 @@ fn program(asked: &[u32]) -> Vec<sock_filter> {
     code
 }
 
+/// Whether a call that we have heard of can wait for its answer as one does that no signal interrupts (Linux 5.19): otherwise any
+/// handler ends it with `EINTR`, also calls that never end so.
+pub(crate) fn waits_killable() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV;
+        let none = std::ptr::null::<sock_fprog>();
+        // SAFETY: without a program nothing is installed.
+        unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags,
+                none,
+            )
+        };
+        // Flags come before the program.
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+    })
+}
+
 /// Puts the calling thread under the filter, for good; returns the listener.
 ///
 /// # Errors
@@ -210,12 +233,17 @@ pub(crate) fn install(asked: &[u32]) -> std::io::Result<OwnedFd> {
         len,
         filter: code.as_mut_ptr(),
     };
+    let killable = if waits_killable() {
+        WAIT_KILLABLE_RECV
+    } else {
+        0
+    };
     // SAFETY: the program lives during the call, which copies it.
     let made = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | killable,
             &raw const program,
         )
     };

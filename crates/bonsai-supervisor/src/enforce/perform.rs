@@ -34,16 +34,17 @@ pub(crate) use self::job::{Handle, time_limit};
 use self::job::{Job, LEAST, Paid};
 use self::plan::Plan;
 use super::drawn::Drawn;
-use super::filter::Refused;
+use super::filter::{self, Refused};
 use super::listener::Asked;
-use super::serve::{Enforcer, monotonic_ns};
+use super::pending;
+use super::serve::{Enforcer, first_of_all, monotonic_ns};
 use super::threads::process;
 
 /// Threads that make calls which may wait for a device.
 const WORKERS: usize = 16;
 
-/// Parked jobs are looked at so often: their thread may have gone.
-const LOOK: Duration = Duration::from_millis(50);
+/// Parked jobs are looked at so often: their thread may have gone, or be about to take a signal.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// What is due is kept so long for a descriptor that is not ready yet. Then it goes back:
 /// whoever waits with what is due would be over the rate when all of them go on.
@@ -224,6 +225,7 @@ impl Performers {
     /// Looks after parked jobs.
     pub(crate) fn park(&self, own: &Arc<Enforcer>) {
         own.as_the_user();
+        first_of_all();
         // SAFETY: concerns this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let mut looked = 0;
@@ -253,10 +255,7 @@ impl Performers {
                 let all = std::mem::take(&mut *parked);
                 for (i, it) in all.into_iter().enumerate() {
                     let is_ready = i < known && polled[i + 1].revents != 0;
-                    let gone = look
-                        && !own
-                            .listener
-                            .is_valid(it.job.handle.id.load(Ordering::Relaxed));
+                    let gone = look && own.is_left(&it.job);
                     if is_ready || it.at <= now || gone || (rung && it.fd.is_none()) {
                         due.push(it.job);
                     } else {
@@ -306,6 +305,27 @@ fn wait(polled: &mut [libc::pollfd], ns: u64) {
 }
 
 impl Enforcer {
+    /// Whether nobody waits for a parked job. If its thread is to take a signal, it is let go for that, unless something was done
+    /// for it already: that is its answer then.
+    fn is_left(&self, job: &Job) -> bool {
+        let id = job.handle.id.load(Ordering::Relaxed);
+        if !self.listener.is_valid(id) {
+            return true;
+        }
+        let answer = match filter::waits_killable() {
+            true => pending::answer(&job.asked, job.pid, job.entry),
+            false => None,
+        };
+        let Some(answer) = answer else {
+            return false;
+        };
+        if job.has_moved() {
+            job.handle.cancelled.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.listener.end_with(id, answer)
+    }
+
     /// Brings a job on as far as it gets without waiting.
     fn step(&self, job: &mut Job) -> Next {
         let next = self.step_on(job);

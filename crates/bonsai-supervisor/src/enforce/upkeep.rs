@@ -5,19 +5,26 @@ use std::cmp::Reverse;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use super::serve::{Enforcer, monotonic_ns};
+use super::serve::{Enforcer, first_of_all, monotonic_ns};
 use super::state::State;
 use super::threads::{IN, OUT};
+use super::{filter, pending};
 
 /// Threads that have ended, and calls that nobody waits for any more, are looked for so
 /// often.
 const SWEEP: Duration = Duration::from_millis(250);
+
+/// Threads that wait are asked for their signals so often, and so many of them at a time.
+const HEAR: Duration = Duration::from_millis(20);
+const MOST_HEARD: usize = 256;
 
 impl Enforcer {
     /// Lets calls go when they are due, and clears up.
     pub(super) fn ring(&self) {
         // SAFETY: concerns this thread only; sleeps end 50 us late otherwise.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        first_of_all();
+        let (mut heard, mut turn) = (0, 0);
         let mut state = self.state();
         while !self.has_ended() {
             let now = monotonic_ns();
@@ -37,10 +44,36 @@ impl Enforcer {
             if u128::from(now.saturating_sub(state.swept)) >= SWEEP.as_nanos() {
                 self.sweep(&mut state, now);
             }
+            let hears = filter::waits_killable() && !state.alarms.is_empty();
+            if hears && u128::from(now.saturating_sub(heard)) >= HEAR.as_nanos() {
+                heard = now;
+                turn += MOST_HEARD;
+                self.hear_signals(&state, turn, now);
+            }
             let next = state.alarms.peek().map_or(u64::MAX, |Reverse(next)| next.0);
-            let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(SWEEP);
+            let most = if hears { HEAR } else { SWEEP };
+            let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(most);
             let waited = self.alarm.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Lets threads that have waited for a while take their signals: the call keeps its place if it is made again.
+    fn hear_signals(&self, state: &State, turn: usize, now: u64) {
+        let long = |since: u64| u128::from(now.saturating_sub(since)) >= HEAR.as_nanos();
+        let waiting = state.threads.values().filter_map(|thread| {
+            let wait = thread.wait.as_ref().filter(|wait| long(wait.since))?;
+            Some((thread.pid, wait))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        let count = waiting.len().max(1);
+        // The others come the next time.
+        let all = waiting.iter().cycle().skip(turn % count);
+        for (pid, wait) in all.take(waiting.len().min(MOST_HEARD)) {
+            if let Some(answer) = pending::answer(&wait.asked, *pid, wait.entry) {
+                // Without an answer by now, it has taken it.
+                self.listener.end_with(wait.asked.id, answer);
+            }
         }
     }
 

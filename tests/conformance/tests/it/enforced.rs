@@ -561,13 +561,17 @@ fn limits_named_at_the_start_change_live() {
     let args = ["if=/dev/zero", "of=/dev/null", "bs=100k", "count=1"];
     let (name, mut command) = bonsai.run(&options, Path::new("/bin/dd"), &args);
     let mut child = command.stderr(Stdio::null()).spawn().expect("bonsai");
-    std::thread::sleep(Duration::from_millis(500));
     let set = |limit: &str| {
         bonsai
             .command(&["set", &name, limit])
             .output()
             .expect("bonsai")
     };
+    let start = Instant::now();
+    while !set("open=unlimited").status.success() {
+        assert!(start.elapsed() < PATIENCE, "it is there some day");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let refused = set("read=1MB/s");
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(set("open=100/s").status.success());
