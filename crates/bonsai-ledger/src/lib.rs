@@ -58,6 +58,7 @@ mod report;
 mod scope;
 #[cfg(not(loom))]
 mod sites;
+mod sleepers;
 mod streams;
 pub mod sync;
 mod take;
@@ -79,6 +80,7 @@ pub use noted::{Noted, Waiting};
 #[cfg(all(feature = "std", not(loom)))]
 pub use report::{CallTotals, ProcessReport};
 pub use scope::{End, Kind, Peer, Scope, mapped};
+pub use sleepers::{Asleep, Before, Sleepers};
 pub use streams::PROBES;
 pub use take::{KEPT, MAX_TICKETS, Tickets};
 pub use threads::Owner;

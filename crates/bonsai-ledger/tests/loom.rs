@@ -13,6 +13,8 @@
 
 #[path = "loom/common.rs"]
 mod common;
+#[path = "loom/sleepers.rs"]
+mod sleepers;
 #[path = "loom/streams.rs"]
 mod streams;
 
