@@ -121,20 +121,24 @@ mod own_to_extension {
     pub(crate) mod joined;
     pub(crate) mod kept;
     pub(crate) mod known;
+    pub(crate) mod learn;
     pub(crate) mod look;
     pub(crate) mod loops;
     pub(crate) mod paths;
     pub(crate) mod pay;
     pub(crate) mod polls;
     pub(crate) mod quick;
+    pub(crate) mod raw;
     pub(crate) mod rings;
     pub(crate) mod sequence;
+    pub(crate) mod set;
     pub(crate) mod sets;
     pub(crate) mod shorter;
     pub(crate) mod signals;
     pub(crate) mod slots;
     pub(crate) mod slow;
     pub(crate) mod state;
+    pub(crate) mod wakes;
 }
 #[cfg(feature = "extension")]
 use own_to_extension::*;

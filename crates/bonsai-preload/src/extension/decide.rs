@@ -10,13 +10,13 @@ use crate::held;
 use crate::hold::{self, Gate};
 use crate::inward::bytes_in;
 use crate::kind;
+use crate::learn;
 use crate::loops;
 use crate::outward::bytes_out;
 use crate::own::Own;
 use crate::polls;
 use crate::quick;
 use crate::rings;
-use crate::sets;
 use crate::shorter;
 use crate::slow::make;
 use crate::steps::{count, counted};
@@ -242,9 +242,9 @@ fn closing(segment: &Segment, call: CallId, args: &Args) {
     const CLOSE_RANGE_CLOEXEC: usize = 4;
     let [first, last] = [args.a[0], args.a[1]].map(|fd| fd & 0xffff_ffff);
     match call {
-        calls::CLOSE => sets::forget(segment, first, first, true),
+        calls::CLOSE => learn::forget(segment, first, first, true),
         calls::CLOSE_RANGE if args.a[2] & CLOSE_RANGE_CLOEXEC == 0 => {
-            sets::forget(segment, first, last, true);
+            learn::forget(segment, first, last, true);
         }
         _ => {}
     }
@@ -277,7 +277,7 @@ fn came(segment: &Segment, call: CallId, args: &Args, fd: usize) {
         return;
     }
     descriptors::forget(fd, fd);
-    sets::forget(segment, fd, fd, false);
+    learn::forget(segment, fd, fd, false);
     if copies {
         let streams = |config: &bonsai_ledger::Config| config.per_stream.load(Ordering::Relaxed);
         let (epoch, streams) = segment.with_config(streams);

@@ -172,7 +172,7 @@ pub(crate) fn refuse(
     }
     sets::note(fd);
     held::set(fd, way, bytes + calls > 0);
-    sets::hide(segment, fd, until);
+    sets::hide(fd, until);
     true
 }
 
@@ -290,9 +290,10 @@ fn pass(
 ) -> Gate {
     let fd = args.a[0] & 0xffff_ffff;
     let mut now = sys::now();
-    if until(segment, fd, way, now) > now {
+    let due = until(segment, fd, way, now);
+    if due > now {
         if must_not_block(call, args) {
-            sets::hide_again(fd);
+            sets::hide_again(fd, due);
             return Gate::Refused(sys::EAGAIN);
         }
         // It blocks after all.

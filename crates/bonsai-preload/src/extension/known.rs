@@ -5,40 +5,145 @@ use crate::sets::nr_of;
 use crate::sys::{call, nr};
 use bonsai_calls as calls;
 
-/// Told of a descriptor in a set: both, its events, and its data.
+/// Told of a descriptor in a set: that, both, its events, and its data.
 type Record = fn(usize, usize, u32, u64);
 
-/// Tells of each descriptor in a set.
-pub(crate) fn read(set: usize, record: Record) {
-    let mut path = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0";
-    let mut digits = [0_u8; 8];
-    let mut left = set;
-    let mut len = 0;
-    while len == 0 || left > 0 {
-        #[expect(clippy::cast_possible_truncation, reason = "a digit")]
-        let digit = b'0' + (left % 10) as u8;
-        digits[len % 8] = digit;
-        (left, len) = (left / 10, len + 1);
+/// A path as a C string.
+pub(crate) struct Path {
+    bytes: [u8; 48],
+    len: usize,
+}
+
+impl Path {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; 48],
+            len: 0,
+        }
     }
-    for i in 0..len {
-        path[(18 + i) % 26] = digits[(len - 1 - i) % 8];
+
+    fn and(mut self, part: &[u8]) -> Self {
+        for byte in part {
+            // The last one stays zero.
+            if let Some(slot) = self.bytes.get_mut(self.len).filter(|_| self.len < 47) {
+                *slot = *byte;
+                self.len += 1;
+            }
+        }
+        self
     }
-    let (mut buffer, mut line) = ([0_u8; 1024], Line::default());
-    // SAFETY: a C string, and a buffer of our own.
+
+    fn and_number(self, number: usize) -> Self {
+        let mut digits = [0_u8; 20];
+        let (mut left, mut at) = (number, 20);
+        while at == 20 || left > 0 {
+            at -= 1;
+            #[expect(clippy::cast_possible_truncation, reason = "a digit")]
+            let digit = b'0' + (left % 10) as u8;
+            digits[at % 20] = digit;
+            left /= 10;
+        }
+        self.and(digits.get(at..).unwrap_or_default())
+    }
+
+    /// What a thread of this process does just now.
+    pub(crate) fn task(tid: u32) -> Self {
+        let folder = Self::new().and(b"/proc/self/task/");
+        folder.and_number(tid as usize).and(b"/syscall")
+    }
+}
+
+/// A number in digits of a base.
+pub(crate) fn number(digits: &[u8], base: u64) -> Option<u64> {
+    let step = |value: u64, digit: &u8| {
+        let digit = u64::from(char::from(*digit).to_digit(16)?);
+        (digit < base).then(|| value.wrapping_mul(base).wrapping_add(digit))
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0, step)
+}
+
+/// Reads a file piece by piece.
+fn each_piece(path: &Path, buffer: &mut [u8], nr: usize, mut by: impl FnMut(&[u8])) {
+    // SAFETY: a C string, and a buffer that is as long as is said.
     unsafe {
         // O_RDONLY | O_CLOEXEC
-        let file = call!(nr::OPEN, path.as_ptr(), 0o2_000_000, 0);
+        let file = call!(nr::OPEN, path.bytes.as_ptr(), 0o2_000_000, 0);
         if file < 0 {
             return;
         }
-        while let got @ 1.. = call!(nr_of(calls::READ_FILE), file, buffer.as_mut_ptr(), 1024) {
-            let read = buffer.get(..got.cast_unsigned()).unwrap_or_default();
-            for byte in read {
-                line.take(*byte, set, record);
-            }
+        while let got @ 1.. = call!(nr, file, buffer.as_mut_ptr(), buffer.len()) {
+            by(buffer.get(..got.cast_unsigned()).unwrap_or_default());
         }
         call!(nr::CLOSE, file);
     }
+}
+
+/// What a small file says, as far as there is room.
+pub(crate) fn read_file<'a>(path: &Path, buffer: &'a mut [u8]) -> &'a [u8] {
+    let (mut len, mut piece) = (0, [0_u8; 192]);
+    each_piece(path, &mut piece, nr_of(calls::READ_FILE), |piece| {
+        let room = buffer.get_mut(len..).unwrap_or_default();
+        for (to, from) in room.iter_mut().zip(piece) {
+            *to = *from;
+            len += 1;
+        }
+    });
+    buffer.get(..len).unwrap_or_default()
+}
+
+/// The names of a folder that are numbers.
+fn each_number(path: &Path, mut by: impl FnMut(usize)) {
+    let mut buffer = [0_u8; 2048];
+    let nr = nr_of(calls::GETDENTS64);
+    each_piece(path, &mut buffer, nr, |entries| {
+        let mut rest = entries;
+        // struct linux_dirent64: the length of an entry stands at 16, its name at 19.
+        while let Some([low, high]) = rest.get(16..18) {
+            let len = usize::from(u16::from_le_bytes([*low, *high])).max(19);
+            let name = rest.get(19..len).unwrap_or_default();
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            if let Some(number) = number(name, 10).and_then(|n| usize::try_from(n).ok()) {
+                by(number);
+            }
+            rest = rest.get(len..).unwrap_or_default();
+        }
+    });
+}
+
+/// Tells of each thread of the process.
+pub(crate) fn each_thread(mut by: impl FnMut(u32)) {
+    let folder = Path::new().and(b"/proc/self/task");
+    each_number(&folder, |tid| by(u32::try_from(tid).unwrap_or(0)));
+}
+
+/// Tells of each epoll set of the process.
+pub(crate) fn each_set(mut by: impl FnMut(usize)) {
+    const READLINK: usize = 89;
+    const NAME: &[u8] = b"anon_inode:[eventpoll]";
+    let folder = Path::new().and(b"/proc/self/fd");
+    each_number(&folder, |fd| {
+        let path = Path::new().and(b"/proc/self/fd/").and_number(fd);
+        let mut name = [0_u8; 32];
+        // SAFETY: a C string, and a buffer of that length.
+        let len = unsafe { call!(READLINK, path.bytes.as_ptr(), name.as_mut_ptr(), 32) };
+        if usize::try_from(len).ok().and_then(|len| name.get(..len)) == Some(NAME) {
+            by(fd);
+        }
+    });
+}
+
+/// Tells of each descriptor in a set, by a number of that.
+pub(crate) fn read(number: usize, slot: usize, record: Record) {
+    let (mut buffer, mut line) = ([0_u8; 1024], Line::default());
+    let path = Path::new().and(b"/proc/self/fdinfo/").and_number(number);
+    each_piece(&path, &mut buffer, nr_of(calls::READ_FILE), |piece| {
+        for byte in piece {
+            line.take(*byte, slot, record);
+        }
+    });
 }
 
 /// A line `tfd: 5 events: 19 data: 5 ...`: a decimal and two hexadecimal numbers, and

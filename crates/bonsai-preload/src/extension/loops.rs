@@ -8,23 +8,29 @@ use crate::group;
 use crate::held::{self, HELD};
 use crate::hold;
 use crate::kind::KINDS;
+use crate::learn::learn;
 use crate::own::Own;
-use crate::polls::{counted, deadline};
+use crate::polls::{self, deadline};
+use crate::raw;
+use crate::set::{self, Set};
+use crate::sets::events::EXCLUSIVE;
 use crate::sets::{
-    self, ABSENT, ADD, DEL, Event, MOD, Set, announce, learn, nr_of, record, registration, tell,
-    withheld,
+    self, ABSENT, ADD, DEL, Event, MOD, announce, nr_of, record, registration, tell, withheld,
 };
 use crate::slow::make;
 use crate::state::GUARDED;
 use crate::sys;
+use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
-use bonsai_ledger::{LOOK_AGAIN_NS, Segment};
+use bonsai_ledger::{Asleep, LOOK_AGAIN_NS, Segment};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The limits, and the terms of the group, that what is held was last looked at under.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 const EEXIST: isize = -17;
+const ENOENT: isize = -2;
+const EINVAL: isize = -22;
 
 /// `epoll_ctl`.
 pub(crate) fn ctl(segment: &Segment, own: &mut Own, args: &Args, site: &Site) -> isize {
@@ -32,21 +38,24 @@ pub(crate) fn ctl(segment: &Segment, own: &mut Own, args: &Args, site: &Site) ->
     let at = args.a[3];
     let counted = |own: &mut Own, args: &Args| {
         let call = |_: &mut Own| make(args, site);
-        counted(segment, own, calls::EPOLL_CTL, args, call)
+        polls::counted(segment, own, calls::EPOLL_CTL, args, call)
     };
-    if learn(set).is_none() || fd >= KINDS {
+    let Some((slot, _)) = learn(set).filter(|_| fd < KINDS) else {
         return counted(own, args);
-    }
-    let here = registration(fd).filter(|(_, s)| *s == set);
-    let absent = here.filter(|(r, _)| r.hidden.load(Ordering::Relaxed) == ABSENT);
+    };
+    let here = registration(fd).filter(|(_, s)| *s == slot);
+    let is_absent = || here.is_some_and(|(r, _)| r.hidden.load(Ordering::SeqCst) == ABSENT);
+    let absent = is_absent();
     if operation == DEL {
-        if let Some((r, _)) = here {
-            r.set.store(0, Ordering::Relaxed);
+        if here.is_some() {
+            sets::clear(fd);
         }
-        return if absent.is_some() {
+        let result = counted(own, args);
+        // It was absent, or whoever showed it just now has taken it out again.
+        return if here.is_some() && result == ENOENT {
             0
         } else {
-            counted(own, args)
+            result
         };
     }
     if !matches!(operation, ADD | MOD) || !amount::readable(at, 12, &mut own.readable) {
@@ -55,32 +64,80 @@ pub(crate) fn ctl(segment: &Segment, own: &mut Own, args: &Args, site: &Site) ->
     // SAFETY: found readable.
     let event = unsafe { (at as *const Event).read_unaligned() };
     let mut made = *args;
-    if absent.is_some() {
+    if absent {
         if operation == ADD {
             return EEXIST;
         }
+        if here.is_some_and(|(r, _)| {
+            (r.events.load(Ordering::Relaxed) | event.events) & EXCLUSIVE != 0
+        }) {
+            return EINVAL;
+        }
         made.a[1] = ADD;
     }
-    let result = counted(own, &made);
+    let asked = event.events;
+    let hide = if asked & withheld(fd) == 0 {
+        0
+    } else {
+        hidden_at_once(segment, slot, fd, asked)
+    };
+    let shown = Event {
+        events: if hide == ABSENT { 0 } else { asked & !hide },
+        data: event.data,
+    };
+    if hide != 0 {
+        made.a[3] = &raw const shown as usize;
+    }
+    let tellers = sets::tellers(fd);
+    let mut result = if absent && hide == ABSENT {
+        polls::counted(segment, own, calls::EPOLL_CTL, args, |_| 0)
+    } else {
+        counted(own, &made)
+    };
+    if operation == MOD && here.is_some() && matches!(result, EEXIST | ENOENT) {
+        // It was shown or hidden just now.
+        made.a[1] = if result == EEXIST { MOD } else { ADD };
+        if made.a[1] == MOD || is_absent() {
+            result = make(&made, site);
+        }
+    }
     if result != 0 {
         return result;
     }
-    let asked = event.events;
-    record(set, fd, asked, event.data);
-    if asked & withheld(fd) != 0 {
-        let until = hold::first_due(segment, fd, HELD, sys::now());
-        // Whoever sleeps for longer hears of it.
-        if !announce(set, until) {
-            tell(fd, false);
-        }
+    // Without any event, it is not yet absent.
+    let hidden = if hide == ABSENT && !absent {
+        asked
+    } else {
+        hide
+    };
+    record(slot, fd, (asked, hidden), event.data);
+    // Who looks from now on finds it there; what is held may be other by now.
+    let may_hide = asked & withheld(fd) == 0 || hidden_at_once(segment, slot, fd, asked) != 0;
+    if !may_hide {
+        sets::show_whole(fd);
+    } else if !sets::is_untold(fd, tellers) {
+        tell(fd, true);
+    } else {
+        tell(fd, false);
     }
     0
 }
 
+/// What is hidden of a registration that is about to be made of a descriptor of which something is held: whoever sleeps for longer
+/// hears of it first.
+fn hidden_at_once(segment: &Segment, slot: usize, fd: usize, asked: u32) -> u32 {
+    let until = hold::first_due(segment, fd, HELD, sys::now());
+    if announce(slot, until) && !raw::sleep(slot) {
+        sets::to_hide(asked, withheld(fd))
+    } else {
+        0
+    }
+}
+
 /// Ends what is due of everything held, and finds out anew when a set's first is.
-fn give_back(segment: &Segment, set: &Set, now: u64) {
-    set.earliest.store(0, Ordering::SeqCst);
-    let mut fd = 0;
+fn give_back(segment: &Segment, slot: usize, set: &Set, now: u64) {
+    let before = set.sleepers.before();
+    let (mut fd, mut first) = (0, u64::MAX);
     while fd < held::high() {
         if held::eight(fd) == 0 {
             fd += 8;
@@ -90,35 +147,33 @@ fn give_back(segment: &Segment, set: &Set, now: u64) {
             if held::state(fd) & HELD == 0 {
                 continue;
             }
-            let Some((_, of)) = registration(fd) else {
-                continue;
-            };
             hold::give_back(segment, fd, now);
-            let next = hold::first_due(segment, fd, HELD, now);
-            if next != u64::MAX {
-                // Whoever sleeps knows of it, or was told.
-                announce(of, next);
+            if sets::is_within(fd, slot) {
+                first = first.min(hold::first_due(segment, fd, HELD, now));
             }
         }
         fd += 8;
+    }
+    if set.sleepers.found(before, first, now) {
+        wakes::leave(slot);
     }
 }
 
 /// Ends what is due in a set; when the next is, for somebody who is about to wait for
 /// readiness, but no longer than limits may go unseen. `u64::MAX` for nothing held.
-pub(crate) fn next_due(segment: &Segment, set: usize, now: impl Fn() -> u64) -> u64 {
-    let Some(s) = sets::get(set) else {
+pub(crate) fn next_due(segment: &Segment, slot: usize, now: impl Fn() -> u64) -> u64 {
+    let Some(set) = set::at(slot) else {
         return u64::MAX;
     };
-    if s.earliest() == u64::MAX {
+    if set.sleepers.earliest() == u64::MAX {
         return u64::MAX;
     }
     let now = now();
     let epoch = u64::from(segment.epoch()) << 32 | u64::from(group::epoch());
-    if s.earliest() <= now || EPOCH.swap(epoch, Ordering::Relaxed) != epoch {
-        give_back(segment, s, now);
+    if set.sleepers.earliest() <= now || EPOCH.swap(epoch, Ordering::Relaxed) != epoch {
+        give_back(segment, slot, set, now);
     }
-    match s.earliest() {
+    match set.sleepers.earliest() {
         u64::MAX => u64::MAX,
         next => next.min(now.saturating_add(LOOK_AGAIN_NS / 10)),
     }
@@ -137,11 +192,6 @@ pub(crate) fn leave() {
     }
 }
 
-/// Whether a descriptor is an epoll set that is known.
-pub(crate) fn is_set(fd: usize) -> bool {
-    sets::get(fd).is_some_and(|s| s.known_to.load(Ordering::Relaxed) != 0)
-}
-
 /// `epoll_wait` and what is like it.
 pub(crate) fn wait(
     segment: &Segment,
@@ -150,31 +200,42 @@ pub(crate) fn wait(
     args: &Args,
     site: &Site,
 ) -> isize {
-    let set = args.a[0] & 0xffff_ffff;
-    let Some(known) = learn(set) else {
+    let Some((slot, set)) = learn(args.a[0] & 0xffff_ffff) else {
         return make(args, site);
     };
-    known.waited_for.store(true, Ordering::Relaxed);
+    set.waited_for.store(true, Ordering::Relaxed);
+    raw::back(own.tid);
     let mut limit = None;
-    loop {
-        known.sleepers.fetch_add(1, Ordering::SeqCst);
-        let next = next_due(segment, set, sys::now);
-        let end = if next == u64::MAX && limit.is_none() {
-            None
-        } else {
-            limit = limit.or_else(|| deadline(call, args.a[3], own));
-            limit
-        };
-        let result = match end {
+    let mut asleep = set.sleepers.enter();
+    let result = loop {
+        let next = next_due(segment, slot, sys::now);
+        // One that comes back at once is not woken in vain.
+        if limit.is_none() && (args.a[3] != 0 || args.nr == nr_of(calls::EPOLL_PWAIT2)) {
+            limit = deadline(call, args.a[3], own);
+        }
+        let result = match limit {
             None => make(args, site),
             Some(u64::MAX) if next == u64::MAX => make(args, site),
             Some(end) => make_until(args, site, next.min(end)),
         };
-        known.sleepers.fetch_sub(1, Ordering::SeqCst);
-        known.returns.fetch_add(1, Ordering::Relaxed);
-        if result != 0 || end.is_none_or(|end| sys::now() >= end) {
-            return result;
+        set.returns.fetch_add(1, Ordering::Relaxed);
+        let result = wakes::take(slot, set, args, result);
+        if result != 0 || limit.is_none_or(|end| sys::now() >= end) {
+            break result;
         }
+        // Aware of what is due next before it is counted as one who may not be.
+        let again = set.sleepers.enter();
+        stir(slot, set, asleep);
+        asleep = again;
+    };
+    stir(slot, set, asleep);
+    result
+}
+
+/// A thread sleeps no more: others may have to look in its place.
+pub(crate) fn stir(slot: usize, set: &Set, asleep: Asleep) {
+    if set.sleepers.leave(asleep) {
+        wakes::leave(slot);
     }
 }
 

@@ -21,13 +21,15 @@ use crate::hold;
 use crate::loops;
 use crate::own::Own;
 use crate::pay::{self, Patience};
+use crate::raw;
+use crate::set::{self, Set};
 use crate::sets::nr_of;
 use crate::slow::make;
 use crate::state::GUARDED;
 use crate::steps::{count, credit_call, denied};
 use crate::sys;
 use bonsai_calls::{self as calls, CallId};
-use bonsai_ledger::{LOOK_AGAIN_NS, Segment};
+use bonsai_ledger::{Asleep, LOOK_AGAIN_NS, Segment};
 use core::sync::atomic::Ordering;
 
 /// Descriptors that can be hidden from one call of `poll`.
@@ -86,11 +88,54 @@ fn held_of(segment: &Segment, fd: usize, now: u64, next: &mut u64) -> u8 {
     held::state(fd) & HELD
 }
 
-/// Of a set that is asked about, as if it were a descriptor.
-fn nested(segment: &Segment, fd: usize, now: u64, next: &mut u64) {
-    if loops::is_set(fd) {
-        *next = (*next).min(loops::next_due(segment, fd, || now));
+/// Sets that one call is counted as asleep in; it looks at the others ten times a second.
+const NESTED: usize = 8;
+
+/// Sets that are asked about, as if they were descriptors.
+struct Nested {
+    asleep: [Option<(usize, &'static Set, Asleep)>; NESTED],
+    len: usize,
+}
+
+impl Nested {
+    const fn new() -> Self {
+        Self {
+            asleep: [const { None }; NESTED],
+            len: 0,
+        }
     }
+
+    /// A descriptor is asked about.
+    fn ask(&mut self, segment: &Segment, fd: usize, now: u64, next: &mut u64) {
+        let Some(slot) = set::slot_of(fd) else {
+            return;
+        };
+        let Some(set) = set::at(slot).filter(|set| set.is_ours()) else {
+            return;
+        };
+        if let Some(place) = self.asleep.get_mut(self.len) {
+            *place = Some((slot, set, set.sleepers.enter()));
+            self.len += 1;
+        } else {
+            *next = (*next).min(now.saturating_add(LOOK_AGAIN_NS / 10));
+        }
+        *next = (*next).min(loops::next_due(segment, slot, || now));
+    }
+
+    /// The call has come back.
+    fn end(&mut self) {
+        for place in &mut self.asleep {
+            if let Some((slot, set, asleep)) = place.take() {
+                loops::stir(slot, set, asleep);
+            }
+        }
+        self.len = 0;
+    }
+}
+
+/// Whether nothing has ever been held, and there are no sets in which something might be while a call waits.
+fn is_plain() -> bool {
+    held::high() == 0 && !set::any()
 }
 
 /// `poll` and `ppoll`.
@@ -103,23 +148,27 @@ pub(crate) fn poll(
 ) -> isize {
     let (at, len) = (args.a[0], args.a[1]);
     let bytes = len.saturating_mul(size_of::<PollFd>());
-    if held::high() == 0 || len == 0 || !amount::readable(at, bytes, &mut own.readable) {
+    if is_plain() || len == 0 || !amount::readable(at, bytes, &mut own.readable) {
         return make(args, site);
     }
-    let mut limit = None;
+    let (mut limit, mut nested) = (None, Nested::new());
+    raw::back(own.tid);
     loop {
         // SAFETY: found readable; what is written is what the kernel would write beside.
         let asked = unsafe { core::slice::from_raw_parts_mut(at as *mut PollFd, len) };
         let mut changes = [Change::default(); HIDDEN];
-        let (used, next) = hide(segment, asked, &mut changes);
+        let (used, next) = hide(segment, asked, &mut changes, &mut nested);
         if used == 0 && next == u64::MAX && limit.is_none() {
-            return make(args, site);
+            let result = make(args, site);
+            nested.end();
+            return result;
         }
         let end = *limit.get_or_insert_with(|| deadline(call, args.a[2], own));
         let result = match end {
             Some(end) => make_until(call, args, site, next.min(end)),
             None => make(args, site),
         };
+        nested.end();
         for change in changes.get(..used).unwrap_or_default() {
             if let Some(entry) = asked.get_mut(change.at as usize) {
                 (entry.fd, entry.events) = (change.fd, change.events);
@@ -133,13 +182,18 @@ pub(crate) fn poll(
 }
 
 /// Hides what is held of an array; how much that was, and when the first is due.
-fn hide(segment: &Segment, asked: &mut [PollFd], changes: &mut [Change; HIDDEN]) -> (usize, u64) {
+fn hide(
+    segment: &Segment,
+    asked: &mut [PollFd],
+    changes: &mut [Change; HIDDEN],
+    nested: &mut Nested,
+) -> (usize, u64) {
     let (mut used, mut next, now) = (0, u64::MAX, sys::now());
     for (at, entry) in (0_u32..).zip(asked) {
         let Ok(fd) = usize::try_from(entry.fd) else {
             continue;
         };
-        nested(segment, fd, now, &mut next);
+        nested.ask(segment, fd, now, &mut next);
         let held = held_of(segment, fd, now, &mut next);
         let events = |way: Way, events: i16| if held & way as u8 == 0 { 0 } else { events };
         let hidden = entry.events & (events(Way::In, IN) | events(Way::Out, OUT));
@@ -176,7 +230,7 @@ pub(crate) fn select(
     let words = high.div_ceil(64);
     let sets = [args.a[1], args.a[2], args.a[3]];
     let mut usable = |at: &usize| *at == 0 || amount::readable(*at, 8 * words, &mut own.readable);
-    if held::high() == 0 || !sets.iter().all(&mut usable) || args.a[0] & 0xffff_ffff > SELECTED {
+    if is_plain() || !sets.iter().all(&mut usable) || args.a[0] & 0xffff_ffff > SELECTED {
         return make(args, site);
     }
     let set = |i: usize| {
@@ -190,7 +244,8 @@ pub(crate) fn select(
             *to = *from;
         }
     }
-    let mut limit = None;
+    let (mut limit, mut nested) = (None, Nested::new());
+    raw::back(own.tid);
     loop {
         let mut next = u64::MAX;
         let now = sys::now();
@@ -201,7 +256,7 @@ pub(crate) fn select(
                 let bit = left & left.wrapping_neg();
                 left &= left - 1;
                 let fd = 64 * at + bit.trailing_zeros() as usize;
-                nested(segment, fd, now, &mut next);
+                nested.ask(segment, fd, now, &mut next);
                 let held = held_of(segment, fd, now, &mut next);
                 if held & Way::In as u8 != 0 {
                     hidden[0] |= bit;
@@ -217,13 +272,16 @@ pub(crate) fn select(
             }
         }
         if next == u64::MAX && limit.is_none() {
-            return make(args, site);
+            let result = make(args, site);
+            nested.end();
+            return result;
         }
         let end = *limit.get_or_insert_with(|| deadline(call, args.a[4], own));
         let result = match end {
             Some(end) => make_until(call, args, site, next.min(end)),
             None => make(args, site),
         };
+        nested.end();
         if result != 0 || end.is_none_or(|end| sys::now() >= end) {
             left_over(call, site, args.a[4], end);
             return result;

@@ -13,12 +13,11 @@
 //! - *Earliest* of a set: no way of its descriptors is due before.
 //!
 //! # Invariants
-//! 1. Who waits for a set sleeps no longer than to its earliest. Who lowers that while
-//!    somebody sleeps leaves its descriptor shown, and makes the kernel look at it: that
-//!    wakes the sleeper if it is ready, and if not, the kernel will when it is.
-//! 2. What the kernel knows follows what is held: who changes it looks afterwards whether
-//!    it was still right.
-//! 3. A one-shot registration that the program has not armed is never armed here.
+//! 1. Whatever is hidden, a thread that sleeps in the set looks when it is due, or a wake-up lies in the set (`bonsai_ledger::Sleepers`,
+//!    `wakes.rs`). Where no wake-up can be left, nothing is hidden.
+//! 2. What the kernel knows follows what is held: whoever changes it looks afterwards whether what was told last was still right.
+//! 3. A one-shot registration that the program has not armed is never armed here, and one that it has taken out of its set is not put
+//!    back.
 //!
 //! # Limits
 //! A set that is shared with a forked child shows what the one holds to the other; a call
@@ -27,19 +26,24 @@
 //! limits may change.
 
 use crate::held::{self, HELD, Way};
-use crate::hold;
 use crate::kind::{self, KINDS};
-use crate::known;
-use crate::state::GUARDED;
-use crate::sys::{self, call};
+use crate::learn::find_sets;
+use crate::raw;
+use crate::set::{self, Set};
+use crate::sys::call;
+use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
-use bonsai_ledger::Segment;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-mod events {
+/// Sets in sets are looked at so deep.
+pub(crate) const DEEP: usize = 4;
+
+const EBADF: isize = -9;
+
+pub(crate) mod events {
     pub(super) const IN: u32 = 0x1 | 0x40 | 0x80 | 0x2000;
     pub(super) const OUT: u32 = 0x4 | 0x100 | 0x200;
-    pub(super) const EXCLUSIVE: u32 = 1 << 28;
+    pub(crate) const EXCLUSIVE: u32 = 1 << 28;
     pub(super) const ONESHOT: u32 = 1 << 30;
     pub(super) const EDGES: u32 = 1 << 31;
 }
@@ -58,7 +62,7 @@ pub(crate) const MOD: usize = 3;
 
 /// A descriptor's registration.
 pub(crate) struct Registration {
-    /// One more than the set that it is in; 0 for none.
+    /// One more than the slot of the set that it is in; 0 for none.
     pub(crate) set: AtomicU32,
     /// What the program has asked for.
     pub(crate) events: AtomicU32,
@@ -67,7 +71,11 @@ pub(crate) struct Registration {
     pub(crate) hidden: AtomicU32,
     /// The set's returns when the kernel was told last.
     told: AtomicU32,
+    /// Threads that tell the kernel of it, and above them how often one has.
+    tellers: AtomicU32,
 }
+
+const TELLER: u32 = 1 << 16;
 
 /// It is in another set, too.
 const SEVERAL: u32 = 1 << 31;
@@ -80,30 +88,7 @@ static REGISTRATIONS: [Registration; KINDS] = [const {
         data: AtomicU64::new(0),
         hidden: AtomicU32::new(0),
         told: AtomicU32::new(0),
-    }
-}; KINDS];
-
-/// An epoll set, by its own descriptor.
-pub(crate) struct Set {
-    /// See above; one more, so that 0 is never.
-    pub(crate) earliest: AtomicU64,
-    /// The process that has looked at it; 0 for none.
-    pub(crate) known_to: AtomicU32,
-    /// Threads that wait for it.
-    pub(crate) sleepers: AtomicU32,
-    /// Counts those that have come back.
-    pub(crate) returns: AtomicU32,
-    /// Somebody has waited for it where that is seen.
-    pub(crate) waited_for: AtomicBool,
-}
-
-static SETS: [Set; KINDS] = [const {
-    Set {
-        earliest: AtomicU64::new(0),
-        known_to: AtomicU32::new(0),
-        sleepers: AtomicU32::new(0),
-        returns: AtomicU32::new(0),
-        waited_for: AtomicBool::new(false),
+        tellers: AtomicU32::new(0),
     }
 }; KINDS];
 
@@ -119,27 +104,13 @@ fn note_high(fd: usize) {
     HIGH.fetch_max(fd as u32 + 1, Ordering::Relaxed);
 }
 
-/// The set of a descriptor that is one.
-pub(crate) fn get(set: usize) -> Option<&'static Set> {
-    SETS.get(set)
-}
-
-impl Set {
-    pub(crate) fn earliest(&self) -> u64 {
-        self.earliest.load(Ordering::SeqCst).wrapping_sub(1)
-    }
-
-    /// Returns what it was.
-    fn lower(&self, to: u64) -> u64 {
-        let lower = |seen: u64| (seen.wrapping_sub(1) > to).then_some(to.wrapping_add(1));
-        let before = self
-            .earliest
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower);
-        before.unwrap_or_else(|seen| seen).wrapping_sub(1)
-    }
-}
-
 impl Registration {
+    /// The events that the program has asked for, and their data.
+    fn asked(&self) -> (u32, u64) {
+        let events = self.events.load(Ordering::SeqCst);
+        (events, self.data.load(Ordering::SeqCst))
+    }
+
     /// Nothing of it is hidden: a call that is refused hides it.
     fn note_shown(&self, set: usize) {
         self.told
@@ -169,11 +140,25 @@ pub(crate) fn can_withhold(fd: usize) -> bool {
     let Some(r) = REGISTRATIONS.get(fd) else {
         return false;
     };
-    let seen = |set: usize| {
-        let set = SETS.get(set);
-        set.is_some_and(|s| s.waited_for.load(Ordering::Relaxed))
-    };
-    r.set.load(Ordering::Relaxed) & SEVERAL == 0 && r.set().is_none_or(seen)
+    // It may be in one of which nothing was seen.
+    if r.set().is_none() && !find_sets() {
+        return false;
+    }
+    let mut at = r;
+    for _ in 0..DEEP {
+        if at.set.load(Ordering::Relaxed) & SEVERAL != 0 {
+            return false;
+        }
+        let Some(slot) = at.set() else { return true };
+        if raw::sleep(slot) || !set::at(slot).is_some_and(Set::is_seen) {
+            return false;
+        }
+        match outer_of(slot) {
+            Some(outer) => at = outer,
+            None => return true,
+        }
+    }
+    false
 }
 
 /// The events of the held ways of a descriptor.
@@ -184,7 +169,7 @@ pub(crate) fn withheld(fd: usize) -> u32 {
 }
 
 /// What is to be hidden of a registration for these events.
-fn to_hide(asked: u32, withheld: u32) -> u32 {
+pub(crate) fn to_hide(asked: u32, withheld: u32) -> u32 {
     let alone = asked & (events::ONESHOT | events::EXCLUSIVE) != 0;
     match asked & withheld {
         0 => 0,
@@ -193,7 +178,10 @@ fn to_hide(asked: u32, withheld: u32) -> u32 {
     }
 }
 
-fn control(set: usize, operation: usize, fd: usize, asked: u32, data: u64) -> isize {
+pub(crate) fn control(slot: usize, operation: usize, fd: usize, asked: u32, data: u64) -> isize {
+    let Some(set) = set::number_of(slot) else {
+        return EBADF;
+    };
     let event = Event {
         events: asked,
         data,
@@ -216,16 +204,13 @@ pub(crate) fn nr_of(call: CallId) -> usize {
         .map_or(0, |c| usize::from(c.nr))
 }
 
-/// Whether a set is this process's own, and not its parent's.
-fn is_ours(set: usize) -> bool {
-    let ours = |s: &Set| s.known_to.load(Ordering::Relaxed) == held::process();
-    SETS.get(set).is_some_and(ours)
+fn is_ours(slot: usize) -> bool {
+    set::at(slot).is_some_and(Set::is_ours)
 }
 
 /// How often somebody has come back from waiting for a set.
-fn returns(set: usize) -> u32 {
-    SETS.get(set)
-        .map_or(0, |s| s.returns.load(Ordering::Relaxed))
+fn returns(slot: usize) -> u32 {
+    set::at(slot).map_or(0, |s| s.returns.load(Ordering::Relaxed))
 }
 
 /// Makes the kernel know a registration as the program has made it.
@@ -233,14 +218,66 @@ pub(crate) fn show_whole(fd: usize) {
     let Some((r, set)) = registration(fd).filter(|(_, set)| is_ours(*set)) else {
         return;
     };
-    let operation = match r.hidden.swap(0, Ordering::SeqCst) {
-        0 => return,
-        ABSENT => ADD,
-        _ => MOD,
-    };
-    let asked = r.events.load(Ordering::Relaxed);
-    control(set, operation, fd, asked, r.data.load(Ordering::Relaxed));
-    r.note_shown(set);
+    let hidden = r.hidden.swap(0, Ordering::SeqCst);
+    if hidden != 0 {
+        change(r, set, fd, (hidden, 0), r.asked());
+        r.note_shown(set);
+    }
+}
+
+/// The same of all that is in a set, directly or in others.
+pub(crate) fn show_all(slot: usize) {
+    let within = |fd: &usize| is_within(*fd, slot);
+    (0..high()).filter(within).for_each(show_whole);
+}
+
+/// Whether a descriptor is in a set, or in one that is in that.
+pub(crate) fn is_within(fd: usize, slot: usize) -> bool {
+    let mut at = registration(fd).map(|(_, set)| set);
+    for _ in 0..DEEP {
+        match at {
+            Some(set) if set == slot => return true,
+            Some(set) => at = set::outer(set),
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Changes what the kernel knows of a registration: before, this was hidden of it, and from now on that.
+fn change(
+    r: &Registration,
+    set: usize,
+    fd: usize,
+    (hidden, hide): (u32, u32),
+    (asked, data): (u32, u64),
+) {
+    const EEXIST: isize = -17;
+    const EINVAL: isize = -22;
+    let shown = asked & !hide;
+    if hide == ABSENT {
+        if hidden != ABSENT {
+            control(set, DEL, fd, 0, 0);
+        }
+        return;
+    }
+    let operation = if hidden == ABSENT { ADD } else { MOD };
+    match control(set, operation, fd, shown, data) {
+        // Another thread was faster.
+        EEXIST => {
+            control(set, MOD, fd, shown, data);
+        }
+        // One of `EPOLLEXCLUSIVE` is not changed, but made anew.
+        EINVAL if asked & events::EXCLUSIVE != 0 => {
+            control(set, DEL, fd, 0, 0);
+            control(set, ADD, fd, shown, data);
+        }
+        _ => {}
+    }
+    // The program may have taken it out meanwhile.
+    if r.set() != Some(set) {
+        control(set, DEL, fd, 0, 0);
+    }
 }
 
 /// Whether the other end is gone: the kernel says that in any case, again and again.
@@ -255,77 +292,84 @@ fn has_hung_up(fd: usize) -> bool {
 /// Makes the kernel know what is to be seen of a registration; `again` also if it should
 /// know that already.
 pub(crate) fn tell(fd: usize, again: bool) {
-    let Some((r, set)) = registration(fd) else {
+    let Some((r, set)) = registration(fd).filter(|(_, set)| is_ours(*set)) else {
         return;
     };
-    if !is_ours(set) {
-        return;
-    }
-    let mut again = again;
-    // Ends as soon as nobody changes what is held meanwhile.
+    r.tellers.fetch_add(TELLER | 1, Ordering::SeqCst);
+    let mut told: Option<(u32, u32, u64)> = None;
+    // Ends as soon as nobody changes what is held, or asked for, meanwhile.
     for _ in 0..8 {
-        let (asked, data) = (
-            r.events.load(Ordering::Relaxed),
-            r.data.load(Ordering::Relaxed),
-        );
+        let (asked, data) = r.asked();
         let mut hide = to_hide(asked, withheld(fd));
         if !matches!(hide, 0 | ABSENT) && has_hung_up(fd) {
             hide = ABSENT;
         }
         let hidden = r.hidden.swap(hide, Ordering::SeqCst);
-        if hide == hidden && !again {
-            return;
-        }
-        again = false;
-        r.told.store(returns(set), Ordering::Relaxed);
-        match (hidden, hide) {
-            (ABSENT, ABSENT) => 0,
-            (_, ABSENT) => control(set, DEL, fd, 0, 0),
-            (ABSENT, _) => control(set, ADD, fd, asked & !hide, data),
-            _ => control(set, MOD, fd, asked & !hide, data),
+        // Another thread may have told the kernel something else before us, and gone.
+        let is_known = match told {
+            None => hide == hidden && !again,
+            Some(told) => told == (hide, asked, data),
         };
+        if is_known {
+            break;
+        }
+        r.told.store(returns(set), Ordering::Relaxed);
+        let hidden = told.map_or(hidden, |(hide, ..)| hide);
+        change(r, set, fd, (hidden, hide), (asked, data));
+        told = Some((hide, asked, data));
     }
+    r.tellers.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Lowers the earliest of a set and of those that it is in; whether somebody sleeps who
-/// does not know of that.
-pub(crate) fn announce(set: usize, until: u64) -> bool {
-    let (mut at, mut asleep) = (set, false);
-    for _ in 0..4 {
-        let Some(s) = SETS.get(at) else { break };
-        asleep |= s.lower(until) > until && s.sleepers.load(Ordering::SeqCst) > 0;
-        match registration(at) {
-            Some((_, outer)) => at = outer,
+/// Who tells the kernel of a registration just now, and how often somebody has.
+pub(crate) fn tellers(fd: usize) -> u32 {
+    REGISTRATIONS
+        .get(fd)
+        .map_or(0, |r| r.tellers.load(Ordering::SeqCst))
+}
+
+/// Whether nobody has told the kernel of a registration since then.
+pub(crate) fn is_untold(fd: usize, since: u32) -> bool {
+    since.is_multiple_of(TELLER) && tellers(fd) == since
+}
+
+/// Something in a set is hidden, or about to be, until an instant. Whether it may be: somebody who sleeps there, or in a set that it
+/// is in, knows of that or is woken.
+pub(crate) fn announce(slot: usize, until: u64) -> bool {
+    sleepers_of(slot, |set| set.sleepers.announce(until))
+}
+
+/// Leaves a wake-up in a set and those that it is in, where one is needed. Whether that was possible.
+fn sleepers_of(slot: usize, needs: impl Fn(&Set) -> bool) -> bool {
+    let (mut at, mut left) = (slot, true);
+    for _ in 0..DEEP {
+        if set::at(at).is_some_and(&needs) {
+            left &= wakes::leave(at);
+        }
+        match set::outer(at) {
+            Some(outer) => at = outer,
             None => break,
         }
     }
-    asleep
+    left
 }
 
 /// A way of a descriptor is held from now on, until an instant.
-pub(crate) fn hide(_: &Segment, fd: usize, until: u64) {
+pub(crate) fn hide(fd: usize, until: u64) {
     let Some((r, set)) = registration(fd) else {
         return;
     };
     let asked = r.events.load(Ordering::Relaxed);
-    let asleep = announce(set, until);
-    if asked & withheld(fd) == 0 {
-        return;
-    }
-    if asked & events::ONESHOT != 0 {
-        // Whether it is armed is not known.
-        return;
-    }
-    if !asleep {
+    let may_hide = announce(set, until);
+    // Of a one-shot registration it is not known whether it is armed.
+    if may_hide && asked & withheld(fd) != 0 && asked & events::ONESHOT == 0 && !raw::sleep(set) {
         tell(fd, false);
-    } else if r.hidden.load(Ordering::Relaxed) == 0 {
-        control(set, MOD, fd, asked, r.data.load(Ordering::Relaxed));
     }
 }
 
 /// A held descriptor was used all the same: it was shown, by whomever. Not by a wait that
 /// nobody has come back from since it was hidden: many programs just try once more.
-pub(crate) fn hide_again(fd: usize) {
+pub(crate) fn hide_again(fd: usize, until: u64) {
     let Some((r, set)) = registration(fd) else {
         return;
     };
@@ -333,7 +377,8 @@ pub(crate) fn hide_again(fd: usize) {
     if r.told.load(Ordering::Relaxed) == returns(set) {
         return;
     }
-    if asked & withheld(fd) != 0 && asked & events::ONESHOT == 0 {
+    let hides = asked & withheld(fd) != 0 && asked & events::ONESHOT == 0;
+    if hides && announce(set, until) && !raw::sleep(set) {
         // Of one by edges the kernel would report anew what is not held.
         let again = r.hidden.load(Ordering::Relaxed) != ABSENT && asked & events::EDGES == 0;
         tell(fd, again);
@@ -368,82 +413,15 @@ pub(crate) fn remind(fd: usize) {
     }
 }
 
-/// These numbers are about to mean something else; they still mean what they did if
-/// they are about to be closed.
-pub(crate) fn forget(segment: &Segment, first: usize, last: usize, closes: bool) {
-    // A vforked child closes what is its own, in memory that is its parent's.
-    let mut own = None;
-    for fd in first..=last.min(high().max(held::high())) {
-        let (Some(r), Some(set)) = (REGISTRATIONS.get(fd), SETS.get(fd)) else {
-            return;
-        };
-        let known = held::state(fd) != 0
-            || r.set.load(Ordering::Relaxed) != 0
-            || set.known_to.load(Ordering::Relaxed) != 0;
-        if !known && closes {
-            // Of a file that is all there is, and `descriptors` forgets what that was about,
-            // before the call and after it, in whichever process.
-            kind::note(fd, false);
-        } else if (known || kind::is_noted(fd))
-            && *own.get_or_insert_with(|| held::process() == sys::getpid())
-        {
-            hold::forget(segment, fd);
-            if closes {
-                // By another number of the same file, the kernel keeps it.
-                tell(fd, false);
-            }
-            r.set.store(0, Ordering::Relaxed);
-            r.hidden.store(0, Ordering::Relaxed);
-            set.known_to.store(0, Ordering::Relaxed);
-            set.waited_for.store(false, Ordering::Relaxed);
-            set.earliest.store(0, Ordering::Relaxed);
-            kind::note(fd, false);
-        }
-    }
-}
-
-/// Learns what is in a set that has not been seen from its beginning.
-pub(crate) fn learn(set: usize) -> Option<&'static Set> {
-    let known = SETS.get(set)?;
-    let process = held::process();
-    if known.known_to.load(Ordering::Relaxed) == process {
-        return Some(known);
-    }
-    note(set);
-    match known.known_to.swap(process, Ordering::Relaxed) {
-        before if before == process || GUARDED.load(Ordering::Relaxed) => {}
-        0 => known::read(set, meet),
-        _ => {
-            // Of the process that this one is a child of: what that has hidden.
-            for fd in (0..high()).filter(|fd| registration(*fd).is_some_and(|(_, s)| s == set)) {
-                tell(fd, false);
-            }
-        }
-    }
-    Some(known)
-}
-/// What was in a set before that was looked at: it may be held already.
-fn meet(set: usize, fd: usize, asked: u32, data: u64) {
-    record(set, fd, asked, data);
-    if asked & withheld(fd) != 0 {
-        // Whoever waits finds out when it is due.
-        announce(set, 0);
-        tell(fd, false);
-    }
-}
-
 /// Whether the kernel knows a registration, which it does not change.
 fn is_in(set: usize, fd: usize, r: &Registration) -> bool {
-    let (asked, data) = (
-        r.events.load(Ordering::Relaxed),
-        r.data.load(Ordering::Relaxed),
-    );
+    let (asked, data) = r.asked();
     control(set, MOD, fd, asked, data) == 0
 }
 
-/// Remembers a registration.
-pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
-    let (Some(r), Ok(set)) = (REGISTRATIONS.get(fd), u32::try_from(set)) else {
+/// Remembers a registration: what the program asks for, and what the kernel does not know of that.
+pub(crate) fn record(slot: usize, fd: usize, (asked, hide): (u32, u32), data: u64) {
+    let (Some(r), Ok(set)) = (REGISTRATIONS.get(fd), u32::try_from(slot)) else {
         return;
     };
     note(fd);
@@ -455,9 +433,30 @@ pub(crate) fn record(set: usize, fd: usize, asked: u32, data: u64) {
         other if is_in(other as usize - 1, fd, r) => SEVERAL,
         _ => 0,
     };
-    r.events.store(asked, Ordering::Relaxed);
-    r.data.store(data, Ordering::Relaxed);
-    r.hidden.store(0, Ordering::SeqCst);
-    r.note_shown(set as usize);
+    r.events.store(asked, Ordering::SeqCst);
+    r.data.store(data, Ordering::SeqCst);
+    r.hidden.store(hide, Ordering::SeqCst);
+    r.note_shown(slot);
     r.set.store((set + 1) | several, Ordering::Relaxed);
+}
+
+/// Whether a descriptor is in a set, as far as is known.
+pub(crate) fn is_known(fd: usize) -> bool {
+    REGISTRATIONS
+        .get(fd)
+        .is_some_and(|r| r.set.load(Ordering::Relaxed) != 0)
+}
+
+/// A descriptor is in no set any more.
+pub(crate) fn clear(fd: usize) {
+    if let Some(r) = REGISTRATIONS.get(fd) {
+        r.set.store(0, Ordering::Relaxed);
+        r.hidden.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The registration of a set in another.
+fn outer_of(slot: usize) -> Option<&'static Registration> {
+    let of = |number: usize| registration(number).map(|(r, _)| r);
+    set::numbers(slot).find_map(of)
 }
