@@ -1,6 +1,6 @@
 /* One thread sends, and is refused; the event that it may go on comes to others, which were asleep before.
  *
- *   sleepers KIND WAY     KIND: level edge added armed exclusive;  WAY: wait pwait2 polled selected nested twin twins duplicate through
+ *   sleepers KIND WAY [late]     KIND: level edge added armed exclusive;  WAY: wait pwait2 polled selected nested twin twins duplicate through
  *
  * Kinds: level by turns with nothing, edge once, one-shot added and armed anew, one-shot by a change, exclusive by turns with nothing.
  * Ways: the sleeper is in epoll_wait, in epoll_pwait2, in poll or select on the set, or in a set that the set is in; there are two or four
@@ -134,6 +134,11 @@ int main(int argc, char **argv)
         pthread_create(&thread, NULL, sleeper, NULL);
     pthread_create(&thread, NULL, reader, NULL);
     raw_sleep(100000000);
+    if (argc > 3) {
+        /* The test changes the limits now. */
+        say("ready");
+        raw_read(0, block, 1);
+    }
     int first = 1;
     while (done < all) {
         long n = write(pair[0], block, sizeof block);
