@@ -15,6 +15,7 @@
 
 pub mod about;
 mod class;
+pub mod helpers;
 pub mod pattern;
 pub mod ring;
 pub mod signals;

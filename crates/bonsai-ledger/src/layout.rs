@@ -199,6 +199,8 @@ pub mod flags {
     pub const ENDS: u32 = 2048;
     /// Requests of a server's clients draw on the limits, as `pread64` and `pwrite64`, and nothing else does.
     pub const REQUESTS: u32 = 4096;
+    /// `bonsai run` is under a seccomp filter that allows every call of the interposer's own.
+    pub const FILTER_ALLOWS: u32 = 8192;
 }
 
 /// Why calls went through without a decision.
@@ -347,7 +349,7 @@ pub mod coverage {
     pub const ATTACHED: u32 = 1;
     /// libc's system call sites are patched.
     pub const PATCHED: u32 = 2;
-    /// It runs under a seccomp filter: waits use the plain futex call only.
+    /// It runs under a seccomp filter: calls of our own are made only if that allows them.
     pub const GUARDED: u32 = 4;
     /// It is about to run a program that cannot be entered.
     pub const UNCOVERED: u32 = 8;

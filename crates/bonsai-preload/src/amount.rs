@@ -1,5 +1,6 @@
 //! How many bytes a call asks for, and how many it moved.
 
+use crate::seccomp::ask;
 use crate::signal::Context;
 use bonsai_calls as calls;
 use bonsai_calls::CallId;
@@ -116,7 +117,7 @@ pub(crate) type Pages = [usize; 2];
 /// Whether memory of the program may be read: its own pointers are only followed
 /// if the kernel could follow them too.
 pub(crate) fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
-    use crate::sys::call;
+    const EINVAL: isize = -22;
     if at < 4096 || !whole::is_range(at, len) {
         return false;
     }
@@ -127,7 +128,7 @@ pub(crate) fn readable(at: usize, len: usize, pages: &mut Pages) -> bool {
         // rt_sigprocmask(how = -1, set): copies eight bytes, then refuses `how`:
         // EFAULT where they cannot be read, EINVAL where they can.
         // SAFETY: changes nothing.
-        if unsafe { call!(14_usize, usize::MAX, page << 12, 0_usize, 8_usize) } == -14 {
+        if unsafe { ask!(Sigprocmask, usize::MAX, page << 12, 0, 8) } != EINVAL {
             return false;
         }
         pages[page & 1] = page;

@@ -8,9 +8,11 @@ mod library;
 pub(crate) mod running;
 
 use crate::slots::Early;
-use crate::state::{self, GUARDED, PATCHED};
-use crate::sys::{self, call, nr};
-use crate::{elf, extension, patch, trap};
+use crate::seccomp::{self, ask};
+use crate::state::{self, PATCHED};
+use crate::sys;
+use crate::uncovered::AT_FDCWD;
+use crate::{elf, extension, patch, trap, vdso};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
@@ -88,28 +90,49 @@ fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
     true
 }
 
-/// Finds the ledger that the environment names, patches this process, and enters it
-/// there.
+/// Maps the ledger that the environment names, patches this process, and enters it there.
 ///
 /// # Safety
-/// At start-up, by the only thread; `environment` is an array of C strings.
-unsafe fn begin(
-    environment: *const *const u8,
-    from: u64,
-    patch: impl FnOnce(&'static Segment) -> Reason,
-) {
-    let Some(segment) = ledger_in(environment).and_then(map) else {
+/// At start-up, by the only thread.
+unsafe fn begin(given: &Given, patch: impl FnOnce(&'static Segment) -> Reason) {
+    let Some(segment) = given.ledger.and_then(map) else {
         return;
     };
-    read_program(environment);
-    enter(segment, from, patch);
+    read_program(given.auxiliary);
+    enter(segment, given.from, patch);
+}
+
+/// What the kernel and the program before have handed over.
+struct Given {
+    /// The path of the ledger.
+    ledger: Option<*const u8>,
+    auxiliary: *const [usize; 2],
+    /// When it was looked at.
+    from: u64,
+}
+
+impl Given {
+    /// Nothing but what is here is asked before it is known whether there is a filter.
+    ///
+    /// # Safety
+    /// `environment` is the array of a new process, which nobody has changed.
+    unsafe fn in_environment(environment: *const *const u8) -> Self {
+        let ledger = ledger_in(environment);
+        // SAFETY: by contract.
+        let auxiliary = unsafe { auxiliary_vector(environment) };
+        // SAFETY: likewise.
+        unsafe { vdso::begin(auxiliary) };
+        Self {
+            ledger,
+            auxiliary,
+            from: sys::now_early(),
+        }
+    }
 }
 
 /// Patches this process, and enters it into the ledger.
 fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segment) -> Reason) {
-    // PR_GET_SECCOMP answers 2 under a filter.
-    // SAFETY: asks only.
-    GUARDED.store(unsafe { call!(nr::PRCTL, 21) } == 2, Ordering::Relaxed);
+    seccomp::look_around(segment);
     let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
         patch(segment)
     } else {
@@ -131,29 +154,39 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     register(segment, sys::getpid());
 }
 
-/// The value of `BONSAI_LEDGER`, kept for programs started later.
+/// The value of `BONSAI_LEDGER`, kept for programs started later. Hears what is said of filters.
 fn ledger_in(mut environment: *const *const u8) -> Option<*const u8> {
-    if environment.is_null() {
-        return None;
-    }
-    loop {
-        // SAFETY: an array of C strings that ends in a null pointer.
-        unsafe {
-            let entry = *environment;
-            if entry.is_null() {
-                return None;
+    let mut ledger = None;
+    // SAFETY: an array of C strings that ends in a null pointer.
+    unsafe {
+        while !(*environment).is_null() {
+            if let Some(text) = value_in(*environment, VARIABLE)
+                && keep(&LEDGER, text)
+            {
+                ledger = Some(text.as_ptr());
             }
-            // Most variables are told apart by their first byte.
-            let named = |(i, byte): (usize, &u8)| *entry.add(i) == *byte;
-            if VARIABLE.iter().enumerate().all(named) {
-                let path = entry.add(VARIABLE.len());
-                let text = core::slice::from_raw_parts(path, sys::strlen(path));
-                if keep(&LEDGER, text) {
-                    return Some(path);
-                }
+            if let Some(text) = value_in(*environment, seccomp::VARIABLE) {
+                seccomp::hear(text);
             }
             environment = environment.add(1);
         }
+    }
+    ledger
+}
+
+/// What an entry says of a variable, if it is that variable's.
+///
+/// # Safety
+/// `entry` is a C string.
+unsafe fn value_in<'a>(entry: *const u8, name: &[u8]) -> Option<&'a [u8]> {
+    // SAFETY: by contract; most variables are told apart by their first byte, and none is read
+    // beyond its end.
+    unsafe {
+        let named = |(i, byte): (usize, &u8)| *entry.add(i) == *byte;
+        name.iter().enumerate().all(named).then(|| {
+            let value = entry.add(name.len());
+            core::slice::from_raw_parts(value, sys::strlen(value))
+        })
     }
 }
 
@@ -163,20 +196,20 @@ fn map(path: *const u8) -> Option<&'static Segment> {
     // long as the file, and never removed.
     unsafe {
         // O_RDWR | O_CLOEXEC | O_NOFOLLOW
-        let fd = usize::try_from(call!(nr::OPEN, path, 0o2_400_002, 0)).ok()?;
+        let fd = usize::try_from(ask!(OpenWrite, AT_FDCWD, path, 0o2_400_002, 0)).ok()?;
         let mut head = [0_u64; 4];
-        let got = call!(nr::PREAD64, fd, head.as_mut_ptr(), 32, 0);
+        let got = ask!(Read, fd, head.as_mut_ptr(), 32);
         let known = got == 32
             && head[0] == MAGIC
             && head[1] & 0xffff_ffff == u64::from(VERSION)
             && head[2] == FIXED_LEN as u64
             && head[3] == TOTAL_LEN as u64;
         let at = if known {
-            call!(nr::MMAP, 0, TOTAL_LEN, 3, 1, fd, 0)
+            ask!(Mmap, 0, TOTAL_LEN, 3, 1, fd, 0)
         } else {
             -1
         };
-        call!(nr::CLOSE, fd);
+        ask!(Close, fd);
         if (-4095..0).contains(&at) {
             None
         } else {
@@ -187,11 +220,11 @@ fn map(path: *const u8) -> Option<&'static Segment> {
 
 /// Finds the program's file name in the auxiliary vector (AT_EXECFN), which
 /// stands behind the environment, and spares a system call.
-fn read_program(environment: *const *const u8) {
+fn read_program(auxiliary: *const [usize; 2]) {
     const AT_EXECFN: usize = 31;
     // SAFETY: of a new process; the entry is a C string.
     unsafe {
-        let path = elf::auxiliary(auxiliary_vector(environment), AT_EXECFN) as *const u8;
+        let path = elf::auxiliary(auxiliary, AT_EXECFN) as *const u8;
         if !path.is_null() {
             store_program(
                 &PROGRAM,
@@ -234,7 +267,7 @@ pub(crate) fn registered() -> u32 {
 
 fn dead(pid: u32) -> bool {
     // SAFETY: signal 0 only asks.
-    unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH }
+    unsafe { ask!(Kill, pid, 0) == sys::ESRCH }
 }
 
 /// Says in the ledger how many sites there are now.
@@ -284,7 +317,7 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     if PATCHED.load(Ordering::Relaxed) {
         bits |= coverage::PATCHED;
     }
-    if GUARDED.load(Ordering::Relaxed) {
+    if seccomp::is_filtered() {
         bits |= coverage::GUARDED;
     }
     bits |= trap_bits();

@@ -1,10 +1,11 @@
 //! Blocks of thread states: who has which, and what becomes of a dead thread's.
 
 use crate::state::{Own, segment};
-use crate::sys::{self, call, nr};
+use crate::seccomp::{Helper, ask, forbids};
+use crate::sys;
 use bonsai_ledger::Owner;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 /// Threads per block of states.
 const BLOCK: usize = 62;
@@ -34,9 +35,9 @@ pub(crate) fn is_dead(own_pid: u32, owner: Owner) -> bool {
     // SAFETY: signal 0 only asks whether the target exists.
     let answer = unsafe {
         if owner.pid == own_pid {
-            call!(nr::TGKILL, owner.pid, owner.tid, 0)
+            ask!(Tgkill, owner.pid, owner.tid, 0)
         } else {
-            call!(nr::KILL, owner.pid, 0)
+            ask!(Kill, owner.pid, 0)
         }
     };
     answer == sys::ESRCH
@@ -156,16 +157,71 @@ fn claim_in(block: &Block, tid: u32, pid: u32) -> Option<*mut Own> {
     None
 }
 
-fn new_block(tid: u32, pid: u32) -> *mut Own {
-    // SAFETY: a new private mapping; MADV_WIPEONFORK on all of it.
-    let block = unsafe {
-        let at = call!(nr::MMAP, 0, size_of::<Block>(), 3, 0x22, usize::MAX, 0);
-        if (-4095..0).contains(&at) {
-            return null_mut();
+/// Blocks that nobody has yet: from here, and to where. In a forked child those that its
+/// parent has not used are wiped, and there.
+static SPARE: AtomicUsize = AtomicUsize::new(0);
+static SPARE_END: AtomicUsize = AtomicUsize::new(0);
+
+/// Blocks made for later: each forked child of a child needs one, and so do threads beyond
+/// the first [`BLOCK`].
+const SPARES: usize = 8;
+
+/// Maps blocks while that is still allowed.
+pub(crate) fn reserve() {
+    if SPARE_END.load(Ordering::Relaxed) == 0 {
+        let len = SPARES * size_of::<Block>();
+        let at = map(len);
+        if at != 0 {
+            SPARE.store(at, Ordering::Relaxed);
+            SPARE_END.store(at + len, Ordering::Relaxed);
         }
-        call!(nr::MADVISE, at, size_of::<Block>(), 18);
-        at as *mut Block
-    };
+    }
+}
+
+/// Memory of states is not wiped in a forked child, which goes on with its parent's: then
+/// there is nothing in them that it must not have.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Whether threads may have pages of counters, and leases.
+pub(crate) fn are_wiped() -> bool {
+    !SHARED.load(Ordering::Relaxed)
+}
+
+/// New memory, wiped on fork as a whole; 0 for none.
+fn map(len: usize) -> usize {
+    // SAFETY: a new private mapping; MADV_WIPEONFORK on all of it.
+    unsafe {
+        let at = ask!(Mmap, 0, len, 3, 0x22, usize::MAX, 0);
+        if (-4095..0).contains(&at) {
+            return 0;
+        }
+        if ask!(Madvise, at, len, 18) != 0 {
+            SHARED.store(true, Ordering::Relaxed);
+        }
+        at.cast_unsigned()
+    }
+}
+
+/// The process, as it was known last; 0 in a forked child that has not been here.
+pub(crate) fn pid() -> u32 {
+    // SAFETY: blocks are never unmapped.
+    unsafe { BLOCKS.load(Ordering::Acquire).as_ref() }.map_or(0, |b| b.pid.load(Ordering::Acquire))
+}
+
+fn new_block(tid: u32, pid: u32) -> *mut Own {
+    let mut block = null_mut();
+    if forbids(Helper::Mmap) || forbids(Helper::Madvise) {
+        let at = SPARE.fetch_add(size_of::<Block>(), Ordering::Relaxed);
+        if at < SPARE_END.load(Ordering::Relaxed) {
+            block = at as *mut Block;
+        }
+    }
+    if block.is_null() {
+        block = map(size_of::<Block>()) as *mut Block;
+    }
+    if block.is_null() {
+        return null_mut();
+    }
     // SAFETY: just mapped, zeroed, and not shared yet.
     unsafe {
         (*block).pid.store(pid, Ordering::Relaxed);

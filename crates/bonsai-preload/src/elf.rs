@@ -310,12 +310,26 @@ pub(crate) fn survey() {
     // SAFETY: reads the address that the loader has found. `note` keeps the contract of
     // the callback.
     unsafe {
-        asm!(".weak dl_iterate_phdr, environ, clock_gettime, __errno_location, memmove",
+        asm!(".weak dl_iterate_phdr, environ, __errno_location",
             "mov {}, qword ptr [rip + dl_iterate_phdr@GOTPCREL]", out(reg) function,
             options(nostack, readonly, preserves_flags));
         if function != 0 {
             dl_iterate_phdr(note, null_mut());
         }
+    }
+}
+
+/// What libc's `environ` points at, if there is libc, and it has set it. glibc hands the
+/// environment to constructors, and has not set it yet when the first of them runs; musl has, and
+/// hands over nothing.
+#[cfg(not(feature = "alone"))]
+pub(crate) fn environment() -> Option<*const *const u8> {
+    let variable: *const *const *const u8;
+    // SAFETY: reads the address that the loader has found.
+    unsafe {
+        asm!("mov {}, qword ptr [rip + environ@GOTPCREL]", out(reg) variable,
+            options(nostack, readonly, preserves_flags));
+        variable.as_ref().copied().filter(|at| !at.is_null())
     }
 }
 
@@ -359,12 +373,30 @@ fn bare(info: &Info) -> Object {
     }
 }
 
-unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int {
-    let i = COUNT.load(Ordering::Relaxed);
-    // SAFETY: the loader's description, valid during the call; the array is
-    // written by this thread only.
-    unsafe {
-        let mut object = bare(&*info);
+/// An object that the kernel has mapped there, from its first byte on.
+///
+/// # Safety
+/// There is one, and it stays.
+pub(crate) unsafe fn mapped_at(at: usize) -> Object {
+    // SAFETY: an ELF header (`e_phoff`, `e_phnum`).
+    let (headers, count) = unsafe {
+        let headers = at + *((at + 32) as *const usize);
+        (headers, usize::from(*((at + 56) as *const u16)))
+    };
+    let object = Object::without_symbols(headers as *const Phdr, count, 0);
+    let first = object.headers().iter().find(|h| h.kind == PT_LOAD);
+    let base = at.wrapping_sub(first.map_or(0, |first| first.address));
+    // SAFETY: mapped as it says.
+    unsafe { Object { base, ..object }.with_symbols() }
+}
+
+impl Object {
+    /// The same, with what its dynamic section tells of symbols.
+    ///
+    /// # Safety
+    /// It is mapped as it says.
+    unsafe fn with_symbols(self) -> Self {
+        let mut object = self;
         let dynamic = object
             .headers()
             .iter()
@@ -372,8 +404,10 @@ unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int 
             .map(|h| h.address);
         if let Some(dynamic) = dynamic {
             let mut entry = object.base.wrapping_add(dynamic) as *const [usize; 2];
-            while (*entry)[0] != 0 {
-                let [tag, value] = *entry;
+            // SAFETY: by contract: it ends with an entry of kind 0.
+            while let [tag, value] = unsafe { *entry }
+                && tag != 0
+            {
                 // glibc relocates these in place, musl does not.
                 let at = if value < object.base {
                     object.base.wrapping_add(value)
@@ -389,9 +423,19 @@ unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int 
                     0x6fff_fff0 => object.versions = at as *const u16,
                     _ => {}
                 }
-                entry = entry.add(1);
+                entry = entry.wrapping_add(1);
             }
         }
+        object
+    }
+}
+
+unsafe extern "C" fn note(info: *const Info, _: usize, _: *mut c_void) -> c_int {
+    let i = COUNT.load(Ordering::Relaxed);
+    // SAFETY: the loader's description, valid during the call; the array is
+    // written by this thread only.
+    unsafe {
+        let object = bare(&*info).with_symbols();
         if object.contains(note as *const () as usize) {
             OURS.store(i, Ordering::Relaxed);
         }

@@ -1,7 +1,8 @@
 //! Asking the service's keeper to have the next program entered from outside, where
 //! there is no loader that brings us into it.
 
-use crate::sys::{self, call, nr};
+use crate::seccomp::ask;
+use crate::sys;
 use bonsai_ledger::{Futex, Segment};
 use core::sync::atomic::AtomicU32;
 
@@ -15,11 +16,9 @@ struct Kernel {
     passed: u32,
 }
 
-/// A clock that needs no memory.
-#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "differences count")]
+#[expect(clippy::cast_possible_truncation, reason = "differences count")]
 fn seconds() -> u32 {
-    // SAFETY: without a place, it only returns them.
-    unsafe { call!(nr::TIME, 0) as u32 }
+    (sys::now() / 1_000_000_000) as u32
 }
 
 impl Futex for Kernel {
@@ -28,7 +27,7 @@ impl Futex for Kernel {
     fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool {
         let time = [0_u64, 100_000_000];
         // SAFETY: FUTEX_WAIT on a word that stays, with a relative time.
-        unsafe { call!(nr::FUTEX, core::ptr::from_ref(word), 0, seen, time.as_ptr()) };
+        unsafe { ask!(Futex, core::ptr::from_ref(word), 0, seen, time.as_ptr()) };
         let now = seconds();
         // One at most for each turn: after more of them the machine has stood still, and the
         // helper, too; or somebody has set the clock.
@@ -39,12 +38,12 @@ impl Futex for Kernel {
 
     fn wake(&mut self, word: &AtomicU32) {
         // SAFETY: FUTEX_WAKE.
-        unsafe { call!(nr::FUTEX, core::ptr::from_ref(word), 1, i32::MAX) };
+        unsafe { ask!(Futex, core::ptr::from_ref(word), 1, i32::MAX) };
     }
 
     fn is_dead(&mut self, pid: u32) -> bool {
         // SAFETY: signal 0 only asks.
-        unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH }
+        unsafe { ask!(Kill, pid, 0) == sys::ESRCH }
     }
 }
 
@@ -53,7 +52,7 @@ impl Futex for Kernel {
 pub(crate) fn ask(segment: &Segment) -> Option<usize> {
     let allow = |helper: u32| {
         // SAFETY: lets that process trace this one; refused without Yama.
-        unsafe { call!(nr::PRCTL, PR_SET_PTRACER, helper) };
+        unsafe { ask!(SetPtracer, PR_SET_PTRACER, helper) };
     };
     let mut kernel = Kernel {
         last: seconds(),

@@ -7,6 +7,7 @@
 //! it starts has to inherit the variables from it.
 
 use crate::attach::{ledger_path, preload_path};
+use crate::seccomp;
 use crate::sys::{self, nr};
 use crate::uncovered::library_opens;
 use crate::{elf, patch};
@@ -85,10 +86,15 @@ impl Copy {
 
     /// Adds a variable whose value is `before`, if there is anything, and `value`.
     fn set(&mut self, variable: usize, before: &[u8], value: &[u8]) {
-        self.push(self.text.as_ptr().wrapping_add(self.written));
         let colon: &[u8] = if before.is_empty() { b"" } else { b":" };
-        for part in [name(variable), before, colon, value, b"\0"] {
-            for byte in part {
+        self.add(&[name(variable), before, colon, value, b"\0"]);
+    }
+
+    /// Adds an entry, which ends with a zero.
+    fn add(&mut self, parts: &[&[u8]]) {
+        self.push(self.text.as_ptr().wrapping_add(self.written));
+        for part in parts {
+            for byte in *part {
                 if let Some(to) = self.text.get_mut(self.written) {
                     *to = *byte;
                 }
@@ -115,7 +121,10 @@ impl Copy {
             environment = environment.wrapping_add(1);
             // SAFETY: by the caller.
             let Some((i, given)) = (unsafe { variable(*entry) }) else {
-                self.push(*entry);
+                // SAFETY: by the caller.
+                if !unsafe { text(*entry) }.starts_with(seccomp::VARIABLE) {
+                    self.push(*entry);
+                }
                 continue;
             };
             let (Some(value), Some(note)) = (values.get(i), noted.get_mut(i)) else {
@@ -140,7 +149,11 @@ impl Copy {
                 self.set(i, b"", value);
             }
         }
-        let changed = !opens || noted != [AS_GIVEN; NOTED];
+        let forbidden = seccomp::word();
+        let changed = !opens || noted != [AS_GIVEN; NOTED] || forbidden != 0;
+        if forbidden != 0 {
+            self.add(&[seccomp::VARIABLE, &seccomp::digits(forbidden), b"\0"]);
+        }
         if opens {
             self.set(NOTED, b"", &noted);
         }
@@ -220,7 +233,7 @@ pub(crate) unsafe fn restore(environment: *mut *mut u8) {
                         (Some(before), _) => new = len - (given.len() - before.len()),
                     }
                 }
-                None => {}
+                None => stays = !text(entry).starts_with(seccomp::VARIABLE),
             }
             // Programs that put their title there expect each string where the one
             // before it ends.

@@ -17,7 +17,7 @@ use crate::sys::place;
 use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
 use core::ops::Range;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicU64;
 
 #[cfg(feature = "extension")]
 mod begin;
@@ -40,11 +40,11 @@ pub(crate) const LENGTH: usize = 48 << 20;
 /// Where the extension begins. All of it stands in memory as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, closes the file, and
 /// says how it is asked, unless memory could not be had. It is told what is here: the kinds
-/// of descriptors, whether there is a seccomp filter, and the ledger.
+/// of descriptors, what a seccomp filter forbids, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
     fd: usize,
     kinds: *const Kinds,
-    guarded: *const AtomicBool,
+    forbidden: *const AtomicU64,
     make: Make,
     now: Now,
     segment: &'static Segment,
@@ -57,6 +57,7 @@ pub(crate) struct Extension {
     pub(crate) given: Given,
     pub(crate) search: LookThrough,
     pub(crate) leave: Leave,
+    pub(crate) judge: Judge,
     pub(crate) release: Release,
     pub(crate) install: extern "C" fn(&Filter<'_>, Handler) -> bool,
     pub(crate) signal: unsafe extern "C" fn(i32, &Info, &mut Context, bool),
@@ -83,6 +84,11 @@ pub(crate) struct Filter<'a> {
 
 /// The process is about to run another program: what it knows of its descriptors goes.
 pub(crate) type Leave = extern "C" fn();
+
+/// A filter is about to be installed: which helper calls it forbids (`seccomp::Helper`), a bit
+/// each; `None` for one that the kernel refuses. What it forbids to ask for is asked for now.
+pub(crate) type Judge =
+    unsafe extern "C" fn(segment: &'static Segment, own: &mut Own, program: usize) -> u64;
 
 /// Looks for system call instructions in the text of a library.
 pub(crate) type LookThrough =

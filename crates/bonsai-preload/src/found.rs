@@ -46,13 +46,15 @@ impl Found {
     }
 }
 
-/// Whether a number is in the table; in the engine, `clone3` also, before which the
-/// thread has to have a state: its vforked child would make one, and be dead soon.
+/// Whether a number is in the table; in the engine also `clone3`, before which the thread has
+/// to have a state (its vforked child would make one, and be dead soon), and what may bring a
+/// filter.
 pub(crate) fn is_wanted(number: u16) -> bool {
     let known = BY_NR
         .get(usize::from(number))
         .is_some_and(|c| *c != NO_CALL);
-    known || cfg!(feature = "alone") && usize::from(number) == nr::CLONE3
+    let also = matches!(usize::from(number), nr::CLONE3 | nr::PRCTL | nr::SECCOMP);
+    known || cfg!(feature = "alone") && also
 }
 
 /// The most sites of one library; a static program has all of them in one.

@@ -3,8 +3,8 @@
 //! looked up again in the slow path now and then, so that a change that went unseen
 //! heals.
 
-use crate::sys::{call, nr};
-use bonsai_calls::Fd;
+use crate::seccomp::{Helper, ask, forbids};
+use bonsai_calls::{self as calls, CallId, Fd};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Descriptors with a remembered kind; those above are looked up at every call. The
@@ -101,15 +101,17 @@ pub(crate) fn look(fd: usize) -> Looked {
 pub(crate) fn look_all(fd: usize) -> (Looked, [u64; 3]) {
     let mut stat = [0_u64; 18];
     // SAFETY: struct stat has 144 bytes.
-    let answer = unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) };
+    let answer = unsafe { ask!(Fstat, fd, stat.as_mut_ptr()) };
     #[expect(
         clippy::cast_possible_truncation,
         reason = "st_mode is the lower half of the word"
     )]
     let mode = if answer == 0 { stat[3] as u32 } else { 0 };
-    let looked = Looked::of(mode);
+    let mut looked = Looked::of(mode);
     if answer == 0 {
         remember(fd, looked.kind);
+    } else if let (true, Some(kind)) = (forbids(Helper::Fstat), known(fd)) {
+        looked.kind = kind;
     }
     let [device, number, names, ..] = stat;
     (looked, [device, number, names])
@@ -128,6 +130,17 @@ pub(crate) fn known(fd: usize) -> Option<Fd> {
 pub(crate) fn remember(fd: usize, kind: Fd) {
     if let Some(known) = place(fd) {
         known.store(32 * (1 + offset(kind)), Ordering::Relaxed);
+    }
+}
+
+/// A call has given this number. Where nobody may ask what it is, the call says it: a name
+/// leads to a file in most programs that forbid that.
+pub(crate) fn given(call: CallId, fd: usize) {
+    match call {
+        _ if !forbids(Helper::Fstat) => forget(fd),
+        calls::SOCKET | calls::ACCEPT | calls::ACCEPT4 => remember(fd, Fd::Socket),
+        calls::OPEN | calls::OPENAT | calls::OPENAT2 | calls::CREAT => remember(fd, Fd::File),
+        _ => forget(fd),
     }
 }
 

@@ -24,7 +24,7 @@
 //!    code path reaches it), no assertion, no unchecked arithmetic that can trap.
 //!
 //! # Size
-//! Every process maps the library, so it is kept below 64 KiB: `#[inline(never)]`
+//! Every process maps the library, so it is kept below 68 KiB: `#[inline(never)]`
 //! stands where a copy at each place would cost more than the call, what is only
 //! written takes no room in the file, and tables hold no pointers, which would be
 //! relocated at every start.
@@ -57,6 +57,7 @@ mod patience;
 mod pieces;
 #[cfg(any(feature = "alone", feature = "extension"))]
 mod search;
+mod seccomp;
 mod signal;
 mod steps;
 mod sys;
@@ -102,6 +103,7 @@ library! {
     mod threads;
     mod trap;
     mod uncovered;
+    mod vdso;
 }
 
 // What the extension has of its own.
@@ -119,6 +121,7 @@ mod own_to_extension {
     pub(crate) mod held;
     pub(crate) mod hold;
     pub(crate) mod joined;
+    pub(crate) mod judge;
     pub(crate) mod kept;
     pub(crate) mod known;
     pub(crate) mod learn;

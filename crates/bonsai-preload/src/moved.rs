@@ -15,8 +15,9 @@
 //! The call of musl's cancellation point is made where it stands (`in_place`): the jump
 //! to the entry takes the place of the instruction before it only.
 
+use crate::seccomp::ask;
 use crate::slots::{Early, Slot, flag};
-use crate::sys::{call, nr, place};
+use crate::sys::place;
 use bonsai_calls::BY_NR;
 use core::mem::offset_of;
 
@@ -63,7 +64,7 @@ fn give_back(library: usize) {
         for (owner, at, len) in &mut *LATEST.get() {
             if *owner == library {
                 *owner = 0;
-                call!(nr::MUNMAP, *at, *len);
+                ask!(Munmap, *at, *len);
             }
         }
     }
@@ -81,7 +82,7 @@ impl Area {
         }
         let hint = near.saturating_sub(len.next_multiple_of(0x1_0000)) & !4095;
         // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), where nothing is.
-        let at = unsafe { call!(nr::MMAP, hint, len, 3, 0x22, -1_isize, 0) };
+        let at = unsafe { ask!(Mmap, hint, len, 3, 0x22, -1_isize, 0) };
         (!(-4095..0).contains(&at)).then_some(Self {
             at: at.cast_unsigned(),
             len,
@@ -151,13 +152,13 @@ impl Area {
         const RX: usize = 5;
         // SAFETY: our own memory, which nothing refers to yet.
         unsafe {
-            let done = self.used > 0 && call!(nr::MPROTECT, self.at, self.len, RX) == 0;
+            let done = self.used > 0 && ask!(Mprotect, self.at, self.len, RX) == 0;
             if done {
                 let latest = &mut *LATEST.get();
                 latest.copy_within(..15, 1);
                 latest[0] = (library, self.at, self.len);
             } else {
-                call!(nr::MUNMAP, self.at, self.len);
+                ask!(Munmap, self.at, self.len);
             }
             done
         }

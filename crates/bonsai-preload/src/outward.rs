@@ -6,10 +6,11 @@ use crate::kind::{self, Looked};
 use crate::own::Own;
 use crate::pay;
 use crate::pieces::{advance, finished, length, uncount};
+use crate::seccomp::ask;
 use crate::slots::{self, Site};
 use crate::slow::make;
 use crate::steps::{count, credit_call, denied, patience};
-use crate::sys::{self, call, nr};
+use crate::sys;
 use bonsai_calls::{self as calls, CallId, Fd, whole};
 use bonsai_ledger::Segment;
 
@@ -232,7 +233,7 @@ fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
     }
     let looked = looked.unwrap_or_else(|| kind::look(fd));
     // SAFETY: F_GETFL reads the flags of a descriptor.
-    let flags = unsafe { call!(nr::FCNTL, fd, 3) };
+    let flags = unsafe { ask!(Fcntl, fd, 3) };
     match looked.kind {
         Fd::File => flags >= 0 && flags & O_APPEND == 0,
         Fd::Socket => socket_type(fd) == 1,
@@ -253,6 +254,6 @@ pub(crate) fn is_stream(fd: usize) -> bool {
 fn socket_type(fd: usize) -> u32 {
     let (mut value, mut len) = (0_u32, 4_u32);
     // SAFETY: four bytes; SO_TYPE is 3.
-    unsafe { call!(nr::GETSOCKOPT, fd, 1, 3, &raw mut value, &raw mut len) };
+    unsafe { ask!(Getsockopt, fd, 1, 3, &raw mut value, &raw mut len) };
     value
 }

@@ -25,9 +25,10 @@ use crate::found::{Found, MOVED, Search, Sites};
 use crate::loaded;
 use crate::moved::{Area, distance};
 use crate::slots;
-use crate::state::{GUARDED, PATCHED};
-use crate::sys::{call, nr};
+use crate::seccomp::{self, ask};
+use crate::state::PATCHED;
 use crate::trap;
+use crate::uncovered::AT_FDCWD;
 #[cfg(feature = "alone")]
 use crate::threads;
 use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
@@ -281,7 +282,7 @@ fn move_instructions(object: &Object, found: &mut [Found]) {
     let movable = |site: &&mut Found| site.is_moved() && site.back > 0;
     let count = found.iter_mut().filter(movable).count();
     // A filter that the program has made itself may not want to see new code.
-    if count == 0 || GUARDED.load(Ordering::Relaxed) && PATCHED.load(Ordering::Relaxed) {
+    if count == 0 || seccomp::is_filtered() && PATCHED.load(Ordering::Relaxed) {
         return;
     }
     let Some(mut area) = Area::new(count, object.start()) else {
@@ -482,11 +483,11 @@ impl Way {
         let (from, len) = pages(low, high);
         // SAFETY: text of a library; its contents stay the same.
         unsafe {
-            if call!(nr::MPROTECT, from, len, RWX) == 0 {
+            if ask!(Mprotect, from, len, RWX) == 0 {
                 return Self::Protect;
             }
             let path = c"/proc/self/mem";
-            let fd = call!(nr::OPEN, path.as_ptr(), 0o2_000_002, 0);
+            let fd = ask!(OpenWrite, AT_FDCWD, path.as_ptr(), 0o2_000_002, 0);
             match usize::try_from(fd) {
                 Ok(fd) => Self::Memory(fd),
                 Err(_) => Self::None,
@@ -503,7 +504,7 @@ impl Way {
                 true
             }
             // SAFETY: eight bytes of our own.
-            Self::Memory(fd) => unsafe { call!(nr::PWRITE64, fd, bytes.as_ptr(), 8, at) == 8 },
+            Self::Memory(fd) => unsafe { ask!(Pwrite, fd, bytes.as_ptr(), 8, at) == 8 },
             _ => false,
         }
     }
@@ -513,8 +514,8 @@ impl Way {
         // SAFETY: back to what it was.
         unsafe {
             match self {
-                Self::Protect => call!(nr::MPROTECT, from, len, RX),
-                Self::Memory(fd) => call!(nr::CLOSE, fd),
+                Self::Protect => ask!(Mprotect, from, len, RX),
+                Self::Memory(fd) => ask!(Close, fd),
                 _ => 0,
             };
         }

@@ -1,6 +1,6 @@
 //! Whose time limits a wait respects.
 
-use crate::sys::{call, nr};
+use crate::seccomp::ask;
 
 /// Whose own time limit a wait has to respect.
 #[derive(Clone, Copy)]
@@ -29,8 +29,8 @@ impl Patience {
         let mut len = 16_u32;
         // SAFETY: struct timeval has 16 bytes; SOL_SOCKET is 1.
         let got = unsafe {
-            call!(
-                nr::GETSOCKOPT,
+            ask!(
+                Getsockopt,
                 fd,
                 1,
                 which as usize,

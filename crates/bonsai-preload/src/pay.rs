@@ -1,14 +1,16 @@
 //! Paying for a call: tickets, waits and leases of one thread.
 
+use crate::calls::gives_descriptor;
 use crate::extension;
 use crate::own::{Entry, Own, UNLIMITED};
 pub(crate) use crate::patience::{Patience, Timeout};
 
+use crate::seccomp::is_filtered;
 use crate::slots::{fact, facts};
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
-use bonsai_calls::{CALLS, CallId};
+use bonsai_calls::{self as calls, CALLS, CallId};
 use bonsai_ledger::{Segment, Tickets, Unshaped};
 use core::sync::atomic::Ordering;
 
@@ -63,6 +65,9 @@ pub(crate) fn sync(segment: &Segment, own: &mut Own) {
         };
         entry.bytes = settled(has_bytes, entry.bytes, kept_bytes);
         entry.calls = settled(has_calls, entry.calls, kept_calls);
+        if is_watched(call) {
+            entry.calls = entry.calls.min(0);
+        }
         entry.lease_bytes = u32::try_from(kept_bytes).unwrap_or(0);
         entry.lease_calls = u32::try_from(kept_calls).unwrap_or(0);
         entry.piece = if has_bytes {
@@ -74,6 +79,18 @@ pub(crate) fn sync(segment: &Segment, own: &mut Own) {
     // A thread without a page of its own never takes the fast path.
     own.epoch
         .store(if own.crowd { 0 } else { epoch }, Ordering::Relaxed);
+}
+
+/// Whether a call never takes the fast path, as there is a filter: what a descriptor is may be
+/// known from the call alone that gave it, and libc makes some of these in other ways than we do.
+fn is_watched(call: CallId) -> bool {
+    is_filtered() && (gives_descriptor(call) || call == calls::PIPE)
+}
+
+/// Has a thread look at all of its leases when it comes next.
+pub(crate) fn start_anew(own: &mut Own) {
+    own.epoch.store(0, Ordering::Relaxed);
+    own.synced = 0;
 }
 
 /// The length of the pieces of a large call: what the bucket gives in a quantum,
@@ -223,7 +240,7 @@ fn reach(
     };
     // What is still to be paid of a call that was made is about one call.
     let size = u64::try_from(level).unwrap_or(0).max(short_bytes);
-    let lease = if alone {
+    let lease = if alone && !is_watched(call) {
         under.ahead(segment, entry, (short_bytes, short_calls), size, now)
     } else {
         Ahead::default()

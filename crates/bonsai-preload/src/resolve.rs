@@ -4,6 +4,7 @@
 use crate::amount::Args;
 use crate::elf;
 use crate::patch;
+use crate::seccomp::is_filtered;
 use crate::slots::{self, SYMBOLS, Site, Symbol, flag};
 use crate::state;
 use crate::sys::{self, place};
@@ -32,6 +33,13 @@ pub(crate) fn single_threaded() -> bool {
 /// A cancellation point in a program that may cancel threads.
 fn may_be_cancelled(site: &Site) -> bool {
     site.flags & flag::CANCELLABLE != 0 && !single_threaded()
+}
+
+/// Whether the call of a symbol is made by libc's own function: one that may be cancelled; and
+/// under a filter one that libc makes by another number.
+pub(crate) fn goes_through_libc(site: &Site) -> bool {
+    let is_other = || matches!(site.call(), calls::OPEN | calls::PIPE) && is_filtered();
+    site.flags & flag::SLOT == 0 && (may_be_cancelled(site) || is_other())
 }
 
 /// The way of a symbol that does not go to libc: its fast path, unless it may be

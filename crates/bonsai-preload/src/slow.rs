@@ -14,6 +14,7 @@ use crate::pay::{self, Patience};
 use crate::point;
 #[cfg(not(feature = "alone"))]
 use crate::resolve;
+use crate::seccomp::bonsai_filter_comes;
 use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
 use crate::steps::{count, counted};
@@ -75,8 +76,7 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
 /// cancellation point and the program may cancel threads, directly elsewhere.
 pub(crate) fn make(args: &Args, site: &Site) -> isize {
     #[cfg(not(feature = "alone"))]
-    if site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE
-        && !resolve::single_threaded()
+    if resolve::goes_through_libc(site)
         && let Some(result) = resolve::forward(args, site)
     {
         return result;
@@ -107,6 +107,7 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
         return make(args, site);
     }
     let Some(first) = first_entry(args.nr) else {
+        bonsai_filter_comes(args.nr, args.a[0], args.a[1], args.a[2]);
         return make(args, site);
     };
     pay::sync(segment, own);

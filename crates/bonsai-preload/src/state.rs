@@ -2,7 +2,8 @@
 
 use crate::blocks;
 pub(crate) use crate::own::Own;
-use crate::sys::{self, call, nr};
+use crate::seccomp::ask;
+use crate::sys;
 use crate::threads::{self, Words};
 use bonsai_ledger::{Owner, Segment, THREADS};
 use core::ptr::{null, null_mut};
@@ -21,9 +22,6 @@ static NO_EPOCH: AtomicU32 = AtomicU32::new(u32::MAX);
 /// libc's system call sites are patched.
 #[unsafe(link_section = ".bss.bonsai_early")]
 pub(crate) static PATCHED: AtomicBool = AtomicBool::new(false);
-/// A seccomp filter is in place: only the plain futex call is used to wait.
-#[unsafe(link_section = ".bss.bonsai_early")]
-pub(crate) static GUARDED: AtomicBool = AtomicBool::new(false);
 
 /// The segment, once attached.
 #[inline(never)]
@@ -71,6 +69,9 @@ pub(crate) fn release_mine(segment: &'static Segment) {
 #[inline(never)]
 fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     let tid = sys::gettid();
+    if tid == 0 {
+        return null_mut();
+    }
     let (own, pid) = blocks::claim(tid);
     if own.is_null() {
         return null_mut();
@@ -93,9 +94,11 @@ fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     let populate = |i: usize| {
         // Brings the page in, or fails without a SIGBUS when shared memory is full.
         // SAFETY: a page of our own mapping.
-        unsafe { call!(nr::MADVISE, &raw const segment.threads[i], 4096, 23) == 0 }
+        unsafe { ask!(Madvise, &raw const segment.threads[i], 4096, 23) == 0 }
     };
-    let claimed = segment.claim_page(me, dead, populate);
+    let claimed = blocks::are_wiped()
+        .then(|| segment.claim_page(me, dead, populate))
+        .flatten();
     let page = claimed.map_or(&raw const segment.crowd, |i| {
         &raw const segment.threads[i.min(THREADS - 1)]
     });

@@ -34,7 +34,7 @@ pub(crate) fn counted(
     if let (0.., Ok(fd)) = (result, usize::try_from(result))
         && crate::calls::gives_descriptor(call)
     {
-        kind::forget(fd);
+        kind::given(call, fd);
     }
     result
 }

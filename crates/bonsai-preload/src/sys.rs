@@ -1,5 +1,10 @@
 //! Raw system calls and the few constants they need.
 
+#[cfg(feature = "extension")]
+use crate::held as known;
+use crate::seccomp::ask;
+#[cfg(not(feature = "extension"))]
+use crate::threads as known;
 use core::arch::{asm, global_asm};
 
 /// A system call with up to six arguments; the result is negative `errno` on
@@ -59,7 +64,6 @@ global_asm!(
 
 // Only whole fields are moved within an array here, and names within a path: never far,
 // never much.
-#[cfg(any(feature = "alone", feature = "extension"))]
 global_asm!(
     ".pushsection .text.bonsai_memmove,\"ax\",@progbits",
     "bonsai_function memmove",
@@ -119,6 +123,7 @@ impl<T> Word for *mut T {
     }
 }
 
+#[cfg(any(feature = "alone", feature = "extension"))]
 macro_rules! call {
     ($nr:expr $(,)?) => { call!(@ $nr;) };
     ($nr:expr, $a:expr $(,)?) => { call!(@ $nr; "rdi" $a) };
@@ -143,6 +148,7 @@ macro_rules! call {
         result
     }};
 }
+#[cfg(any(feature = "alone", feature = "extension"))]
 pub(crate) use call;
 
 /// The address of what the assembly defines. A declaration would lead through the
@@ -161,41 +167,23 @@ macro_rules! place {
 pub(crate) use place;
 
 pub(crate) mod nr {
-    pub(crate) const OPEN: usize = 2;
+    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const CLOSE: usize = 3;
-    pub(crate) const FSTAT: usize = 5;
+    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const MMAP: usize = 9;
-    pub(crate) const MPROTECT: usize = 10;
+    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const MUNMAP: usize = 11;
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const RT_SIGPROCMASK: usize = 14;
-    pub(crate) const PREAD64: usize = 17;
-    pub(crate) const PWRITE64: usize = 18;
-    pub(crate) const WRITEV: usize = 20;
-    pub(crate) const MADVISE: usize = 28;
-    pub(crate) const GETPID: usize = 39;
-    pub(crate) const GETSOCKOPT: usize = 55;
     pub(crate) const EXECVE: usize = 59;
-    pub(crate) const KILL: usize = 62;
-    pub(crate) const FCNTL: usize = 72;
     pub(crate) const PRCTL: usize = 157;
-    pub(crate) const GETTID: usize = 186;
-    pub(crate) const TIME: usize = 201;
-    pub(crate) const FUTEX: usize = 202;
     #[cfg(feature = "alone")]
     pub(crate) const RESTART_SYSCALL: usize = 219;
-    pub(crate) const CLOCK_GETTIME: usize = 228;
-    pub(crate) const CLOCK_NANOSLEEP: usize = 230;
-    pub(crate) const TGKILL: usize = 234;
-    pub(crate) const FACCESSAT: usize = 269;
-    #[cfg(feature = "extension")]
-    pub(crate) const SECCOMP: usize = 317;
-    pub(crate) const EXECVEAT: usize = 322;
     #[cfg(feature = "alone")]
     pub(crate) const EXIT_GROUP: usize = 231;
+    pub(crate) const SECCOMP: usize = 317;
+    pub(crate) const EXECVEAT: usize = 322;
     pub(crate) const CLONE3: usize = 435;
-    pub(crate) const FACCESSAT2: usize = 439;
-    pub(crate) const FUTEX_WAITV: usize = 449;
 }
 
 pub(crate) const EPERM: isize = -1;
@@ -206,44 +194,25 @@ pub(crate) const ENOSYS: isize = -38;
 pub(crate) const ETIMEDOUT: isize = -110;
 
 unsafe extern "C" {
-    // The vDSO's clock behind it costs a tenth of a system call; async-signal-safe.
-    safe fn clock_gettime(clock: i32, now: &mut [i64; 2]) -> i32;
+    // The program's own errno, wherever it has it: what it finds by this name.
     safe fn __errno_location() -> *mut i32;
-}
-
-/// CLOCK_MONOTONIC, ns.
-#[inline(never)]
-#[cfg(feature = "alone")]
-pub(crate) extern "C" fn now() -> u64 {
-    // Where the vDSO's clock is, only libc knows.
-    now_early()
-}
-
-/// CLOCK_MONOTONIC, ns.
-#[inline(never)]
-#[cfg(not(any(feature = "alone", feature = "extension")))]
-#[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
-pub(crate) extern "C" fn now() -> u64 {
-    let mut now = [0_i64; 2];
-    clock_gettime(1, &mut now);
-    (now[0] as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(now[1] as u64)
 }
 
 #[cfg(feature = "extension")]
 pub(crate) use crate::clock::now;
+#[cfg(not(feature = "extension"))]
+pub(crate) use crate::vdso::now;
 
-/// The same from the kernel itself: at start-up, the vDSO and libc's way to it would
+/// The same by a system call, if that is allowed: at start-up, the kernel's own function would
 /// be three pages more to touch.
-#[expect(clippy::cast_sign_loss, reason = "a monotonic clock is not negative")]
+#[cfg(not(feature = "extension"))]
 pub(crate) fn now_early() -> u64 {
-    let mut now = [0_i64; 2];
+    let mut time = [0_u64; 2];
     // SAFETY: writes the two words.
-    unsafe { call!(nr::CLOCK_GETTIME, 1, now.as_mut_ptr()) };
-    (now[0] as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(now[1] as u64)
+    if unsafe { ask!(ClockGettime, 1, time.as_mut_ptr()) } != 0 {
+        return now();
+    }
+    time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
 /// Gives a raw result the form that libc's functions return.
@@ -265,15 +234,18 @@ pub(crate) fn pause() {
     core::hint::spin_loop();
 }
 
+/// The thread; 0 if that cannot be known.
+#[inline(never)]
 pub(crate) fn gettid() -> u32 {
     // SAFETY: no arguments, no memory.
-    u32::try_from(unsafe { call!(nr::GETTID) }).unwrap_or(0)
+    u32::try_from(unsafe { ask!(Gettid) }).unwrap_or_else(|_| known::known_to_libc())
 }
 
+/// The process; where that may not be asked, as it was known.
 #[inline(never)]
 pub(crate) fn getpid() -> u32 {
     // SAFETY: no arguments, no memory.
-    u32::try_from(unsafe { call!(nr::GETPID) }).unwrap_or(0)
+    u32::try_from(unsafe { ask!(Getpid) }).unwrap_or_else(|_| known::known_process())
 }
 
 /// The length of a C string. Not libc's function: at start-up that would be two

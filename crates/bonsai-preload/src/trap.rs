@@ -23,6 +23,7 @@ use crate::calls::first_entry;
 use crate::doors::mode;
 use crate::elf::{self, Object};
 use crate::extension::{self, Filter, OURS, own_text};
+use crate::seccomp;
 use crate::slots::Site;
 use crate::slow::bonsai_slow;
 use crate::state;
@@ -115,7 +116,7 @@ pub(crate) fn begin(segment: &'static Segment) {
     }
     if count > 0 {
         put(segment, all.get(..count).unwrap_or_default(), false);
-    } else if state::GUARDED.load(Ordering::Relaxed) {
+    } else if seccomp::is_filtered() {
         put(segment, &[], false);
     }
 }
@@ -137,7 +138,10 @@ fn put(segment: &'static Segment, ranges: &[Range<usize>], late: bool) {
         signals: signals.get(..count).unwrap_or_default(),
     };
     if extension::get(segment).is_some_and(|e| (e.install)(&filter, trapped)) {
-        ACTIVE.fetch_or(!ranges.is_empty(), Ordering::Relaxed);
+        if !ranges.is_empty() {
+            ACTIVE.store(true, Ordering::Relaxed);
+            seccomp::forbid(0);
+        }
     } else {
         FAILED.store(true, Ordering::Relaxed);
     }

@@ -5,8 +5,9 @@ use crate::elf::PT_INTERP;
 use crate::entering;
 use crate::environment::text;
 use crate::headers::Phdr;
-use crate::state::{self, GUARDED};
-use crate::sys::{self, call, nr};
+use crate::seccomp::{Helper, ask, forbids};
+use crate::state;
+use crate::sys;
 use crate::trap;
 use bonsai_ledger::{Process, Reason, Segment, coverage, flags};
 use core::sync::atomic::Ordering;
@@ -38,7 +39,7 @@ pub(crate) fn refuses(segment: &Segment, path: *const u8, killed: bool) -> bool 
         };
         let parts: [&[u8]; 3] = [b"bonsai: ", path, said];
         // SAFETY: three slices, which are laid out as `struct iovec` is.
-        unsafe { call!(nr::WRITEV, 2, parts.as_ptr(), parts.len()) };
+        unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
     }
     strict || killed
 }
@@ -57,7 +58,7 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
         return Some(Done::Refused);
     }
     // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
+    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
     let entry = segment.claim_process(sys::getpid(), dead)?;
     let before = entry.coverage.swap(coverage::UNCOVERED, Ordering::Relaxed);
     entry.reason.store(reason as u32, Ordering::Relaxed);
@@ -71,18 +72,14 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
 pub(crate) fn library_opens() -> bool {
     const EACCES: isize = -13;
     const ENOENT: isize = -2;
-    let ask = |number: usize| {
-        // R_OK and AT_EACCESS.
-        // SAFETY: the path is a C string; asks only.
-        unsafe { call!(number, AT_FDCWD, preload_path().as_ptr(), 4, 0x200) }
-    };
-    // A filter may not know faccessat2; faccessat asks for the real user.
-    let mut answer = sys::ENOSYS;
-    if !GUARDED.load(Ordering::Relaxed) {
-        answer = ask(nr::FACCESSAT2);
-    }
-    if answer == sys::ENOSYS {
-        answer = ask(nr::FACCESSAT);
+    let path = preload_path().as_ptr();
+    // R_OK and AT_EACCESS.
+    // SAFETY: the path is a C string; asks only.
+    let mut answer = unsafe { ask!(Faccessat2, AT_FDCWD, path, 4, 0x200) };
+    // A filter, or a kernel, may not know faccessat2; faccessat asks for the real user.
+    if matches!(answer, sys::ENOSYS | sys::EPERM) {
+        // SAFETY: likewise.
+        answer = unsafe { ask!(Faccessat, AT_FDCWD, path, 4, 0x200) };
     }
     answer != EACCES && answer != ENOENT
 }
@@ -94,16 +91,23 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     if !opens && !trap::is_active() {
         return Some((Reason::NoAccess, false));
     }
+    // The library gets into the next program, and cannot open the ledger there.
+    if forbids(Helper::OpenWrite) {
+        return Some((Reason::NoAccess, false));
+    }
+    if forbids(Helper::Close) {
+        return None;
+    }
     // Nothing of this is worth a segmentation fault: the kernel refuses bad paths.
     let mut head = [0_u64; 128];
     let mut stat = [0_u64; 18];
     // SAFETY: the kernel checks `path`; the buffers are as long as said.
     let got = unsafe {
         // openat(O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        let fd = usize::try_from(call!(257, dir, path, 0o2_004_000, 0)).ok()?;
-        let got = call!(nr::PREAD64, fd, head.as_mut_ptr(), 1024, 0);
-        call!(nr::FSTAT, fd, stat.as_mut_ptr());
-        call!(nr::CLOSE, fd);
+        let fd = usize::try_from(ask!(OpenRead, dir, path, 0o2_004_000, 0)).ok()?;
+        let got = ask!(Read, fd, head.as_mut_ptr(), 1024);
+        ask!(Fstat, fd, stat.as_mut_ptr());
+        ask!(Close, fd);
         got
     };
     // SAFETY: any bytes will do.
@@ -133,7 +137,7 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     // the set-user-ID bit or from before.
     let owner = isize::try_from((stat[3] >> 32) as u32).unwrap_or(-1);
     // SAFETY: getuid and geteuid have no arguments.
-    let (real, effective) = unsafe { (call!(102), call!(107)) };
+    let (real, effective) = unsafe { (ask!(Getuid), ask!(Geteuid)) };
     let becomes = if stat[3] & 0o4000 == 0 {
         effective
     } else {
@@ -159,7 +163,7 @@ pub(crate) fn note_child(pid: u32, path: *const u8) {
         return;
     };
     // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
+    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
     if let Some(entry) = state::segment().and_then(|s| s.claim_process(pid, dead)) {
         entry.coverage.store(coverage::UNCOVERED, Ordering::Relaxed);
         entry.reason.store(reason as u32, Ordering::Relaxed);

@@ -8,8 +8,8 @@
 //! Calls that no handler lets go on (`bonsai_calls::signals`) use that one.
 
 use crate::facts::{fact, facts};
-use crate::state::GUARDED;
-use crate::sys::{self, call, nr};
+use crate::seccomp::{Helper, ask, forbids};
+use crate::sys;
 use bonsai_calls::CallId;
 use bonsai_ledger::{LOOK_AGAIN_NS, Segment, Tickets, Unshaped, WaitNote};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -79,8 +79,7 @@ pub(crate) fn until_due(
             now = sys::now();
             continue;
         }
-        let guarded = GUARDED.load(Ordering::Relaxed);
-        if slack == 0 && !guarded {
+        if slack == 0 {
             slack = sharpen();
         }
         if let Some(note) = waiter.note {
@@ -88,7 +87,7 @@ pub(crate) fn until_due(
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
         let restarts = restarts(waiter.call, limit);
-        let slept = sleep(&segment.header.epoch.0, epoch, until, guarded, restarts);
+        let slept = sleep(&segment.header.epoch.0, epoch, until, restarts);
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}
@@ -108,7 +107,7 @@ pub(crate) fn until_due(
 pub(crate) fn blunt(slack: isize) {
     if slack > 1 {
         // SAFETY: sets this thread's slack back.
-        unsafe { call!(nr::PRCTL, PR_SET_TIMERSLACK, slack) };
+        unsafe { ask!(Prctl, PR_SET_TIMERSLACK, slack) };
     }
 }
 
@@ -116,9 +115,9 @@ pub(crate) fn blunt(slack: isize) {
 pub(crate) fn sharpen() -> isize {
     // SAFETY: concerns this thread only.
     unsafe {
-        let slack = call!(nr::PRCTL, PR_GET_TIMERSLACK);
+        let slack = ask!(Prctl, PR_GET_TIMERSLACK);
         if slack > 1 {
-            call!(nr::PRCTL, PR_SET_TIMERSLACK, 1);
+            ask!(Prctl, PR_SET_TIMERSLACK, 1);
         }
         slack.max(1)
     }
@@ -140,18 +139,12 @@ const FUTEX_WAIT_BITSET: usize = 9;
     clippy::cast_possible_wrap,
     reason = "an instant in ns fits into 63 bits for 292 years"
 )]
-pub(crate) fn sleep(
-    word: &AtomicU32,
-    value: u32,
-    until: u64,
-    guarded: bool,
-    restarts: bool,
-) -> isize {
+pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, restarts: bool) -> isize {
     let deadline = [
         (until / 1_000_000_000) as i64,
         (until % 1_000_000_000) as i64,
     ];
-    if restarts && !guarded && !NO_WAITV.load(Ordering::Relaxed) {
+    if restarts && !NO_WAITV.load(Ordering::Relaxed) {
         let waiter = WaitV {
             value: u64::from(value),
             address: core::ptr::from_ref(word) as u64,
@@ -159,16 +152,7 @@ pub(crate) fn sleep(
             reserved: 0,
         };
         // SAFETY: one waiter on a word of the segment; 1 is CLOCK_MONOTONIC.
-        let slept = unsafe {
-            call!(
-                nr::FUTEX_WAITV,
-                &raw const waiter,
-                1,
-                0,
-                deadline.as_ptr(),
-                1
-            )
-        };
+        let slept = unsafe { ask!(FutexWaitv, &raw const waiter, 1, 0, deadline.as_ptr(), 1) };
         if slept != sys::ENOSYS && slept != -1 {
             return slept;
         }
@@ -177,8 +161,8 @@ pub(crate) fn sleep(
     // SAFETY: a word of the segment.
     let slept = unsafe {
         let word = core::ptr::from_ref(word);
-        call!(
-            nr::FUTEX,
+        ask!(
+            Futex,
             word,
             FUTEX_WAIT_BITSET,
             value,
@@ -191,7 +175,7 @@ pub(crate) fn sleep(
         sys::EINTR if restarts && all_restart() => 0,
         sys::ENOSYS | -1 => {
             // SAFETY: an absolute sleep (flag 1).
-            unsafe { call!(nr::CLOCK_NANOSLEEP, 1, 1, deadline.as_ptr(), 0) }
+            unsafe { ask!(ClockNanosleep, 1, 1, deadline.as_ptr(), 0) }
         }
         slept => slept,
     }
@@ -205,13 +189,25 @@ pub(crate) fn restarts(call: CallId, limit: u64) -> bool {
 
 const SA_RESTART: u64 = 0x1000_0000;
 
+/// What [`all_restart`] has said when a filter came that forbids to ask. A program has no
+/// handlers when it begins.
+static RESTARTED: AtomicBool = AtomicBool::new(true);
+
+/// Takes note of the program's handlers, as nobody may ask for them later.
+pub(crate) fn note_handlers() {
+    RESTARTED.store(all_restart(), Ordering::Relaxed);
+}
+
 /// Whether every signal handler of the program asks for restart: which of them
 /// ran is not known.
 fn all_restart() -> bool {
+    if forbids(Helper::Sigaction) {
+        return RESTARTED.load(Ordering::Relaxed);
+    }
     (1..=64).all(|signal| {
         let mut action = [0_u64; 4];
         // SAFETY: reads a disposition: 32 bytes.
-        let asked = unsafe { call!(nr::RT_SIGACTION, signal, 0, action.as_mut_ptr(), 8) };
+        let asked = unsafe { ask!(Sigaction, signal, 0, action.as_mut_ptr(), 8) };
         asked != 0 || action[0] <= 1 || action[1] & SA_RESTART != 0
     })
 }

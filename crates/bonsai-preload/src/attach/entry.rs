@@ -2,8 +2,8 @@
 //! loader: it has mapped us near the program, and hands over where that begins. Or the
 //! preload library does, where Go code makes system calls of its own beside libc's.
 
-use super::{BESIDE, DONE, PRELOAD, auxiliary_vector, begin, beside_ledger, keep};
-use crate::sys::{self, call, nr};
+use super::{BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep};
+use crate::sys::{call, nr};
 use crate::{elf, patch, threads, uncovered, unfold};
 use bonsai_ledger::Reason;
 use core::arch::global_asm;
@@ -51,14 +51,16 @@ const HWCAP2_FSGSBASE: usize = 2;
 /// Beside the preload library, which leaves the program's own system calls to us: how
 /// many sites are patched, and in the upper half how many could not be.
 unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) -> u64 {
-    let from = sys::now_early();
     // SAFETY: our own file, and the kernel's environment.
     unsafe {
-        if unfold::unfold(fd, BESIDE)
-            && elf::survey_alone(auxiliary_vector(environment))
+        if !unfold::unfold(fd, BESIDE) {
+            return 1 << 32;
+        }
+        let given = Given::in_environment(environment);
+        if elf::survey_alone(given.auxiliary)
             && threads::make_table()
         {
-            enter(environment, from);
+            enter(&given);
             let (patched, missed) = patch::count();
             if patched > 0 {
                 return u64::from(patched) | u64::from(missed) << 32;
@@ -69,13 +71,12 @@ unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) 
 }
 
 unsafe extern "C" fn start(stack: *const usize) {
-    let from = sys::now_early();
     // SAFETY: the stack of a new process (System V ABI, 3.4.1).
     unsafe {
         let environment = stack.add(*stack + 2).cast::<*const u8>();
-        let auxiliary = auxiliary_vector(environment);
-        if elf::survey_alone(auxiliary) && threads::prepare() {
-            enter(environment, from);
+        let given = Given::in_environment(environment);
+        if elf::survey_alone(given.auxiliary) && threads::prepare() {
+            enter(&given);
         }
     }
     DONE.store(true, Ordering::Release);
@@ -83,11 +84,11 @@ unsafe extern "C" fn start(stack: *const usize) {
 
 /// # Safety
 /// As of [`begin`]; the object to be patched is noted.
-unsafe fn enter(environment: *const *const u8, from: u64) {
+unsafe fn enter(given: &Given) {
     // SAFETY: by the caller.
     unsafe {
-        let bits = elf::auxiliary(auxiliary_vector(environment), AT_HWCAP2);
-        begin(environment, from, |segment| {
+        let bits = elf::auxiliary(given.auxiliary, AT_HWCAP2);
+        begin(given, |segment| {
             keep_preload();
             let reason = patch::program(segment, bits & HWCAP2_FSGSBASE != 0);
             if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast(), false) {

@@ -1,7 +1,8 @@
 //! The loader starts us, as the first of a program's libraries.
 
-use super::{BESIDE, DONE, PRELOAD, begin, beside_ledger, keep};
-use crate::sys::{self, call, nr};
+use super::{BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep};
+use crate::seccomp::ask;
+use crate::uncovered::AT_FDCWD;
 use crate::{elf, environment, loaded, patch, resolve, slots, state};
 use bonsai_ledger::Reason;
 use core::sync::atomic::Ordering;
@@ -27,8 +28,8 @@ fn beside(environment: *const *const u8) -> u64 {
     // patches the program; there is one thread.
     unsafe {
         // O_RDONLY | O_CLOEXEC
-        let fd = call!(nr::OPEN, path.as_ptr(), 0o2_000_000, 0);
-        let at = call!(nr::MMAP, 0, BESIDE, 5, 2, fd, 0);
+        let fd = ask!(OpenRead, AT_FDCWD, path.as_ptr(), 0o2_000_000, 0);
+        let at = ask!(MmapCode, 0, BESIDE, 5, 2, fd, 0);
         if (-4095..0).contains(&at) {
             return 1 << 32;
         }
@@ -44,29 +45,20 @@ unsafe extern "C" fn end() {
     }
 }
 
-unsafe extern "C" {
-    static environ: *const *const u8;
-}
-
 unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *const u8) {
-    let from = sys::now_early();
-    let mut environment = environment;
+    let environment = elf::environment().unwrap_or(environment);
+    // SAFETY: of a new process.
+    let given = unsafe { Given::in_environment(environment) };
     slots::share();
     elf::survey();
     resolve::find_single_threaded();
     let program = elf::objects().next();
-    // glibc hands the environment to constructors, and has not set `environ` yet
-    // when the first of them runs; musl has, and hands over nothing.
-    if program.is_some() && elf::first_definition(b"gnu_get_libc_version").is_none() {
-        // SAFETY: libc's own variable.
-        environment = unsafe { environ };
-    }
     if let Some(ours) = elf::ours() {
         keep(&PRELOAD, ours.name());
     }
     // SAFETY: of a new process, by its only thread.
     unsafe {
-        begin(environment, from, |segment| {
+        begin(&given, |segment| {
             let reason = patch::libraries(segment);
             if program.is_none_or(elf::Object::is_go) {
                 patch::count_also(beside(environment));

@@ -9,10 +9,12 @@
 //! `bonsai-supervisor/src/attach/shared.rs`.
 
 use super::{DONE, LEDGER, PROGRAM, dead, enter, keep, store_program, until_zero};
+use crate::seccomp::ask;
 use crate::slots::Early;
 use crate::state;
 use crate::sys;
-use crate::{blocks, elf, patch, pay, threads};
+use crate::uncovered::AT_FDCWD;
+use crate::{blocks, elf, patch, pay, threads, vdso};
 use bonsai_ledger::Segment;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -238,7 +240,23 @@ unsafe extern "C" fn start(what: usize) {
     }
 }
 
+/// The auxiliary vector, from the kernel: what stands behind the environment may be gone.
+fn look_for_clock() {
+    let mut vector = [[0_usize; 2]; 64];
+    let path = c"/proc/self/auxv";
+    // SAFETY: a C string; as many bytes as there are, and one pair less, so that it ends.
+    unsafe {
+        let fd = ask!(OpenRead, AT_FDCWD, path.as_ptr(), 0o2_000_000, 0);
+        if fd >= 0 {
+            ask!(Read, fd, vector.as_mut_ptr(), size_of_val(&vector) - 16);
+            ask!(Close, fd);
+        }
+        vdso::begin(vector.as_ptr());
+    }
+}
+
 fn attach(running: &'static Running, segment: &'static Segment) {
+    look_for_clock();
     let from = sys::now_early();
     IS_RUNNING.store(true, Ordering::Relaxed);
     let path = |text: &'static [u8]| text.split(|b| *b == 0).next().unwrap_or_default();

@@ -19,7 +19,6 @@ global_asm!(
     ".set bonsai_own_fexecve, {fexecve}",
     ".set bonsai_own_posix_spawn, {spawn}",
     ".set bonsai_own_posix_spawnp, {spawnp}",
-    ".set BONSAI_GUARDED, {guarded}",
     ".set bonsai_given, {given}",
     single = sym crate::resolve::BONSAI_SINGLE,
     before = sym crate::beforehand::bonsai_before,
@@ -33,7 +32,6 @@ global_asm!(
     fexecve = sym functions::bonsai_own_fexecve,
     spawn = sym spawn::bonsai_own_posix_spawn,
     spawnp = sym spawn::bonsai_own_posix_spawnp,
-    guarded = sym crate::state::GUARDED,
     given = sym crate::slow::bonsai_given,
 );
 

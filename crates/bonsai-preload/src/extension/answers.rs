@@ -12,9 +12,9 @@
 use crate::kind::{self, Looked};
 use crate::look::bits;
 use crate::paths::Path;
+use crate::seccomp::ask;
 use crate::sequence::Sequence;
-use crate::state::GUARDED;
-use crate::sys::{self, call, nr};
+use crate::sys;
 use bonsai_calls::Fd;
 use bonsai_ledger::{LOOK_AGAIN_NS, Segment};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -49,7 +49,6 @@ static ANSWERS: [Answer; FILES] = [const {
 /// changed last (ns of the clock on the wall).
 pub(crate) type Key = [u64; 4];
 
-const STATX: usize = 332;
 const AT_EMPTY_PATH: usize = 0x1000;
 /// What `stat` says, and the mount.
 const WANTED: usize = 0x17ff;
@@ -60,10 +59,10 @@ pub(crate) fn look(fd: usize) -> (Looked, [u64; 3], Option<Key>) {
     // `struct statx`.
     let mut of = [0_u64; 32];
     // A filter may not know the call.
-    let asked = !GUARDED.load(Ordering::Relaxed) && {
+    let asked = {
         let (empty, to) = (c"".as_ptr(), of.as_mut_ptr());
         // SAFETY: an empty path, and as many bytes as a `struct statx` has.
-        let answer = unsafe { call!(STATX, fd, empty, AT_EMPTY_PATH, WANTED, to) };
+        let answer = unsafe { ask!(Statx, fd, empty, AT_EMPTY_PATH, WANTED, to) };
         answer == 0
     };
     if !asked || of[0] & WANTED as u64 != WANTED as u64 {
@@ -129,7 +128,7 @@ pub(crate) fn by_path(segment: &Segment, narrowed: u64) -> u64 {
 fn is_old([.., changed]: &Key) -> bool {
     let mut time = [0_u64; 2];
     // SAFETY: writes the two words.
-    let told = unsafe { call!(nr::CLOCK_GETTIME, CLOCK_REALTIME, time.as_mut_ptr()) };
+    let told = unsafe { ask!(ClockGettime, CLOCK_REALTIME, time.as_mut_ptr()) };
     let [seconds, ns] = time;
     let now = seconds.wrapping_mul(1_000_000_000).wrapping_add(ns);
     told == 0 && changed.saturating_add(LASTS) < now

@@ -4,11 +4,10 @@
 use super::{Begin, Extension, Make, Now};
 use crate::found::{Search, Sites};
 use crate::kind::{self, Kinds};
-use crate::state::GUARDED;
-use crate::sys::{call, nr};
+use crate::seccomp::FORBIDDEN_AT;
 use crate::{clock, held, joined, slow, unfold};
 use bonsai_ledger::Segment;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 const _: Begin = bonsai_extension;
 
@@ -17,7 +16,7 @@ const _: Begin = bonsai_extension;
 unsafe extern "C" fn bonsai_extension(
     fd: usize,
     kinds: *const Kinds,
-    guarded: *const AtomicBool,
+    forbidden: *const AtomicU64,
     make: Make,
     now: Now,
     segment: &'static Segment,
@@ -27,8 +26,8 @@ unsafe extern "C" fn bonsai_extension(
         if !unfold::unfold(fd, super::LENGTH) {
             return None;
         }
-        GUARDED.store((*guarded).load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    FORBIDDEN_AT.store(forbidden.cast_mut(), Ordering::Relaxed);
     kind::set_kinds(kinds);
     slow::set_make(make);
     clock::set_now(now);
@@ -45,6 +44,7 @@ static EXTENSION: Extension = Extension {
     signal: crate::signals::other,
     search,
     leave,
+    judge: crate::judge::judge,
     release: crate::ahead::release,
 };
 

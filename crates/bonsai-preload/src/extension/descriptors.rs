@@ -14,8 +14,9 @@
 
 use crate::kind::KINDS;
 use crate::look;
+use crate::seccomp::ask;
 use crate::sets;
-use crate::sys::{self, call, nr};
+use crate::sys;
 use bonsai_ledger::{STREAMS, Segment, StreamLine};
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
@@ -324,7 +325,7 @@ fn populated(segment: &Segment, line: &StreamLine) -> bool {
         return true;
     }
     // SAFETY: a page of our own mapping.
-    let is = unsafe { call!(nr::MADVISE, page, 4096, 23) == 0 };
+    let is = unsafe { ask!(Madvise, page, 4096, 23) == 0 };
     if let Some(word) = word.filter(|_| is) {
         word.fetch_or(bit, Ordering::Relaxed);
     }

@@ -1,9 +1,10 @@
 //! The seccomp filter: calls of the table, where they are made within some code.
 
 use crate::extension::{Filter, OURS, own_text};
+use crate::seccomp::ask;
 use crate::signal::Handler;
 use crate::signals;
-use crate::sys::{call, nr};
+use crate::sys::nr;
 use bonsai_calls::{BY_NR, NO_CALL};
 use core::ops::Range;
 
@@ -197,8 +198,8 @@ fn set(program: &Program) -> bool {
         steps: program.steps.as_ptr(),
     };
     // SAFETY: SECCOMP_SET_MODE_FILTER with a filter of ours; the kernel copies it.
-    let install = || unsafe { call!(nr::SECCOMP, 1, FLAGS, &raw const given) };
+    let install = || unsafe { ask!(Seccomp, 1, FLAGS, &raw const given) };
     // Without the right to, only who gives up new privileges may.
     // SAFETY: PR_SET_NO_NEW_PRIVS.
-    install() == 0 || unsafe { call!(nr::PRCTL, 38, 1, 0, 0, 0) == 0 && install() == 0 }
+    install() == 0 || unsafe { ask!(NoNewPrivs, 38, 1, 0, 0, 0) == 0 && install() == 0 }
 }

@@ -3,7 +3,6 @@
 use crate::facts::{fact, facts};
 use crate::joined;
 use crate::patience::Patience;
-use crate::state::GUARDED;
 use crate::sys;
 use crate::wait::{self, SPIN_NS, Wait, Waiter};
 use bonsai_bucket::{ROUND_NS, Seat};
@@ -352,7 +351,6 @@ fn until_served(
     let mut now = from;
     let mut slack = 0;
     let mut limit = None;
-    let guarded = GUARDED.load(Ordering::Relaxed);
     let end = loop {
         let epoch = at.group.epoch();
         // The service may have left, and its number and line be somebody else's.
@@ -376,9 +374,7 @@ fn until_served(
             if let Some(note) = waiter.note {
                 note.begin(now);
             }
-            if !guarded {
-                slack = wait::sharpen();
-            }
+            slack = wait::sharpen();
         } else {
             due = due.max(now + AGAIN_NS);
         }
@@ -389,7 +385,7 @@ fn until_served(
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
         let restarts = wait::restarts(waiter.call, limit);
-        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, guarded, restarts);
+        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, restarts);
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}

@@ -3,8 +3,9 @@
 
 use crate::kept::{Kept, WORDS};
 use crate::kind::KINDS;
+use crate::seccomp::ask;
 use crate::sequence::Sequence;
-use crate::sys::{self, call, nr};
+use crate::sys;
 use bonsai_calls::CallId;
 use bonsai_ledger::{KEPT, Process, Segment, coverage};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -105,8 +106,26 @@ const MADV_WIPEONFORK: usize = 18;
 pub(crate) fn begin() {
     let at = &raw const WIPED;
     // SAFETY: whole pages of our own.
-    unsafe { call!(nr::MADVISE, at, size_of::<Wiped>(), MADV_WIPEONFORK) };
+    unsafe { ask!(Madvise, at, size_of::<Wiped>(), MADV_WIPEONFORK) };
     WIPED.pid.store(sys::getpid(), Ordering::Relaxed);
+}
+
+/// Forked children that have been here without being allowed to ask for their number.
+static UNNAMED: AtomicU32 = AtomicU32::new(0);
+
+/// Some number for this process that none of its ancestors has, where it may not be asked for:
+/// no process has one so large.
+#[cold]
+pub(crate) fn known_process() -> u32 {
+    match WIPED.pid.load(Ordering::Relaxed) {
+        0 => 1 << 31 | UNNAMED.fetch_add(1, Ordering::Relaxed),
+        pid => pid,
+    }
+}
+
+/// Likewise of a thread: not here.
+pub(crate) const fn known_to_libc() -> u32 {
+    0
 }
 
 /// The process; notices a fork.

@@ -48,8 +48,9 @@ use crate::held::{self, CREDIT_SHIFT, Held, Hold, Way, high, hold, sees_waits, s
 use crate::kept::Kept;
 use crate::own::Own;
 use crate::patience::Patience;
+use crate::seccomp::ask;
 use crate::sets;
-use crate::sys::{self, call, nr};
+use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::{Segment, Tickets};
@@ -106,7 +107,7 @@ pub(crate) fn must_not_block(call: CallId, args: &Args) -> bool {
         _ => 0,
     };
     // SAFETY: F_GETFL reads the flags of a descriptor.
-    let own = unsafe { call!(nr::FCNTL, args.a[0], 3) };
+    let own = unsafe { ask!(Fcntl, args.a[0], 3) };
     own >= 0 && own & O_ASYNC == 0 && (own & O_NONBLOCK != 0 || flags & MSG_DONTWAIT != 0)
 }
 

@@ -13,7 +13,9 @@
 //! A process can be in so many different groups in its life as there are places; after that,
 //! as where a segment cannot be mapped, its calls go through and are counted as unshaped.
 
-use crate::sys::{self, call, nr};
+use crate::paths::AT_FDCWD;
+use crate::seccomp::ask;
+use crate::sys;
 use bonsai_ledger::{
     Config, GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GroupSegment, Membership, Segment,
 };
@@ -116,16 +118,16 @@ fn map(segment: &Segment) -> Option<usize> {
     // is long enough, and of which the first words are looked at only.
     unsafe {
         // O_RDWR | O_NOFOLLOW | O_CLOEXEC
-        let fd = usize::try_from(call!(nr::OPEN, path.as_ptr(), 0o2_400_002, 0)).ok()?;
+        let fd = usize::try_from(ask!(OpenWrite, AT_FDCWD, path.as_ptr(), 0o2_400_002, 0)).ok()?;
         // st_size
-        let long = call!(nr::FSTAT, fd, stat.as_mut_ptr()) == 0 && stat[6] >= GROUP_LEN as u64;
+        let long = ask!(Fstat, fd, stat.as_mut_ptr()) == 0 && stat[6] >= GROUP_LEN as u64;
         let at = if long {
             // PROT_READ | PROT_WRITE, MAP_SHARED
-            call!(nr::MMAP, 0, GROUP_LEN, 3, 1, fd, 0)
+            ask!(Mmap, 0, GROUP_LEN, 3, 1, fd, 0)
         } else {
             -1
         };
-        call!(nr::CLOSE, fd);
+        ask!(Close, fd);
         if (-4095..0).contains(&at) {
             return None;
         }
@@ -134,7 +136,7 @@ fn map(segment: &Segment) -> Option<usize> {
         let known = head.magic.load(Ordering::Acquire) == GROUP_MAGIC
             && head.version.load(Ordering::Relaxed) == GROUP_VERSION;
         if !known {
-            call!(nr::MUNMAP, at, GROUP_LEN);
+            ask!(Munmap, at, GROUP_LEN);
         }
         known.then_some(at)
     }
@@ -156,13 +158,13 @@ fn keep(new: usize) -> Option<usize> {
             Ok(_) => return Some(i),
             Err(there) if made(there) == made(new) => {
                 // SAFETY: nobody else has seen it.
-                unsafe { call!(nr::MUNMAP, new, GROUP_LEN) };
+                unsafe { ask!(Munmap, new, GROUP_LEN) };
                 return Some(i);
             }
             Err(_) => {}
         }
     }
     // SAFETY: as above.
-    unsafe { call!(nr::MUNMAP, new, GROUP_LEN) };
+    unsafe { ask!(Munmap, new, GROUP_LEN) };
     None
 }

@@ -1,9 +1,8 @@
 //! What is in an epoll set that was filled before that was looked at: the kernel says it,
 //! in `/proc/self/fdinfo`.
 
-use crate::sets::nr_of;
-use crate::sys::{call, nr};
-use bonsai_calls as calls;
+use crate::paths::AT_FDCWD;
+use crate::seccomp::{Helper, ask, forbids};
 
 /// Told of a descriptor in a set: that, both, its events, and its data.
 type Record = fn(usize, usize, u32, u64);
@@ -65,26 +64,49 @@ pub(crate) fn number(digits: &[u8], base: u64) -> Option<u64> {
     digits.iter().try_fold(0, step)
 }
 
-/// Reads a file piece by piece.
-fn each_piece(path: &Path, buffer: &mut [u8], nr: usize, mut by: impl FnMut(&[u8])) {
+/// Whether threads, sets and what is in them can be found.
+pub(crate) fn can_look() -> bool {
+    let needed = [
+        Helper::OpenRead,
+        Helper::Read,
+        Helper::Getdents,
+        Helper::Readlink,
+        Helper::Close,
+    ];
+    !needed.into_iter().any(forbids)
+}
+
+/// Reads a file piece by piece, or a folder.
+fn each_piece(path: &Path, buffer: &mut [u8], is_folder: bool, mut by: impl FnMut(&[u8])) {
     // SAFETY: a C string, and a buffer that is as long as is said.
     unsafe {
         // O_RDONLY | O_CLOEXEC
-        let file = call!(nr::OPEN, path.bytes.as_ptr(), 0o2_000_000, 0);
+        let file = ask!(OpenRead, AT_FDCWD, path.bytes.as_ptr(), 0o2_000_000, 0);
         if file < 0 {
             return;
         }
-        while let got @ 1.. = call!(nr, file, buffer.as_mut_ptr(), buffer.len()) {
-            by(buffer.get(..got.cast_unsigned()).unwrap_or_default());
+        loop {
+            let (at, len) = (buffer.as_mut_ptr(), buffer.len());
+            let got = match is_folder {
+                true => ask!(Getdents, file, at, len),
+                false => ask!(Read, file, at, len),
+            };
+            let Some(piece) = usize::try_from(got).ok().and_then(|got| buffer.get(..got)) else {
+                break;
+            };
+            if piece.is_empty() {
+                break;
+            }
+            by(piece);
         }
-        call!(nr::CLOSE, file);
+        ask!(Close, file);
     }
 }
 
 /// What a small file says, as far as there is room.
 pub(crate) fn read_file<'a>(path: &Path, buffer: &'a mut [u8]) -> &'a [u8] {
     let (mut len, mut piece) = (0, [0_u8; 192]);
-    each_piece(path, &mut piece, nr_of(calls::READ_FILE), |piece| {
+    each_piece(path, &mut piece, false, |piece| {
         let room = buffer.get_mut(len..).unwrap_or_default();
         for (to, from) in room.iter_mut().zip(piece) {
             *to = *from;
@@ -97,8 +119,7 @@ pub(crate) fn read_file<'a>(path: &Path, buffer: &'a mut [u8]) -> &'a [u8] {
 /// The names of a folder that are numbers.
 fn each_number(path: &Path, mut by: impl FnMut(usize)) {
     let mut buffer = [0_u8; 2048];
-    let nr = nr_of(calls::GETDENTS64);
-    each_piece(path, &mut buffer, nr, |entries| {
+    each_piece(path, &mut buffer, true, |entries| {
         let mut rest = entries;
         // struct linux_dirent64: the length of an entry stands at 16, its name at 19.
         while let Some([low, high]) = rest.get(16..18) {
@@ -121,14 +142,13 @@ pub(crate) fn each_thread(mut by: impl FnMut(u32)) {
 
 /// Tells of each epoll set of the process.
 pub(crate) fn each_set(mut by: impl FnMut(usize)) {
-    const READLINK: usize = 89;
     const NAME: &[u8] = b"anon_inode:[eventpoll]";
     let folder = Path::new().and(b"/proc/self/fd");
     each_number(&folder, |fd| {
         let path = Path::new().and(b"/proc/self/fd/").and_number(fd);
         let mut name = [0_u8; 32];
         // SAFETY: a C string, and a buffer of that length.
-        let len = unsafe { call!(READLINK, path.bytes.as_ptr(), name.as_mut_ptr(), 32) };
+        let len = unsafe { ask!(Readlink, path.bytes.as_ptr(), name.as_mut_ptr(), 32) };
         if usize::try_from(len).ok().and_then(|len| name.get(..len)) == Some(NAME) {
             by(fd);
         }
@@ -139,7 +159,7 @@ pub(crate) fn each_set(mut by: impl FnMut(usize)) {
 pub(crate) fn read(number: usize, slot: usize, record: Record) {
     let (mut buffer, mut line) = ([0_u8; 1024], Line::default());
     let path = Path::new().and(b"/proc/self/fdinfo/").and_number(number);
-    each_piece(&path, &mut buffer, nr_of(calls::READ_FILE), |piece| {
+    each_piece(&path, &mut buffer, false, |piece| {
         for byte in piece {
             line.take(*byte, slot, record);
         }

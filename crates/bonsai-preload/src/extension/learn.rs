@@ -7,7 +7,6 @@ use crate::known;
 use crate::raw;
 use crate::set::{self, Set};
 use crate::sets::{self, announce, record, registration, tell, withheld};
-use crate::state::GUARDED;
 use crate::sys;
 use crate::wakes;
 use bonsai_ledger::Segment;
@@ -29,7 +28,7 @@ pub(crate) fn learn(number: usize) -> Option<(usize, &'static Set)> {
     raw::find(slot);
     if is_new {
         set.known_to.store(process, Ordering::Relaxed);
-        if !GUARDED.load(Ordering::Relaxed) {
+        if known::can_look() {
             known::read(number, slot, meet);
         }
     }
@@ -68,7 +67,7 @@ static LOOKED: AtomicU32 = AtomicU32::new(0);
 #[inline(never)]
 pub(crate) fn find_sets() -> bool {
     let process = held::process();
-    if GUARDED.load(Ordering::Relaxed) {
+    if !known::can_look() {
         return false;
     }
     if LOOKED.swap(process, Ordering::Relaxed) != process {

@@ -5,7 +5,8 @@ use crate::answers;
 use crate::descriptors::Known;
 use crate::held;
 use crate::kind;
-use crate::sys::{self, call, nr};
+use crate::seccomp::ask;
+use crate::sys;
 use bonsai_calls::about::{self, Address};
 use bonsai_calls::{CallId, Fd};
 use bonsai_ledger::{BUCKETS, End, Kind, Peer, Scope, Segment, mapped};
@@ -188,8 +189,6 @@ struct Socket {
     addressed: bool,
 }
 
-const GETSOCKNAME: usize = 51;
-const GETPEERNAME: usize = 52;
 const SOL_SOCKET: usize = 1;
 const SO_TYPE: usize = 3;
 const SOCK_STREAM: u32 = 1;
@@ -199,19 +198,21 @@ const ADDRESS: usize = 28;
 
 impl Socket {
     fn of(fd: usize) -> Self {
-        let ask = |number: usize| {
-            let mut address = [0_u8; ADDRESS];
-            let mut len = 28_u32;
-            // SAFETY: as many bytes as it says.
-            let got = unsafe { call!(number, fd, address.as_mut_ptr(), &raw mut len) };
-            (got == 0).then(|| parse(&address)).flatten()
-        };
+        let mut address = [0_u8; ADDRESS];
+        let mut address_len = 28_u32;
+        // SAFETY: as many bytes as it says.
+        let got = unsafe { ask!(Getpeername, fd, address.as_mut_ptr(), &raw mut address_len) };
+        let peer = (got == 0).then(|| parse(&address)).flatten();
+        address_len = 28;
+        // SAFETY: likewise.
+        let got = unsafe { ask!(Getsockname, fd, address.as_mut_ptr(), &raw mut address_len) };
+        let own = (got == 0).then(|| parse(&address)).flatten();
         let mut kind = 0_u32;
         let mut len = 4_u32;
         // SAFETY: four bytes.
         unsafe {
-            call!(
-                nr::GETSOCKOPT,
+            ask!(
+                Getsockopt,
                 fd,
                 SOL_SOCKET,
                 SO_TYPE,
@@ -219,9 +220,8 @@ impl Socket {
                 &raw mut len
             );
         }
-        let peer = ask(GETPEERNAME);
         Self {
-            port: ask(GETSOCKNAME).map(|own| own.port),
+            port: own.map(|own| own.port),
             peer,
             addressed: peer.is_none() || kind != SOCK_STREAM,
         }

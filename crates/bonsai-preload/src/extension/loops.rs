@@ -12,13 +12,13 @@ use crate::learn::learn;
 use crate::own::Own;
 use crate::polls::{self, deadline};
 use crate::raw;
+use crate::seccomp::{Helper, forbids};
 use crate::set::{self, Set};
 use crate::sets::events::EXCLUSIVE;
 use crate::sets::{
     self, ABSENT, ADD, DEL, Event, MOD, announce, nr_of, record, registration, tell, withheld,
 };
 use crate::slow::make;
-use crate::state::GUARDED;
 use crate::sys;
 use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
@@ -248,7 +248,7 @@ fn make_until(args: &Args, site: &Site, until: u64) -> isize {
     let mut args = *args;
     // Through libc's own function, it is the same one.
     let through_libc = site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE;
-    let fixed = GUARDED.load(Ordering::Relaxed) || through_libc && held::has_threads();
+    let fixed = forbids(Helper::EpollPwait2) || through_libc && held::has_threads();
     if !fixed && !NO_PWAIT2.load(Ordering::Relaxed) {
         let time = [left / 1_000_000_000, left % 1_000_000_000];
         args.a[3] = time.as_ptr() as usize;

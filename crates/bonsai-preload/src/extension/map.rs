@@ -3,8 +3,9 @@
 use super::{Begin, Extension, LENGTH};
 use crate::amount::Args;
 use crate::facts::Site;
-use crate::state::GUARDED;
-use crate::sys::{self, call, nr, place};
+use crate::seccomp::{FORBIDDEN, Helper, ask};
+use crate::sys::{self, place};
+use crate::uncovered::AT_FDCWD;
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -59,7 +60,7 @@ pub(crate) fn get(segment: &'static Segment) -> Option<&'static Extension> {
         let time = [0, TURN_NS];
         // SAFETY: FUTEX_WAIT on the low half of a word that stays, with a relative time; nobody
         // wakes us, but it does not sleep any more once the word is another one.
-        unsafe { call!(nr::FUTEX, EXTENSION.as_ptr(), 0, BUSY, time.as_ptr()) };
+        unsafe { ask!(Futex, EXTENSION.as_ptr(), 0, BUSY, time.as_ptr()) };
         at = EXTENSION.load(Ordering::Acquire);
     }
     if at == GONE || at == BUSY {
@@ -81,14 +82,25 @@ extern "C" fn make(args: &Args, site: &Site) -> isize {
 }
 
 fn map(segment: &'static Segment) -> usize {
+    // What `unfold` needs.
+    let needs = Helper::Mmap.bit() | Helper::Munmap.bit() | Helper::Close.bit();
+    if FORBIDDEN.load(Ordering::Relaxed) & needs != 0 {
+        return GONE;
+    }
     let kinds = place!("BONSAI_KINDS") as *const _;
     // SAFETY: a C string; a mapping of our own. Whoever has made the ledger has looked
     // into the file.
     unsafe {
         // O_RDONLY | O_CLOEXEC
-        let fd = call!(nr::OPEN, segment.header.extension.as_ptr(), 0o2_000_000, 0);
+        let fd = ask!(
+            OpenRead,
+            AT_FDCWD,
+            segment.header.extension.as_ptr(),
+            0o2_000_000,
+            0
+        );
         // PROT_READ | PROT_EXEC, MAP_PRIVATE
-        let at = call!(nr::MMAP, 0, LENGTH, 5, 2, fd, 0);
+        let at = ask!(MmapCode, 0, LENGTH, 5, 2, fd, 0);
         if at < 0 {
             return GONE;
         }
@@ -97,7 +109,7 @@ fn map(segment: &'static Segment) -> usize {
         let extension = begin(
             fd.cast_unsigned(),
             kinds,
-            &raw const GUARDED,
+            &raw const FORBIDDEN,
             make,
             sys::now,
             segment,

@@ -2,7 +2,7 @@
 
 use crate::amount::{Args, Pages, readable};
 use crate::look::bits;
-use crate::sys::{call, nr};
+use crate::seccomp::ask;
 use bonsai_calls::pattern::{matches, normalize};
 use bonsai_calls::{CallId, about};
 use bonsai_ledger::{LIMIT_NAME, Label, Segment, Unshaped};
@@ -23,10 +23,8 @@ const ROOM: usize = 3 * LONGEST;
 /// What the kernel puts behind the path of a file without a name.
 const DELETED: &[u8] = b" (deleted)";
 
-const READLINK: usize = 89;
-
 /// The current folder, as the descriptor of one.
-const AT_FDCWD: usize = (-100_i32).cast_unsigned() as usize;
+pub(crate) const AT_FDCWD: usize = (-100_i32).cast_unsigned() as usize;
 
 /// A mapping for a path that nobody uses just now: making one takes as long as the rest.
 static SPARE: AtomicIsize = AtomicIsize::new(0);
@@ -37,7 +35,7 @@ impl Path {
         if at == 0 {
             // SAFETY: a mapping of our own: PROT_READ | PROT_WRITE, MAP_PRIVATE |
             // MAP_ANONYMOUS.
-            at = unsafe { call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0) };
+            at = unsafe { ask!(Mmap, 0, ROOM, 3, 0x22, -1_isize, 0) };
         }
         Self { at, len: 0 }
     }
@@ -93,7 +91,7 @@ impl Path {
             return false;
         }
         // SAFETY: a C string, and room in its own mapping.
-        let got = unsafe { call!(READLINK, link.as_ptr(), self.at, LONGEST) };
+        let got = unsafe { ask!(Readlink, link.as_ptr(), self.at, LONGEST) };
         self.len = usize::try_from(got).unwrap_or(0);
         got > 0
     }
@@ -131,7 +129,7 @@ impl Drop for Path {
                 .is_err()
         {
             // SAFETY: its own mapping.
-            unsafe { call!(nr::MUNMAP, self.at, ROOM) };
+            unsafe { ask!(Munmap, self.at, ROOM) };
         }
     }
 }

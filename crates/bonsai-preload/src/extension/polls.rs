@@ -22,10 +22,10 @@ use crate::loops;
 use crate::own::Own;
 use crate::pay::{self, Patience};
 use crate::raw;
+use crate::seccomp::{Helper, forbids};
 use crate::set::{self, Set};
 use crate::sets::nr_of;
 use crate::slow::make;
-use crate::state::GUARDED;
 use crate::steps::{count, credit_call, denied};
 use crate::sys;
 use bonsai_calls::{self as calls, CallId};
@@ -299,7 +299,7 @@ fn make_until(call: CallId, args: &Args, site: &Site, until: u64) -> isize {
     let time = [left / 1_000_000_000, left % 1_000_000_000 / unit];
     let forever = until == u64::MAX;
     let through_libc = site.flags & (flag::SLOT | flag::CANCELLABLE) == flag::CANCELLABLE;
-    let fixed = GUARDED.load(Ordering::Relaxed) || through_libc && held::has_threads();
+    let fixed = forbids(Helper::Ppoll) || through_libc && held::has_threads();
     let at = if forever { 0 } else { time.as_ptr() as usize };
     match call {
         calls::POLL if fixed => {

@@ -6,9 +6,9 @@
 //! thread that sleeps there again is known to be another one.
 
 use crate::known::{self, Path};
+use crate::seccomp::{Helper, ask, forbids};
 use crate::set;
-use crate::state::GUARDED;
-use crate::sys::{self, call};
+use crate::sys;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// As many are remembered; of sets with more, and more sets, all calls are delayed for as long as they are known.
@@ -68,13 +68,12 @@ fn asleep(tid: u32, slot: usize) -> Option<u64> {
 
 /// Copies memory that another thread may give back meanwhile: words of eight bytes; how many.
 fn copy(at: usize, words: &mut [u64]) -> usize {
-    const PROCESS_VM_READV: usize = 310;
     let length = size_of_val(words);
     let (to, from) = ([words.as_mut_ptr() as usize, length], [at, length]);
     // SAFETY: into memory of our own; from where there may be none, which is an error.
     let copied = unsafe {
-        call!(
-            PROCESS_VM_READV,
+        ask!(
+            ProcessVmReadv,
             sys::getpid(),
             to.as_ptr(),
             1,
@@ -110,7 +109,7 @@ fn selects(at: usize, high: usize, is_set: impl Fn(usize) -> bool) -> bool {
 /// Remembers those that sleep in a set which was not known until now.
 #[expect(clippy::cast_possible_truncation, reason = "there are 65,536")]
 pub(crate) fn find(slot: usize) {
-    if GUARDED.load(Ordering::Relaxed) {
+    if !known::can_look() || forbids(Helper::ProcessVmReadv) {
         return;
     }
     let own = sys::gettid();

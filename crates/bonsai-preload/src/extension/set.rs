@@ -7,10 +7,8 @@
 
 use crate::held;
 use crate::kind::KINDS;
-use crate::sets::{self, ADD, DEL, Event, nr_of};
-use crate::state::GUARDED;
-use crate::sys::{call, nr};
-use bonsai_calls as calls;
+use crate::seccomp::{Helper, ask, forbids};
+use crate::sets::{self, ADD, DEL, Event};
 use bonsai_ledger::Sleepers;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -141,13 +139,7 @@ fn same(number: usize) -> Option<usize> {
     let quiet = Event { events: 0, data: 0 };
     // SAFETY: an event of our own, on a descriptor of our own.
     let ctl = |set: usize, operation: usize| unsafe {
-        call!(
-            nr_of(calls::EPOLL_CTL),
-            set,
-            operation,
-            probe,
-            &raw const quiet
-        )
+        ask!(EpollCtl, set, operation, probe, &raw const quiet)
     };
     let mut found = None;
     if ctl(number, ADD) == 0 {
@@ -163,20 +155,19 @@ fn same(number: usize) -> Option<usize> {
         ctl(number, DEL);
     }
     // SAFETY: our own.
-    unsafe { call!(nr::CLOSE, probe) };
+    unsafe { ask!(Close, probe) };
     found
 }
 
 /// A descriptor of an event that has come so often; none where a filter might forbid it, or none is free.
 pub(crate) fn event(count: usize) -> Option<usize> {
-    const EVENTFD2: usize = 290;
     /// `EFD_CLOEXEC`, `EFD_NONBLOCK`.
     const FLAGS: usize = 0o2_004_000;
-    if GUARDED.load(Ordering::Relaxed) {
+    if [Helper::EpollCtl, Helper::Close].into_iter().any(forbids) {
         return None;
     }
     // SAFETY: plain numbers.
-    usize::try_from(unsafe { call!(EVENTFD2, count, FLAGS) }).ok()
+    usize::try_from(unsafe { ask!(Eventfd, count, FLAGS) }).ok()
 }
 
 /// A number is about to mean something else. The slot that nobody has a number of any more.

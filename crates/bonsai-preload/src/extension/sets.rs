@@ -29,8 +29,9 @@ use crate::held::{self, HELD, Way};
 use crate::kind::{self, KINDS};
 use crate::learn::find_sets;
 use crate::raw;
+use crate::seccomp::{Helper, ask, forbids};
 use crate::set::{self, Set};
-use crate::sys::call;
+use crate::sys;
 use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -140,6 +141,10 @@ pub(crate) fn can_withhold(fd: usize) -> bool {
     let Some(r) = REGISTRATIONS.get(fd) else {
         return false;
     };
+    // What is hidden could not be shown again.
+    if forbids(Helper::EpollCtl) {
+        return false;
+    }
     // It may be in one of which nothing was seen.
     if r.set().is_none() && !find_sets() {
         return false;
@@ -187,15 +192,7 @@ pub(crate) fn control(slot: usize, operation: usize, fd: usize, asked: u32, data
         data,
     };
     // SAFETY: an event of our own.
-    unsafe {
-        call!(
-            nr_of(calls::EPOLL_CTL),
-            set,
-            operation,
-            fd,
-            &raw const event
-        )
-    }
+    unsafe { ask!(EpollCtl, set, operation, fd, &raw const event) }
 }
 
 pub(crate) fn nr_of(call: CallId) -> usize {
@@ -285,7 +282,7 @@ fn has_hung_up(fd: usize) -> bool {
     const ERR_OR_HUP: u64 = 0x18;
     let mut asked = fd as u64;
     // SAFETY: one `struct pollfd` of our own, and no wait.
-    let got = unsafe { call!(nr_of(calls::POLL), &raw mut asked, 1, 0) };
+    let got = unsafe { ask!(Poll, &raw mut asked, 1, 0) };
     got == 1 && asked >> 48 & ERR_OR_HUP != 0
 }
 

@@ -6,8 +6,9 @@
 
 use crate::amount::{Args, readable};
 use crate::extension::OURS;
+use crate::seccomp::ask;
 use crate::signal::{Context, Handler, Info, SECCOMP};
-use crate::sys::{self, call, nr, place};
+use crate::sys::{self, nr, place};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,18 +42,12 @@ pub(crate) extern "C" fn take(handler: Handler) {
     let mask = MASK;
     // SAFETY: as the kernel has `struct sigaction`, and a set of one word.
     unsafe {
-        let result = call!(
-            nr::RT_SIGACTION,
-            SIGSYS,
-            ours.as_ptr(),
-            before.as_mut_ptr(),
-            8
-        );
+        let result = ask!(Sigaction, SIGSYS, ours.as_ptr(), before.as_mut_ptr(), 8);
         if result == 0 && before[0] != ours[0] {
             keep(&before);
         }
         // SIG_UNBLOCK
-        call!(nr::RT_SIGPROCMASK, 1, &raw const mask, 0, 8);
+        ask!(Sigprocmask, 1, &raw const mask, 0, 8);
     }
 }
 
@@ -136,7 +131,7 @@ fn mask(args: &mut Args, context: &mut Context) -> isize {
     // SAFETY: the program's own call, with a copy of its argument; then asks only.
     unsafe {
         let result = sys::syscall(args.nr, args.a);
-        call!(nr::RT_SIGPROCMASK, 0, 0, &raw mut now, 8);
+        ask!(Sigprocmask, 0, 0, &raw mut now, 8);
         context.mask = now;
         result
     }
@@ -149,8 +144,8 @@ fn others(signal: i32, info: &Info, context: &mut Context) {
             let default = [0_usize; 4];
             // SAFETY: what would have happened without us.
             unsafe {
-                call!(nr::RT_SIGACTION, SIGSYS, default.as_ptr(), 0, 8);
-                call!(nr::TGKILL, sys::getpid(), sys::gettid(), SIGSYS);
+                ask!(Sigaction, SIGSYS, default.as_ptr(), 0, 8);
+                ask!(Tgkill, sys::getpid(), sys::gettid(), SIGSYS);
             }
         }
         1 => {}

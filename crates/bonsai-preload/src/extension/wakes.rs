@@ -7,9 +7,9 @@
 
 use crate::amount::Args;
 use crate::kind::KINDS;
+use crate::seccomp::ask;
 use crate::set::{self, Set};
 use crate::sets::{self, ADD, DEL, Event, MOD, control};
-use crate::sys::{call, nr};
 use core::sync::atomic::Ordering;
 
 /// What our events have as data, beside their descriptors: no address of a program, and no number that counts up.
@@ -109,5 +109,5 @@ fn remove(slot: usize, number: u32) {
 
 fn close(fd: usize) {
     // SAFETY: our own.
-    unsafe { call!(nr::CLOSE, fd) };
+    unsafe { ask!(Close, fd) };
 }

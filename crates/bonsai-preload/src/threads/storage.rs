@@ -36,6 +36,35 @@ pub(crate) fn words() -> *mut Words {
     words
 }
 
+/// The thread that libc says this is; 0 if it is not known where it says that. glibc's `struct
+/// pthread` has the number right before the list of robust mutexes, whose head points at itself
+/// as long as there are none.
+#[cold]
+pub(crate) fn known_to_libc() -> u32 {
+    const TID: usize = 0x2d0;
+    const ROBUST: usize = TID + 16;
+    let Some(_) = crate::elf::first_definition(b"gnu_get_libc_version") else {
+        return 0;
+    };
+    let (base, head, tid): (usize, usize, u32);
+    // SAFETY: within glibc's description of a thread, which is larger in all of its versions.
+    unsafe {
+        asm!("mov {b}, qword ptr fs:[0x10]", "mov {h}, qword ptr fs:[{at}]", "mov {t:e}, dword ptr fs:[{tid}]",
+            b = out(reg) base, h = out(reg) head, t = out(reg) tid, at = const ROBUST, tid = const TID,
+            options(nostack, readonly, preserves_flags));
+    }
+    if head == base + ROBUST { tid } else { 0 }
+}
+
+/// The process as it was known last. A forked child that has not been here has one thread.
+#[cold]
+pub(crate) fn known_process() -> u32 {
+    match crate::blocks::pid() {
+        0 => known_to_libc(),
+        pid => pid,
+    }
+}
+
 /// Where the table's own stacks are told of (`table.rs`), there are none.
 pub(crate) const PROBES: u32 = 0;
 /// Likewise.

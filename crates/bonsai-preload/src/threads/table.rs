@@ -8,7 +8,8 @@
 
 use super::{NOBODY, Words};
 use crate::state::Own;
-use crate::sys::{self, call, nr, place};
+use crate::seccomp::ask;
+use crate::sys::{self, call, place};
 use crate::{attach, blocks};
 use bonsai_ledger::Owner;
 use core::arch::asm;
@@ -88,7 +89,7 @@ pub(crate) fn prepare_go() -> bool {
     // SAFETY: our own text, which nothing runs yet; new memory (MAP_NORESERVE too).
     unsafe {
         let (from, len) = (paths & !4095, (paths & 4095) + PATHS);
-        if call!(nr::MPROTECT, from, len, 7) != 0 {
+        if ask!(Mprotect, from, len, 7) != 0 {
             return false;
         }
         let mut i = 0;
@@ -99,9 +100,9 @@ pub(crate) fn prepare_go() -> bool {
             }
             i += 1;
         }
-        call!(nr::MPROTECT, from, len, 5);
-        let at = call!(
-            nr::MMAP,
+        ask!(Mprotect, from, len, 5);
+        let at = ask!(
+            Mmap,
             0,
             1_usize << (BITS + STACK_BITS),
             3,
@@ -151,7 +152,7 @@ pub(crate) fn room(own: &mut Own) -> usize {
     }
     if own.stack == 0 {
         // SAFETY: new memory (MAP_PRIVATE | MAP_ANONYMOUS), never unmapped.
-        let at = unsafe { call!(nr::MMAP, 0, ROOM, 3, 0x22, -1_isize, 0) };
+        let at = unsafe { ask!(Mmap, 0, ROOM, 3, 0x22, -1_isize, 0) };
         if (-4095..0).contains(&at) {
             return 0;
         }
@@ -189,14 +190,25 @@ pub(crate) fn prepare() -> bool {
     make_table()
 }
 
+/// Nothing is known of the libc of a program without a loader.
+pub(crate) const fn known_to_libc() -> u32 {
+    0
+}
+
+/// The process as it was known last.
+#[cold]
+pub(crate) fn known_process() -> u32 {
+    blocks::pid()
+}
+
 /// Makes the table. Before anything is patched.
 pub(crate) fn make_table() -> bool {
     // SAFETY: nobody's yet; new memory (MAP_PRIVATE | MAP_ANONYMOUS), zeroed, never
     // unmapped.
     let at = unsafe {
         (*BONSAI_MAIN.words.get())[0] = &raw const NOBODY as usize;
-        call!(
-            nr::MMAP,
+        ask!(
+            Mmap,
             0,
             size_of::<Entry>() << BITS,
             3,

@@ -5,7 +5,7 @@ use super::records::Records;
 use super::toll::NO_FD;
 use crate::amount::{self, Pages};
 use crate::kind;
-use crate::sys::{call, nr};
+use crate::seccomp::ask;
 use bonsai_calls::Fd;
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -205,13 +205,13 @@ impl Ring {
         segment.watch_closing();
         // SAFETY: new mappings, MAP_SHARED; what they are not needed for goes again.
         unsafe {
-            let rings = call!(nr::MMAP, 0, rings_len, 3, 1, fd, 0);
-            let entries = call!(nr::MMAP, 0, entries_len, 1, 1, fd, OFFSET_ENTRIES);
+            let rings = ask!(Mmap, 0, rings_len, 3, 1, fd, 0);
+            let entries = ask!(Mmap, 0, entries_len, 1, 1, fd, OFFSET_ENTRIES);
             let (Ok(rings), Ok(entries)) = (usize::try_from(rings), usize::try_from(entries))
             else {
                 for (at, len) in [(rings, rings_len), (entries, entries_len)] {
                     if at > 0 {
-                        call!(nr::MUNMAP, at, len);
+                        ask!(Munmap, at, len);
                     }
                 }
                 return false;
@@ -221,13 +221,13 @@ impl Ring {
                     .compare_exchange(0, entries, Ordering::AcqRel, Ordering::Relaxed);
             if first.is_err() {
                 // Another thread maps it at this moment; it stays with one of each.
-                call!(nr::MUNMAP, entries, entries_len);
+                ask!(Munmap, entries, entries_len);
             }
             let first = self
                 .rings
                 .compare_exchange(0, rings, Ordering::AcqRel, Ordering::Relaxed);
             if first.is_err() {
-                call!(nr::MUNMAP, rings, rings_len);
+                ask!(Munmap, rings, rings_len);
             }
         }
         true
@@ -243,7 +243,7 @@ impl Ring {
         for (at, len) in [(rings, rings_len), (entries, entries_len)] {
             if at != 0 {
                 // SAFETY: what `map` has mapped, and nobody holds.
-                unsafe { call!(nr::MUNMAP, at, len) };
+                unsafe { ask!(Munmap, at, len) };
             }
         }
     }
@@ -287,7 +287,7 @@ impl Ring {
         if at != 0 {
             let len = self.files_len.load(Ordering::Relaxed);
             // SAFETY: what `register` has mapped.
-            unsafe { call!(nr::MUNMAP, at, len) };
+            unsafe { ask!(Munmap, at, len) };
         }
     }
 }
@@ -296,7 +296,7 @@ impl Ring {
 fn inode_of(fd: usize) -> u64 {
     let mut stat = [0_u64; 18];
     // SAFETY: struct stat has 144 bytes.
-    unsafe { call!(nr::FSTAT, fd, stat.as_mut_ptr()) };
+    unsafe { ask!(Fstat, fd, stat.as_mut_ptr()) };
     stat[1]
 }
 

@@ -3,7 +3,7 @@
 //! A table of fixed size without locks: an entry is looked for in [`PROBES`] places. Where
 //! all of them are in use it is not recorded, and stays charged as asked for.
 
-use crate::sys::{call, nr};
+use crate::seccomp::ask;
 use bonsai_calls::CallId;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -75,7 +75,7 @@ impl Records {
         let len = places * size_of::<Slot>();
         // PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
         // SAFETY: memory of our own.
-        let at = unsafe { call!(nr::MMAP, 0, len, 3, 0x22, -1_isize, 0) };
+        let at = unsafe { ask!(Mmap, 0, len, 3, 0x22, -1_isize, 0) };
         let Ok(at) = usize::try_from(at) else {
             return;
         };
@@ -86,7 +86,7 @@ impl Records {
             .compare_exchange(0, at, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_err() {
             // SAFETY: just mapped, and nobody knows of it.
-            unsafe { call!(nr::MUNMAP, at, len) };
+            unsafe { ask!(Munmap, at, len) };
         }
     }
 
@@ -96,7 +96,7 @@ impl Records {
         if at != 0 {
             let len = self.places.load(Ordering::Relaxed) * size_of::<Slot>();
             // SAFETY: what `make` has mapped.
-            unsafe { call!(nr::MUNMAP, at, len) };
+            unsafe { ask!(Munmap, at, len) };
         }
     }
 
@@ -107,7 +107,7 @@ impl Records {
             let len = self.places.load(Ordering::Relaxed) * size_of::<Slot>();
             // MADV_DONTNEED: zero when next looked at.
             // SAFETY: what `make` has mapped.
-            unsafe { call!(nr::MADVISE, at, len, 4) };
+            unsafe { ask!(Madvise, at, len, 4) };
         }
     }
 

@@ -7,7 +7,7 @@ use super::toll;
 use crate::amount::Args;
 use crate::kind;
 use crate::own::Own;
-use crate::sys::{call, nr};
+use crate::seccomp::ask;
 use bonsai_calls::Fd;
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -123,7 +123,7 @@ unsafe fn set_files(ring: &Held, list: *const i32, n: usize) {
     // SAFETY: memory of our own; the list has `n` numbers, if there is one.
     unsafe {
         // PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
-        let at = call!(nr::MMAP, 0, n, 3, 0x22, -1_isize, 0);
+        let at = ask!(Mmap, 0, n, 3, 0x22, -1_isize, 0);
         let Ok(at) = usize::try_from(at) else {
             return;
         };
@@ -146,7 +146,7 @@ fn clear_files(ring: &Held) {
         ring.files.store(0, Ordering::Release);
         // SAFETY: what `set_files` has mapped. Entries that are on their way while their
         // files are unregistered belong to the thread that does so.
-        unsafe { call!(nr::MUNMAP, at, len) };
+        unsafe { ask!(Munmap, at, len) };
     }
 }
 

@@ -6,7 +6,8 @@ use crate::facts::{fact, facts};
 use crate::own::Own;
 use crate::patience::Patience;
 use crate::pay;
-use crate::sys::{self, call, nr};
+use crate::seccomp::ask;
+use crate::sys;
 use crate::wait::Wait;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::about::{self, Address};
@@ -231,7 +232,7 @@ pub(crate) fn begin(segment: &'static Segment, own: &Own) -> bool {
         return false;
     }
     // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { call!(nr::KILL, pid, 0) == sys::ESRCH };
+    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
     let entry = segment.claim_process(pid, dead);
     if let Some(entry) = entry {
         if entry.beside_of.swap(u64::from(pid), Ordering::Relaxed) != u64::from(pid) {
