@@ -22,6 +22,7 @@
 // A hook between fork and exec, filters, and what their price is measured with.
 #![allow(unsafe_code)]
 
+mod around;
 mod asking;
 mod attach;
 pub mod enforce;
@@ -31,6 +32,7 @@ mod patience;
 mod tracee;
 mod trap;
 
+pub use around::filter_allows_helpers;
 pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
