@@ -14,7 +14,7 @@
 
 use crate::kind::KINDS;
 use crate::look;
-use crate::seccomp::ask;
+use crate::seccomp::{Helper, ask, forbids};
 use crate::sets;
 use crate::sys;
 use bonsai_ledger::{STREAMS, Segment, StreamLine};
@@ -115,7 +115,7 @@ fn found_out(segment: &Segment, fd: usize, note: &Note, epoch: u32) -> Known {
     let seen = note.state.load(Ordering::Acquire);
     // A child forked in the middle of its parent's writing never sees the end of that.
     let lasts = seen & 0xffff_ffff != WRITING;
-    let known = look::at(segment, fd, note.stream(), lasts);
+    let known = look::at(segment, fd, note.last(), lasts);
     note.write(seen, &known, epoch);
     // It may have been closed meanwhile, and forgotten before this was written.
     sets::note(fd & 0xffff_ffff);
@@ -137,6 +137,7 @@ pub(crate) fn duplicated(segment: &Segment, from: usize, to: usize, epoch: u32) 
 /// known of it: it may have been closed by instructions that Bonsai does not see.
 pub(crate) fn check(fd: usize) {
     if let Some(note) = note(fd)
+        && !forbids(Helper::Fstat)
         && note
             .stream()
             .is_some_and(|(file, _)| look::file(fd) != file)
@@ -184,13 +185,17 @@ impl Note {
 
     /// Its file and its number as a stream, if they are known, under whatever limits.
     fn stream(&self) -> Option<([u64; 2], u64)> {
+        self.last().map(|known| (known.file, known.identity))
+    }
+
+    /// What was known of it last, under whatever limits.
+    fn last(&self) -> Option<Known> {
         let state = self.state.load(Ordering::Acquire);
         let epoch = state & 0xffff_ffff;
         if epoch == 0 || epoch == WRITING {
             return None;
         }
-        let known = self.read(u32::try_from(epoch).unwrap_or(0))?;
-        Some((known.file, known.identity))
+        self.read(u32::try_from(epoch).unwrap_or(0))
     }
 
     /// Writes down what was seen since `seen` was its state.

@@ -5,7 +5,7 @@ use crate::answers;
 use crate::descriptors::Known;
 use crate::held;
 use crate::kind;
-use crate::seccomp::ask;
+use crate::seccomp::{Helper, ask, forbids};
 use crate::sys;
 use bonsai_calls::about::{self, Address};
 use bonsai_calls::{CallId, Fd};
@@ -18,16 +18,22 @@ pub(crate) fn file(fd: usize) -> [u64; 2] {
     [device, number]
 }
 
-/// What a descriptor is, and which limits it is under; `before` is its file and stream
-/// if they were known under earlier limits, and `lasts` says whether what is found can be
+/// What a descriptor is, and which limits it is under; `before` is what was known of
+/// it under earlier limits, and `lasts` says whether what is found can be
 /// written down.
-pub(crate) fn at(
-    segment: &Segment,
-    fd: usize,
-    before: Option<([u64; 2], u64)>,
-    lasts: bool,
-) -> Known {
+pub(crate) fn at(segment: &Segment, fd: usize, before: Option<Known>, lasts: bool) -> Known {
     let (epoch, narrowed) = segment.with_config(bonsai_ledger::Config::narrowed);
+    if let Some(known) = before
+        && is_unaskable()
+    {
+        // Limits with other rates go on as they were; of new ones nothing can be known.
+        return Known {
+            matches: known.matches & narrowed,
+            by_call: known.by_call & narrowed,
+            ..known
+        };
+    }
+    let before = before.map(|known| (known.file, known.identity));
     let by_path = answers::by_path(segment, narrowed);
     let (looked, [device, number, names], key) = match by_path {
         0 => {
@@ -91,6 +97,17 @@ pub(crate) fn at(
         known.matches |= u64::from(under) << bucket;
     }
     known
+}
+
+/// Whether a filter forbids to ask what limits on some descriptors go by.
+fn is_unaskable() -> bool {
+    let asked = [
+        Helper::Fstat,
+        Helper::Readlink,
+        Helper::Getsockname,
+        Helper::Getpeername,
+    ];
+    asked.into_iter().any(forbids)
 }
 
 /// The limits of `asked` that a call under way is under by its address; those that it
