@@ -26,6 +26,7 @@ mod probe;
 mod programs;
 mod refusals;
 mod rings;
+mod sandboxed_programs;
 mod sandboxes;
 mod sleepers;
 mod statics;

@@ -290,3 +290,33 @@ fn the_library_wants_of_others_what_is_theirs_alone() {
 
 /// Longer than each of the programs here takes.
 const _: () = assert!(PATIENCE.as_secs() >= 60);
+
+/// System calls of the interposer's own go through one place. Instructions of its own have only
+/// that, the program's calls, and what runs before anything can be known of a filter.
+#[test]
+fn all_helper_calls_go_through_one_place() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/bonsai-preload/src");
+    let allowed = ["sys.rs", "unfold.rs", "entry.rs", "table.rs"];
+    let (mut folders, mut asked) = (vec![sources], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source");
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            asked += text.matches("ask!(").count();
+            assert!(
+                !text.contains("call!(") || allowed.contains(&name),
+                "{}: a system call that no filter is asked about",
+                path.display()
+            );
+        }
+    }
+    assert!(asked > 60, "{asked} calls");
+}
