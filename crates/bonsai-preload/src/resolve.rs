@@ -8,6 +8,7 @@ use crate::seccomp::is_filtered;
 use crate::slots::{self, SYMBOLS, Site, Symbol, flag};
 use crate::state;
 use crate::sys::{self, place};
+use crate::trap;
 use bonsai_calls as calls;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
@@ -36,9 +37,11 @@ fn may_be_cancelled(site: &Site) -> bool {
 }
 
 /// Whether the call of a symbol is made by libc's own function: one that may be cancelled; and
-/// under a filter one that libc makes by another number.
+/// under a filter one that libc makes by another number. Where libc's code is trapped, that would come back here.
 pub(crate) fn goes_through_libc(site: &Site) -> bool {
-    let is_other = || matches!(site.call(), calls::OPEN | calls::PIPE) && is_filtered();
+    let is_other = || {
+        matches!(site.call(), calls::OPEN | calls::PIPE) && is_filtered() && !trap::is_active()
+    };
     site.flags & flag::SLOT == 0 && (may_be_cancelled(site) || is_other())
 }
 
