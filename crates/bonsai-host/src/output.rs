@@ -40,8 +40,8 @@ struct Taken {
     inputs: Vec<(u64, u64)>,
     /// Names of those that were written, without links: numbers are given out again.
     outputs: Vec<PathBuf>,
-    /// Devices and numbers of those that were written in place, as they have more names.
-    in_place: Vec<(u64, u64)>,
+    /// Those that were written in place, as they have more names: open, so that their numbers stay theirs.
+    in_place: Vec<File>,
 }
 
 impl Taken {
@@ -63,7 +63,11 @@ impl Taken {
     fn by_number(&self, about: &Metadata) -> Option<&'static str> {
         let number = (about.dev(), about.ino());
         let input = self.inputs.contains(&number).then_some(INPUT);
-        input.or_else(|| self.in_place.contains(&number).then_some(OUTPUT))
+        let mut written = self.in_place.iter().filter_map(|file| file.metadata().ok());
+        input.or_else(|| {
+            let is_output = written.any(|of| (of.dev(), of.ino()) == number);
+            is_output.then_some(OUTPUT)
+        })
     }
 }
 
@@ -241,9 +245,9 @@ impl Output {
                 .map(|_| ())
                 .map_err(|error| error.error),
             To::Copied(file, to) => {
-                let number = to.metadata().map(|of| (of.dev(), of.ino()));
-                Taken::lock().in_place.extend(number);
-                copy(file.as_file(), &to)
+                let copied = copy(file.as_file(), &to);
+                Taken::lock().in_place.push(to);
+                copied
             }
             To::Direct(mut file) => file.flush(),
         };

@@ -15,13 +15,14 @@ mod attempt;
 mod control;
 mod job;
 mod local;
+mod park;
 mod plan;
 mod refused;
 mod transfer;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,7 +38,7 @@ use super::drawn::Drawn;
 use super::filter::{self, Refused};
 use super::listener::Asked;
 use super::pending;
-use super::serve::{Enforcer, first_of_all, monotonic_ns};
+use super::serve::{Enforcer, monotonic_ns};
 use super::threads::process;
 
 /// Threads that make calls which may wait for a device.
@@ -221,53 +222,6 @@ impl Performers {
             }
         }
     }
-
-    /// Looks after parked jobs.
-    pub(crate) fn park(&self, own: &Arc<Enforcer>) {
-        own.as_the_user();
-        first_of_all();
-        // SAFETY: concerns this thread only.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        let mut looked = 0;
-        while !own.has_ended() {
-            let now = monotonic_ns();
-            let mut polled = vec![poll_of(self.bell.as_raw_fd(), libc::POLLIN)];
-            let mut next = now + u64::try_from(LOOK.as_nanos()).unwrap_or(0);
-            for parked in locked(&self.parked).iter() {
-                next = next.min(parked.at);
-                let (fd, events) = parked.fd.unwrap_or((-1, 0));
-                polled.push(poll_of(fd, events));
-            }
-            wait(&mut polled, next.saturating_sub(now));
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&self.bell, &mut count);
-            let now = monotonic_ns();
-            let look = u128::from(now - looked) >= LOOK.as_nanos();
-            if look {
-                looked = now;
-            }
-            // New ones come at the end; only this thread takes any away.
-            let mut due = Vec::new();
-            {
-                let mut parked = locked(&self.parked);
-                let known = polled.len() - 1;
-                let rung = polled[0].revents != 0;
-                let all = std::mem::take(&mut *parked);
-                for (i, it) in all.into_iter().enumerate() {
-                    let is_ready = i < known && polled[i + 1].revents != 0;
-                    let gone = look && own.is_left(&it.job);
-                    if is_ready || it.at <= now || gone || (rung && it.fd.is_none()) {
-                        due.push(it.job);
-                    } else {
-                        parked.push(it);
-                    }
-                }
-            }
-            for job in due {
-                self.dispatch(own, job);
-            }
-        }
-    }
 }
 
 fn is_file(kind: FileType) -> bool {
@@ -278,30 +232,6 @@ fn is_file(kind: FileType) -> bool {
 fn is_gone(made: &io::Result<Job>) -> bool {
     let error = made.as_ref().err().and_then(io::Error::raw_os_error);
     matches!(error, Some(libc::ESRCH | libc::EBADF))
-}
-
-fn poll_of(fd: RawFd, events: i16) -> libc::pollfd {
-    libc::pollfd {
-        fd,
-        events,
-        revents: 0,
-    }
-}
-
-fn wait(polled: &mut [libc::pollfd], ns: u64) {
-    let time = libc::timespec {
-        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(0),
-        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
-    };
-    // SAFETY: the list and the time live during the call.
-    unsafe {
-        libc::ppoll(
-            polled.as_mut_ptr(),
-            polled.len() as libc::nfds_t,
-            &raw const time,
-            std::ptr::null(),
-        )
-    };
 }
 
 impl Enforcer {
