@@ -220,15 +220,15 @@ fn whoever_attaches_may_be_killed_at_any_instant() {
     for (form, program) in forms(test).into_iter().take(4) {
         let busy = Busy::start(&program, "killed", "interrupt");
         let pid = busy.pid();
-        // Spread over the time that it takes here: 30 instants.
+        // Spread over the time that it takes here: 16 instants.
         let began = Instant::now();
         runs(&bonsai, &["attach", "--keep", &pid]);
         let takes = began.elapsed();
         runs(&bonsai, &["detach", &pid]);
         let attach = ["attach", &pid, "-l", "write=50MB/s"];
-        for i in 0..30_u32 {
+        for i in 0..16_u32 {
             let stops = i % 2 == 1;
-            killed_after(&bonsai, &attach, takes * i / 28, || {
+            killed_after(&bonsai, &attach, takes * i / 14, || {
                 if stops {
                     busy.signal(Signal::STOP);
                 }

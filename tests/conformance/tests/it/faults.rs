@@ -80,7 +80,7 @@ fn a_helper_that_is_killed_freezes_nobody() {
     let folder = tempfile::tempdir_in(scratch()).expect("a folder");
     let [done, enough] = ["done", "enough"].map(|name| folder.path().join(name));
     // A helper is soon gone: where others want the processors, many are not found.
-    const KILLED: u32 = 16;
+    const KILLED: u32 = 8;
     let script = format!(
         "while [ ! -e '{enough}' ]; do '{}' >/dev/null 2>&1; echo $?; done >'{done}.new'
          mv '{done}.new' '{done}'",
