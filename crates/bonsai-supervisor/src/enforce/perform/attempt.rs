@@ -11,7 +11,7 @@ use super::plan::{Message, Plan};
 use crate::enforce::memory::{self, write_exactly};
 
 /// All flags of `preadv2` that there are (linux/fs.h of 6.18): with others the kernel refuses it.
-const FLAGS: i32 = 0x1ff;
+pub(super) const FLAGS: i32 = 0x1ff;
 
 /// What an attempt came to.
 pub(super) enum Came {

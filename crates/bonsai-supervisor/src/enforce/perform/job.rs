@@ -9,6 +9,7 @@ use bonsai_calls::CallId;
 use bonsai_ledger::Tickets;
 use rustix::fs::{FileType, OFlags};
 
+use super::attempt::FLAGS;
 use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
@@ -124,7 +125,8 @@ impl Job {
                 ..
             }
         );
-        if seeks && matches!(kind, FileType::Fifo | FileType::Socket) {
+        let is_unknown = matches!(&plan, Plan::Write { flags, .. } | Plan::Read { flags, .. } if flags & !FLAGS != 0);
+        if is_unknown || seeks && matches!(kind, FileType::Fifo | FileType::Socket) {
             plan = Plan::Refused;
         }
         plan.shorten(tid, &fd, kind == FileType::RegularFile);

@@ -238,8 +238,9 @@ pub(super) fn next_message(asked: &Asked, number: u64) -> Option<io::Result<Plan
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
     let (count, flags) = (a[2] as u32, a[3] as u32);
     let is_list = matches!(asked.nr, 299 | 307);
-    // The kernel takes so many at a time (UIO_MAXIOV).
-    if !is_list || number >= u64::from(count).min(1024) {
+    // The kernel sends so many at a time (UIO_MAXIOV), and receives any number.
+    let most = if asked.nr == 307 { 1024 } else { u32::MAX };
+    if !is_list || number >= u64::from(count.min(most)) {
         return None;
     }
     let only_first = asked.nr == 299 && flags & MSG_WAITFORONE != 0;

@@ -20,7 +20,14 @@ impl List {
     fn read(tid: u32, at: u64, count: u64) -> io::Result<Self> {
         let is_empty = count == 0 || count > memory::MOST_SPANS as u64;
         let spans = match memory::listed(tid, at, if is_empty { 0 } else { count }) {
-            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => return Ok(Self(None)),
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                // The kernel looks at one after the other, and no further than at one that it refuses.
+                let there = Self::beginning(tid, at, count);
+                if there.iter().all(|span| amount::is_count(span.len)) {
+                    return Ok(Self(None));
+                }
+                there
+            }
             spans => spans?,
         };
         let vectors = spans.into_iter().map(|span| libc::iovec {
@@ -31,6 +38,16 @@ impl List {
             iov_len: usize::try_from(span.len).unwrap_or(usize::MAX),
         });
         Ok(Self(Some(vectors.collect())))
+    }
+
+    /// Those that can be read.
+    fn beginning(tid: u32, at: u64, count: u64) -> Vec<memory::Span> {
+        let list = memory::Span {
+            at,
+            len: 16 * count,
+        };
+        let there = memory::reachable(tid, &[list], 0, list.len).unwrap_or(0) / 16;
+        memory::listed(tid, at, there).unwrap_or_default()
     }
 
     fn at(&self) -> *const libc::iovec {
