@@ -159,16 +159,17 @@ impl Export {
         self.member.as_ref().and_then(Member::guarded_since)
     }
 
+    /// Notes that a request begins, if the export is recorded.
+    fn begin_record(&self, op: Op, range: (u64, u64)) -> Option<Begun> {
+        self.record.begin(op, range, || self.guarded_since())
+    }
+
     /// Reads what needs no disk.
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn read_now(&self, into: &mut [u8], offset: u64) -> io::Result<Tried> {
-        let begun = self
-            .record
-            .begin(Op::Read, (offset, into.len() as u64), || {
-                self.guarded_since()
-            });
+        let begun = self.begin_record(Op::Read, (offset, into.len() as u64));
         let plan = match self.find_now(into, offset)? {
             Found::Done => {
                 if let Some(begun) = begun {
@@ -242,11 +243,7 @@ impl Export {
     /// # Errors
     /// Those of the system.
     pub(crate) fn read(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        let begun = self
-            .record
-            .begin(Op::Read, (offset, into.len() as u64), || {
-                self.guarded_since()
-            });
+        let begun = self.begin_record(Op::Read, (offset, into.len() as u64));
         let whole = Member::is_whole(offset, into.len());
         match self.member.as_ref().filter(|_| whole) {
             Some(member) => member.read(into, offset),
@@ -285,7 +282,7 @@ impl Export {
             Written::Bytes(_) | Written::Zeroes => Op::Write,
             Written::Unknown => Op::Trim,
         };
-        let begun = self.record.begin(op, range, || self.guarded_since());
+        let begun = self.begin_record(op, range);
         self.counters.begun.fetch_add(1, Ordering::SeqCst);
         let done = match &self.member {
             Some(member) => member.change(range, written, || change(&self.image)),

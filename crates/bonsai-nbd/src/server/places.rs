@@ -131,30 +131,25 @@ impl Taken {
         all.min_by_key(|of| of.since)
     }
 
-    fn of_export(&self, export: &str) -> impl Iterator<Item = &Connection> {
-        let all = self.of.values();
-        all.filter(move |of| of.export.as_deref() == Some(export))
-    }
-
-    fn clients(&self, export: &str) -> usize {
-        self.of_export(export).count()
-    }
-
-    /// Clients of an export that have gone.
-    fn left(&self, export: &str) -> usize {
-        self.of_export(export).filter(|of| of.gone).count()
-    }
-
-    /// Of the others: connections that have an export, exports that none has, and whether none has this one.
-    fn count(&self, but: u64, export: &str, exports: usize) -> (usize, usize, bool) {
-        let others = self.of.iter().filter(|(number, _)| **number != but);
-        let mut clients: HashMap<&str, usize> = HashMap::new();
-        for name in others.filter_map(|(_, of)| of.export.as_deref()) {
+    /// Of each export that has some, its clients.
+    fn clients(&self) -> HashMap<&str, usize> {
+        let mut clients = HashMap::new();
+        for name in self.of.values().filter_map(|of| of.export.as_deref()) {
             *clients.entry(name).or_default() += 1;
         }
+        clients
+    }
+
+    /// Whether one more client of an export leaves enough for others.
+    fn may_have(&self, export: &str, most: usize, exports: usize) -> bool {
+        let clients = self.clients();
+        let own = clients.get(export).copied().unwrap_or_default();
+        let held: usize = clients.values().sum();
         let unused = exports.saturating_sub(clients.len());
-        let is_first = !clients.contains_key(export);
-        (clients.into_values().sum(), unused, is_first)
+        let share = (most / exports.max(1)).max(1);
+        let mut all = self.of.values();
+        let is_stuck = all.any(|of| of.gone && of.export.as_deref() == Some(export));
+        (own == 0 || held + unused.min(most / 2) < most) && (!is_stuck || own < share)
     }
 }
 
@@ -163,10 +158,7 @@ impl Place {
     pub(super) fn has(&self, export: &str) -> bool {
         let places = &self.places;
         let mut taken = lock(&places.taken);
-        let (held, unused, is_first) = taken.count(self.number, export, places.exports);
-        let share = (places.most / places.exports.max(1)).max(1);
-        let may = is_first || held + unused.min(places.most / 2) < places.most;
-        let may = may && (taken.left(export) == 0 || taken.clients(export) < share);
+        let may = taken.may_have(export, places.most, places.exports);
         if let Some(own) = taken.of.get_mut(&self.number).filter(|of| may && !of.ends) {
             own.export = Some(export.to_owned());
             return true;
