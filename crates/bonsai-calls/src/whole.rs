@@ -27,9 +27,15 @@ pub const fn is_count(count: usize) -> bool {
 /// Whether a buffer lies within user memory.
 #[must_use]
 pub const fn is_range(at: usize, count: usize) -> bool {
+    is_within(at, count, USER_END)
+}
+
+/// Whether a buffer lies before the end of user memory, which depends on the levels of page tables.
+#[must_use]
+pub const fn is_within(at: usize, count: usize, user_end: usize) -> bool {
     is_count(count)
         && match at.checked_add(count) {
-            Some(end) => end <= USER_END,
+            Some(end) => end <= user_end,
             None => false,
         }
 }

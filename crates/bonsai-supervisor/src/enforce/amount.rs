@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use bonsai_calls::whole;
 
 /// The most one call moves (`MAX_RW_COUNT`).
-pub(crate) const MOST: u64 = bonsai_calls::whole::MOST_BYTES as u64;
+pub(crate) const MOST: u64 = whole::MOST_BYTES as u64;
 
 /// Where the number of bytes of a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(crate) fn amount(nr: u32, args: &[u64; 6]) -> Amount {
 
 /// Whether a buffer lies where a program can have memory.
 pub(crate) fn is_memory(at: u64, len: u64) -> bool {
-    let end = at.checked_add(len);
-    is_count(len) && end.is_some_and(|end| end <= memory_end())
+    let numbers = usize::try_from(at).ok().zip(usize::try_from(len).ok());
+    numbers.is_some_and(|(at, len)| whole::is_within(at, len, memory_end()))
 }
 
 pub(crate) fn is_count(len: u64) -> bool {
@@ -50,9 +50,9 @@ fn is_place(offset: u64, len: u64) -> bool {
 }
 
 /// The end of a program's memory (`TASK_SIZE_MAX`), which depends on the levels of page tables.
-fn memory_end() -> u64 {
+fn memory_end() -> usize {
     const PAGE: usize = 4096;
-    static END: OnceLock<u64> = OnceLock::new();
+    static END: OnceLock<usize> = OnceLock::new();
     *END.get_or_init(|| {
         let hint = 1_usize << 47;
         // SAFETY: a new mapping wherever there is room, of nothing.
@@ -69,7 +69,7 @@ fn memory_end() -> u64 {
             // SAFETY: the mapping that was just made, which nobody has seen.
             unsafe { libc::munmap(got, PAGE) };
         }
-        (1 << (9 * levels + 11)) - PAGE as u64
+        (1 << (9 * levels + 11)) - PAGE
     })
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use super::amount;
 
 /// The most spans of one call (`UIO_MAXIOV`).
-pub(crate) const MOST_SPANS: usize = 1024;
+pub(crate) const MOST_SPANS: usize = bonsai_calls::whole::MOST_VECTORS;
 
 /// A piece of a thread's memory (`struct iovec`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -493,6 +493,7 @@ impl Enforcer {
             other: job.other.as_ref(),
             process: &job.process,
             kind: job.kind,
+            other_kind: job.other_kind,
             hurries: !job.slow,
             waits: &|| {
                 self.listener

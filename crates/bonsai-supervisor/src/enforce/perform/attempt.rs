@@ -34,6 +34,8 @@ pub(super) struct Ends<'a> {
     /// Where a transfer goes to.
     pub(super) other: Option<&'a OwnedFd>,
     pub(super) kind: FileType,
+    /// What a transfer goes to is; [`FileType::Unknown`] of none.
+    pub(super) other_kind: FileType,
     /// Nothing may be waited for, not even a device: others would wait with us.
     pub(super) hurries: bool,
     /// Whether the thread still waits, and so still is who had its number.
@@ -95,6 +97,9 @@ impl Ends<'_> {
                 offset,
                 flags,
             } => {
+                if offset.is_none() && len > 0 && self.must_wait(*flags) {
+                    return Ok(Came::NotYet(self.fd.as_raw_fd(), libc::POLLIN));
+                }
                 let mut room = Local::room(self.tid, spans, done, len)?;
                 let came =
                     self.read(&mut room, offset.map(|at| at + done.cast_signed()), *flags)?;
@@ -248,15 +253,14 @@ impl Ends<'_> {
         matches!(self.kind, FileType::RegularFile | FileType::BlockDevice)
     }
 
+    /// Whether a read of something would wait. What is refused is not waited for.
+    fn must_wait(&self, flags: i32) -> bool {
+        !self.is_file() && flags & !FLAGS == 0 && !ready(self.fd.as_raw_fd(), libc::POLLIN)
+    }
+
     fn read(&self, room: &mut Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
-        // Nothing is never waited for, nor is what is refused.
-        let waits = offset.is_none() && room.len() > 0 && !self.is_file() && flags & !FLAGS == 0;
         let (vectors, count) = room.vectors_mut();
-        let wait = waits && !ready(fd, libc::POLLIN);
-        if wait {
-            return Ok(Came::NotYet(fd, libc::POLLIN));
-        }
         let streams = matches!(self.kind, FileType::Socket | FileType::Fifo);
         let get = |now: i32| {
             // SAFETY: the buffer lives during the call.

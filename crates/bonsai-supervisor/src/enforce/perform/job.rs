@@ -50,6 +50,7 @@ pub(super) struct Job {
     pub(super) fd: OwnedFd,
     pub(super) other: Option<OwnedFd>,
     pub(super) kind: FileType,
+    pub(super) other_kind: FileType,
     /// Whether it may wait; what its descriptor says, where that was not asked yet.
     blocks: Option<bool>,
     /// A message that goes whole or not at all.
@@ -224,6 +225,7 @@ impl Job {
             fd,
             other,
             kind,
+            other_kind: to_kind.unwrap_or(FileType::Unknown),
             blocks,
             deadline: now.saturating_add(patience),
             since: now,

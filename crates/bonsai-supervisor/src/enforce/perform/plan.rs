@@ -239,8 +239,12 @@ pub(super) fn next_message(asked: &Asked, number: u64) -> Option<io::Result<Plan
     let (count, flags) = (a[2] as u32, a[3] as u32);
     let is_list = matches!(asked.nr, 299 | 307);
     // The kernel sends so many at a time (UIO_MAXIOV), and receives any number.
-    let most = if asked.nr == 307 { 1024 } else { u32::MAX };
-    if !is_list || number >= u64::from(count.min(most)) {
+    let most = if asked.nr == 307 {
+        memory::MOST_SPANS as u64
+    } else {
+        u64::MAX
+    };
+    if !is_list || number >= u64::from(count).min(most) {
         return None;
     }
     let only_first = asked.nr == 299 && flags & MSG_WAITFORONE != 0;

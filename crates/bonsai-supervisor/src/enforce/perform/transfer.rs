@@ -17,8 +17,8 @@ impl Ends<'_> {
         if self.nr != 275 {
             return !amount::is_count(asked);
         }
-        let pipes = [self.kind == FileType::Fifo, is_pipe(to)];
-        let sockets = [self.kind == FileType::Socket, is_socket(to)];
+        let pipes = [self.kind, self.other_kind].map(|kind| kind == FileType::Fifo);
+        let sockets = [self.kind, self.other_kind].map(|kind| kind == FileType::Socket);
         let no_place = |end: usize| at[end] != 0 && (pipes[end] || sockets[end]);
         let none = pipes == [false, false];
         let counted = pipes == [true, true] || amount::is_count(asked);
@@ -59,7 +59,7 @@ impl Ends<'_> {
             || self.other.is_some_and(|to| overflows(to, before[1], asked));
         let len = usize::try_from(if is_refused { asked } else { len }).unwrap_or(0);
         // Pipes say so themselves; sockets would wait.
-        let waits = (is_socket(to) || self.nr == 40) && !is_refused;
+        let waits = (self.other_kind == FileType::Socket || self.nr == 40) && !is_refused;
         if len > 0 && self.nr != 326 && waits && !ready(to, libc::POLLOUT) {
             return Ok(Came::NotYet(to, libc::POLLOUT));
         }
@@ -119,27 +119,4 @@ fn overflows(fd: &OwnedFd, offset: Option<i64>, len: u64) -> bool {
 fn is_append(fd: RawFd) -> bool {
     // SAFETY: a plain number.
     unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_APPEND != 0 }
-}
-
-fn is_socket(fd: RawFd) -> bool {
-    let (mut kind, mut len) = (0_i32, 4);
-    // SAFETY: four bytes are written during the call.
-    let got = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
-            &raw mut len,
-        )
-    };
-    got == 0
-}
-
-fn is_pipe(fd: RawFd) -> bool {
-    // SAFETY: plain numbers, and the structure is written during the call.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let got = unsafe { libc::fstat(fd, &raw mut stat) };
-    got == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFIFO
 }
