@@ -2,12 +2,16 @@
 //! interposer may make its calls there.
 
 use bonsai_calls::helpers::HELPERS;
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, flags};
 
-/// Whether there is a filter around this process, and it ends nobody who makes the calls of the
-/// interposer. One that answers them with an error does no harm: whoever asks does without.
-#[must_use]
-pub fn filter_allows_helpers() -> bool {
-    is_filtered() && all_survived()
+/// Says in a ledger whether there is a filter around this process that ends nobody who makes the
+/// calls of the interposer. One that answers them with an error does no harm: whoever asks does without.
+pub fn note_filter(ledger: &Ledger) {
+    if is_filtered() && all_survived() {
+        let flags = &ledger.header.flags;
+        flags.fetch_or(flags::FILTER_ALLOWS, Ordering::Relaxed);
+    }
 }
 
 fn is_filtered() -> bool {

@@ -32,7 +32,7 @@ mod patience;
 mod tracee;
 mod trap;
 
-pub use around::filter_allows_helpers;
+pub use around::note_filter;
 pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};

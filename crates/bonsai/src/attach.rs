@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
-use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{EventLoops, Ledger, flags};
+use bonsai_ledger::{EventLoops, Ledger};
 use bonsai_services::group;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
@@ -198,10 +197,7 @@ fn prepare(
     (library, engine): (&Path, &Path),
 ) -> anyhow::Result<Ledger> {
     let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
-    if bonsai_supervisor::filter_allows_helpers() {
-        let flags = &ledger.header.flags;
-        flags.fetch_or(flags::FILTER_ALLOWS, Ordering::Relaxed);
-    }
+    bonsai_supervisor::note_filter(&ledger);
     let runtime = service.folder.parent().unwrap_or(&service.folder);
     let exe = PathBuf::from(format!("/proc/{first}/exe"));
     let elf = bonsai_host::elf::inspect(&exe)

@@ -234,10 +234,7 @@ impl Plan {
                 .flags
                 .fetch_or(flags::STRICT, Ordering::Relaxed);
         }
-        if bonsai_supervisor::filter_allows_helpers() {
-            let flags = &ledger.header.flags;
-            flags.fetch_or(flags::FILTER_ALLOWS, Ordering::Relaxed);
-        }
+        bonsai_supervisor::note_filter(&ledger);
         if self.ends {
             let flags = &ledger.header.flags;
             flags.fetch_or(flags::ENDS, Ordering::Relaxed);

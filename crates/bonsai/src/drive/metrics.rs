@@ -129,7 +129,7 @@ async fn make_way(open: &mut VecDeque<Asking>) {
             .get(at)
             .map(|one| GRACE.saturating_sub(one.since.elapsed()));
         if let Some(left) = left.filter(|left| !left.is_zero()) {
-            sleep(left.min(PAUSE)).await;
+            sleep(left).await;
             continue;
         }
         if let Some(one) = open.remove(at) {
