@@ -3,6 +3,7 @@
 mod escape;
 mod exports;
 mod images;
+mod lines;
 mod listen;
 mod log;
 mod metrics;

@@ -26,7 +26,7 @@ use super::images::images;
 use super::listen::{access, address, check, parse, passed, said};
 use super::log::{log, tell};
 use super::pid_file::PidFile;
-use super::{metrics, scan, tls};
+use super::{lines, metrics, scan, tls};
 use crate::cli::DriveServe;
 use crate::output::count;
 use crate::trace::create;
@@ -42,6 +42,7 @@ pub(super) fn run(args: &DriveServe) -> anyhow::Result<u8> {
     // Before the first thread, as it changes the environment.
     let passed = passed()?;
     bonsai_host::ignore_file_size_signal();
+    let _lines = lines::start()?;
     let images = images(args)?;
     // A secret is kept for what any of them keeps.
     let args = &DriveServe {

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags, open};
+
 use super::server::{Drive, image};
 use crate::nbd::{Client, READ, STATUS, WRITE, greeted, header};
 use crate::support::{PATIENCE, Place};
@@ -206,6 +208,32 @@ fn an_error_of_the_disk_is_in_the_log() {
         said.contains("more requests failed") || said.contains("more before"),
         "{said}"
     );
+}
+
+/// Whoever reads the log stands still: that holds up no client, and the end but for a while.
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_client() {
+    let place = Place::bare();
+    let paths = ["a.raw", "b.raw"].map(|name| image(&place, name, SIZE));
+    let drive = Drive::start(&place, &[&paths[0], &paths[1]]);
+    let clients = ["a", "b"].map(|name| Client::new(&drive.socket, name));
+    for path in &paths {
+        let file = std::fs::File::options().write(true).open(path);
+        file.expect("the image").set_len(SIZE / 2).expect("shorter");
+    }
+    let log = format!("/proc/{}/fd/2", drive.pid());
+    let log = open(log, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+    let mut log = std::fs::File::from(log.expect("its standard error"));
+    while log.write_all(&[b' '; 64]).is_ok() {}
+    drop(log);
+    for mut client in clients {
+        for _ in 0..20 {
+            assert_eq!(client.write(SIZE - 8192, &[1; 512], false), 5);
+        }
+        assert_eq!(client.write(0, &[1; 512], false), 0);
+    }
+    let said = drive.end("TERM");
+    assert_eq!(said.code, Some(0), "{said:?}");
 }
 
 #[test]
