@@ -86,6 +86,9 @@ impl Sites {
     }
 }
 
+/// The option of the program with the cases.
+const FOUR: &[&str] = &["-t", "4"];
+
 /// What the operations of a case take under its limit, ms.
 const LIMITED_MS: u64 = 400;
 
@@ -263,7 +266,7 @@ fn bare_on_one_thread_and_on_four() {
         if case.single {
             return Ok(());
         }
-        bare_run(cases, case, &["-t", "4"])?.same_as(one)
+        bare_run(cases, case, FOUR)?.same_as(one)
     }));
 }
 
@@ -295,16 +298,28 @@ fn unlimited(test: &str, sites: Sites) {
     }));
 }
 
-/// Under a limit on the call itself, by each name that it may have.
-fn limited(test: &str, sites: Sites, args: &[&str], wanted: impl Fn(&Case) -> bool) {
-    limited_by(test, sites, args, wanted, |case| sites.entries(case));
+/// Under a limit on the call itself, by each name that it may have. Cases that may have four threads are run by turns: every
+/// second one on four, the others on one, and in static programs the other way round. With `BONSAI_CALLS=all`, all on both.
+fn limited(test: &str, sites: Sites, threads: &[&str]) {
+    let all = std::env::var("BONSAI_CALLS").is_ok_and(|value| value == "all");
+    let on_four = !threads.is_empty();
+    let mut turn = on_four != (sites == Sites::Static);
+    let mut is_now = |case: &Case| {
+        if case.single {
+            return !on_four;
+        }
+        turn = !turn;
+        turn || all
+    };
+    let wanted = |case: &Case| !(sites == Sites::Left && case.inside) && is_now(case);
+    limited_by(test, sites, threads, wanted, |case| sites.entries(case));
 }
 
 fn limited_by<'a>(
     test: &str,
     sites: Sites,
     args: &[&str],
-    wanted: impl Fn(&Case) -> bool,
+    mut wanted: impl FnMut(&Case) -> bool,
     entries: impl Fn(&'a Case) -> Vec<&'a str> + Sync,
 ) {
     let Some(cases) = sites.cases(test) else {
@@ -343,43 +358,28 @@ fn limited_by_the_name_of_the_function_alone() {
 
 #[test]
 fn limited_on_one_thread() {
-    limited("limited_on_one_thread", Sites::Patched, &[], |_| true);
-}
-
-#[test]
-fn static_limited_on_one_thread() {
-    limited("static_limited_on_one_thread", Sites::Static, &[], |_| true);
-}
-
-#[test]
-fn static_limited_on_four_threads() {
-    limited(
-        "static_limited_on_four_threads",
-        Sites::Static,
-        &["-t", "4"],
-        |case| !case.single,
-    );
+    limited("limited_on_one_thread", Sites::Patched, &[]);
 }
 
 #[test]
 fn limited_on_four_threads() {
-    limited(
-        "limited_on_four_threads",
-        Sites::Patched,
-        &["-t", "4"],
-        |case| !case.single,
-    );
+    limited("limited_on_four_threads", Sites::Patched, FOUR);
+}
+
+#[test]
+fn static_limited_on_one_thread() {
+    limited("static_limited_on_one_thread", Sites::Static, &[]);
+}
+
+#[test]
+fn static_limited_on_four_threads() {
+    limited("static_limited_on_four_threads", Sites::Static, FOUR);
 }
 
 /// Without patched call sites: what libc does inside itself is not seen.
 #[test]
 fn limited_through_exported_symbols_alone() {
-    limited(
-        "limited_through_exported_symbols_alone",
-        Sites::Left,
-        &[],
-        |case| !case.inside,
-    );
+    limited("limited_through_exported_symbols_alone", Sites::Left, &[]);
 }
 
 /// With threads, the first door makes some calls in another way than without.
@@ -390,7 +390,7 @@ fn on_four_threads_exported_symbols_alone_count_exactly() {
     let mut list = usable(test, Sites::Patched, cases);
     list.retain(|case| !case.inside && !case.single);
     assert_none(&for_each(&list, WORKERS, |case| {
-        let (said, counters) = run(cases, case, Sites::Left.options(), &["-t", "4"])?;
+        let (said, counters) = run(cases, case, Sites::Left.options(), FOUR)?;
         said.same_as(&bare(cases)[&case.name])?;
         counted_exactly(case, Sites::Left, &said, &counters)
     }));
