@@ -105,7 +105,7 @@ fn measure(context: &mut Context, variant: usize) -> anyhow::Result<[f64; CALLS.
             let ledger = Ledger::create_unnamed("bench")?;
             set_limits(&ledger, &LIMITS)?;
             // It ends with the program.
-            Enforcer::start(Arc::new(ledger), listener, None)?;
+            Enforcer::start(Arc::new(ledger), listener)?;
         }
     }
     let line = running.line(patience)?;

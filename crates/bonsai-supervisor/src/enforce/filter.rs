@@ -33,6 +33,11 @@ const SAME_AS: [(u32, CallId); 4] = [
 /// a service stops to grow.
 const FORKS: [u32; 4] = [56, 57, 58, 435];
 
+/// Calls by which a thread's rights change: its users, groups, capabilities and namespaces; and a new program.
+const RIGHTS: [u32; 14] = [
+    59, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, 272, 308, 322,
+];
+
 /// Why a call is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refused {
@@ -125,6 +130,11 @@ pub(crate) fn forks(nr: u32) -> bool {
     FORKS.contains(&nr)
 }
 
+/// Whether a call may change the rights of its thread.
+pub(crate) fn changes_rights(nr: u32) -> bool {
+    RIGHTS.contains(&nr)
+}
+
 /// The numbers of all calls that limits of these selections can be on, and of those
 /// that are always asked about.
 #[must_use]
@@ -137,7 +147,9 @@ pub fn asked_about(selections: &[Selection]) -> Vec<u32> {
     };
     let numbers = 0..u32::try_from(bonsai_calls::NR_LIMIT).unwrap_or(0);
     numbers
-        .filter(|nr| forks(*nr) || entry_of(*nr).as_ref().is_some_and(chosen))
+        .filter(|nr| {
+            forks(*nr) || changes_rights(*nr) || entry_of(*nr).as_ref().is_some_and(chosen)
+        })
         .collect()
 }
 
@@ -298,7 +310,8 @@ mod tests {
                 let row = bonsai_calls::CALLS.iter().filter(|c| u32::from(c.nr) == nr);
                 row.into_iter().any(|c| chosen[0].contains(c))
             });
-            let expected = selected || forks(nr) || refusal(ARCH, nr, &[0; 6]).is_some();
+            let always = forks(nr) || changes_rights(nr);
+            let expected = selected || always || refusal(ARCH, nr, &[0; 6]).is_some();
             assert_eq!(asked, expected, "{nr}");
             assert!(run(&code, 0x4000_0003, nr, [0; 6]) == ASK, "32 bits {nr}");
             assert!(ask(nr | X32, [0; 6]), "x32 {nr}");

@@ -38,6 +38,7 @@ use super::drawn::Drawn;
 use super::filter::{self, Refused};
 use super::listener::Asked;
 use super::pending;
+use super::rights::{self, Rights};
 use super::serve::{Enforcer, monotonic_ns};
 use super::threads::process;
 
@@ -130,14 +131,25 @@ impl Performers {
             is_timed: AtomicBool::new(false),
             told: AtomicBool::new(false),
         });
-        let (pid, kept) = match own.state().threads.get_mut(&asked.tid) {
+        let (pid, kept, rights) = match own.state().threads.get_mut(&asked.tid) {
             Some(thread) => {
                 thread.job = Some(Arc::clone(&handle));
-                (thread.pid, thread.process())
+                (thread.pid, thread.process(), thread.rights.clone())
             }
-            None => (asked.tid, None),
+            None => (asked.tid, None, None),
         };
-        let make = |process| Job::new(asked, Arc::clone(&handle), (pid, process), first, now);
+        let rights = match rights {
+            None if rights::are_more() => match own.learn_rights(asked.tid) {
+                Ok(rights) => Some(rights),
+                Err(error) => return own.answer_error(&asked, &handle, &error),
+            },
+            rights => rights,
+        };
+        let make = |process| {
+            let mut made = Job::new(asked, Arc::clone(&handle), (pid, process), first, now)?;
+            made.rights.clone_from(&rights);
+            Ok(made)
+        };
         let made = match kept.map(&make) {
             Some(made) if !is_gone(&made) => made,
             // None is kept, or of a thread that had this number before.
@@ -153,11 +165,11 @@ impl Performers {
         };
         match made {
             Err(error) => own.answer_error(&asked, &handle, &error),
-            Ok(job) if job.is_unfit(first) => {
+            Ok(job) if job.is_unfit() => {
                 if let Some(thread) = own.state().threads.get_mut(&asked.tid) {
                     thread.job = None;
                 }
-                own.admit_as_any(&asked, first);
+                own.admit_as_any(&asked, first, job.plan.len());
             }
             Ok(job) => own.performers.dispatch(own, job),
         }
@@ -202,7 +214,6 @@ impl Performers {
     }
 
     fn work(&self, own: &Arc<Enforcer>) {
-        own.as_the_user();
         loop {
             let mut queue = locked(&self.queue);
             queue.idle += 1;
@@ -235,6 +246,15 @@ fn is_gone(made: &io::Result<Job>) -> bool {
 }
 
 impl Enforcer {
+    /// Whose rights a thread's calls have; it waits for an answer, and cannot change them meanwhile.
+    fn learn_rights(&self, tid: u32) -> io::Result<Arc<Rights>> {
+        let rights = Rights::of(tid)?;
+        if let Some(thread) = self.state().threads.get_mut(&tid) {
+            thread.rights = Some(Arc::clone(&rights));
+        }
+        Ok(rights)
+    }
+
     /// Whether nobody waits for a parked job. If its thread is to take a signal, it is let go for that, unless something was done
     /// for it already: that is its answer then.
     fn is_left(&self, job: &Job) -> bool {
@@ -492,6 +512,8 @@ impl Enforcer {
             fd: &job.fd,
             other: job.other.as_ref(),
             process: &job.process,
+            rights: job.rights.as_ref(),
+            is_unix: job.domain == libc::AF_UNIX,
             kind: job.kind,
             other_kind: job.other_kind,
             hurries: !job.slow,

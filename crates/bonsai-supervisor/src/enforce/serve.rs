@@ -15,6 +15,7 @@ use super::filter::{self, Refused, entry_of};
 use super::interruption;
 use super::listener::{Asked, Listener, Nothing};
 use super::perform::Performers;
+use super::rights;
 use super::state::{State, room};
 use super::threads::{AHEAD, IN, OUT, Thread, Waiting, entry_on};
 
@@ -42,8 +43,6 @@ pub struct Enforcer {
     state: Mutex<State>,
     pub(super) alarm: Condvar,
     pub(crate) performers: Performers,
-    /// As whom calls are made in the program's place, if it is another than we are.
-    user: Option<(u32, u32)>,
     /// How many descriptors may be kept for threads.
     pub(crate) room: usize,
     /// No process of the service is left.
@@ -55,18 +54,14 @@ impl Enforcer {
     ///
     /// # Errors
     /// There are no threads for it.
-    pub fn start(
-        ledger: Arc<Ledger>,
-        listener: OwnedFd,
-        user: Option<(u32, u32)>,
-    ) -> std::io::Result<Arc<Self>> {
+    pub fn start(ledger: Arc<Ledger>, listener: OwnedFd) -> std::io::Result<Arc<Self>> {
+        rights::are_more();
         let enforcer = Arc::new(Self {
             ledger,
             listener: Listener::new(listener),
             state: Mutex::default(),
             alarm: Condvar::new(),
             performers: Performers::new()?,
-            user,
             room: room(),
             ended: AtomicBool::new(false),
         });
@@ -99,20 +94,7 @@ impl Enforcer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What files a call reaches depends on this: this thread has the rights of the
-    /// program's user from here on, as far as files are concerned.
-    pub(crate) fn as_the_user(&self) {
-        if let Some((uid, gid)) = self.user {
-            // SAFETY: plain numbers, and this thread only.
-            unsafe {
-                libc::syscall(libc::SYS_setfsgid, gid);
-                libc::syscall(libc::SYS_setfsuid, uid);
-            }
-        }
-    }
-
     fn listen(self: &Arc<Self>) {
-        self.as_the_user();
         first_of_all();
         loop {
             match self.listener.receive() {
@@ -130,13 +112,16 @@ impl Enforcer {
         if let Some(why) = filter::refusal(asked.arch, asked.nr, &asked.args) {
             return self.refuse(asked, why);
         }
+        let now = monotonic_ns();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if filter::changes_rights(asked.nr) {
+            state.forget_rights(asked.tid);
+        }
         let Some(first) = entry_of(asked.nr) else {
             self.listener.go_on(asked.id);
             return;
         };
-        let now = monotonic_ns();
-        let mut guard = self.state();
-        let state = &mut *guard;
         if asked.nr == CLONE3
             || (asked.nr == CLONE && asked.args[0] & libc::CLONE_FILES as u64 != 0)
         {
@@ -167,13 +152,14 @@ impl Enforcer {
         self.admit(state, asked, drawn, moves, now);
     }
 
-    /// Lets a call go whose descriptor may be of any kind: it is charged to all of them.
-    pub(crate) fn admit_as_any(&self, asked: &Asked, first: CallId) {
+    /// Lets a call go whose descriptor may be of any kind: it is charged to all of them. What it moves was read, if its
+    /// registers do not say it.
+    pub(crate) fn admit_as_any(&self, asked: &Asked, first: CallId, read: u64) {
         let drawn = Drawn::by_any(&self.ledger, first);
-        let moves = if drawn.counts_bytes() {
-            amount(asked.nr, &asked.args)
-        } else {
-            Amount::None
+        let moves = match amount(asked.nr, &asked.args) {
+            _ if !drawn.counts_bytes() => Amount::None,
+            Amount::InMemory => Amount::AtMost(read),
+            moves => moves,
         };
         self.admit(&mut self.state(), asked, drawn, moves, monotonic_ns());
     }
@@ -295,6 +281,11 @@ impl Enforcer {
             credit,
             since: now,
             alarm: state.next_alarm,
+            bytes: match amount(asked.nr, &asked.args) {
+                // Limits may come while it waits.
+                Amount::AtMost(bytes) => bytes,
+                _ => bytes,
+            },
         });
         self.look(state, asked.tid, now);
     }
@@ -371,10 +362,7 @@ impl Enforcer {
             return;
         };
         let drawn = Drawn::again(&self.ledger, wait.entry, wait.any);
-        let asked = match amount(wait.asked.nr, &wait.asked.args) {
-            Amount::AtMost(bytes) if drawn.counts_bytes() => bytes,
-            _ => 0,
-        };
+        let asked = if drawn.counts_bytes() { wait.bytes } else { 0 };
         let call = &CALLS[usize::from(wait.entry)];
         let direction = if call.shape == Shape::In { IN } else { OUT };
         let settled_later = !wait.any && asked > 0 && settles(wait.asked.nr) && thread.has_io();

@@ -74,6 +74,17 @@ impl State {
         }
     }
 
+    /// A thread is about to change its rights; with a new program it takes the number of its process, which may not be known.
+    pub(super) fn forget_rights(&mut self, tid: u32) {
+        let known = self.threads.get(&tid).map(|thread| thread.pid);
+        let own = [Some(tid), known].map(|tid| self.threads.get_mut(&tid?)?.rights.take());
+        if known.is_none() && own == [None, None] {
+            self.threads
+                .values_mut()
+                .for_each(|thread| thread.rights = None);
+        }
+    }
+
     /// Makes a thread known.
     pub(super) fn know(&mut self, ledger: &Ledger, tid: u32, now: u64, room: usize) {
         if self.threads.contains_key(&tid) {

@@ -13,6 +13,7 @@ use super::amount::{Counted, counted};
 use super::listener::Asked;
 use super::look::Looks;
 use super::perform::Handle;
+use super::rights::Rights;
 
 /// What comes in may be ahead of its payment by so many bytes, all threads together.
 /// It is known only afterwards how many they were, and an idle reader must not hold up
@@ -67,6 +68,8 @@ pub(crate) struct Waiting {
     pub(crate) tickets: Tickets,
     /// Bytes that tickets were taken for.
     pub(crate) paid: u64,
+    /// Bytes that it moves at most.
+    pub(crate) bytes: u64,
     /// Bytes that it may bring in without having been paid for: they are reserved while
     /// it waits, as many may wait together.
     pub(crate) credit: u64,
@@ -92,6 +95,8 @@ pub(crate) struct Thread {
     process: Option<Arc<OwnedFd>>,
     pub(crate) open: [Open; 2],
     pub(crate) wait: Option<Waiting>,
+    /// Whose rights the calls have that are made in its place, once they are known, until it may have changed them.
+    pub(crate) rights: Option<Arc<Rights>>,
     /// The call that is made in its place.
     pub(crate) job: Option<Arc<Handle>>,
     /// What was done for a call whose answer did not arrive, because a signal came
@@ -117,6 +122,7 @@ impl Thread {
                 .filter(|io| counted(io).is_ok()),
             looks: Looks::default(),
             process: None,
+            rights: None,
             open: [Open::default(); 2],
             wait: None,
             job: None,

@@ -273,8 +273,7 @@ fn start(
     let enforcer = match listener_of(&ours).context("no listener")? {
         None => None,
         Some(listener) => {
-            let user = plan.user.as_ref().map(|(_, user)| (user.uid, user.gid));
-            let enforcer = Enforcer::start(Arc::clone(&ledger), listener, user)
+            let enforcer = Enforcer::start(Arc::clone(&ledger), listener)
                 .context("no threads for the supervisor")?;
             // If it has ended meanwhile, the keeper sees that.
             let _ = listening(&ours);

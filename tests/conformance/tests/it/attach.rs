@@ -180,12 +180,13 @@ fn again_and_again(name: &str, program: &Path, how: &str, times: u32) {
 #[test]
 fn fifty_times_on_and_off_loses_nothing() {
     let test = "fifty_times_on_and_off_loses_nothing";
+    let (plain, servers) = (one(test), go_servers(test));
     std::thread::scope(|scope| {
-        if let Some(program) = &one(test) {
+        if let Some(program) = &plain {
             scope.spawn(|| again_and_again("fifty", program, "interrupt", 50));
             scope.spawn(|| again_and_again("fifty-r", program, "restart", 5));
         }
-        for (i, program) in go_servers(test).iter().enumerate() {
+        for (i, program) in servers.iter().enumerate() {
             scope.spawn(move || again_and_again(&format!("fifty-go{i}"), program, "", 5));
         }
     });

@@ -25,6 +25,7 @@ mod peers;
 mod probe;
 mod programs;
 mod refusals;
+mod rights;
 mod rings;
 mod sandboxed_programs;
 mod sandboxes;

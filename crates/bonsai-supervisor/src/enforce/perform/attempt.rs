@@ -2,13 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 
-use super::control;
+use super::control::{self, Sender};
 use super::local::Local;
 use super::plan::{Message, Plan};
 use crate::enforce::memory::{self, write_exactly};
+use crate::enforce::rights::{self, Rights};
 
 /// All flags of `preadv2` that there are (linux/fs.h of 6.18): with others the kernel refuses it.
 pub(super) const FLAGS: i32 = 0x1ff;
@@ -28,6 +30,9 @@ pub(super) struct Ends<'a> {
     pub(super) tid: u32,
     pub(super) pid: u32,
     pub(super) process: &'a OwnedFd,
+    pub(super) rights: Option<&'a Arc<Rights>>,
+    /// What it sends goes to a Unix socket.
+    pub(super) is_unix: bool,
     pub(super) nr: u32,
     pub(super) args: [u64; 6],
     pub(super) fd: &'a OwnedFd,
@@ -152,8 +157,11 @@ impl Ends<'_> {
     fn write(&self, copied: &Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
         if self.kind == FileType::Socket {
-            let message = Message::default();
-            return self.send_bytes(&message, copied, &mut [], 0);
+            let mut control = Vec::new();
+            if let Some(sender) = self.sender().filter(|_| self.is_unix) {
+                control::say_who(&mut control, sender);
+            }
+            return self.send_bytes(&Message::default(), copied, &mut control, 0);
         }
         // Files are waited for: they are as fast as their device is.
         let is_file = self.is_file();
@@ -167,18 +175,13 @@ impl Ends<'_> {
         } else {
             libc::RWF_NOWAIT
         };
-        // SAFETY: the buffer lives during the call.
-        let put = unsafe {
-            libc::pwritev2(
-                fd,
-                vectors.as_ptr(),
-                count,
-                offset.unwrap_or(-1),
-                flags | now,
-            )
-        };
+        let offset = offset.unwrap_or(-1);
+        let put = self.as_program(|| {
+            // SAFETY: the buffer lives during the call.
+            checked(unsafe { libc::pwritev2(fd, vectors.as_ptr(), count, offset, flags | now) })
+        });
         let is_pipe = self.kind == FileType::Fifo;
-        match checked(put) {
+        match put {
             Err(error) if self.hurries && may_wait && is_refused(&error) => Ok(Came::Elsewhere),
             Err(error) if is_later(&error) => Ok(Came::NotYet(fd, libc::POLLOUT)),
             Err(error) if self.hurries && !is_pipe && is_refused(&error) => Ok(Came::Elsewhere),
@@ -236,8 +239,10 @@ impl Ends<'_> {
         let (fd, mut done) = (self.fd.as_raw_fd(), 0);
         loop {
             let (vectors, count) = copied.vectors(done, 4096);
-            // SAFETY: the buffer lives during the call.
-            let put = checked(unsafe { libc::pwritev2(fd, vectors.as_ptr(), count, -1, flags) });
+            let put = self.as_program(|| {
+                // SAFETY: the buffer lives during the call.
+                checked(unsafe { libc::pwritev2(fd, vectors.as_ptr(), count, -1, flags) })
+            });
             match put {
                 Ok(put) => done += usize::try_from(put).unwrap_or(0),
                 Err(error) if done == 0 => return Err(error),
@@ -247,6 +252,11 @@ impl Ends<'_> {
                 return Ok(Came::Bytes(done as u64));
             }
         }
+    }
+
+    /// Makes a call with the program's rights, and no others.
+    pub(super) fn as_program<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        rights::with(self.rights, 0, call)
     }
 
     fn is_file(&self) -> bool {
@@ -262,16 +272,11 @@ impl Ends<'_> {
         let fd = self.fd.as_raw_fd();
         let (vectors, count) = room.vectors_mut();
         let streams = matches!(self.kind, FileType::Socket | FileType::Fifo);
+        let offset = offset.unwrap_or(-1);
         let get = |now: i32| {
-            // SAFETY: the buffer lives during the call.
-            checked(unsafe {
-                libc::preadv2(
-                    fd,
-                    vectors.as_ptr(),
-                    count,
-                    offset.unwrap_or(-1),
-                    flags | now,
-                )
+            self.as_program(|| {
+                // SAFETY: the buffer lives during the call.
+                checked(unsafe { libc::preadv2(fd, vectors.as_ptr(), count, offset, flags | now) })
             })
         };
         // Somebody else may take what was ready for it.
@@ -304,7 +309,14 @@ impl Ends<'_> {
         } else {
             Vec::new()
         };
-        let _held = control::to_ours(self.process, &mut control)?;
+        let sender = self.sender();
+        let held = control::to_ours(self.process, &mut control, sender)?;
+        if self.is_unix
+            && !held.says_who
+            && let Some(sender) = sender
+        {
+            control::say_who(&mut control, sender);
+        }
         let came = self.send_bytes(message, &copied, &mut control, message.flags)?;
         if let Came::Bytes(sent) = came
             && message.len_at != 0
@@ -313,6 +325,12 @@ impl Ends<'_> {
             write_exactly(self.tid, message.len_at, &sent.to_le_bytes())?;
         }
         Ok(came)
+    }
+
+    /// Who sends, where it would be us otherwise.
+    fn sender(&self) -> Option<Sender<'_>> {
+        let pid = self.pid;
+        self.rights.map(|rights| Sender { pid, rights })
     }
 
     fn send_bytes(
@@ -337,9 +355,12 @@ impl Ends<'_> {
         }
         // The kernel would read the pages of zero-copy sends later: they are ours.
         let flags = (flags & !libc::MSG_ZEROCOPY) | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: all that the header points to lives during the call.
-        let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const header, flags) };
-        match checked(sent) {
+        let more = if self.is_unix { rights::TO_SAY_WHO } else { 0 };
+        let sent = rights::with(self.rights, more, || {
+            // SAFETY: all that the header points to lives during the call.
+            checked(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const header, flags) })
+        });
+        match sent {
             Err(error) if is_later(&error) => Ok(Came::NotYet(self.fd.as_raw_fd(), libc::POLLOUT)),
             sent => sent.map(Came::Bytes),
         }
@@ -364,9 +385,11 @@ impl Ends<'_> {
             header.msg_controllen = control.len();
         }
         let flags = message.flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: all that the header points to lives during the call.
-        let got = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, flags) };
-        let got = match checked(got) {
+        let got = self.as_program(|| {
+            // SAFETY: all that the header points to lives during the call.
+            checked(unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut header, flags) })
+        });
+        let got = match got {
             Err(error) if is_later(&error) && message.flags & libc::MSG_ERRQUEUE == 0 => {
                 return Ok(Came::NotYet(self.fd.as_raw_fd(), libc::POLLIN));
             }
@@ -376,7 +399,12 @@ impl Ends<'_> {
         let there = usize::try_from(got).unwrap_or(0).min(bytes.len());
         control.truncate(header.msg_controllen);
         let stays = message.flags & libc::MSG_CMSG_CLOEXEC == 0;
-        control::to_theirs(&mut control, |ours| (self.give)(ours, !stays));
+        let called = |who| match self.rights {
+            Some(rights) => rights.names.theirs(who, self.pid),
+            None => who,
+        };
+        let give = |ours: &OwnedFd, closes: bool| (self.give)(ours, closes || !stays);
+        control::to_theirs(&mut control, give, called);
         self.put(&message.spans, 0, &bytes[..there])?;
         self.results(message, &header, &name, &control, got)?;
         Ok(Came::Bytes(got))

@@ -4,9 +4,14 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::enforce::memory::word;
+use crate::enforce::names::Who;
+use crate::enforce::rights::Rights;
 use crate::enforce::threads::descriptor;
 
 const HEADER: usize = 16;
+
+/// The process of whoever has sent a message, as a descriptor (Linux 6.5).
+const SCM_PIDFD: i32 = 4;
 
 /// One item of control data: where it stands, level and type, and its bytes.
 struct Item {
@@ -42,19 +47,74 @@ fn int(bytes: &[u8], at: usize) -> i32 {
     i32::from_le_bytes(four)
 }
 
+fn is_credentials(item: &Item) -> bool {
+    (item.level, item.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
+}
+
 fn is_descriptors(item: &Item) -> bool {
     (item.level, item.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
 }
 
-/// Makes the descriptors in control data ours; they are closed with what is returned.
+/// Who sends a message: a process, and its rights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender<'a> {
+    pub(super) pid: u32,
+    pub(super) rights: &'a Rights,
+}
+
+/// What became of control data.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Descriptors that it names: they are closed with this.
+    pub(super) fds: Vec<OwnedFd>,
+    /// It says who has sent it.
+    pub(super) says_who: bool,
+}
+
+fn said(control: &[u8], item: &Item) -> Who {
+    let number = |at: usize| int(control, item.data.start + at).cast_unsigned();
+    (number(0), number(4), number(8))
+}
+
+fn put_who(data: &mut [u8], (pid, user, group): Who) {
+    for (number, four) in [pid, user, group].iter().zip(data.chunks_exact_mut(4)) {
+        four.copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// Adds to control data who sends it: it would be us otherwise.
+pub(super) fn say_who(control: &mut Vec<u8>, sender: Sender<'_>) {
+    const LENGTH: usize = HEADER + 12;
+    let at = control.len().next_multiple_of(8);
+    control.resize(at, 0);
+    control.extend(LENGTH.to_le_bytes());
+    control.extend(libc::SOL_SOCKET.to_le_bytes());
+    control.extend(libc::SCM_CREDENTIALS.to_le_bytes());
+    control.resize(at + LENGTH.next_multiple_of(8), 0);
+    let (user, group) = sender.rights.who();
+    put_who(&mut control[at + HEADER..], (sender.pid, user, group));
+}
+
+/// Makes the descriptors in control data ours, and the process numbers.
 ///
 /// # Errors
-/// One of them is none; `EOPNOTSUPP` for credentials, which would be ours.
-pub(super) fn to_ours(process: &OwnedFd, control: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
-    let mut held = Vec::new();
+/// One of them is none; credentials that it may not claim; `EOPNOTSUPP` if the kernel would not believe us.
+pub(super) fn to_ours(
+    process: &OwnedFd,
+    control: &mut [u8],
+    sender: Option<Sender<'_>>,
+) -> io::Result<Held> {
+    let mut held = Held::default();
     for item in items(control) {
-        if (item.level, item.kind) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        if is_credentials(&item) {
+            let sender = sender.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+            if item.data.len() != 12 {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            let who = sender.rights.may_say(sender.pid, said(control, &item))?;
+            put_who(&mut control[item.data], who);
+            held.says_who = true;
+            continue;
         }
         if !is_descriptors(&item) {
             continue;
@@ -63,23 +123,37 @@ pub(super) fn to_ours(process: &OwnedFd, control: &mut [u8]) -> io::Result<Vec<O
             let theirs = int(number, 0);
             let ours = descriptor(process, u64::from(theirs.cast_unsigned()))?;
             number.copy_from_slice(&ours.as_raw_fd().to_le_bytes());
-            held.push(ours);
+            held.fds.push(ours);
         }
     }
     Ok(held)
 }
 
 /// Gives the descriptors in received control data to the thread, by `give`, and closes
-/// ours. Whatever cannot be given is -1 there.
-pub(super) fn to_theirs(control: &mut [u8], mut give: impl FnMut(&OwnedFd) -> io::Result<i32>) {
+/// ours. Whatever cannot be given is -1 there. Who has sent it is given as it is `called` there.
+pub(super) fn to_theirs(
+    control: &mut [u8],
+    mut give: impl FnMut(&OwnedFd, bool) -> io::Result<i32>,
+    called: impl Fn(Who) -> Who,
+) {
     for item in items(control) {
-        if !is_descriptors(&item) {
+        if is_credentials(&item) && item.data.len() >= 12 {
+            let who = called(said(control, &item));
+            put_who(&mut control[item.data.clone()], who);
+        }
+        // One of a process is closed by an exec, whatever was asked for.
+        let is_process = (item.level, item.kind) == (libc::SOL_SOCKET, SCM_PIDFD);
+        if !is_process && !is_descriptors(&item) {
             continue;
         }
         for number in control[item.data].chunks_exact_mut(4) {
+            // In the place of one there may be an error.
+            if int(number, 0) < 0 {
+                continue;
+            }
             // SAFETY: the kernel has just made it for us, in this very message.
             let ours = unsafe { OwnedFd::from_raw_fd(int(number, 0)) };
-            let theirs = give(&ours).unwrap_or(-1);
+            let theirs = give(&ours, is_process).unwrap_or(-1);
             number.copy_from_slice(&theirs.to_le_bytes());
         }
     }
@@ -121,17 +195,32 @@ mod tests {
             .get()
             .unsigned_abs();
         let process = process(tid, pid).expect("ourselves");
-        let held = to_ours(&process, &mut control).expect("ours");
+        let held = to_ours(&process, &mut control, None).expect("ours").fds;
         let number = held[0].as_raw_fd();
         assert_eq!(int(&control, HEADER), number);
         // Its number is the message's now.
         let _ = std::os::fd::IntoRawFd::into_raw_fd(held.into_iter().next().expect("one"));
-        to_theirs(&mut control, |ours| {
-            assert_eq!(ours.as_raw_fd(), number);
+        let give = |ours: &OwnedFd, closes: bool| {
+            assert!(ours.as_raw_fd() == number && !closes);
             Ok(77)
-        });
+        };
+        to_theirs(&mut control, give, |who| who);
         assert_eq!(int(&control, HEADER), 77);
         let mut credentials = item(28, libc::SOL_SOCKET, libc::SCM_CREDENTIALS, &[1, 0, 0]);
-        to_ours(&process, &mut credentials).expect_err("another's name");
+        to_ours(&process, &mut credentials, None).expect_err("another's name");
+        to_theirs(
+            &mut credentials,
+            |_, _| Ok(0),
+            |who| (who.0 + 8, who.1, who.2),
+        );
+        assert_eq!(int(&credentials, HEADER), 9);
+        let mut added = Vec::new();
+        let rights = Rights::of(tid).expect("our own");
+        let rights = &rights;
+        let sender = Sender { pid, rights };
+        say_who(&mut added, sender);
+        let before = added.clone();
+        let held = to_ours(&process, &mut added, Some(sender)).expect("it is");
+        assert!(held.says_who && added == before);
     }
 }

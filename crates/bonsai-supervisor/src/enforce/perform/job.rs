@@ -14,6 +14,7 @@ use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
 use crate::enforce::look::kind_of;
+use crate::enforce::rights::Rights;
 use crate::enforce::serve::Enforcer;
 use crate::enforce::threads::{descriptor, entry_on};
 use crate::enforce::{amount, memory};
@@ -45,6 +46,10 @@ pub(super) struct Job {
     pub(super) handle: Arc<Handle>,
     pub(super) pid: u32,
     pub(super) process: Arc<OwnedFd>,
+    /// Whose rights it has, where ours are more.
+    pub(super) rights: Option<Arc<Rights>>,
+    /// Of a socket that it sends to.
+    pub(super) domain: i32,
     pub(super) entry: CallId,
     pub(super) plan: Plan,
     pub(super) fd: OwnedFd,
@@ -200,6 +205,12 @@ impl Job {
             (_, Some((_, status))) => Some(!status.contains(OFlags::NONBLOCK)),
             (_, None) => None,
         };
+        let domain = match (to_kind, kind) {
+            _ if plan.is_in() => 0,
+            (Some(FileType::Socket), _) => other.as_ref().map_or(0, domain_of),
+            (None, FileType::Socket) => domain_of(&fd),
+            _ => 0,
+        };
         let which = if plan.is_in() {
             libc::SO_RCVTIMEO
         } else {
@@ -218,6 +229,8 @@ impl Job {
             handle,
             pid,
             process,
+            rights: None,
+            domain,
             entry,
             whole,
             no_signal: flags & libc::MSG_NOSIGNAL != 0,
@@ -254,16 +267,17 @@ impl Job {
             .unwrap_or_else(|| asked().is_ok_and(|status| !status.contains(OFlags::NONBLOCK)))
     }
 
-    /// Whether we are the wrong one to make it: what such a descriptor gives depends on
-    /// who asks (signals, terminals, files of /proc).
-    pub(super) fn is_unfit(&self, first: CallId) -> bool {
+    /// Whether we are the wrong one to make it: what such a descriptor gives or takes depends on who asks (signals, terminals),
+    /// or it takes orders of whoever has the right to give them, in whose name and namespace it is (netlink(7)).
+    pub(super) fn is_unfit(&self) -> bool {
         let special = !matches!(
             self.kind,
             FileType::RegularFile | FileType::BlockDevice | FileType::Socket | FileType::Fifo
         );
-        let unix = self.asked.nr == 44 && domain_of(&self.fd) == libc::AF_UNIX;
-        let _ = first;
-        unix || (special && matches!(self.asked.nr, 0 | 1))
+        let orders = self.domain == libc::AF_NETLINK && self.other.is_none();
+        // Its registers say all of it, and its receiver may ask who has sent it.
+        let unix = self.asked.nr == 44 && self.domain == libc::AF_UNIX;
+        orders || unix || (special && matches!(self.asked.nr, 0 | 1))
     }
 
     pub(super) fn piece(&self, own: &Enforcer, drawn: Drawn) -> u64 {

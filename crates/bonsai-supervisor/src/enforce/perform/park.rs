@@ -9,7 +9,6 @@ use crate::enforce::serve::{Enforcer, first_of_all, monotonic_ns};
 impl Performers {
     /// Looks after parked jobs.
     pub(crate) fn park(&self, own: &Arc<Enforcer>) {
-        own.as_the_user();
         first_of_all();
         // SAFETY: concerns this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

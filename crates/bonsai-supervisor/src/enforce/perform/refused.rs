@@ -65,9 +65,13 @@ impl Ends<'_> {
         let (fd, a) = (self.fd.as_raw_fd(), &self.args);
         let call = |second: u64, third: u64, rest: [u64; 3]| {
             let nr = libc::c_long::from(self.nr);
-            // SAFETY: what the kernel would read or write is no memory, or not by these arguments.
-            let made = unsafe { libc::syscall(nr, fd, second, third, rest[0], rest[1], rest[2]) };
-            checked(isize::try_from(made).unwrap_or(-1)).map(Came::Bytes)
+            let made = self.as_program(|| {
+                // SAFETY: what the kernel would read or write is no memory, or not by these arguments.
+                let made =
+                    unsafe { libc::syscall(nr, fd, second, third, rest[0], rest[1], rest[2]) };
+                checked(isize::try_from(made).unwrap_or(-1))
+            });
+            made.map(Came::Bytes)
         };
         if MESSAGES.contains(&self.nr) {
             return self.refused_message();
@@ -105,12 +109,14 @@ impl Ends<'_> {
         #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
         let flags = (flags as u32).cast_signed() | libc::MSG_DONTWAIT;
         let made = |header: *mut libc::msghdr| {
-            // SAFETY: the header lives during the call, or is no memory; what it points to is none.
-            checked(unsafe {
-                match sends {
-                    true => libc::sendmsg(fd, header, flags | libc::MSG_NOSIGNAL),
-                    false => libc::recvmsg(fd, header, flags),
-                }
+            self.as_program(|| {
+                // SAFETY: the header lives during the call, or is no memory; what it points to is none.
+                checked(unsafe {
+                    match sends {
+                        true => libc::sendmsg(fd, header, flags | libc::MSG_NOSIGNAL),
+                        false => libc::recvmsg(fd, header, flags),
+                    }
+                })
             })
         };
         let header: [u8; 56] = match memory::read_exactly(self.tid, self.args[1]) {

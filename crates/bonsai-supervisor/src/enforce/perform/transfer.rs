@@ -67,29 +67,31 @@ impl Ends<'_> {
         if len > 0 && receives && !ready(from, libc::POLLIN) {
             return Ok(Came::NotYet(from, libc::POLLIN));
         }
-        // SAFETY: the offsets live during the calls.
-        let moved = unsafe {
-            match self.nr {
-                40 => libc::sendfile(to, from, given(at[0], &mut first), len),
-                275 => libc::splice(
-                    from,
-                    given(at[0], &mut first),
-                    to,
-                    given(at[1], &mut second),
-                    len,
-                    flags | libc::SPLICE_F_NONBLOCK,
-                ),
-                _ => libc::copy_file_range(
-                    from,
-                    given(at[0], &mut first),
-                    to,
-                    given(at[1], &mut second),
-                    len,
-                    flags,
-                ),
-            }
-        };
-        let moved = match checked(moved) {
+        let moved = self.as_program(|| {
+            // SAFETY: the offsets live during the calls.
+            checked(unsafe {
+                match self.nr {
+                    40 => libc::sendfile(to, from, given(at[0], &mut first), len),
+                    275 => libc::splice(
+                        from,
+                        given(at[0], &mut first),
+                        to,
+                        given(at[1], &mut second),
+                        len,
+                        flags | libc::SPLICE_F_NONBLOCK,
+                    ),
+                    _ => libc::copy_file_range(
+                        from,
+                        given(at[0], &mut first),
+                        to,
+                        given(at[1], &mut second),
+                        len,
+                        flags,
+                    ),
+                }
+            })
+        });
+        let moved = match moved {
             Err(error) if is_later(&error) => {
                 let empty = self.nr == 275 && !ready(from, libc::POLLIN);
                 return Ok(if empty {

@@ -1,0 +1,278 @@
+//! Whose rights a call is made with: those of its program, and no others.
+//!
+//! A supervisor with more rights than its program would lend them with every call that it makes in that one's place: to the kernel
+//! (capabilities, the owner of files), and to whoever asks who has sent something. So the thread that makes a call takes the program's
+//! users and groups, and for the call alone its capabilities (credentials(7), capabilities(7)). It keeps what it needs to come
+//! back: the saved user and the permitted capabilities, which give no right by themselves and keep debuggers away.
+//!
+//! With the program's real user, the thread can be sent signals by the program where no Landlock domain keeps it from that: it may
+//! end its supervisor and, with that, itself.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use super::names::{Names, Who, innermost_of};
+
+const SYS_ADMIN: u32 = 21;
+/// `CAP_SETGID` and `CAP_SETUID`.
+const SET_GROUP: u32 = 6;
+const SET_USER: u32 = 7;
+
+/// What is needed to say who has sent a message, which we have found out (`scm_check_creds` in `net/core/scm.c`).
+pub(crate) const TO_SAY_WHO: u64 = 1 << SYS_ADMIN | 1 << SET_USER | 1 << SET_GROUP;
+
+/// A user or a group: real, effective, saved, and as far as files are concerned.
+type Ids = [u32; 4];
+
+/// The rights of a thread, as the kernel says them (proc_pid_status(5)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    users: Ids,
+    groups: Ids,
+    others: Vec<u32>,
+    effective: u64,
+    permitted: u64,
+    /// Its process, as it sees itself.
+    inner: u32,
+    pub(crate) names: Names,
+}
+
+/// Our own, as long as nothing is taken on; `None` where we have no rights to lend: then we are as our programs.
+fn ours() -> Option<&'static Rights> {
+    static OURS: OnceLock<Option<Rights>> = OnceLock::new();
+    let read = || Rights::read("/proc/self").ok();
+    let ours = OURS.get_or_init(|| read().filter(|rights| rights.effective != 0));
+    ours.as_ref()
+}
+
+/// Learns what our own rights are, before anything else is taken on; whether there are any that are not everybody's.
+pub(crate) fn are_more() -> bool {
+    ours().is_some()
+}
+
+impl Rights {
+    /// Those of a thread.
+    ///
+    /// # Errors
+    /// It has gone, or may not be looked at.
+    pub(crate) fn of(tid: u32) -> io::Result<Arc<Self>> {
+        Self::read(&format!("/proc/{tid}")).map(Arc::new)
+    }
+
+    fn read(folder: &str) -> io::Result<Self> {
+        let text = std::fs::read_to_string(format!("{folder}/status"))?;
+        let found = parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let names = Names::read(folder)?;
+        Ok(Self { names, ..found })
+    }
+
+    /// The capabilities that its calls have when we make them: those of another user namespace, nobody outside can have.
+    const fn lent(&self) -> u64 {
+        if self.names.are_foreign() {
+            0
+        } else {
+            self.effective
+        }
+    }
+
+    /// Its real user and group: who it is to whoever gets its messages.
+    pub(crate) const fn who(&self) -> (u32, u32) {
+        (self.users[0], self.groups[0])
+    }
+
+    /// Whom its process, which is `pid` to us, means by what it says in its credentials.
+    ///
+    /// # Errors
+    /// `EPERM` if it may not say so, `EINVAL` and `ESRCH` where there is no such user or process, as `__scm_send`.
+    pub(crate) fn may_say(&self, pid: u32, said: Who) -> io::Result<Who> {
+        let error = |code| Err(io::Error::from_raw_os_error(code));
+        let has = |capability: u32| self.effective >> capability & 1 == 1;
+        let Some([user, group]) = self.names.ours([said.1, said.2]) else {
+            return error(libc::EINVAL);
+        };
+        let is_own = |ids: &Ids, id: u32| ids[..3].contains(&id);
+        let is_user = is_own(&self.users, user) || has(SET_USER);
+        let is_group = is_own(&self.groups, group) || has(SET_GROUP);
+        let is_process = said.0 == self.inner;
+        let may_name = is_process || has(SYS_ADMIN) && self.names.rule_processes();
+        if !is_user || !is_group || !may_name {
+            return error(libc::EPERM);
+        }
+        let process = match is_process {
+            true => pid,
+            false => self.names.process(said.0, pid)?,
+        };
+        Ok((process, user, group))
+    }
+}
+
+fn parse(status: &str) -> Option<Rights> {
+    let line = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    let numbers = |name: &str| -> Option<Vec<u32>> {
+        let words = line(name)?.split_whitespace();
+        words.map(|word| word.parse().ok()).collect()
+    };
+    let ids = |name: &str| Ids::try_from(numbers(name)?).ok();
+    let set = |name: &str| u64::from_str_radix(line(name)?.trim(), 16).ok();
+    Some(Rights {
+        users: ids("Uid")?,
+        groups: ids("Gid")?,
+        others: numbers("Groups")?,
+        effective: set("CapEff")?,
+        permitted: set("CapPrm")?,
+        inner: innermost_of(status)?,
+        ..Rights::default()
+    })
+}
+
+thread_local! {
+    /// The users and groups that this thread has.
+    static WORN: RefCell<Option<Arc<Rights>>> = const { RefCell::new(None) };
+}
+
+/// Makes a call with somebody's rights; `None` is as we are. Whoever needs it is lent `more` for it.
+///
+/// # Errors
+/// What the call says, or that the rights cannot be had.
+pub(crate) fn with<T>(
+    rights: Option<&Arc<Rights>>,
+    more: u64,
+    call: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let (Some(rights), Some(ours)) = (rights, ours()) else {
+        return call();
+    };
+    take_on(rights, ours)?;
+    let during = (rights.lent() | more) & ours.effective;
+    if during == ours.effective {
+        return call();
+    }
+    set_effective(during, ours)?;
+    let result = call();
+    if set_effective(ours.effective, ours).is_err() {
+        // It cannot be: they are permitted. Without them we would answer wrongly.
+        std::process::abort();
+    }
+    result
+}
+
+/// Takes somebody's users and groups, for this thread, with all capabilities.
+fn take_on(rights: &Arc<Rights>, ours: &Rights) -> io::Result<()> {
+    WORN.with_borrow_mut(|worn| {
+        let have = match worn.take() {
+            Some(have) => have,
+            // Whoever started this thread may have had others than ours.
+            None => Arc::new(Rights::read("/proc/thread-self")?),
+        };
+        let same =
+            |one: &Ids, other: &Ids| (one[0], one[1], one[3]) == (other[0], other[1], other[3]);
+        if !Arc::ptr_eq(&have, rights) {
+            if have.others != rights.others {
+                set_groups(&rights.others)?;
+            }
+            if !same(&have.groups, &rights.groups) {
+                set_ids([libc::SYS_setresgid, libc::SYS_setfsgid], &rights.groups)?;
+            }
+            if !same(&have.users, &rights.users) {
+                set_ids([libc::SYS_setresuid, libc::SYS_setfsuid], &rights.users)?;
+                // A user who is not root has none until it says so.
+                set_effective(ours.effective, ours)?;
+            }
+        }
+        *worn = Some(Arc::clone(rights));
+        Ok(())
+    })
+}
+
+fn checked(result: libc::c_long) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the list lives during the call, which gets its length; the raw call concerns this thread only.
+    checked(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
+}
+
+/// Sets all but the saved one.
+fn set_ids([all, of_files]: [libc::c_long; 2], ids: &Ids) -> io::Result<()> {
+    const KEPT: u32 = u32::MAX;
+    // SAFETY: plain numbers; the raw calls concern this thread only.
+    checked(unsafe { libc::syscall(all, ids[0], ids[1], KEPT) })?;
+    // The answer is the one before, whether it was changed or not.
+    // SAFETY: as above.
+    let set = unsafe {
+        libc::syscall(of_files, ids[3]);
+        libc::syscall(of_files, KEPT)
+    };
+    match u32::try_from(set) {
+        Ok(set) if set == ids[3] => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EPERM)),
+    }
+}
+
+fn set_effective(effective: u64, ours: &Rights) -> io::Result<()> {
+    const VERSION: u32 = 0x2008_0522;
+    let header = [VERSION, 0];
+    #[expect(clippy::cast_possible_truncation, reason = "halves")]
+    let halves = |set: u64| [set as u32, (set >> 32) as u32];
+    let (effective, permitted) = (halves(effective), halves(ours.permitted));
+    // Effective, permitted, inheritable: of the lower half, then of the upper one.
+    let sets = [effective[0], permitted[0], 0, effective[1], permitted[1], 0];
+    // SAFETY: both live during the call, in the layout that the version says.
+    checked(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\ta\nTgid:\t7\nPid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \n\
+        NStgid:\t7\t1\nCapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000000020\n";
+
+    fn rights() -> Rights {
+        let names = Names::read("/proc/thread-self").expect("our own");
+        let read = parse(STATUS).expect("a status");
+        Rights { names, ..read }
+    }
+
+    #[test]
+    fn the_kernels_words_are_read() {
+        let read = rights();
+        assert_eq!((read.users, read.groups), ([1, 2, 3, 4], [5, 6, 7, 8]));
+        assert_eq!((read.others.as_slice(), read.inner), (&[9, 10][..], 1));
+        assert_eq!((read.effective, read.permitted), (0x20, 0x1ff_ffff_ffff));
+        assert_eq!(parse(&STATUS.replace("CapEff", "CapX")), None);
+        assert_eq!(parse(&STATUS.replace("Uid:\t1\t", "Uid:\t")), None);
+        let own = Rights::read("/proc/thread-self").expect("our own");
+        assert!(!own.names.are_foreign());
+    }
+
+    #[test]
+    fn who_sends_says_what_it_is_or_what_it_may() {
+        let may = |rights: &Rights, said| {
+            let found = rights.may_say(70, said).map(|who| who.0);
+            found.map_err(|error| error.raw_os_error().unwrap_or(0))
+        };
+        let plain = rights();
+        for user in [1, 2, 3] {
+            assert_eq!(may(&plain, (1, user, 5)), Ok(70));
+        }
+        for said in [(1, 4, 5), (1, 0, 5), (1, 1, 8), (1, 1, 0), (7, 1, 5)] {
+            assert_eq!(may(&plain, said), Err(libc::EPERM), "{said:?}");
+        }
+        let with = |capability: u32| Rights {
+            effective: 1 << capability,
+            ..rights()
+        };
+        assert_eq!(may(&with(SET_USER), (1, 0, 5)), Ok(70));
+        assert_eq!(may(&with(SET_GROUP), (1, 1, 0)), Ok(70));
+        assert_eq!(may(&with(SYS_ADMIN), (9, 1, 5)), Ok(9));
+    }
+}
