@@ -5,6 +5,7 @@
 //! asked about, at five times the price of a look. What is kept is the way to the answer,
 //! never the answer: a folder of the kernel's, and files of it that are read again.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -13,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use bonsai_calls::Fd;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 /// Numbers of a thread that are looked at by a file kept open.
 const SEEN: usize = 4;
@@ -155,7 +156,7 @@ fn parse(text: &[u8]) -> Option<Place> {
 
 /// A number as a name in a folder of descriptors: with a zero at its end, so that it
 /// need not be copied.
-fn decimal(number: u32, name: &mut [u8; 12]) -> &std::ffi::CStr {
+fn decimal(number: u32, name: &mut [u8; 12]) -> &CStr {
     let mut at = name.len() - 1;
     let mut rest = number;
     loop {
@@ -166,12 +167,23 @@ fn decimal(number: u32, name: &mut [u8; 12]) -> &std::ffi::CStr {
             break;
         }
     }
-    std::ffi::CStr::from_bytes_until_nul(&name[at..]).unwrap_or_default()
+    CStr::from_bytes_until_nul(&name[at..]).unwrap_or_default()
 }
 
-fn look(folder: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Result<Fd> {
-    let stat = rustix::fs::statat(folder, name, AtFlags::empty())?;
-    Ok(kind_of(FileType::from_raw_mode(stat.st_mode)))
+fn look(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<Fd> {
+    type_of(folder, name, AtFlags::empty()).map(kind_of)
+}
+
+/// What is open; nobody is asked who might not answer.
+pub(crate) fn type_of_open(fd: &OwnedFd) -> rustix::io::Result<FileType> {
+    type_of(fd, c"", AtFlags::EMPTY_PATH)
+}
+
+/// Without asking whoever has the file, as a server that is away does not answer: the type stays what it was.
+fn type_of(folder: &OwnedFd, name: &CStr, flags: AtFlags) -> rustix::io::Result<FileType> {
+    let flags = flags | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(folder, name, flags, StatxFlags::TYPE)?;
+    Ok(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
 /// The kind of a file, as the table has it.

@@ -40,10 +40,10 @@ use super::listener::Asked;
 use super::pending;
 use super::rights::{self, Rights};
 use super::serve::{Enforcer, monotonic_ns};
-use super::threads::process;
+use super::threads::{AHEAD, process};
 
-/// Threads that make calls which may wait for a device.
-const WORKERS: usize = 16;
+/// Threads that make calls which may wait for a device: a call that hangs keeps one.
+const WORKERS: usize = 256;
 
 /// Parked jobs are looked at so often: their thread may have gone, or be about to take a signal.
 const LOOK: Duration = Duration::from_millis(20);
@@ -94,8 +94,28 @@ pub(crate) struct Performers {
     ready: Condvar,
     parked: Mutex<Vec<Parked>>,
     bell: OwnedFd,
-    /// Held from the moment at which nothing is owed until what came in is charged.
+    /// Held from the moment at which nothing is owed until what came in is charged, by whoever does not wait meanwhile.
     turn: Mutex<()>,
+    /// The same of those who may wait: bytes that come in before they are charged, at most.
+    ahead: AtomicU64,
+}
+
+/// How what comes in is paid for.
+enum Payment<'a> {
+    /// Before, as what goes out.
+    First,
+    /// When it has come, while nobody else owes anything.
+    Then { _turn: MutexGuard<'a, ()> },
+    /// When it has come, of what may be ahead.
+    Ahead { ahead: &'a AtomicU64, bytes: u64 },
+}
+
+impl Drop for Payment<'_> {
+    fn drop(&mut self) {
+        if let Self::Ahead { ahead, bytes } = self {
+            ahead.fetch_sub(*bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -111,6 +131,7 @@ impl Performers {
             parked: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             turn: Mutex::default(),
+            ahead: AtomicU64::new(0),
         })
     }
 
@@ -201,6 +222,28 @@ impl Performers {
         self.ready.notify_one();
     }
 
+    /// How a job's next piece is paid for. No lock is held over what may wait for a device: everybody would wait with it.
+    fn payment(&self, job: &Job, drawn: Drawn, piece: u64) -> Payment<'_> {
+        let is_paid = job.paid.as_ref().is_some_and(|paid| paid.bytes > 0);
+        if !job.plan.is_in() || !drawn.counts_bytes() || is_paid {
+            return Payment::First;
+        }
+        if !job.may_hang() {
+            return Payment::Then {
+                _turn: locked(&self.turn),
+            };
+        }
+        let ahead = &self.ahead;
+        let fits = |sum: u64| sum.checked_add(piece).filter(|sum| *sum <= AHEAD);
+        match ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Payment::Ahead {
+                ahead,
+                bytes: piece,
+            },
+            Err(_) => Payment::First,
+        }
+    }
+
     fn go_on(&self, own: &Arc<Enforcer>, job: Job, next: &Next) {
         let (at, fd) = match *next {
             Next::End(result) => return own.end(&job, result),
@@ -228,6 +271,7 @@ impl Performers {
             drop(queue);
             if let Some(mut job) = job {
                 job.slow = true;
+                job.shorten();
                 let next = own.step(&mut job);
                 self.go_on(own, job, &next);
             }
@@ -306,21 +350,26 @@ impl Enforcer {
             let drawn = Drawn::by(&self.ledger, job.entry);
             let is_in = job.plan.is_in();
             let piece = match &job.paid {
-                Some(paid) if !is_in && paid.bytes > 0 => paid.bytes,
+                Some(paid) if paid.bytes > 0 => paid.bytes,
                 _ => job.piece(self, drawn),
             };
-            let _turn = (is_in && drawn.counts_bytes()).then(|| locked(&self.performers.turn));
-            if let Some(next) = self.pay(job, drawn, if is_in { 0 } else { piece }, now) {
+            let payment = self.performers.payment(job, drawn, piece);
+            let owes = is_in && !matches!(payment, Payment::First);
+            let is_unpaid = || job.paid.as_ref().is_some_and(|paid| paid.bytes == 0);
+            if is_in && !owes && piece > 0 && drawn.counts_bytes() && is_unpaid() {
+                self.give_back(job);
+            }
+            if let Some(next) = self.pay(job, drawn, if owes { 0 } else { piece }, now) {
                 return next;
             }
-            if is_in && let Some(line) = self.ledger.line(drawn.mask & drawn.byte_buckets, now) {
+            if owes && let Some(line) = self.ledger.line(drawn.mask & drawn.byte_buckets, now) {
                 // Others have come in since our tickets were due, which are for nothing.
                 job.limited_since = Some(now);
                 return Next::At(now + line.max(LEAST_WAIT_NS));
             }
             match self.attempt(job, piece) {
                 Ok(Came::Bytes(moved)) => {
-                    self.use_up(job, drawn, moved, now);
+                    self.use_up(job, drawn, (moved, owes), now);
                     let more = moved > 0 && moved == piece && job.done < job.plan.len();
                     let rest = moved > 0 && !is_in && job.done < job.plan.len() && job.blocks();
                     let cut = !job.slow && moved > 0 && moved < piece && is_file(job.kind);
@@ -380,14 +429,13 @@ impl Enforcer {
     }
 
     /// Charges what an attempt has moved.
-    fn use_up(&self, job: &mut Job, drawn: Drawn, moved: u64, now: u64) {
+    fn use_up(&self, job: &mut Job, drawn: Drawn, (moved, owes): (u64, bool), now: u64) {
         job.done += moved;
         job.counted = true;
         if moved > 0 {
             job.handle.is_timed.store(false, Ordering::Relaxed);
         }
-        let is_in = job.plan.is_in();
-        if is_in {
+        if owes {
             let bytes = drawn.mask & drawn.byte_buckets;
             // A debt: whoever comes next waits for it.
             let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
@@ -397,7 +445,7 @@ impl Enforcer {
         };
         paid.calls = 0;
         paid.bytes = paid.bytes.saturating_sub(moved);
-        if is_in || paid.bytes == 0 {
+        if owes || paid.bytes == 0 {
             job.paid = None;
         }
     }

@@ -15,6 +15,7 @@ mod fixture;
 mod go;
 mod groups;
 mod groups_live;
+mod hanging;
 mod interrupted;
 mod libraries;
 mod loops;

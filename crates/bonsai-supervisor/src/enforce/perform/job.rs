@@ -13,7 +13,7 @@ use super::attempt::FLAGS;
 use super::plan::Plan;
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
-use crate::enforce::look::kind_of;
+use crate::enforce::look::{kind_of, type_of_open};
 use crate::enforce::rights::Rights;
 use crate::enforce::serve::Enforcer;
 use crate::enforce::threads::{descriptor, entry_on};
@@ -98,7 +98,7 @@ impl Job {
         first: CallId,
         now: u64,
     ) -> io::Result<Self> {
-        let (tid, a) = (asked.tid, &asked.args);
+        let a = &asked.args;
         // From, and where it goes to.
         let (from, to) = match asked.nr {
             40 => (a[1], Some(a[0])),
@@ -112,8 +112,8 @@ impl Job {
             Some(Err(error)) if error.raw_os_error() == Some(libc::EBADF) => None,
             other => other.transpose()?,
         };
-        let kind = kind(&fd)?;
-        let to_kind = other.as_ref().map(self::kind).transpose()?;
+        let kind = type_of_open(&fd)?;
+        let to_kind = other.as_ref().map(type_of_open).transpose()?;
         let entry = match (asked.nr, to_kind) {
             // By its destination; by its end that is not the pipe.
             (40, Some(to)) => entry_on(first, kind_of(to)),
@@ -135,7 +135,6 @@ impl Job {
         if is_unknown || seeks && matches!(kind, FileType::Fifo | FileType::Socket) {
             plan = Plan::Refused;
         }
-        plan.shorten(tid, &fd, kind == FileType::RegularFile);
         let status = if fails_by_itself(&plan, &asked, kind) {
             None
         } else {
@@ -260,6 +259,19 @@ impl Job {
         self.done > 0 || self.messages > 0
     }
 
+    /// A transfer asks for no more than its file has. That has to be asked of whoever has the file, who may be slow to answer.
+    pub(super) fn shorten(&mut self) {
+        let is_file = self.kind == FileType::RegularFile;
+        if !self.has_moved() && self.paid.is_none() {
+            self.plan.shorten(self.asked.tid, &self.fd, is_file);
+        }
+    }
+
+    /// Whether an attempt may wait for a device, or for whoever makes its file.
+    pub(super) const fn may_hang(&self) -> bool {
+        self.slow && !matches!(self.kind, FileType::Socket | FileType::Fifo)
+    }
+
     /// Whether the call may wait.
     pub(super) fn blocks(&self) -> bool {
         let asked = || rustix::fs::fcntl_getfl(&self.fd);
@@ -324,10 +336,6 @@ fn fails_by_itself(plan: &Plan, asked: &Asked, kind: FileType) -> bool {
         Plan::Send(_) | Plan::Receive(_) | Plan::Refused => true,
         Plan::Read { .. } | Plan::Transfer { .. } | Plan::Nothing => false,
     }
-}
-
-fn kind(fd: &OwnedFd) -> io::Result<FileType> {
-    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
 fn option<const N: usize>(fd: &OwnedFd, name: i32) -> Option<[u8; N]> {
