@@ -525,6 +525,17 @@ impl Segment {
         bytes
     }
 
+    /// The bytes that may be given back to every bucket of `mask` that counts bytes without being lost; the smallest,
+    /// `u64::MAX` where there is no such bucket.
+    #[must_use]
+    pub fn burst_of(&self, mask: u64, byte_buckets: u64) -> u64 {
+        let mut bytes = u64::MAX;
+        for_each_bit(mask & byte_buckets, |i| {
+            bytes = bytes.min(self.curve(i).0.burst);
+        });
+        bytes
+    }
+
     /// What a thread may take as a lease: the units that every bucket of `mask`
     /// gives in `ns`, at most three quarters of its lease budget; the smallest,
     /// for bytes and for calls. `u64::MAX` where there is no such bucket.

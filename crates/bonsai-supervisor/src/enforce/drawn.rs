@@ -50,6 +50,12 @@ impl Drawn {
         }
     }
 
+    /// What may be paid for at once: more of it, given back, could be lost.
+    pub(crate) fn most_at_once(&self, ledger: &Ledger) -> u64 {
+        const PAGE: u64 = 4096;
+        ledger.burst_of(self.mask, self.byte_buckets).max(PAGE)
+    }
+
     pub(crate) fn counts_bytes(&self) -> bool {
         self.mask & self.byte_buckets != 0
     }

@@ -154,6 +154,18 @@ fn parse(text: &[u8]) -> Option<Place> {
     })
 }
 
+/// Whether a descriptor is not to wait, as its `fdinfo` says (proc_pid_fdinfo(5): in octal).
+pub(crate) fn waits_not(tid: u32, fd: u64) -> bool {
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+    let number = fd as u32;
+    let text = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{number}"));
+    let flags = text.ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        i32::from_str_radix(line.trim(), 8).ok()
+    });
+    flags.is_some_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
 /// A number as a name in a folder of descriptors: with a zero at its end, so that it
 /// need not be copied.
 fn decimal(number: u32, name: &mut [u8; 12]) -> &CStr {
@@ -226,7 +238,12 @@ mod tests {
             rustix::io::dup2(what, &mut slot).expect("another thing");
             assert_eq!(looks.kind(tid, number).expect("seen"), Some(kind));
         }
+        let waits_not = || waits_not(tid, number.into());
+        assert!(!waits_not());
+        socket.set_nonblocking(true).expect("a flag");
+        assert!(waits_not());
         drop(slot);
+        assert!(!waits_not());
         assert_eq!(looks.kind(tid, number).ok(), Some(None));
         assert_eq!(looks.socket_or(tid, number, true).ok(), Some(Fd::File));
     }

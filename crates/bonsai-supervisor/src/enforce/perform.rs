@@ -16,6 +16,7 @@ mod control;
 mod job;
 mod local;
 mod park;
+mod payment;
 mod plan;
 mod refused;
 mod transfer;
@@ -32,7 +33,8 @@ use rustix::fs::FileType;
 
 use self::attempt::{Came, Ends};
 pub(crate) use self::job::{Handle, time_limit};
-use self::job::{Job, LEAST, Paid};
+use self::job::{Job, LEAST};
+use self::payment::Payment;
 use self::plan::Plan;
 use super::drawn::Drawn;
 use super::filter::{self, Refused};
@@ -40,7 +42,7 @@ use super::listener::Asked;
 use super::pending;
 use super::rights::{self, Rights};
 use super::serve::{Enforcer, monotonic_ns};
-use super::threads::{AHEAD, process};
+use super::threads::process;
 
 /// Threads that make calls which may wait for a device: a call that hangs keeps one.
 const WORKERS: usize = 256;
@@ -98,24 +100,6 @@ pub(crate) struct Performers {
     turn: Mutex<()>,
     /// The same of those who may wait: bytes that come in before they are charged, at most.
     ahead: AtomicU64,
-}
-
-/// How what comes in is paid for.
-enum Payment<'a> {
-    /// Before, as what goes out.
-    First,
-    /// When it has come, while nobody else owes anything.
-    Then { _turn: MutexGuard<'a, ()> },
-    /// When it has come, of what may be ahead.
-    Ahead { ahead: &'a AtomicU64, bytes: u64 },
-}
-
-impl Drop for Payment<'_> {
-    fn drop(&mut self) {
-        if let Self::Ahead { ahead, bytes } = self {
-            ahead.fetch_sub(*bytes, Ordering::Relaxed);
-        }
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -186,7 +170,7 @@ impl Performers {
         };
         match made {
             Err(error) => own.answer_error(&asked, &handle, &error),
-            Ok(job) if job.is_unfit() => {
+            Ok(job) if job.is_unfit(&own.ledger) => {
                 if let Some(thread) = own.state().threads.get_mut(&asked.tid) {
                     thread.job = None;
                 }
@@ -220,28 +204,6 @@ impl Performers {
         }
         drop(queue);
         self.ready.notify_one();
-    }
-
-    /// How a job's next piece is paid for. No lock is held over what may wait for a device: everybody would wait with it.
-    fn payment(&self, job: &Job, drawn: Drawn, piece: u64) -> Payment<'_> {
-        let is_paid = job.paid.as_ref().is_some_and(|paid| paid.bytes > 0);
-        if !job.plan.is_in() || !drawn.counts_bytes() || is_paid {
-            return Payment::First;
-        }
-        if !job.may_hang() {
-            return Payment::Then {
-                _turn: locked(&self.turn),
-            };
-        }
-        let ahead = &self.ahead;
-        let fits = |sum: u64| sum.checked_add(piece).filter(|sum| *sum <= AHEAD);
-        match ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Ok(_) => Payment::Ahead {
-                ahead,
-                bytes: piece,
-            },
-            Err(_) => Payment::First,
-        }
     }
 
     fn go_on(&self, own: &Arc<Enforcer>, job: Job, next: &Next) {
@@ -428,28 +390,6 @@ impl Enforcer {
         Next::At(next)
     }
 
-    /// Charges what an attempt has moved.
-    fn use_up(&self, job: &mut Job, drawn: Drawn, (moved, owes): (u64, bool), now: u64) {
-        job.done += moved;
-        job.counted = true;
-        if moved > 0 {
-            job.handle.is_timed.store(false, Ordering::Relaxed);
-        }
-        if owes {
-            let bytes = drawn.mask & drawn.byte_buckets;
-            // A debt: whoever comes next waits for it.
-            let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
-        }
-        let Some(paid) = job.paid.as_mut() else {
-            return;
-        };
-        paid.calls = 0;
-        paid.bytes = paid.bytes.saturating_sub(moved);
-        if owes || paid.bytes == 0 {
-            job.paid = None;
-        }
-    }
-
     /// What a call returns: bytes, or messages.
     fn result(job: &Job) -> i64 {
         match job.asked.nr {
@@ -496,55 +436,6 @@ impl Enforcer {
             self.count_refused(Refused::ControlData);
         }
         -i64::from(code)
-    }
-
-    /// Takes tickets for the next piece; what to wait for until they are due.
-    fn pay(&self, job: &mut Job, drawn: Drawn, bytes: u64, now: u64) -> Option<Next> {
-        let is_void = |paid: &Paid| {
-            let kept = paid
-                .due_since
-                .is_some_and(|since| now.saturating_sub(since) > KEPT_NS);
-            kept || self.ledger.stale(&paid.tickets)
-        };
-        if job.paid.as_ref().is_some_and(is_void) {
-            self.give_back(job);
-        }
-        if job.paid.is_none() {
-            let calls = u64::from(!job.counted);
-            let taken = self
-                .ledger
-                .take(drawn.mask, drawn.byte_buckets, bytes, calls, now);
-            let Some(tickets) = taken else {
-                return Some(Next::End(-i64::from(libc::EAGAIN)));
-            };
-            job.paid = Some(Paid {
-                tickets,
-                bytes,
-                calls,
-                due_since: None,
-            });
-        }
-        let paid = job.paid.as_mut()?;
-        let due = self.ledger.due_last(&paid.tickets, now);
-        if due.0 <= now {
-            paid.due_since.get_or_insert(now);
-            return None;
-        }
-        if let Some(thread) = self.state().threads.get(&job.asked.tid) {
-            thread.note(&self.ledger, job.entry, job.since, due, now);
-        }
-        if now >= job.deadline {
-            return Some(Next::End(-i64::from(libc::EAGAIN)));
-        }
-        job.limited_since = Some(now);
-        Some(Next::At(due.0.min(job.deadline)))
-    }
-
-    /// Gives back what was paid for and not used.
-    fn give_back(&self, job: &mut Job) {
-        if let Some(paid) = job.paid.take() {
-            self.ledger.refund(&paid.tickets, paid.bytes, paid.calls);
-        }
     }
 
     fn attempt(&self, job: &Job, piece: u64) -> io::Result<Came> {

@@ -14,6 +14,7 @@ use super::drawn::Drawn;
 use super::filter::{self, Refused, entry_of};
 use super::interruption;
 use super::listener::{Asked, Listener, Nothing};
+use super::look;
 use super::perform::Performers;
 use super::rights;
 use super::state::{State, room};
@@ -141,7 +142,8 @@ impl Enforcer {
         };
         // Nothing at all, whatever its ends are.
         let none = asked.nr == 275 && asked.args[4] == 0;
-        if (by_others && !none) || must_be_performed(asked.nr, moves) {
+        let by_pieces = asked.nr == 1 && self.goes_by_pieces(state, asked, (drawn, moves));
+        if (by_others && !none) || by_pieces || must_be_performed(asked.nr, moves) {
             if matches!(asked.nr, 310 | 311) {
                 drop(guard);
                 return self.refuse(asked, Refused::OthersMemory);
@@ -164,6 +166,34 @@ impl Enforcer {
         self.admit(&mut self.state(), asked, drawn, moves, monotonic_ns());
     }
 
+    /// Whether a write may move much less than it asks for: then it is not paid for as a whole. Files take all of it, and who
+    /// may wait does until all of it is gone.
+    fn goes_by_pieces(
+        &self,
+        state: &mut State,
+        asked: &Asked,
+        (drawn, moves): (Drawn, Amount),
+    ) -> bool {
+        let Amount::AtMost(bytes) = moves else {
+            return false;
+        };
+        bytes > drawn.most_at_once(&self.ledger)
+            && look::waits_not(asked.tid, asked.args[0])
+            && self
+                .kind_of(state, asked, true)
+                .is_some_and(|kind| kind != Fd::File)
+    }
+
+    /// What the descriptor of a call is; where it is not `wanted` for sure, it is for sockets only. `None` if it may not be seen.
+    fn kind_of(&self, state: &mut State, asked: &Asked, wanted: bool) -> Option<Fd> {
+        let keeps = state.kept < self.room;
+        let thread = state.threads.get_mut(&asked.tid)?;
+        let kept = thread.kept();
+        let kind = thread.kind(asked.args[0], wanted, keeps);
+        state.kept = (state.kept + thread.kept()).saturating_sub(kept);
+        kind
+    }
+
     /// Which entry a call is, and whether it has to be made by us because its
     /// descriptor may become another one after a look. `None` if it has been answered.
     fn entry(&self, state: &mut State, asked: &Asked, first: CallId) -> Option<(Drawn, bool)> {
@@ -181,13 +211,8 @@ impl Enforcer {
         if state.shared || !plain || (bytes && !matches!(asked.nr, 0 | 1)) {
             return Some((drawn, true));
         }
-        let keeps = state.kept < self.room;
-        let thread = state.threads.get_mut(&asked.tid)?;
-        let kept = thread.kept();
         let wanted = others[1].mask != drawn.mask;
-        let kind = thread.kind(asked.args[0], wanted, keeps);
-        state.kept = (state.kept + thread.kept()).saturating_sub(kept);
-        let found = match kind {
+        let found = match self.kind_of(state, asked, wanted) {
             Some(Fd::Socket) => others[0],
             Some(Fd::Other) => others[1],
             Some(_) => drawn,

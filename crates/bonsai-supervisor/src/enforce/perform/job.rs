@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bonsai_calls::CallId;
-use bonsai_ledger::Tickets;
+use bonsai_ledger::{Ledger, Tickets};
 use rustix::fs::{FileType, OFlags};
 
 use super::attempt::FLAGS;
@@ -281,14 +281,17 @@ impl Job {
 
     /// Whether we are the wrong one to make it: what such a descriptor gives or takes depends on who asks (signals, terminals),
     /// or it takes orders of whoever has the right to give them, in whose name and namespace it is (netlink(7)).
-    pub(super) fn is_unfit(&self) -> bool {
+    pub(super) fn is_unfit(&self, ledger: &Ledger) -> bool {
         let special = !matches!(
             self.kind,
             FileType::RegularFile | FileType::BlockDevice | FileType::Socket | FileType::Fifo
         );
         let orders = self.domain == libc::AF_NETLINK && self.other.is_none();
         // Its registers say all of it, and its receiver may ask who has sent it.
-        let unix = self.asked.nr == 44 && self.domain == libc::AF_UNIX;
+        let is_short = self.plan.len() <= Drawn::by(ledger, self.entry).most_at_once(ledger);
+        let unix = self.asked.nr == 44
+            && self.domain == libc::AF_UNIX
+            && (is_short || self.rights.is_none() || self.blocks());
         orders || unix || (special && matches!(self.asked.nr, 0 | 1))
     }
 
@@ -300,7 +303,14 @@ impl Job {
         let slice = own
             .ledger
             .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
-        left.min(slice.clamp(LEAST, MOST))
+        let piece = left.min(slice.clamp(LEAST, MOST));
+        match self.kind {
+            // Of what it takes less of, the rest goes back.
+            FileType::Socket | FileType::Fifo if !self.plan.is_in() && !self.blocks() => {
+                piece.min(drawn.most_at_once(&own.ledger))
+            }
+            _ => piece,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A call that hangs stops nobody else of an enforced service.
+//! Who waits for what in an enforced service: a call that hangs for its file, and nobody else for it; nobody for what is not
+//! moved.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -80,4 +81,23 @@ fn calls_that_hang_stop_nobody_else() {
     let seen = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
     let expected = "150 of 150 went well while others waited\n";
     assert_eq!(seen.stdout, expected, "{}", seen.stderr);
+}
+
+/// What is offered and not taken is not waited for: 3 MB at 1 MB/s, in writes of 8 MiB of which a socket takes a fortieth.
+#[test]
+fn what_a_socket_does_not_take_is_not_waited_for() {
+    let test = "what_a_socket_does_not_take_is_not_waited_for";
+    let Some(gcc) = compiler(test).filter(|_| can_enforce(test)) else {
+        return;
+    };
+    let made = gcc.make("impatient", &[Path::new("enforced/impatient.c")], &[]);
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
+    let (_, mut command) = bonsai().run(&["--enforce", "-l", "send=1MB/s"], &program, &["3"]);
+    // For the whole of each, it would take two minutes.
+    let seen = finish(&mut command, PATIENCE).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        seen.stdout, "3000000 bytes have passed\n",
+        "{}",
+        seen.stderr
+    );
 }
