@@ -498,6 +498,7 @@ mod frozen {
         assert!(offset_of!(Header, epoch) == 128);
         assert!(offset_of!(Header, high) == 256);
         assert!(offset_of!(Header, keeper) == 416);
+        assert!(offset_of!(Header, entering) == 424);
         assert!(size_of::<Enter>() == 16);
         assert!(size_of::<Config>() == 8192);
         assert!(size_of::<BucketLine>() == 128);

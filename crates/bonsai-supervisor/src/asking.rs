@@ -91,7 +91,7 @@ pub(crate) fn ends_with_us(segment: &Segment) -> bool {
 }
 
 /// Says in the ledger that what a process runs is not covered.
-pub fn not_covered(ledger: &Ledger, pid: u32) {
+pub(crate) fn not_covered(ledger: &Segment, pid: u32) {
     let is_dead = |pid| Until::within(PATIENCE).is_dead(pid);
     if let Some(entry) = ledger.claim_process(pid, is_dead) {
         entry.reason.store(Reason::Static as u32, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use object::elf::PT_INTERP;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-use crate::asking::{Until, ends_with_us, is_strict};
+use crate::asking::{Until, ends_with_us, is_strict, not_covered};
 use crate::engine::Engine;
 use crate::patience::Patience;
 use crate::tracee::Tracee;
@@ -34,6 +34,9 @@ pub enum EnterError {
     /// The process has ended.
     #[error("it has ended")]
     Gone,
+    /// Another one is named than a process of the service.
+    #[error("process {0} asks to be entered, and does not belong to the service")]
+    Stranger(u32),
     /// There is no room for the engine where jumps from the program reach it.
     #[error("no room near its code")]
     NoRoom,
@@ -69,14 +72,41 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(2);
 
 /// Answers what a process has asked for in the ledger: enters the program that it
-/// runs next.
+/// runs next. Whoever can write the ledger can write any number there, and we may have more rights: who it is, is read once, and has
+/// to be a member, also when it is held and nobody else can have its number.
 ///
 /// # Errors
 /// Why nothing was entered.
-pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), EnterError> {
+pub fn enter(
+    segment: &Segment,
+    number: usize,
+    engine: &Engine,
+    is_member: impl Fn(u32) -> bool,
+) -> Result<(), EnterError> {
     let asked = segment.asked(number).ok_or(EnterError::Gone)?;
-    let pid = i32::try_from(asked.pid()).map_or(Pid::from_raw(0), Pid::from_raw);
+    let result = answer(segment, &asked, engine, is_member);
+    if !matches!(
+        result,
+        Ok(()) | Err(EnterError::Cancelled | EnterError::Gone | EnterError::Stranger(_))
+    ) {
+        not_covered(segment, asked.pid());
+    }
+    result
+}
+
+fn answer(
+    segment: &Segment,
+    asked: &AskedFor<'_>,
+    engine: &Engine,
+    is_member: impl Fn(u32) -> bool,
+) -> Result<(), EnterError> {
     let mut futex = Until::within(PATIENCE);
+    let stranger = || match is_member(asked.pid()) {
+        true => Ok(()),
+        false => Err(EnterError::Stranger(asked.pid())),
+    };
+    stranger().inspect_err(|_| asked.refuse(&mut futex))?;
+    let pid = i32::try_from(asked.pid()).map_or(Pid::from_raw(0), Pid::from_raw);
     if !asked.wait_until_allowed(std::process::id(), &mut futex) {
         return Err(EnterError::Cancelled);
     }
@@ -85,6 +115,13 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
     let mut options = Options::PTRACE_O_TRACEEXEC;
     options.set(Options::PTRACE_O_EXITKILL, strict || ends_with_us(segment));
     let seized = ptrace::seize(pid, options);
+    if seized.is_ok()
+        && let Err(error) = stranger()
+    {
+        leave(pid);
+        asked.seized(false, &mut futex);
+        return Err(error);
+    }
     let told = asked.seized(seized.is_ok(), &mut futex);
     seized.map_err(|error| EnterError::system("the process", error))?;
     if !told {
@@ -92,7 +129,7 @@ pub fn enter(segment: &Segment, number: usize, engine: &Engine) -> Result<(), En
         return Err(EnterError::Cancelled);
     }
     let mut stopped = None;
-    let result = follow(pid, &asked, &mut stopped)
+    let result = follow(pid, asked, &mut stopped)
         .and_then(|pid| enter_program(pid, engine, strict, stopped));
     asked.done();
     result

@@ -33,7 +33,7 @@ mod tracee;
 mod trap;
 
 pub use around::note_filter;
-pub use asking::{answer, ask_before_exec, keep, not_covered, wake};
+pub use asking::{answer, ask_before_exec, keep, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};

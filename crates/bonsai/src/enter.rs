@@ -14,18 +14,16 @@ use crate::library::ENGINE_LINK;
 pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
     let ledger = Ledger::open(&args.ledger)?;
     let engine = Engine::read(&args.ledger.with_file_name(ENGINE_LINK))?;
-    let pid = ledger.asked(args.number).map(|asked| asked.pid());
-    // Whoever can write the ledger can write any number there; we may have more rights.
-    let is_member = |pid| bonsai_host::proc::has_mapped(pid, &args.ledger);
-    if let Some(stranger) = pid.filter(|pid| !matches!(is_member(*pid), Ok(Some(true)))) {
-        anyhow::bail!("process {stranger} asks to be entered, and does not belong to the service");
-    }
-    match bonsai_supervisor::enter(&ledger, args.number, &engine) {
+    let is_member = |pid| {
+        matches!(
+            bonsai_host::proc::has_mapped(pid, &args.ledger),
+            Ok(Some(true))
+        )
+    };
+    match bonsai_supervisor::enter(&ledger, args.number, &engine, is_member) {
         Ok(()) | Err(EnterError::Cancelled | EnterError::Gone) => Ok(0),
+        Err(error @ EnterError::Stranger(_)) => Err(error.into()),
         Err(error) => {
-            if let Some(pid) = pid {
-                bonsai_supervisor::not_covered(&ledger, pid);
-            }
             Err(anyhow::Error::new(error).context("a static program runs without limits"))
         }
     }

@@ -270,3 +270,22 @@ fn rust_programs_with_musl_are_shaped() {
         seen.assert_shaped(192 * 1024, 480_000, 4000);
     }
 }
+
+/// Who asks to be entered is read once: root's helper seizes nobody who does not belong to the service.
+#[test]
+fn a_member_names_nobody_else_to_be_entered() {
+    let test = "a_member_names_nobody_else_to_be_entered";
+    let Some(gcc) = compiler(test) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "only root's helper has rights to lend");
+    }
+    let made = gcc.make("enter_race", &["faults/enter_race.c"], &["-pthread"]);
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
+    let mut victim = Command::new("sleep").arg("300").spawn().expect("sleep");
+    let pid = victim.id().to_string();
+    let (_, mut command) = bonsai().run(&["--limit", "read=10MB/s"], &program, &[&pid]);
+    let seen = finish(&mut command, PATIENCE);
+    victim.kill().expect("ours");
+    victim.wait().expect("it ends");
+    assert_eq!(seen.expect("an end").stdout, "not traced\n");
+}
