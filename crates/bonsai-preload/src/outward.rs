@@ -33,11 +33,14 @@ pub(crate) fn bytes_out(
     }
     let asked = amount::asked(call, args, &mut own.readable);
     renew_for_vectors(segment, own, call, asked);
-    let piece = length(own, call, asked);
+    let mut piece = length(own, call, asked);
     if call == calls::SENDMMSG && asked > piece {
         return messages_out(segment, own, args, site, piece);
     }
-    if asked <= piece || !splittable(call, args, looked) {
+    if asked > piece {
+        piece = piece.max(least_part(call, args, looked));
+    }
+    if asked <= piece {
         let before = asked.min(MOST_BEFORE);
         return out_part(segment, own, call, args, site, before, 1);
     }
@@ -206,14 +209,25 @@ fn out_part(
     result
 }
 
+const O_DSYNC: isize = 0o10_000;
 const O_APPEND: isize = 0o2000;
 const O_DIRECT: isize = 0o40_000;
 
-/// Whether a large call means the same in pieces: on files that are not appended
-/// to, pipes in stream mode, and stream sockets. A datagram is one, and so is
-/// whatever a device or a packet socket takes at a time.
+/// `RWF_DSYNC`, `RWF_SYNC`, `RWF_APPEND`, `RWF_ATOMIC` (linux/fs.h).
+const RWF_WHOLE: usize = 0x2 | 0x4 | 0x10 | 0x40;
+
+/// `IPPROTO_SCTP`, whose streams have messages.
+const SCTP: u32 = 132;
+
+/// What a file takes as one: others may write by the same open file, and some files take a write as a whole or not at all.
+const RECORD: usize = 1 << 20;
+
+/// The least that a large call may be cut into, so that nobody sees it: all of it is `usize::MAX`. Pipes in stream mode and stream
+/// sockets take anything in parts. A write to a file is one write up to a mebibyte, and of any size where it is appended, synchronous,
+/// direct or atomic. A datagram is one, and so is whatever a device or a packet socket takes at a time.
 #[inline(never)]
-fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
+fn least_part(call: CallId, args: &Args, looked: Option<Looked>) -> usize {
+    const WHOLE: usize = usize::MAX;
     let fd = match call {
         calls::SPLICE_FILE
         | calls::SPLICE_SOCKET
@@ -229,16 +243,22 @@ fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
         || matches!(call, calls::PROCESS_VM_WRITEV)
         || !amount::sends_bytes_alone(call, args)
     {
-        return false;
+        return WHOLE;
     }
     let looked = looked.unwrap_or_else(|| kind::look(fd));
     // SAFETY: F_GETFL reads the flags of a descriptor.
     let flags = unsafe { ask!(Fcntl, fd, 3) };
-    match looked.kind {
-        Fd::File => flags >= 0 && flags & O_APPEND == 0,
-        Fd::Socket => socket_type(fd) == 1,
-        _ => looked.pipe && flags >= 0 && flags & O_DIRECT == 0,
-    }
+    let least = match looked.kind {
+        Fd::File if flags & (O_APPEND | O_DSYNC | O_DIRECT) != 0 => WHOLE,
+        Fd::File if call == calls::PWRITEV2 && args.a[5] & RWF_WHOLE != 0 => WHOLE,
+        // What comes from another file, the kernel itself moves in parts.
+        Fd::File if matches!(amount::len_of(call), Len::Arg(3 | 4)) => 0,
+        Fd::File => RECORD,
+        Fd::Socket if socket(fd, SO_TYPE) == 1 && socket(fd, SO_PROTOCOL) != SCTP => 0,
+        _ if looked.pipe && flags & O_DIRECT == 0 => 0,
+        _ => WHOLE,
+    };
+    if flags < 0 { WHOLE } else { least }
 }
 
 /// Whether what is read from a descriptor may be read in parts.
@@ -246,14 +266,18 @@ fn splittable(call: CallId, args: &Args, looked: Option<Looked>) -> bool {
 pub(crate) fn is_stream(fd: usize) -> bool {
     let looked = kind::look(fd);
     match looked.kind {
-        Fd::Socket => socket_type(fd) == 1,
+        Fd::Socket => socket(fd, SO_TYPE) == 1,
         _ => looked.pipe,
     }
 }
 
-fn socket_type(fd: usize) -> u32 {
+const SO_TYPE: usize = 3;
+const SO_PROTOCOL: usize = 38;
+
+/// An option of a socket (socket(7)).
+fn socket(fd: usize, option: usize) -> u32 {
     let (mut value, mut len) = (0_u32, 4_u32);
-    // SAFETY: four bytes; SO_TYPE is 3.
-    unsafe { ask!(Getsockopt, fd, 1, 3, &raw mut value, &raw mut len) };
+    // SAFETY: four bytes.
+    unsafe { ask!(Getsockopt, fd, 1, option, &raw mut value, &raw mut len) };
     value
 }

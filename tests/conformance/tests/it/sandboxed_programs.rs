@@ -127,19 +127,7 @@ fn sshd_lets_its_users_in_under_limits() {
         assert!(made.status.success(), "{made:?}");
     }
     let _ = std::fs::create_dir_all("/run/sshd");
-    let port = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("its number")
-        .port();
-    let text = format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
-         UsePAM no\nPidFile none\nPermitRootLogin yes\n",
-        at("host"),
-        at("id.pub")
-    );
-    std::fs::write(at("conf"), text).expect("a file");
-    let log_in = || {
+    let log_in = |port: u16| {
         let mut command = Command::new(&ssh);
         command
             .args([
@@ -159,6 +147,19 @@ fn sshd_lets_its_users_in_under_limits() {
         finish(&mut command, Duration::from_secs(40)).expect("ssh runs")
     };
     for options in LIMITS.iter().chain(&[&["--limit", "send=100kB/s"][..]]) {
+        // One of its own: the server before may not have left its port yet.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .expect("a port")
+            .local_addr()
+            .expect("its number")
+            .port();
+        let text = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
+             UsePAM no\nPidFile none\nPermitRootLogin yes\n",
+            at("host"),
+            at("id.pub")
+        );
+        std::fs::write(at("conf"), text).expect("a file");
         let args = ["-D", "-f", &at("conf")];
         let (_, mut command) = bonsai().run(options, Path::new(&sshd), &args);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -169,7 +170,7 @@ fn sshd_lets_its_users_in_under_limits() {
             std::thread::sleep(Duration::from_millis(50));
         }
         for _ in 0..2 {
-            let seen = log_in();
+            let seen = log_in(port);
             assert_eq!(seen.stdout, "in\n", "{options:?}: {}", seen.stderr);
         }
     }

@@ -2,7 +2,7 @@
 
 use conformance::skip;
 
-use crate::fixture::compiler;
+use crate::fixture::{compiler, scratch};
 use crate::probe::{DOORS, Probe};
 
 /// A limit that never makes a program wait.
@@ -418,4 +418,24 @@ fn a_program_with_jemalloc_is_shaped() {
         Some(library) => memory(test, &probe.with("LD_PRELOAD", library)),
         None => skip(test, "libjemalloc.so.2 is not installed"),
     }
+}
+
+/// One write to a file stays one, where others may see that: records on open files that are shared, what is appended, synchronous or
+/// direct.
+#[test]
+fn writes_that_others_see_as_one_stay_one() {
+    let folder = scratch();
+    let folder = folder.to_str().expect("a name");
+    let Some(probe) = Probe::new("writes_that_others_see_as_one_stay_one", "whole", &[folder])
+    else {
+        return;
+    };
+    // 18 MB, of which a mebibyte is waited for before a call and the rest after it.
+    let seen = probe.same(&["write=9MB/s:burst=4kB"]);
+    let whole = seen[0]
+        .lines
+        .iter()
+        .filter(|line| line.ends_with("done whole"));
+    assert_eq!(whole.count(), 11, "{:?}", seen[0].lines);
+    assert_eq!(seen[0].lines[11], "0 of 40 records torn");
 }

@@ -297,8 +297,13 @@ impl Job {
 
     pub(super) fn piece(&self, own: &Enforcer, drawn: Drawn) -> u64 {
         let left = self.plan.len().saturating_sub(self.done);
+        let is_write = matches!(self.plan, Plan::Write { .. });
         if self.whole || !drawn.counts_bytes() {
             return left.min(16 * MOST);
+        }
+        if is_write && matches!(self.kind, FileType::RegularFile | FileType::BlockDevice) {
+            // Others see it as one.
+            return left.min(MOST);
         }
         let slice = own
             .ledger
