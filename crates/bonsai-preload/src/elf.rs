@@ -5,6 +5,7 @@ use crate::headers::{PT_DYNAMIC, PT_LOAD, Phdr};
 use crate::slots::Early;
 use core::arch::asm;
 use core::ffi::{c_char, c_int, c_void};
+use core::ops::Range;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -121,6 +122,18 @@ impl Object {
     pub(crate) fn texts(&self) -> impl Iterator<Item = &[u8]> {
         let mut i = 0;
         core::iter::from_fn(move || self.part(&mut i, PT_LOAD, 1))
+    }
+
+    /// Where its executable parts are, and how the loader protects them.
+    pub(crate) fn codes(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let parts = self.headers().iter();
+        let parts = parts.filter(|h| h.kind == PT_LOAD && h.flags & 1 != 0);
+        parts.map(|h| {
+            let start = self.base.wrapping_add(h.address);
+            // Execute, write and read are 1, 2 and 4 there, and 4, 2 and 1 here (elf(5), mprotect(2)).
+            let protection = 4 | h.flags & 2 | h.flags >> 2 & 1;
+            (start..start.wrapping_add(h.len), protection as usize)
+        })
     }
 
     /// The contents of its notes.

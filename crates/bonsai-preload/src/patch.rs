@@ -197,9 +197,10 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
 #[cfg(not(feature = "alone"))]
 fn watch_code(libc: &Object) {
     trap::watch(libc, &mut |at, bytes| {
-        let way = Way::open(at, at + 8);
+        let place = at..at + 8;
+        let way = Way::open(libc, &place);
         way.write(at, bytes);
-        way.close(at, at + 8);
+        way.close(libc, &place);
     });
 }
 
@@ -256,7 +257,8 @@ fn patch_all(
     if high == 0 {
         return miss(found);
     }
-    let way = Way::open(low, high + 8);
+    let places = low..high + 8;
+    let way = Way::open(object, &places);
     if matches!(way, Way::None) {
         return miss(found);
     }
@@ -267,7 +269,7 @@ fn patch_all(
     if let Some((at, bytes)) = function {
         way.write(at, bytes);
     }
-    way.close(low, high + 8);
+    way.close(object, &places);
     Reason::None
 }
 
@@ -471,27 +473,22 @@ enum Way {
     None,
 }
 
-const RX: usize = 5;
-const RWX: usize = 7;
-
 impl Way {
-    fn open(low: usize, high: usize) -> Self {
+    fn open(object: &Object, places: &Range<usize>) -> Self {
         #[cfg(feature = "alone")]
         if running::is_running() {
             return Self::Noted;
         }
-        let (from, len) = pages(low, high);
-        // SAFETY: text of a library; its contents stay the same.
-        unsafe {
-            if ask!(Mprotect, from, len, RWX) == 0 {
-                return Self::Protect;
-            }
-            let path = c"/proc/self/mem";
-            let fd = ask!(OpenWrite, AT_FDCWD, path.as_ptr(), 0o2_000_002, 0);
-            match usize::try_from(fd) {
-                Ok(fd) => Self::Memory(fd),
-                Err(_) => Self::None,
-            }
+        if protect(object, places, true) {
+            return Self::Protect;
+        }
+        protect(object, places, false);
+        let path = c"/proc/self/mem";
+        // SAFETY: a string of our own.
+        let fd = unsafe { ask!(OpenWrite, AT_FDCWD, path.as_ptr(), 0o2_000_002, 0) };
+        match usize::try_from(fd) {
+            Ok(fd) => Self::Memory(fd),
+            Err(_) => Self::None,
         }
     }
 
@@ -509,20 +506,33 @@ impl Way {
         }
     }
 
-    fn close(self, low: usize, high: usize) {
-        let (from, len) = pages(low, high);
-        // SAFETY: back to what it was.
-        unsafe {
-            match self {
-                Self::Protect => ask!(Mprotect, from, len, RX),
-                Self::Memory(fd) => ask!(Close, fd),
-                _ => 0,
-            };
+    fn close(self, object: &Object, places: &Range<usize>) {
+        match self {
+            Self::Protect => {
+                protect(object, places, false);
+            }
+            // SAFETY: ours.
+            Self::Memory(fd) => drop(unsafe { ask!(Close, fd) }),
+            _ => {}
         }
     }
 }
 
-const fn pages(low: usize, high: usize) -> (usize, usize) {
-    let from = low & !4095;
-    (from, ((high + 4095) & !4095) - from)
+/// Makes the code between places writable, or what it was; false if not all of it can be. What is between two parts of code may be
+/// data, and stays as it is.
+#[inline(never)]
+fn protect(object: &Object, places: &Range<usize>, writable: bool) -> bool {
+    const RWX: usize = 7;
+    let mut all = true;
+    for (code, protection) in object.codes() {
+        let (low, high) = (code.start.max(places.start), code.end.min(places.end));
+        if low < high {
+            let from = low & !4095;
+            let len = ((high + 4095) & !4095) - from;
+            let to = if writable { RWX } else { protection };
+            // SAFETY: code of an object; its contents stay the same.
+            all &= unsafe { ask!(Mprotect, from, len, to) } == 0;
+        }
+    }
+    all
 }

@@ -303,3 +303,24 @@ fn programs_that_cannot_be_patched_are_decided_on_by_notification() {
     let said = &seen.finished.stderr;
     assert!(!said.contains("--enforce"), "{said}");
 }
+
+/// What is between two parts of a library's code may be its data: only code changes, and comes back as it was.
+#[test]
+fn data_between_two_parts_of_code_stays_writable() {
+    let test = "data_between_two_parts_of_code_stays_writable";
+    let Some(gcc) = compiler(test) else { return };
+    let make = |name: &str, options: &[&str]| {
+        let made = gcc.make(name, &["trapped/two_codes.c"], options);
+        made.unwrap_or_else(|error| panic!("{error}"))
+    };
+    let apart = ["-shared", "-fPIC", "-Wl,--section-start=.far=0x200000"];
+    let library = make("libtwo-codes.so", &apart).display().to_string();
+    let probe = Probe::of(make("two-codes", &["-DMAIN"]), &[&library]);
+    let bare = probe.bare();
+    assert_eq!(bare.lines[2], "counted 4, 3 parts, 0 of them wrong");
+    let [patched, _] = probe.same(&[LIMIT]).try_into().expect("two doors");
+    assert_eq!(patched.counters.of("write.other").0, 3);
+    for door in [TRAP, LEAVE] {
+        assert_eq!(probe.through(door, &[LIMIT]).lines, bare.lines);
+    }
+}
