@@ -4,6 +4,7 @@ use crate::layout::{FIXED_LEN, MAGIC, Segment, TOTAL_LEN, VERSION};
 use crate::sync::{AtomicU64, Ordering};
 use bonsai_calls::CALLS;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,18 @@ pub enum LedgerError {
     NoSpace {
         /// The segment's file.
         path: PathBuf,
+    },
+    /// This process may make no file that is so long.
+    #[error(
+        "{path}: the limit of file sizes is {most} bytes, and this takes {len}: raise it (ulimit -f, LimitFSIZE= of a unit)"
+    )]
+    FileSize {
+        /// The segment's file.
+        path: PathBuf,
+        /// The limit.
+        most: u64,
+        /// Bytes of the segment.
+        len: u64,
     },
     /// It is no segment at all.
     #[error("{path}: not a ledger of Bonsai (wrong magic): remove it if nothing else needs it")]
@@ -75,6 +88,23 @@ pub enum LedgerError {
     /// A limit cannot be set.
     #[error("{0}")]
     Limit(String),
+}
+
+/// Makes a file `len` bytes long, with memory for the first of them.
+pub(crate) fn reserve(path: &Path, fd: &OwnedFd, len: u64, first: u64) -> Result<(), LedgerError> {
+    let room = |e| match e {
+        Errno::NOSPC | Errno::DQUOT => LedgerError::NoSpace { path: path.into() },
+        e => file(path, "reserve memory", e),
+    };
+    // What is longer than allowed ends a process by a signal, which its programs would not have if we ignored it.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if let Some(most) = limit.filter(|most| *most < len) {
+        let path = path.into();
+        return Err(LedgerError::FileSize { path, most, len });
+    }
+    rustix::fs::ftruncate(fd, len).map_err(room)?;
+    // Without this, a full tmpfs would end the first process to touch a page.
+    rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, first).map_err(room)
 }
 
 /// A mapped segment.
@@ -200,15 +230,7 @@ impl Ledger {
     }
 
     fn fill(path: &Path, fd: OwnedFd, name: &str) -> Result<Self, LedgerError> {
-        let room = |e| match e {
-            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
-                LedgerError::NoSpace { path: path.into() }
-            }
-            e => file(path, "reserve memory", e),
-        };
-        rustix::fs::ftruncate(&fd, TOTAL_LEN as u64).map_err(room)?;
-        // Without this, a full tmpfs would end the first process to touch a page.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FIXED_LEN as u64).map_err(room)?;
+        reserve(path, &fd, TOTAL_LEN as u64, FIXED_LEN as u64)?;
         let ledger = Self::map(path, fd)?;
         let header = &ledger.header;
         store_text(&header.name, name);

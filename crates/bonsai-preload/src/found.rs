@@ -1,5 +1,7 @@
 //! Sites of a library: found by whoever looks for them, patched by `patch`.
 
+#[cfg(feature = "alone")]
+use crate::seccomp::ask;
 use crate::sys::nr;
 use bonsai_calls::{BY_NR, NO_CALL};
 use bonsai_sites::ANY;
@@ -71,7 +73,34 @@ pub(crate) struct Sites {
     pub(crate) unsure: u32,
 }
 
+/// Memory of its own for the sites of a program.
+#[cfg(feature = "alone")]
+pub(crate) struct Memory(usize);
+
+#[cfg(feature = "alone")]
+impl Memory {
+    pub(crate) fn new() -> Option<Self> {
+        // SAFETY: new memory (MAP_PRIVATE, MAP_ANONYMOUS).
+        let at = unsafe { ask!(Mmap, 0, size_of::<Sites>(), 3, 0x22, -1_isize, 0) };
+        usize::try_from(at).ok().map(Self)
+    }
+
+    pub(crate) fn sites(&mut self) -> &mut Sites {
+        // SAFETY: ours alone, page-aligned, long enough; zeros are no sites.
+        unsafe { &mut *(self.0 as *mut Sites) }
+    }
+}
+
+#[cfg(feature = "alone")]
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nothing refers to it any more.
+        unsafe { ask!(Munmap, self.0, size_of::<Sites>()) };
+    }
+}
+
 impl Sites {
+    #[cfg(not(feature = "alone"))]
     pub(crate) const fn new() -> Self {
         let none = Found {
             at: 0,

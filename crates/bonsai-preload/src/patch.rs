@@ -219,13 +219,21 @@ fn patch_all(
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
-    let mut sites = Sites::new();
+    #[cfg(not(feature = "alone"))]
+    let sites = &mut Sites::new();
+    // The stack of a program may be smaller than what is found in one.
+    #[cfg(feature = "alone")]
+    let Some(mut memory) = found::Memory::new() else {
+        return Reason::PatchDenied;
+    };
+    #[cfg(feature = "alone")]
+    let sites = memory.sites();
     match known {
-        Some(words) => from_table(object, words, &mut sites),
+        Some(words) => from_table(object, words, sites),
         None => {
-            from_text(segment, object, search, &mut sites);
+            from_text(segment, object, search, sites);
             #[cfg(feature = "alone")]
-            to_table(segment, object, &mut sites);
+            to_table(segment, object, sites);
         }
     }
     MISSED_SITES.fetch_add(sites.lost, Ordering::Relaxed);

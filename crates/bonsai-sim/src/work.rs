@@ -13,21 +13,24 @@ pub(crate) fn in_parallel<J: Sync, T: Send>(
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(jobs.len()));
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(at) else {
-                        return;
-                    };
-                    let result = work(job);
-                    let mut results = results.lock().unwrap_or_else(|broken| broken.into_inner());
-                    results.push((at, result));
-                    drop(results);
-                    done();
-                }
-            });
+        let help = || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(job) = jobs.get(at) else {
+                    return;
+                };
+                let result = work(job);
+                let mut results = results.lock().unwrap_or_else(|broken| broken.into_inner());
+                results.push((at, result));
+                drop(results);
+                done();
+            }
+        };
+        for _ in 1..threads.min(jobs.len()) {
+            // With fewer it takes longer.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, help);
         }
+        help();
     });
     let mut results = results
         .into_inner()

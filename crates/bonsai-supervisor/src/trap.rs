@@ -53,14 +53,14 @@ pub fn trap_price() -> io::Result<TrapPrice> {
     let _one = MEASURING
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let measured = std::thread::spawn(|| {
+    let measured = std::thread::Builder::new().spawn(|| {
         let bare = median(call);
         let bare_other = median(other);
         with_trap(|| TrapPrice {
             trapped: median(call).saturating_sub(bare),
             other: median(other).saturating_sub(bare_other),
         })
-    });
+    })?;
     measured
         .join()
         .unwrap_or_else(|_| Err(io::Error::other("not measured")))

@@ -76,6 +76,8 @@ struct CapabilityView {
 /// # Errors
 /// The program cannot be found or read.
 pub(crate) fn run(args: &Doctor) -> anyhow::Result<u8> {
+    // It makes files to try things out, and runs no program of others.
+    bonsai_host::ignore_file_size_signal();
     let document = match &args.program {
         Some(name) => {
             let program = program::look_at(name)?;

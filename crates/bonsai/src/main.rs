@@ -48,11 +48,36 @@ use std::process::ExitCode;
 
 use bonsai_services::refusal;
 use clap::Parser;
+use rustix::process::{Resource, getrlimit};
 
 use crate::cli::{Cli, Command};
 use crate::output::{escaped, say};
 
+/// Less of a stack than this (ulimit -s) is no room for us.
+const STACK: u64 = 1 << 20;
+
 fn main() -> ExitCode {
+    let stack = getrlimit(Resource::Stack).current;
+    if stack.is_none_or(|bytes| bytes >= STACK) {
+        return answer();
+    }
+    // Of the stacks of threads we choose the size ourselves.
+    let thread = std::thread::Builder::new().stack_size(8 << 20);
+    let answered = thread.spawn(answer).map(std::thread::JoinHandle::join);
+    match answered {
+        Ok(Ok(code)) => code,
+        // It has said why.
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(error) => {
+            say!(
+                "bonsai: the limit of the stack (ulimit -s) leaves no room, and no thread can be made: {error}"
+            );
+            ExitCode::from(refusal::BAD_INPUT)
+        }
+    }
+}
+
+fn answer() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),

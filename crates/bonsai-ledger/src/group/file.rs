@@ -1,9 +1,9 @@
 //! Groups as files: making, opening and checking them.
 
 use super::{GROUP_LEN, GROUP_MAGIC, GROUP_VERSION, GroupSegment};
-use crate::mapping::{LedgerError, load_text, store_text};
+use crate::mapping::{LedgerError, load_text, reserve, store_text};
 use crate::sync::Ordering;
-use rustix::fs::{FallocateFlags, FileType, Gid, Mode, OFlags};
+use rustix::fs::{FileType, Gid, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ops::Deref;
@@ -65,13 +65,7 @@ impl Group {
         name: &str,
         unix_group: Option<u32>,
     ) -> Result<Self, LedgerError> {
-        let room = |e| match e {
-            Errno::NOSPC | Errno::DQUOT => LedgerError::NoSpace { path: path.into() },
-            e => file(path, "reserve memory", e),
-        };
-        rustix::fs::ftruncate(&fd, GROUP_LEN as u64).map_err(room)?;
-        // Without this, a full tmpfs would end the first process to touch a page.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, GROUP_LEN as u64).map_err(room)?;
+        reserve(path, &fd, GROUP_LEN as u64, GROUP_LEN as u64)?;
         let group = Self::map(path, fd)?;
         let head = &group.head;
         store_text(&head.name, name);

@@ -249,9 +249,9 @@ fn one_plan_takes_the_place_of_the_other_without_a_moment_free() {
         going.store(false, Ordering::Relaxed);
         flow.join().expect("done")
     });
-    // Each has a burst of its own: what may be ahead, and a packet.
-    let bursts = f64::from(changes + 1) * (BURST_S * RATE as f64 + 1514.0);
-    let allowed = RATE as f64 * took + bursts + 1514.0;
+    // Each has a burst of its own: what may be ahead, and a packet; and its last packet goes on credit, which ends with it.
+    let bursts = f64::from(changes + 1) * (BURST_S * RATE as f64 + 2.0 * 1514.0);
+    let allowed = RATE as f64 * took + bursts;
     assert!(
         bytes as f64 <= allowed,
         "{bytes} B in {took} s and {changes} changes, {allowed} allowed"

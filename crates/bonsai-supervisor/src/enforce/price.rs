@@ -22,7 +22,7 @@ const GETPPID: u32 = 110;
 pub fn price() -> io::Result<Duration> {
     let (made, listener) = channel::<io::Result<OwnedFd>>();
     let (go, told) = channel::<()>();
-    let caller = std::thread::spawn(move || {
+    let caller = std::thread::Builder::new().spawn(move || {
         let bare = median();
         let installed = rustix::thread::set_no_new_privs(true)
             .map_err(io::Error::from)
@@ -32,7 +32,7 @@ pub fn price() -> io::Result<Duration> {
         // Whoever cannot listen drops its end.
         told.recv().ok()?;
         Some(median().saturating_sub(bare))
-    });
+    })?;
     let listener = listener.recv().map_err(io::Error::other)?;
     let listening = listener.map(Listener::new);
     if let Ok(listener) = &listening {

@@ -217,3 +217,60 @@ fn nothing_needs_a_descriptor_of_the_programs() {
         }
     }
 }
+
+/// `sh -c 'ulimit LIMIT; exec "$@"'`: the exit code, and what was said.
+fn under(limit: &str, words: &[std::ffi::OsString]) -> (Option<i32>, String) {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$@\""), "sh"]);
+    command.args(words);
+    let finished = conformance::finish(&mut command, PATIENCE).expect("an end");
+    (finished.status.code(), finished.stderr)
+}
+
+/// What a process may have is little: it works all the same, or a sentence says what is too little.
+#[test]
+fn small_resource_limits_end_in_a_sentence_or_in_nothing() {
+    let program = Path::new("/bin/true");
+    for (limit, code, words) in [
+        ("-s 64", 0, ""),
+        ("-l 0", 0, ""),
+        ("-f 0", 2, "raise it (ulimit -f"),
+        ("-n 6", 2, "Too many open files"),
+    ] {
+        let (_, command) = bonsai().run::<&str>(&["--limit", "read=20MB/s"], program, &[]);
+        let all = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let folder = command
+            .get_envs()
+            .find(|(name, _)| *name == "BONSAI_RUNTIME_DIR");
+        let folder = folder.and_then(|(_, value)| value).expect("a folder");
+        let mut words_of = vec![std::ffi::OsString::from("env")];
+        words_of.push(format!("BONSAI_RUNTIME_DIR={}", folder.display()).into());
+        words_of.extend(all.map(OsStr::to_owned));
+        let (ended, said) = under(limit, &words_of);
+        assert_eq!(ended, Some(code), "ulimit {limit}: {said}");
+        assert!(said.contains(words), "ulimit {limit}: {said}");
+    }
+    for (form, program) in forms(
+        "small_resource_limits_end_in_a_sentence_or_in_nothing",
+        "ends",
+    ) {
+        let script = format!(
+            "ulimit -s 64; exec {} {}",
+            program.display(),
+            scratch().display()
+        );
+        let (_, mut command) = bonsai().run(
+            &["--limit", "read=20MB/s"],
+            Path::new("/bin/sh"),
+            &["-c", &script],
+        );
+        let bare = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .status()
+            .expect("sh");
+        let seen = conformance::finish(&mut command, PATIENCE).expect("an end");
+        assert_eq!(seen.status.code(), bare.code(), "{form}: {}", seen.stderr);
+    }
+}
