@@ -111,11 +111,28 @@ pub enum LimitProblem {
 /// The most limits per stream that one call may be under.
 const MOST_PER_STREAM: usize = 4;
 
+/// What others call what classes are on.
+const OTHER_WORDS: [(&[&str], &str); 4] = [
+    (
+        &["download", "down", "rx", "in", "ingress", "receive"],
+        "recv",
+    ),
+    (
+        &["upload", "up", "tx", "out", "egress", "bandwidth"],
+        "send",
+    ),
+    (&["network", "bw"], "net"),
+    (&["io", "storage", "file", "files"], "disk"),
+];
+
 /// Names that are close to `name`, as the middle of a sentence.
 fn hint(name: &str) -> String {
     if let Some(symbol) = SYMBOLS.iter().find(|symbol| symbol.name == name) {
         let call = CALLS[usize::from(symbol.call)].name;
         return format!(", which is a function of libc: the call behind it is {call:?}");
+    }
+    if let Some((_, class)) = OTHER_WORDS.iter().find(|(words, _)| words.contains(&name)) {
+        return format!(", but {class:?}");
     }
     let near = names()
         .map(|known| (strsim::damerau_levenshtein(name, known), known))
@@ -367,6 +384,8 @@ mod tests {
         for (text, hint) in [
             ("raed=1MB/s", ", the nearest is \"read\""),
             ("pwrite65=1MB/s", ", the nearest is \"pwrite64\""),
+            ("download=1MB/s", ", but \"recv\""),
+            ("tx=1MB/s", ", but \"send\""),
             (
                 "pwrite=1MB/s",
                 ", which is a function of libc: the call behind it is \"pwrite64\"",

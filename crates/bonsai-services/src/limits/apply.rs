@@ -42,7 +42,7 @@ pub fn apply(
         && !ledger.has_extension()
     {
         return Err(Refusal::input(format!(
-            "the limit on {} needs libbonsai_extension.so beside the library, where this service was started: install it, or limit all calls of a kind",
+            "the limit on {} needs libbonsai_extension.so beside the library, where this service was started: install it, or limit all calls of a kind (an enforced service decides outside of the program, where no limit is narrowed down)",
             limit.name
         )));
     }

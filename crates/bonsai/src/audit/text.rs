@@ -64,8 +64,8 @@ pub(super) fn text(document: &Document, paint: Paint) -> String {
     ));
     if !document.total_includes_ended {
         say(
-            "The whole service is its live processes only: bonsai run has ended, and with it the \
-             kernel's count for those that ended."
+            "The whole service is its live processes only: for those that have ended, nobody has the \
+             kernel's count."
                 .to_owned(),
         );
     }

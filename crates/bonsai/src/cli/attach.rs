@@ -20,7 +20,7 @@ Examples:
   bonsai attach 1235 --name web                    (joins the service web)")]
 pub(crate) struct Attach {
     /// The processes.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(required = true, value_name = "PID", value_parser = process_number)]
     pub(crate) processes: Vec<i32>,
 
     /// Name of the service, as for `bonsai run`; one that is running is joined.
@@ -61,4 +61,9 @@ pub(crate) struct Detach {
     /// Processes, or a service: all of its processes then.
     #[arg(required = true, value_name = "PID|SERVICE")]
     pub(crate) targets: Vec<String>,
+}
+
+fn process_number(text: &str) -> Result<i32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "a process is named by its number (pgrep NAME finds it)".to_owned())
 }
