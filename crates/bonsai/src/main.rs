@@ -47,7 +47,8 @@ mod why;
 use std::process::ExitCode;
 
 use bonsai_services::refusal;
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, getrlimit};
 
 use crate::cli::{Cli, Command};
@@ -147,8 +148,31 @@ fn refused(error: &clap::Error) -> ExitCode {
             0
         });
     }
-    say!("bonsai: {}", sentence(&error.render().to_string()));
+    let sentence = sentence(&error.render().to_string());
+    let near = std::env::args()
+        .nth(1)
+        .and_then(|first| near_command(error, &first));
+    say!("bonsai: {sentence}{}", near.unwrap_or_default());
     ExitCode::from(refusal::BAD_INPUT)
+}
+
+/// The command that may have been meant by the first word; the parser finds those alone that have the same letters at the same places.
+fn near_command(error: &clap::Error, first: &str) -> Option<String> {
+    let wrong = error.get(ContextKind::InvalidSubcommand)?;
+    let is_first = matches!(wrong, ContextValue::String(said) if said == first);
+    if !is_first || error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return None;
+    }
+    let cli = Cli::command();
+    let visible = cli
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    visible
+        .map(|command| command.get_name())
+        .map(|name| (strsim::damerau_levenshtein(first, name), name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(3))
+        .map(|(_, name)| format!("; is {name:?} meant?"))
 }
 
 /// Clap's answer (a title, hints, usage) as one sentence.
@@ -202,5 +226,22 @@ mod tests {
         let text = answer(&["bonsai", "status", "--interval", "3"]);
         let start = "invalid value '3' for '--interval <TIME>': \"3\" has no unit";
         assert!(text.starts_with(start) && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn a_command_of_swapped_letters_is_found() {
+        let near = |args: &[&str]| {
+            let error = Cli::try_parse_from(args).expect_err("wrong");
+            near_command(&error, args[1])
+        };
+        assert_eq!(
+            near(&["bonsai", "rnu"]),
+            Some("; is \"run\" meant?".to_owned())
+        );
+        // What the parser finds itself, what is too far, and what is no command's fault.
+        assert_eq!(near(&["bonsai", "statsu"]), None);
+        assert_eq!(near(&["bonsai", "zzzzzz"]), None);
+        assert_eq!(near(&["bonsai", "drive", "rnu"]), None);
+        assert_eq!(near(&["bonsai", "run", "--limt"]), None);
     }
 }

@@ -349,7 +349,7 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
                 count(process.trapped, "call", "calls")
             ),
             (0, _) => String::new(),
-            (n, _) => format!(", {n} calls of libraries unseen"),
+            (n, _) => format!(", {} of libraries unseen", count(n, "call", "calls")),
         };
         let untrapped = if process.untrapped {
             ", code that could not be trapped: unseen"
