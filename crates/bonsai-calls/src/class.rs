@@ -71,7 +71,7 @@ classes! {
     Poll "poll" "poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, epoll_pwait2.";
     Dup "dup" "dup, dup2, dup3.";
     Pipe "pipe" "pipe, pipe2.";
-    Fork "fork" "fork, vfork, clone, clone3, where they go through libc's fork, vfork or posix_spawn.";
+    Fork "fork" "fork, vfork, clone, clone3, where they go through libc's fork, vfork, posix_spawn, system or popen.";
     Exec "exec" "execve, execveat.";
 }
 

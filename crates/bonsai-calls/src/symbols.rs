@@ -92,7 +92,7 @@ macro_rules! for_each_symbol {
                 (syscall GETPPID)
                 (execve EXECVE) (execv EXECVE) (execvp EXECVE) (execvpe EXECVE) (fexecve EXECVEAT)
                 (execveat EXECVEAT) (execl EXECVE) (execlp EXECVE) (execle EXECVE)
-                (posix_spawn VFORK) (posix_spawnp VFORK) (prctl GETPPID)
+                (posix_spawn VFORK) (posix_spawnp VFORK) (system VFORK) (popen VFORK) (prctl GETPPID)
             }
         }
     };

@@ -1,4 +1,4 @@
-//! `posix_spawn`: libc makes the new process and runs the program in it; the
+//! `posix_spawn`, `system`, `popen`: libc makes the new process and runs the program in it. For the first, the
 //! environment is set right beforehand.
 
 use crate::environment::{Strings, with_environment};
@@ -40,6 +40,35 @@ pub(crate) unsafe extern "C" fn bonsai_own_posix_spawnp(
 }
 
 /// # Safety
+/// As `system(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_system(command: usize) -> isize {
+    if command != 0 {
+        starts();
+    }
+    let Some((at, _)) = elf::next_definition(b"system") else {
+        return -1;
+    };
+    // SAFETY: libc's function with the program's argument.
+    unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> i32>(at)(command) as isize }
+}
+
+/// # Safety
+/// As `popen(3)`.
+pub(crate) unsafe extern "C" fn bonsai_own_popen(command: usize, kind: usize) -> usize {
+    starts();
+    let Some((at, _)) = elf::next_definition(b"popen") else {
+        return 0;
+    };
+    // SAFETY: libc's function with the program's arguments.
+    unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> usize>(at)(command, kind) }
+}
+
+/// Decides on a process that libc makes inside itself, on a stack of its own: by instructions that nobody replaces.
+fn starts() {
+    deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
+}
+
+/// # Safety
 /// As the function of that name.
 unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path: bool) -> isize {
     type Function = unsafe extern "C" fn(*mut u32, usize, usize, usize, usize, Strings) -> i32;
@@ -51,7 +80,7 @@ unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path
     if unseen && refuses_child(a[0] as *const u8) {
         return -sys::EPERM;
     }
-    deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
+    starts();
     let mut ours = 0;
     let child = if pid.is_null() { &raw mut ours } else { pid };
     // SAFETY: libc's function with the program's arguments.

@@ -208,6 +208,22 @@ SPAWN(posix_spawn, "posix_spawn",
 SPAWN(posix_spawnp, "posix_spawnp",
       stored(posix_spawnp((pid_t *)&r->number, at, NULL, NULL, arguments, (char *const *)with(len))));
 
+/* So does what starts a shell. */
+static long shell_op(struct run *r, unsigned i)
+{
+    int status = r->test->go(r, 0, NULL, i & 1, 0);
+    CHECK(r, status == (i & 1 ? 8 : 7) << 8);
+    mix(r, i, (unsigned long)status);
+    return 0;
+}
+
+#define SHELL(id, sym, expression)                                            \
+    MOVER(id, expression)                                                     \
+    CASE(id, .symbol = sym, .entry = "vfork", .ops = 8, .go = go_##id, .op = shell_op)
+
+SHELL(system, "system", system(len ? "exit 8" : "exit 7"));
+SHELL(popen, "popen", pclose(popen(len ? "exit 8" : "exit 7", "r")));
+
 /* A shell is started, and what it writes is the service's, too. */
 static long system_op(struct run *r, unsigned i)
 {

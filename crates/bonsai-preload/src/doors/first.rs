@@ -19,6 +19,8 @@ global_asm!(
     ".set bonsai_own_fexecve, {fexecve}",
     ".set bonsai_own_posix_spawn, {spawn}",
     ".set bonsai_own_posix_spawnp, {spawnp}",
+    ".set bonsai_own_system, {system}",
+    ".set bonsai_own_popen, {popen}",
     ".set bonsai_given, {given}",
     single = sym crate::resolve::BONSAI_SINGLE,
     before = sym crate::beforehand::bonsai_before,
@@ -32,6 +34,8 @@ global_asm!(
     fexecve = sym functions::bonsai_own_fexecve,
     spawn = sym spawn::bonsai_own_posix_spawn,
     spawnp = sym spawn::bonsai_own_posix_spawnp,
+    system = sym spawn::bonsai_own_system,
+    popen = sym spawn::bonsai_own_popen,
     given = sym crate::slow::bonsai_given,
 );
 

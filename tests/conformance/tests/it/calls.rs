@@ -30,6 +30,8 @@ const MADE_BY_LIBC: &[(&str, &str)] = &[
     ("select", "pselect6"),
     ("posix_spawn", "execve"),
     ("posix_spawnp", "execve"),
+    ("system", "execve"),
+    ("popen", "execve"),
 ];
 
 fn made_by_libc(case: &Case) -> Option<&'static str> {
