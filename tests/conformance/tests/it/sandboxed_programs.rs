@@ -103,6 +103,32 @@ impl Drop for Server {
     }
 }
 
+/// An sshd under limits, and its port; `None` if somebody else had that first.
+fn listening(options: &[&str], sshd: &Path, folder: &Path) -> Option<(Server, u16)> {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("its number").port();
+    drop(free);
+    let at = |name: &str| folder.join(name).display().to_string();
+    let text = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
+         UsePAM no\nPidFile none\nPermitRootLogin yes\n",
+        at("host"),
+        at("id.pub")
+    );
+    std::fs::write(at("conf"), text).expect("a file");
+    let (_, mut command) = bonsai().run(options, sshd, &["-D", "-f", &at("conf")]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = Server(command.spawn().expect("it starts"));
+    let end = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < end && server.0.try_wait().expect("ours").is_none() {
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Some((server, port));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    None
+}
+
 /// OpenSSH confines the process that speaks with strangers.
 #[test]
 fn sshd_lets_its_users_in_under_limits() {
@@ -147,28 +173,9 @@ fn sshd_lets_its_users_in_under_limits() {
         finish(&mut command, Duration::from_secs(40)).expect("ssh runs")
     };
     for options in LIMITS.iter().chain(&[&["--limit", "send=100kB/s"][..]]) {
-        // One of its own: the server before may not have left its port yet.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .expect("a port")
-            .local_addr()
-            .expect("its number")
-            .port();
-        let text = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
-             UsePAM no\nPidFile none\nPermitRootLogin yes\n",
-            at("host"),
-            at("id.pub")
-        );
-        std::fs::write(at("conf"), text).expect("a file");
-        let args = ["-D", "-f", &at("conf")];
-        let (_, mut command) = bonsai().run(options, Path::new(&sshd), &args);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let _server = Server(command.spawn().expect("it starts"));
-        let end = Instant::now() + Duration::from_secs(30);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "{options:?}: it does not listen");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let (_server, port) = (0..5)
+            .find_map(|_| listening(options, Path::new(&sshd), folder.path()))
+            .unwrap_or_else(|| panic!("{options:?}: it does not listen"));
         for _ in 0..2 {
             let seen = log_in(port);
             assert_eq!(seen.stdout, "in\n", "{options:?}: {}", seen.stderr);
