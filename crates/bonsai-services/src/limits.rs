@@ -111,7 +111,7 @@ pub enum LimitProblem {
 /// The most limits per stream that one call may be under.
 const MOST_PER_STREAM: usize = 4;
 
-/// What others call what classes are on.
+/// Common words for classes.
 const OTHER_WORDS: [(&[&str], &str); 4] = [
     (
         &["download", "down", "rx", "in", "ingress", "receive"],
@@ -134,13 +134,16 @@ fn hint(name: &str) -> String {
     if let Some((_, class)) = OTHER_WORDS.iter().find(|(words, _)| words.contains(&name)) {
         return format!(", but {class:?}");
     }
-    let near = names()
-        .map(|known| (strsim::damerau_levenshtein(name, known), known))
+    nearest(name, names()).map_or_else(String::new, |known| format!(", the nearest is {known:?}"))
+}
+
+/// The known word that a misspelled one is nearest to, if at most a third of its letters differ.
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|known| (strsim::damerau_levenshtein(word, known), known))
         .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, known)| *distance <= known.len().div_ceil(3));
-    near.map_or_else(String::new, |(_, known)| {
-        format!(", the nearest is {known:?}")
-    })
+        .filter(|(distance, known)| *distance <= known.len().div_ceil(3))
+        .map(|(_, known)| known)
 }
 
 /// The calls that a limit of that name is on, whatever narrows it down.

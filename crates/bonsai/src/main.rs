@@ -46,6 +46,7 @@ mod why;
 
 use std::process::ExitCode;
 
+use bonsai_services::limits::nearest;
 use bonsai_services::refusal;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
@@ -54,7 +55,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::cli::{Cli, Command};
 use crate::output::{escaped, say};
 
-/// Less of a stack than this (ulimit -s) is no room for us.
+/// Minimum size of the main thread's stack, in bytes (ulimit -s).
 const STACK: u64 = 1 << 20;
 
 fn main() -> ExitCode {
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     if stack.is_none_or(|bytes| bytes >= STACK) {
         return answer();
     }
-    // Of the stacks of threads we choose the size ourselves.
+    // The stack of a thread has the size that is asked for.
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let answered = thread.spawn(answer).map(std::thread::JoinHandle::join);
     match answered {
@@ -156,7 +157,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     ExitCode::from(refusal::BAD_INPUT)
 }
 
-/// The command that may have been meant by the first word; the parser finds those alone that have the same letters at the same places.
+/// The command nearest to a misspelled first word; the parser misses swapped letters.
 fn near_command(error: &clap::Error, first: &str) -> Option<String> {
     let wrong = error.get(ContextKind::InvalidSubcommand)?;
     let is_first = matches!(wrong, ContextValue::String(said) if said == first);
@@ -167,12 +168,8 @@ fn near_command(error: &clap::Error, first: &str) -> Option<String> {
     let visible = cli
         .get_subcommands()
         .filter(|command| !command.is_hide_set());
-    visible
-        .map(|command| command.get_name())
-        .map(|name| (strsim::damerau_levenshtein(first, name), name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(3))
-        .map(|(_, name)| format!("; is {name:?} meant?"))
+    let near = nearest(first, visible.map(|command| command.get_name()));
+    near.map(|name| format!("; is {name:?} meant?"))
 }
 
 /// Clap's answer (a title, hints, usage) as one sentence.
