@@ -1,7 +1,7 @@
-//! Whose rights a call is made with: those of its program, and no others.
+//! Credentials of performed calls: those of the program, and no others.
 //!
-//! A supervisor with more rights than its program would lend them with every call that it makes in that one's place: to the kernel
-//! (capabilities, the owner of files), and to whoever asks who has sent something. So the thread that makes a call takes the program's
+//! A supervisor with more rights than its program would lend them with every call that it performs: to the kernel
+//! (capabilities, the owner of files), and to peers that read credentials. So the thread that makes a call takes the program's
 //! users and groups, and for the call alone its capabilities (credentials(7), capabilities(7)). It keeps what it needs to come
 //! back: the saved user and the permitted capabilities, which give no right by themselves and keep debuggers away.
 //!
@@ -19,7 +19,7 @@ const SYS_ADMIN: u32 = 21;
 const SET_GROUP: u32 = 6;
 const SET_USER: u32 = 7;
 
-/// What is needed to say who has sent a message, which we have found out (`scm_check_creds` in `net/core/scm.c`).
+/// Capabilities for sending checked credentials of another process (`scm_check_creds` in `net/core/scm.c`).
 pub(crate) const TO_SAY_WHO: u64 = 1 << SYS_ADMIN | 1 << SET_USER | 1 << SET_GROUP;
 
 /// A user or a group: real, effective, saved, and as far as files are concerned.
@@ -38,24 +38,35 @@ pub(crate) struct Rights {
     pub(crate) names: Names,
 }
 
-/// Our own, as long as nothing is taken on; `None` where we have no rights to lend: then we are as our programs.
+/// Credentials of the supervisor; `None` without capabilities, when it has no rights beyond those of its programs.
+static OURS: OnceLock<Option<Rights>> = OnceLock::new();
+
 fn ours() -> Option<&'static Rights> {
-    static OURS: OnceLock<Option<Rights>> = OnceLock::new();
-    let read = || Rights::read("/proc/self").ok();
-    let ours = OURS.get_or_init(|| read().filter(|rights| rights.effective != 0));
-    ours.as_ref()
+    OURS.get()?.as_ref()
 }
 
-/// Learns what our own rights are, before anything else is taken on; whether there are any that are not everybody's.
+/// Reads the credentials of the supervisor, before any thread takes others. Without them, rights would be lent unnoticed.
+///
+/// # Errors
+/// `/proc/self` cannot be read.
+pub(crate) fn learn_ours() -> io::Result<()> {
+    if OURS.get().is_none() {
+        let read = Rights::read("/proc/self")?;
+        let _ = OURS.set((read.effective != 0).then_some(read));
+    }
+    Ok(())
+}
+
+/// Whether the supervisor has rights that a program may lack.
 pub(crate) fn are_more() -> bool {
     ours().is_some()
 }
 
 impl Rights {
-    /// Those of a thread.
+    /// Reads the credentials of a thread.
     ///
     /// # Errors
-    /// It has gone, or may not be looked at.
+    /// The thread has ended, or `/proc` denies access.
     pub(crate) fn of(tid: u32) -> io::Result<Arc<Self>> {
         Self::read(&format!("/proc/{tid}")).map(Arc::new)
     }
@@ -67,7 +78,7 @@ impl Rights {
         Ok(Self { names, ..found })
     }
 
-    /// The capabilities that its calls have when we make them: those of another user namespace, nobody outside can have.
+    /// Capabilities for performed calls: those of another user namespace cannot be held outside of it.
     const fn lent(&self) -> u64 {
         if self.names.are_foreign() {
             0
@@ -76,15 +87,15 @@ impl Rights {
         }
     }
 
-    /// Its real user and group: who it is to whoever gets its messages.
+    /// Real user and group, which receivers of messages see.
     pub(crate) const fn who(&self) -> (u32, u32) {
         (self.users[0], self.groups[0])
     }
 
-    /// Whom its process, which is `pid` to us, means by what it says in its credentials.
+    /// Translates and checks the credentials that process `pid` sends explicitly.
     ///
     /// # Errors
-    /// `EPERM` if it may not say so, `EINVAL` and `ESRCH` where there is no such user or process, as `__scm_send`.
+    /// `EPERM` for credentials that it may not claim, `EINVAL` and `ESRCH` where there is no such user or process, as `__scm_send`.
     pub(crate) fn may_say(&self, pid: u32, said: Who) -> io::Result<Who> {
         let error = |code| Err(io::Error::from_raw_os_error(code));
         let has = |capability: u32| self.effective >> capability & 1 == 1;
@@ -134,7 +145,7 @@ thread_local! {
     static WORN: RefCell<Option<Arc<Rights>>> = const { RefCell::new(None) };
 }
 
-/// Makes a call with somebody's rights; `None` is as we are. Whoever needs it is lent `more` for it.
+/// Runs a call with the given credentials, plus the capabilities `more`; `None` keeps the supervisor's own.
 ///
 /// # Errors
 /// What the call says, or that the rights cannot be had.
@@ -154,18 +165,18 @@ pub(crate) fn with<T>(
     set_effective(during, ours)?;
     let result = call();
     if set_effective(ours.effective, ours).is_err() {
-        // It cannot be: they are permitted. Without them we would answer wrongly.
+        // Unreachable: the set is permitted. Without it, later answers would be wrong.
         std::process::abort();
     }
     result
 }
 
-/// Takes somebody's users and groups, for this thread, with all capabilities.
+/// Takes users and groups for this thread, and keeps all capabilities.
 fn take_on(rights: &Arc<Rights>, ours: &Rights) -> io::Result<()> {
     WORN.with_borrow_mut(|worn| {
         let have = match worn.take() {
             Some(have) => have,
-            // Whoever started this thread may have had others than ours.
+            // Threads inherit the credentials of the thread that started them.
             None => Arc::new(Rights::read("/proc/thread-self")?),
         };
         let same =

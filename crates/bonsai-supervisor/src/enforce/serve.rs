@@ -54,9 +54,9 @@ impl Enforcer {
     /// Begins to answer for the service behind a listener.
     ///
     /// # Errors
-    /// There are no threads for it.
+    /// There are no threads for it, or its own credentials cannot be read.
     pub fn start(ledger: Arc<Ledger>, listener: OwnedFd) -> std::io::Result<Arc<Self>> {
-        rights::are_more();
+        rights::learn_ours()?;
         let enforcer = Arc::new(Self {
             ledger,
             listener: Listener::new(listener),
@@ -166,8 +166,8 @@ impl Enforcer {
         self.admit(&mut self.state(), asked, drawn, moves, monotonic_ns());
     }
 
-    /// Whether a write may move much less than it asks for: then it is not paid for as a whole. Files take all of it, and who
-    /// may wait does until all of it is gone.
+    /// Whether a write may move much less than requested, so that it is charged in chunks: a large non-blocking write to a pipe or
+    /// socket. Files take all of it, and blocking writes go on until all is written.
     fn goes_by_pieces(
         &self,
         state: &mut State,

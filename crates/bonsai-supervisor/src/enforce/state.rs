@@ -74,14 +74,14 @@ impl State {
         }
     }
 
-    /// A thread is about to change its rights; with a new program it takes the number of its process, which may not be known.
+    /// Invalidates the cached credentials of a thread before it changes them. `execve` of a thread gives it the number of its
+    /// process; of an unknown thread that number is unknown, too, so all are invalidated.
     pub(super) fn forget_rights(&mut self, tid: u32) {
         let known = self.threads.get(&tid).map(|thread| thread.pid);
-        let own = [Some(tid), known].map(|tid| self.threads.get_mut(&tid?)?.rights.take());
-        if known.is_none() && own == [None, None] {
-            self.threads
-                .values_mut()
-                .for_each(|thread| thread.rights = None);
+        for (number, thread) in &mut self.threads {
+            if known.is_none_or(|pid| [tid, pid].contains(number)) {
+                thread.rights = None;
+            }
         }
     }
 
