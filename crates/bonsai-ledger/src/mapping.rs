@@ -33,7 +33,7 @@ pub enum LedgerError {
         /// The segment's file.
         path: PathBuf,
     },
-    /// This process may make no file that is so long.
+    /// The limit of file sizes is too low.
     #[error(
         "{path}: the limit of file sizes is {most} bytes, and this takes {len}: raise it (ulimit -f, LimitFSIZE= of a unit)"
     )]
@@ -90,13 +90,13 @@ pub enum LedgerError {
     Limit(String),
 }
 
-/// Makes a file `len` bytes long, with memory for the first of them.
+/// Sets the length of a file, and allocates its first bytes.
 pub(crate) fn reserve(path: &Path, fd: &OwnedFd, len: u64, first: u64) -> Result<(), LedgerError> {
     let room = |e| match e {
         Errno::NOSPC | Errno::DQUOT => LedgerError::NoSpace { path: path.into() },
         e => file(path, "reserve memory", e),
     };
-    // What is longer than allowed ends a process by a signal, which its programs would not have if we ignored it.
+    // Beyond the limit the kernel sends SIGXFSZ; ignoring it would be inherited by the programs.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if let Some(most) = limit.filter(|most| *most < len) {
         let path = path.into();

@@ -219,10 +219,10 @@ const RWF_WHOLE: usize = 0x2 | 0x4 | 0x10 | 0x40;
 /// `IPPROTO_SCTP`, whose streams have messages.
 const SCTP: u32 = 132;
 
-/// What a file takes as one: others may write by the same open file, and some files take a write as a whole or not at all.
+/// Writes to files up to this size are not split: an open file may be shared, and some files take a write as a whole or not at all.
 const RECORD: usize = 1 << 20;
 
-/// The least that a large call may be cut into, so that nobody sees it: all of it is `usize::MAX`. Pipes in stream mode and stream
+/// The smallest chunk of a large call that is not observable; `usize::MAX` forbids to split. Pipes in stream mode and stream
 /// sockets take anything in parts. A write to a file is one write up to a mebibyte, and of any size where it is appended, synchronous,
 /// direct or atomic. A datagram is one, and so is whatever a device or a packet socket takes at a time.
 #[inline(never)]
@@ -248,17 +248,17 @@ fn least_part(call: CallId, args: &Args, looked: Option<Looked>) -> usize {
     let looked = looked.unwrap_or_else(|| kind::look(fd));
     // SAFETY: F_GETFL reads the flags of a descriptor.
     let flags = unsafe { ask!(Fcntl, fd, 3) };
-    let least = match looked.kind {
+    match looked.kind {
+        _ if flags < 0 => WHOLE,
         Fd::File if flags & (O_APPEND | O_DSYNC | O_DIRECT) != 0 => WHOLE,
         Fd::File if call == calls::PWRITEV2 && args.a[5] & RWF_WHOLE != 0 => WHOLE,
-        // What comes from another file, the kernel itself moves in parts.
+        // The kernel itself splits transfers between files.
         Fd::File if matches!(amount::len_of(call), Len::Arg(3 | 4)) => 0,
         Fd::File => RECORD,
         Fd::Socket if socket(fd, SO_TYPE) == 1 && socket(fd, SO_PROTOCOL) != SCTP => 0,
         _ if looked.pipe && flags & O_DIRECT == 0 => 0,
         _ => WHOLE,
-    };
-    if flags < 0 { WHOLE } else { least }
+    }
 }
 
 /// Whether what is read from a descriptor may be read in parts.

@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn bonsai_own_popen(command: usize, kind: usize) ->
     unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize) -> usize>(at)(command, kind) }
 }
 
-/// Decides on a process that libc makes inside itself, on a stack of its own: by instructions that nobody replaces.
+/// Charges a process start that libc makes internally, on a separate stack, where system calls are not patched.
 fn starts() {
     deciding(&mut |segment, own| slow::control(segment, own, calls::VFORK));
 }

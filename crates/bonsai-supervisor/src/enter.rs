@@ -34,7 +34,7 @@ pub enum EnterError {
     /// The process has ended.
     #[error("it has ended")]
     Gone,
-    /// Another one is named than a process of the service.
+    /// The named process does not belong to the service.
     #[error("process {0} asks to be entered, and does not belong to the service")]
     Stranger(u32),
     /// There is no room for the engine where jumps from the program reach it.
@@ -72,8 +72,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(2);
 
 /// Answers what a process has asked for in the ledger: enters the program that it
-/// runs next. Whoever can write the ledger can write any number there, and we may have more rights: who it is, is read once, and has
-/// to be a member, also when it is held and nobody else can have its number.
+/// runs next. Members can write any process id into the ledger, and the helper may have more rights: the id is read once, and the
+/// process must be a member before it is seized and while it is, when its id cannot be reused.
 ///
 /// # Errors
 /// Why nothing was entered.

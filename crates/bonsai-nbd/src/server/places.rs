@@ -131,7 +131,7 @@ impl Taken {
         all.min_by_key(|of| of.since)
     }
 
-    /// Of each export that has some, its clients.
+    /// Number of clients per export; exports without clients are absent.
     fn clients(&self) -> HashMap<&str, usize> {
         let mut clients = HashMap::new();
         for name in self.of.values().filter_map(|of| of.export.as_deref()) {

@@ -50,7 +50,7 @@ impl Drawn {
         }
     }
 
-    /// What may be paid for at once: more of it, given back, could be lost.
+    /// The largest charge whose refund is not capped by the burst.
     pub(crate) fn most_at_once(&self, ledger: &Ledger) -> u64 {
         const PAGE: u64 = 4096;
         ledger.burst_of(self.mask, self.byte_buckets).max(PAGE)

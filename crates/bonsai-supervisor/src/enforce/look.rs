@@ -154,7 +154,7 @@ fn parse(text: &[u8]) -> Option<Place> {
     })
 }
 
-/// Whether a descriptor is not to wait, as its `fdinfo` says (proc_pid_fdinfo(5): in octal).
+/// Whether a descriptor is non-blocking, as its `fdinfo` says (proc_pid_fdinfo(5): in octal).
 pub(crate) fn waits_not(tid: u32, fd: u64) -> bool {
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
     let number = fd as u32;
@@ -186,12 +186,12 @@ fn look(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<Fd> {
     type_of(folder, name, AtFlags::empty()).map(kind_of)
 }
 
-/// What is open; nobody is asked who might not answer.
+/// The type of an open file, without waiting for a server.
 pub(crate) fn type_of_open(fd: &OwnedFd) -> rustix::io::Result<FileType> {
     type_of(fd, c"", AtFlags::EMPTY_PATH)
 }
 
-/// Without asking whoever has the file, as a server that is away does not answer: the type stays what it was.
+/// The type from the kernel's cache (`AT_STATX_DONT_SYNC`): a type does not change, and a server may not answer.
 fn type_of(folder: &OwnedFd, name: &CStr, flags: AtFlags) -> rustix::io::Result<FileType> {
     let flags = flags | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(folder, name, flags, StatxFlags::TYPE)?;

@@ -1,12 +1,12 @@
-//! What users, groups and processes are called where a program is: its namespaces may have other numbers for them
-//! (user_namespaces(7), pid_namespaces(7)). What passes through us has ours.
+//! Translation of user, group and process ids between the namespaces of a program and those of the supervisor
+//! (user_namespaces(7), pid_namespaces(7)).
 
 use std::fs::{File, metadata, read_to_string};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 
-/// What is called by nothing there (`/proc/sys/kernel/overflowuid`, as it is unless somebody has changed it).
+/// Id of users and groups without a mapping (the default of `/proc/sys/kernel/overflowuid`).
 const NOBODY: u32 = 65_534;
 
 /// A process, a user and a group, as in `struct ucred`.
@@ -63,7 +63,7 @@ fn namespace(folder: &str, which: &str) -> io::Result<u64> {
     metadata(format!("{folder}/ns/{which}")).map(|of| of.ino())
 }
 
-/// The user namespace that somebody's process namespace belongs to (ioctl_nsfs(2)).
+/// The user namespace that owns a process namespace (ioctl_nsfs(2)).
 fn owner_of(folder: &str) -> io::Result<u64> {
     const OWNER: libc::c_ulong = 0xb701;
     let namespace = File::open(format!("{folder}/ns/pid"))?;
@@ -115,7 +115,7 @@ impl Names {
         }
     }
 
-    /// What its process `by` calls whoever has sent something.
+    /// Translates received credentials for process `by`.
     pub(crate) fn theirs(&self, (pid, user, group): Who, by: u32) -> Who {
         let pid = match self.has_own_numbers {
             true => number_in(pid, by).unwrap_or(0),
@@ -127,10 +127,10 @@ impl Names {
         }
     }
 
-    /// The process that its process `by` calls `said`, by our number.
+    /// Translates the process id `said` of the namespace of process `by`.
     ///
     /// # Errors
-    /// `ESRCH`: there is none.
+    /// `ESRCH`: no such process.
     pub(crate) fn process(&self, said: u32, by: u32) -> io::Result<u32> {
         if !self.has_own_numbers {
             return Ok(said);

@@ -1,4 +1,4 @@
-//! What a server says goes out by a thread of its own: whoever reads it may stand still, which holds up no client.
+//! Log lines of a server are written by a separate thread, so that a stalled reader of standard error does not block clients.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -6,22 +6,22 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Lines that wait to be read, at most; of more, it is said how many there were.
+/// Maximum queued lines; further ones are dropped and counted.
 const MOST: usize = 1000;
 
-/// How long the end waits for a reader.
+/// Maximum time that shutdown waits for queued lines.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static LINES: Lines = Lines::new();
 
-/// Says a line: at once where no server has started the thread.
+/// Logs a line; directly if the thread was not started.
 pub(super) fn say(line: String) {
     if let Err(line) = LINES.put(line) {
         crate::output::say!("{line}");
     }
 }
 
-/// From now on lines go out by the thread. When this is dropped, it waits a while for those that have not been read.
+/// Starts the thread. The guard, when dropped, waits for queued lines, up to [`PATIENCE`].
 ///
 /// # Errors
 /// No thread.
@@ -69,7 +69,7 @@ impl Lines {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a line into the queue, or gives it back where nobody takes it from there.
+    /// Queues a line, or returns it if the thread was not started.
     fn put(&self, line: String) -> Result<(), String> {
         let mut queue = self.lock();
         if !queue.is_started {
@@ -83,7 +83,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes them, for ever. Whoever read them may have gone, which is no reason to end.
+    /// Writes queued lines, for ever. Errors are ignored: a closed pipe is no reason to end.
     fn write(&self, to: &mut impl Write) -> ! {
         let mut queue = self.lock();
         loop {
@@ -111,7 +111,7 @@ impl Lines {
         }
     }
 
-    /// Waits until all are written, or for so long.
+    /// Waits until all lines are written, or for `limit`.
     fn settle(&self, limit: Duration) {
         let queue = self.lock();
         let waits = |queue: &mut Queue| !queue.waiting.is_empty();

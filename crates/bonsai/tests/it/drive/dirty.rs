@@ -210,7 +210,7 @@ fn an_error_of_the_disk_is_in_the_log() {
     );
 }
 
-/// Whoever reads the log stands still: that holds up no client, and the end but for a while.
+/// A stalled reader of the log blocks no client, and shutdown only for a while.
 #[test]
 fn a_log_that_nobody_reads_holds_up_no_client() {
     let place = Place::bare();
