@@ -1,6 +1,7 @@
 //! A disk image: a raw file, or a block device.
 
 mod abilities;
+mod calls;
 mod change;
 mod extents;
 mod flush;

@@ -11,7 +11,7 @@
 //! 1. A flush or synchronous write succeeds only if everything that was written before it began is on the disk, and no loss
 //!    was counted that its client was not told of.
 //! 2. A call that may take an error from the kernel counts it before any flush or synchronous write that ends later compares
-//!    counts: each of them holds `gate` shared until then.
+//!    counts: each of them is among `calls` until then.
 //! 3. A flush vouches for the changes that had ended when it began, and for no other.
 //! 4. What another program may have written counts as a change, which no flush of before vouches for: it can be lost as well.
 //! 5. A client that connects is told of losses that no client was told of.
@@ -22,9 +22,10 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Image;
+use super::calls::Calls;
 
 /// Beyond all data: no page is waited for.
 const BEYOND: i64 = 1 << 62;
@@ -38,10 +39,8 @@ pub struct LossCursor(AtomicU64);
 pub(super) struct Durability {
     flushing: Mutex<Flushing>,
     ended: Condvar,
-    /// Held shared by each call that may take an error from the kernel, until the error is counted.
-    gate: RwLock<()>,
-    /// Flushes and synchronous writes that are under way.
-    syncing: AtomicU64,
+    /// Calls that may take an error from the kernel, each until its error is counted.
+    calls: Calls,
     /// One probe at a time, so that none misses what another one takes.
     probing: Mutex<()>,
     losses: AtomicU64,
@@ -81,8 +80,7 @@ impl Default for Durability {
         Self {
             flushing: Mutex::default(),
             ended: Condvar::new(),
-            gate: RwLock::new(()),
-            syncing: AtomicU64::new(0),
+            calls: Calls::default(),
             probing: Mutex::new(()),
             losses: AtomicU64::new(0),
             told: AtomicU64::new(0),
@@ -120,19 +118,17 @@ impl Durability {
 
     /// Makes a call that may take an error of earlier writes from the kernel, and counts it.
     pub(super) fn counting(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let _counted = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.syncing.fetch_add(1, Ordering::SeqCst);
+        let _under_way = self.calls.begin();
         let done = call();
         if let Err(error) = &done {
             self.count_loss(error);
         }
-        self.syncing.fetch_sub(1, Ordering::SeqCst);
         done
     }
 
     /// Waits until errors that were taken from the kernel before this are counted.
     fn await_counts(&self) {
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+        self.calls.await_begun();
     }
 
     /// Makes a synchronous write. It fails also if another call was given the error that is this one's.
@@ -262,11 +258,8 @@ impl Image {
         if self.is_flushed() {
             return Writeback::Sound;
         }
-        // Behind a flush, a read of another image would wait for this one's disk.
-        let Ok(_counted) = of.gate.try_read() else {
-            return Writeback::Unknown;
-        };
         let _only = of.probing.lock().unwrap_or_else(PoisonError::into_inner);
+        let probe = of.calls.begin();
         // SAFETY: the descriptor is open while the image is borrowed; all arguments are numbers.
         let asked = unsafe {
             libc::sync_file_range(
@@ -278,8 +271,8 @@ impl Image {
         };
         if asked == 0 {
             // A call that was given the error before has counted it, or is under way.
-            return match (of.syncing.load(Ordering::SeqCst), self.has_lost_writes()) {
-                (0, false) => Writeback::Sound,
+            return match (probe.is_alone(), self.has_lost_writes()) {
+                (true, false) => Writeback::Sound,
                 (_, true) => Writeback::Lost,
                 _ => Writeback::Unknown,
             };
@@ -298,9 +291,10 @@ impl Image {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, mpsc};
     use std::thread;
+    use std::time::Duration;
 
     use super::*;
 
@@ -410,6 +404,32 @@ mod tests {
             });
             assert!(first.join().expect("joined").is_err());
             assert!(second.join().expect("joined").is_err());
+        });
+    }
+
+    /// A write that has ended waits for one that was under way beside it; the next one does not wait for either to begin.
+    #[test]
+    fn a_synchronous_write_begins_while_others_wait_for_each_other() {
+        let of = &Durability::default();
+        let (first_began, wait_for_first) = mpsc::channel();
+        let (third_began, wait_for_third) = mpsc::channel();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                of.synchronously(|| {
+                    first_began.send(()).expect("awaited");
+                    let limit = Duration::from_secs(20);
+                    wait_for_third.recv_timeout(limit).map_err(io::Error::other)
+                })
+            });
+            wait_for_first.recv().expect("it begins");
+            let second = scope.spawn(|| of.synchronously(|| Ok(())));
+            // Until it waits for the first one.
+            thread::sleep(Duration::from_millis(100));
+            assert!(!second.is_finished(), "the first one may have its error");
+            of.counting(|| third_began.send(()).map_err(io::Error::other))
+                .expect("begins");
+            first.join().expect("joined").expect("nothing failed");
+            second.join().expect("joined").expect("nothing failed");
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Many requests of one client at once, of which the page cache has nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 
 use crate::client::{Client, FLUSH, READ, WRITE};
@@ -136,5 +136,49 @@ fn a_client_that_goes_leaves_nothing_under_way() {
             "{connections:?} connections stay"
         );
         std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A client that waits for each reply is answered by the connection's own thread after a while, one that asks for much at once
+/// by workers: each request is answered once, and the image has the bytes, wherever one becomes the other.
+#[test]
+fn synchronous_writes_alone_and_many_at_once_are_each_answered() {
+    const FUA: u16 = 1;
+    let house = House::new(&["a"], SIZE);
+    let mut client = Client::new(&house.socket(), "a");
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        (number % 997 * 4096, block(number))
+    };
+    let mut written = HashMap::new();
+    for round in 0..5 {
+        for at in 0..40 {
+            let (offset, bytes) = next();
+            assert_eq!(client.write(offset, &bytes, true), 0);
+            written.insert(offset, bytes);
+            if at % 7 == round {
+                assert_eq!(client.ask((0, FLUSH), 0, 0, &[]), 0);
+                assert!(client.read(offset, 4096).unwrap() == bytes);
+            }
+        }
+        let first = client.cookie + 1;
+        for at in 0..60 {
+            if at % 9 == round {
+                client.send((0, FLUSH), 0, 0, &[]);
+            }
+            let (offset, bytes) = next();
+            client.send((FUA, WRITE), offset, 4096, &bytes);
+            written.insert(offset, bytes);
+        }
+        let mut left: HashSet<u64> = (first..=client.cookie).collect();
+        while !left.is_empty() {
+            let (error, cookie) = client.any_reply();
+            assert_eq!(error, 0);
+            assert!(left.remove(&cookie), "a request that was not answered");
+        }
+    }
+    for (offset, bytes) in written {
+        assert!(client.read(offset, 4096).unwrap() == bytes);
     }
 }
