@@ -1,15 +1,16 @@
-//! Whether what somebody else undoes is done again: at once, or, where it goes on, once a second.
+//! Conflicts: another program keeps reverting what is repaired. A repair is made at once; in a conflict, once a second.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// So many repairs of the same
-const MOST: usize = 10;
+/// Repairs of the same in a row that make a conflict.
+const MOST: u32 = 10;
 
-/// in this time are a fight,
-const TIME: Duration = Duration::from_secs(10);
+/// Longest time between two repairs in a row. Repairs on a slow disk or a busy machine are more than a second apart
+/// however often another program reverts them, so that a count within a fixed time would never be reached there.
+const GAP: Duration = Duration::from_secs(10);
 
-/// which is gone on with no faster than this.
+/// Time between two repairs in a conflict.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be done.
@@ -23,40 +24,48 @@ pub(crate) enum Verdict {
     Wait,
 }
 
-/// Repairs of late, by namespace and what was not as it should be.
+/// Repairs in a row, by namespace and what was not as it should be.
 #[derive(Debug, Default)]
 pub(crate) struct Fights(BTreeMap<(u64, String), Fight>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Fight {
-    /// When, the oldest first.
-    repairs: VecDeque<Instant>,
-    said: bool,
+    last: Instant,
+    repairs: u32,
+}
+
+impl Fight {
+    fn is_said(&self) -> bool {
+        self.repairs >= MOST
+    }
 }
 
 impl Fights {
-    /// Somebody has undone that.
+    /// Decides on `what`, which another program has reverted.
     pub(crate) fn judge(&mut self, namespace: u64, what: &str, now: Instant) -> Verdict {
-        let lately = |then: &Instant| now.saturating_duration_since(*then) < TIME;
         self.0
-            .retain(|_, fight| fight.repairs.back().is_some_and(lately));
-        let fight = self.0.entry((namespace, what.to_owned())).or_default();
-        let last = fight.repairs.back();
-        if fight.said && last.is_some_and(|then| now.saturating_duration_since(*then) < AGAIN) {
+            .retain(|_, fight| now.saturating_duration_since(fight.last) < GAP);
+        let key = (namespace, what.to_owned());
+        let fight = self.0.entry(key).or_insert(Fight {
+            last: now,
+            repairs: 0,
+        });
+        let was_said = fight.is_said();
+        if was_said && now.saturating_duration_since(fight.last) < AGAIN {
             return Verdict::Wait;
         }
-        fight.repairs.retain(lately);
-        fight.repairs.push_back(now);
-        if fight.said || fight.repairs.len() < MOST {
-            return Verdict::Mend;
+        fight.last = now;
+        fight.repairs = fight.repairs.saturating_add(1);
+        match fight.is_said() && !was_said {
+            true => Verdict::MendAndSay,
+            false => Verdict::Mend,
         }
-        fight.said = true;
-        Verdict::MendAndSay
     }
 
-    /// Whether a fight goes on in a namespace.
+    /// True while a conflict goes on in a namespace.
     pub(crate) fn is_on(&self, namespace: u64) -> bool {
-        let of_it = |((of, _), fight): (&(u64, String), &Fight)| *of == namespace && fight.said;
+        let of_it =
+            |((of, _), fight): (&(u64, String), &Fight)| *of == namespace && fight.is_said();
         self.0.iter().any(of_it)
     }
 }
@@ -89,5 +98,20 @@ mod tests {
         // Once it is over, it is over.
         assert_eq!(fights.judge(1, "x", at(80_000)), Verdict::Mend);
         assert!(!fights.is_on(1));
+    }
+
+    #[test]
+    fn a_fight_is_said_where_each_repair_takes_seconds() {
+        let mut fights = Fights::default();
+        let start = Instant::now();
+        let at = |i: u64| start + Duration::from_millis(1500 * i);
+        for i in 0..9 {
+            assert_eq!(fights.judge(1, "x", at(i)), Verdict::Mend);
+        }
+        assert_eq!(fights.judge(1, "x", at(9)), Verdict::MendAndSay);
+        // One change every quarter of a minute is none.
+        for i in 0..20 {
+            assert_eq!(fights.judge(2, "x", at(10 + 10 * i)), Verdict::Mend);
+        }
     }
 }
