@@ -1,29 +1,42 @@
 #!/usr/bin/env bash
 # Sees to it that the Debian packages of the given kinds are installed.
 #
-#   scripts/deps.sh [--optional] KIND...      KIND: build, test, demo, bench, transparency, guests
+#   scripts/deps.sh [--optional] [--packages] KIND...      KIND: build, test, demo, bench, transparency, guests
 #
 # The packages stand in scripts/packages-KIND.txt, one a line; `a | b` is satisfied
 # by either, `a` is installed when neither is there. Root installs what is missing;
 # anyone else is told what to install. With --optional a missing package is reported
-# and no failure. When nothing is missing, nothing is asked of the network.
+# and no failure. When nothing is missing, nothing is asked of the network. With kind build,
+# cargo has to be there as well, unless --packages is given.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
-failure=1
-if [ "${1-}" = --optional ]; then
-  failure=0
+failure=1 cargo=yes
+while :; do
+  case ${1-} in
+    --optional) failure=0 ;;
+    --packages) cargo=no ;;
+    *) break ;;
+  esac
   shift
-fi
+done
 
 say() { printf 'deps: %s\n' "$*" >&2; }
 
-if [[ " $* " == *" build "* ]] && ! command -v "${CARGO:-cargo}" >/dev/null; then
-  say "cargo is not installed; install Rust with rustup, see https://rustup.rs"
+# Packages first: sudo's PATH has no cargo of its user, and needs none to install them.
+require_cargo() {
+  if [ "$cargo" = no ] || [[ " $* " != *" build "* ]] || command -v "${CARGO:-cargo}" >/dev/null; then return 0; fi
+  if [ -n "${SUDO_USER-}" ]; then
+    say "cargo is not on root's PATH: build as $SUDO_USER, without sudo"
+  else
+    say "cargo is not on PATH; install Rust with rustup, see https://rustup.rs, and open a new shell"
+  fi
   exit 1
-fi
+}
+
 if ! command -v dpkg-query >/dev/null; then
   say "this is no Debian system: install what scripts/packages-*.txt names by other means"
+  require_cargo "$@"
   exit 0
 fi
 
@@ -47,11 +60,15 @@ for kind in "$@"; do
     fi
   done <"$list"
 done
-[ "${#missing[@]}" -gt 0 ] || exit 0
+if [ "${#missing[@]}" -eq 0 ]; then
+  require_cargo "$@"
+  exit 0
+fi
 
 if [ "$(id -u)" != 0 ]; then
   say "not installed: ${missing[*]}"
   say "install them with: sudo apt-get install --no-install-recommends ${missing[*]}"
+  require_cargo "$@"
   exit "$failure"
 fi
 
@@ -80,3 +97,4 @@ if ! apt_get install --yes --no-install-recommends "${missing[@]}"; then
   say "could not install: ${missing[*]}"
   exit "$failure"
 fi
+require_cargo "$@"
