@@ -45,7 +45,7 @@ help: ## say what there is
 
 .PHONY: deps deps-build deps-test deps-demo deps-bench deps-transparency deps-guests
 deps: ## install the Debian packages that building, tests and demo need (as root; otherwise name them)
-	@scripts/deps.sh build test demo
+	@scripts/deps.sh --packages build test demo
 
 deps-build:
 	@scripts/deps.sh build
@@ -113,6 +113,18 @@ test-guests: deps-guests build-checked ## real virtual machines and containers: 
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/test.sh --package bonsai --test it guests::
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/browser-tests.sh guest
 
+# Debian's archive is asked for some 10 MB. `make test` runs a part of this, where they are there.
+.PHONY: libcs test-libcs
+libcs: deps-guests
+	@tests/hosts/libcs.sh "$(TARGET)/libcs"
+
+test-libcs: libcs deps-test build-checked ## calls, waits and cancellation with the C libraries of other releases of Debian
+	@for libc in "$(TARGET)"/libcs/*/; do \
+		echo "--- $$libc"; \
+		BONSAI_BIN_DIR="$(CHECKED)" BONSAI_TEST_LIBC="$${libc%/}" scripts/test.sh --package conformance --test it \
+			calls:: unwind:: transparency:: interrupted:: sleepers:: loops:: || exit 1; \
+	done
+
 # What the short versions in `make test` do, for long. As root; what cannot be is skipped with its reason.
 .PHONY: test-integrity
 test-integrity: deps-test ## the block server: 10 million operations, 1,000 kills, power cuts and outside writes, 100 GB verified (an hour and more)
@@ -175,6 +187,11 @@ miri: ## check buckets and ledger for undefined behaviour (nightly)
 .PHONY: fuzz-smoke
 fuzz-smoke: ## run each fuzz target for a few seconds (nightly, cargo-fuzz)
 	@scripts/fuzz-smoke.sh
+
+# FUZZ_CALLS=50000000 takes hours; MODES, FUZZ_SEED: scripts/fuzz-calls.sh.
+.PHONY: fuzz-calls
+fuzz-calls: deps-test build ## random and hostile calls, bare and in every mode: a million in each, FUZZ_CALLS=N for more (minutes)
+	@scripts/fuzz-calls.sh
 
 .PHONY: fmt
 fmt: ## format the sources

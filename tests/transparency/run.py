@@ -35,15 +35,29 @@ MODES = {
         "--limit", "fork=30/s", "--limit", "exec=30/s",
     ],
     "symbols": ["--no-patch", "--limit", "all=10GB/s"],
+    "loops": [
+        "--event-loops", "on", "--limit", "read=20MB/s", "--limit", "write=20MB/s",
+        "--limit", "send=20MB/s", "--limit", "recv=20MB/s",
+    ],
+    "streams": ["--limit", "send/stream=5MB/s", "--limit", "recv/stream=5MB/s"],
+    "enforced": [
+        "--enforce", "--limit", "read=20MB/s", "--limit", "write=20MB/s",
+        "--limit", "send=20MB/s", "--limit", "recv=20MB/s",
+    ],
 }  # fmt: skip
 ABOUT = {
     "loose": "a limit that does not bind (all=10GB/s)",
     "tight": "limits that bind (read, write, send and recv at 20MB/s each)",
     "calls": "limits in calls that bind (open, close, stat, poll, accept, connect, fork, exec)",
     "symbols": "as loose, with --no-patch",
+    "loops": "as tight, with --event-loops on",
+    "streams": "limits per stream (send/stream and recv/stream at 5MB/s each)",
+    "enforced": "as tight, with --enforce",
 }
 # A module that takes this many seconds hangs; the second holds for --quick.
 LONGEST, LONGEST_QUICK = 400, 60
+# Seconds for what a program leaves behind under --enforce.
+GRACE = 3
 # How often a module with a difference is run again, bare and in the mode.
 AGAIN = 2
 # Descriptors of a test at a time: some walk through all numbers that there may be, which
@@ -58,7 +72,7 @@ class Runner:
         self.options = options
         self.store = store
         self.runtime = Path(tempfile.mkdtemp(prefix="bonsai-t-"))
-        self.longest = LONGEST_QUICK if options.quick else LONGEST
+        self.longest = options.longest or (LONGEST_QUICK if options.quick else LONGEST)
         self.number = 0
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
@@ -82,6 +96,10 @@ class Runner:
                 self.options.bonsai, "run", "--name", f"t{self.number}", "--json",
                 *MODES[mode], "--", *command,
             ]  # fmt: skip
+        ended = folder / "ended"
+        if mode == "enforced":
+            at = command.index("--") + 1
+            command[at:at] = ["sh", "-c", '"$@"; code=$?; : >"$0"; exit $code', str(ended)]
         where = getattr(suite, "source", folder)
         log = self.store / "logs" / f"{suite.name}.{module.replace('/', '.')}.{mode}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +110,7 @@ class Runner:
                 stdout=output, stderr=output, start_new_session=True,
             )  # fmt: skip
             try:
-                code = process.wait(self.longest)
+                code = wait_for(process, self.longest, ended)
             except subprocess.TimeoutExpired:
                 code = f"killed after {self.longest} s"
             seconds = time.monotonic() - start
@@ -112,13 +130,52 @@ class Runner:
         shutil.rmtree(self.runtime, ignore_errors=True)
 
 
+def wait_for(process, longest, ended):
+    """The exit code of a run; what its program leaves behind is killed.
+
+    `bonsai run --enforce` stays until the last process of its service has ended, and some
+    tests leave processes that sleep for minutes.
+    """
+    limit = time.monotonic() + longest
+    while True:
+        try:
+            return process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > limit:
+                raise
+        reap_orphans(process.pid)
+        if ended.exists() and time.time() - ended.stat().st_mtime > GRACE:
+            for pid in descendants(process.pid):
+                try:
+                    if Path(f"/proc/{pid}/comm").read_text().strip() != "bonsai":
+                        os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    continue
+
+
+def reap_orphans(own):
+    """Waits for ended processes that were left to us, as init does: a zombie still takes signals."""
+    for pid in children(os.getpid()):
+        if pid != own:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def descendants(pid):
+    """Process ids of all that a process has started and that have not left its tree."""
+    found = children(pid)
+    return found + [pid for child in found for pid in descendants(child)]
+
+
 def end_children():
     """Kills what a run left behind: our children, and what they leave to us."""
     for _ in range(50):
-        children = own_children()
-        if not children:
+        own = children(os.getpid())
+        if not own:
             return
-        for pid in children:
+        for pid in own:
             os.kill(pid, signal.SIGKILL)
             try:
                 os.waitpid(pid, 0)
@@ -127,8 +184,8 @@ def end_children():
                 continue
 
 
-def own_children():
-    """Process ids of our children."""
+def children(parent):
+    """Process ids of a process's children."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -136,7 +193,7 @@ def own_children():
                 stat = (entry / "stat").read_text()
             except OSError:
                 continue
-            if int(stat.rpartition(")")[2].split()[1]) == os.getpid():
+            if int(stat.rpartition(")")[2].split()[1]) == parent:
                 found.append(int(entry.name))
     return found
 
@@ -243,6 +300,7 @@ def parse():
     parser.add_argument("--suite", action="append", help="only this suite; may be repeated")
     parser.add_argument("--mode", action="append", choices=list(MODES), help="only this mode")
     parser.add_argument("--quick", action="store_true", help="the part that make test runs")
+    parser.add_argument("--longest", type=int, help="seconds after which a module is ended")
     parser.add_argument("--bonsai", required=True, type=os.path.abspath, help="the program bonsai")
     parser.add_argument("--store", required=True, type=Path, help="folder for what is made")
     return parser.parse_args()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test suites of suites.toml bare and under Bonsai, and compares.
 #
-#   tests/transparency/run.sh [--suite NAME]... [--mode MODE]... [--quick] [MODULE]...
+#   tests/transparency/run.sh [--suite NAME]... [--mode MODE]... [--quick] [--longest SECONDS] [MODULE]...
 #
 # Takes an hour or more in full. Packages from PyPI and sources from Debian are fetched
 # into target/transparency/; what cannot be had is skipped, with its reason.

@@ -188,8 +188,93 @@ class Redis(Suite):
         return worst(pairs)
 
 
-def fetch_source(package, version, store):
-    """The unpacked source of a Debian package, from the sources that apt knows."""
+class OpenSSH(Suite):
+    """OpenSSH's own tests, as Debian's openssh-tests installs them, on Debian's own binaries."""
+
+    INSTALLED = Path("/usr/lib/openssh/regress")
+    NEEDED = ("sshd", "ssh", "sftp", "scp", "ssh-keygen", "ssh-agent", "ssh-add", "ssh-keyscan")
+    ENVIRONMENT = {
+        "TEST_SHELL": "sh", "TEST_SSH_SSH": "ssh", "TEST_SSH_IPV6": "yes", "TEST_SSH_ECC": "yes",
+        "TEST_SSH_SFTPSERVER": "/usr/lib/openssh/sftp-server",
+        "TEST_SSH_UNSAFE_PERMISSIONS": "1",
+        # Root needs no sudo; tests that ask for one are skipped when this is empty.
+        "SUDO": "env", "TEST_SSH_PORT": "14242",
+    }  # fmt: skip
+    LINE = re.compile(r"^(ok|failed) (.*)$|^(test_\w+): \.+ \d+ tests ok$|^SKIPPED: (.*)$")
+
+    def prepare(self):
+        if os.geteuid() != 0:
+            raise Missing("sshd separates its privileges as root only")
+        os.environ["PATH"] += ":/usr/sbin"
+        for program in self.NEEDED:
+            if shutil.which(program) is None:
+                raise Missing(f"{program} is not installed")
+        if not (self.INSTALLED / "test-exec.sh").exists():
+            raise Missing("Debian's openssh-tests is not installed")
+        package = ["dpkg-query", "-W", "-f", "${Version}", "openssh-server"]
+        self.version = answer(package, "Debian's openssh-server")
+        # Privilege separation changes its root to this folder, which the service's start makes.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+
+    def command(self, module, folder):
+        tests = folder / "regress"
+        shutil.copytree(self.INSTALLED, tests, symlinks=True)
+        if module.startswith("unittests/"):
+            program = tests / module / f"test_{Path(module).name}"
+            data = tests / module / "testdata"
+            return [program, *(["-d", data] if data.exists() else [])]
+        settings = [f"{name}={value}" for name, value in self.ENVIRONMENT.items()]
+        return ["env", *settings, "sh", tests / "test-exec.sh", tests, tests / f"{module}.sh"]
+
+    def outcomes(self, _folder, log):
+        pairs = []
+        for line in log.read_text("utf-8", "replace").splitlines():
+            match = self.LINE.match(line)
+            if match and match[4]:
+                pairs.append((WHOLE, "skipped"))
+            elif match:
+                pairs.append((match[2] or match[3], "failed" if match[1] == "failed" else "passed"))
+        return worst(pairs)
+
+
+class Jtreg(Suite):
+    """OpenJDK's tests of java.nio.channels, on Debian's own Java machine, without jtreg."""
+
+    MEMBERS = ("test/jdk/java/nio/channels", "test/lib/jdk", "test/lib/jtreg")
+
+    def prepare(self):
+        if shutil.which("javac") is None:
+            raise Missing("javac is not installed")
+        version = ["java", "-XshowSettings:properties", "-version"]
+        try:
+            shown = subprocess.run(version, capture_output=True, text=True, timeout=60, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Missing("java does not run") from error
+        package = "openjdk-" + re.search(r"java.specification.version = (\d+)", shown.stderr)[1]
+        installed = ["dpkg-query", "-W", "-f", "${Version}", f"{package}-jdk-headless"]
+        self.version = answer(installed, f"Debian's {package}-jdk-headless")
+        # A security update's source may be gone before its binaries; tests of its
+        # predecessor are as good.
+        self.root = fetch_source(package, self.version, self.store, self.MEMBERS, others=True)
+        self.classes = self.root / "classes"
+        complete = self.classes / "complete"
+        if not complete.exists():
+            compiler = [PYTHON, HERE / "jtreg.py", "compile", self.root, self.classes]
+            subprocess.run([*compiler, *self.modules], check=True, timeout=900)
+            complete.touch()
+
+    def command(self, module, folder):
+        left_out = [f"-{test}" for test in self.ignored]
+        runner = [PYTHON, HERE / "jtreg.py", "run", self.report(folder), self.root, self.classes]
+        return [*runner, module, *left_out]
+
+
+def fetch_source(package, version, store, members=(), others=False):
+    """The unpacked source of a Debian package, from the sources that apt knows.
+
+    With `members` only these folders of it; with `others` of another version, if this one
+    cannot be had.
+    """
     folder = store / f"{package}-{version.replace(':', '_')}"
     unpacked = folder / "source"
     if (folder / "complete").exists():
@@ -215,16 +300,36 @@ def fetch_source(package, version, store):
     quiet = {"stdin": subprocess.DEVNULL, "stdout": sys.stderr, "check": True, "timeout": 300}
     try:
         subprocess.run([*apt, "update"], **quiet)
-        source = [*apt, "source", "--download-only", f"{package}={version}"]
-        subprocess.run(source, cwd=folder, **quiet)
-        archives = list(folder.glob(f"{package}_*.orig.tar.*"))
+        download(package, version, others, folder, apt, quiet)
+        archives = [a for a in folder.glob(f"{package}_*.orig.tar.*") if a.suffix != ".asc"]
         unpacked.mkdir()
         unpack = ["tar", "-xf", archives[0], "-C", unpacked, "--strip-components=1"]
+        unpack += ["--wildcards", *(f"*/{member}" for member in members)] if members else []
         subprocess.run(unpack, **quiet)
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         raise Missing(f"the source of {package} {version} cannot be had: {error}") from error
     (folder / "complete").touch()
     return unpacked
+
+
+def download(package, version, others, folder, apt, quiet):
+    """Downloads a source package into the folder; the version asked for first."""
+    versions = [version]
+    if others:
+        listing = ["apt-cache", *apt[2:], "showsrc", package]
+        shown = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=False)
+        known = re.findall(r"(?m)^Version: (.*)$", shown.stdout)
+        versions += [other for other in dict.fromkeys(known) if other != version]
+    for number, wanted in enumerate(versions):
+        source = [*apt, "source", "--download-only", f"{package}={wanted}"]
+        try:
+            subprocess.run(source, cwd=folder, **quiet)
+            return
+        except subprocess.CalledProcessError:
+            if number + 1 == len(versions):
+                raise
+            for partial in folder.glob(f"{package}_*"):
+                partial.unlink()
 
 
 KINDS = {
@@ -233,6 +338,8 @@ KINDS = {
     "unittest": Unittest,
     "trial": Trial,
     "redis": Redis,
+    "openssh": OpenSSH,
+    "jtreg": Jtreg,
 }
 
 

@@ -8,7 +8,7 @@ Of two results of the same module in the same mode the later one counts.
 import json
 import sys
 
-MODES = ("bare", "loose", "tight", "calls", "symbols")
+MODES = ("bare", "loose", "tight", "calls", "symbols", "loops", "streams", "enforced")
 
 
 def rows(records):

@@ -47,6 +47,15 @@ pub const fn is_place(offset: usize, count: usize) -> bool {
     is_count(offset) && is_count(count) && is_count(offset.wrapping_add(count))
 }
 
+/// Whether `copy_file_range` within one file of `size` bytes copies a range onto a part of itself, which the kernel refuses
+/// (`generic_copy_file_checks` in `fs/read_write.c`).
+#[must_use]
+pub const fn is_onto_itself(from: usize, to: usize, count: usize, size: usize) -> bool {
+    let left = size.saturating_sub(from);
+    let count = if left < count { left } else { count };
+    to.saturating_add(count) > from && to < from.saturating_add(count)
+}
+
 /// The offset of a call after some of its bytes were moved, where a register has it; `None` where the kernel moves on by itself.
 /// `preadv2` and `pwritev2` take -1 for the file's own position.
 #[must_use]
@@ -76,6 +85,15 @@ mod tests {
         assert!(!is_range(1 << 62, 1 << 62));
         assert!(is_place(0, MOST_BYTES) && !is_place(usize::MAX, 0));
         assert!(!is_place(isize::MAX as usize, 1) && is_place(isize::MAX as usize - 1, 1));
+    }
+
+    #[test]
+    fn a_range_is_not_copied_onto_itself() {
+        assert!(is_onto_itself(0, 10, 20, 100) && is_onto_itself(10, 0, 20, 100));
+        assert!(is_onto_itself(5, 5, 1, 100));
+        assert!(!is_onto_itself(0, 20, 20, 100) && !is_onto_itself(20, 0, 20, 100));
+        // No more than there is.
+        assert!(!is_onto_itself(90, 0, 200, 100) && !is_onto_itself(200, 190, 20, 100));
     }
 
     #[test]

@@ -77,7 +77,11 @@ pub fn inspect_for(path: &Path, caller: &Caller) -> Result<Program, Error> {
                     Some("the interpreter in its `#!` line does not exist")
                 };
                 if let Some(problem) = problem {
-                    let why = format!("{problem}: `{}`", interpreter.display());
+                    let name = interpreter.to_string_lossy();
+                    let mut why = format!("{problem}: `{}`", name.trim_end_matches('\r'));
+                    if name.ends_with('\r') {
+                        why += " and a carriage return: end its lines as Linux does (dos2unix)";
+                    }
                     return unrunnable(path, &file, scripts, why);
                 }
                 scripts.push(Shebang {

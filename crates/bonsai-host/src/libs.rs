@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use bonsai_sites::{ANY, Site, is_left_alone};
 use bonsai_sites::{
-    build_id, find_syscall, is_cancellation_point, is_go, moved_at, reject_branch_targets, scan,
+    build_id, cancelling, find_syscall, is_go, is_open, moved_at, reject_branch_targets, scan,
 };
 pub use needed::{find_library, libraries};
 use object::elf::{self, FileHeader64};
@@ -64,7 +64,7 @@ pub struct Libc {
 
 /// Finds the system call sites in the 64-bit x86 library `path` that a jump may replace.
 ///
-/// Of glibc, those of the form that is its own. Of musl, those that libc calls by itself and that no
+/// Sites of glibc are those of its own form, and from 2.41 on those of its cancellation points. Of musl, those that libc calls by itself and that no
 /// function makes which is decided on by its name; its cancellation point is among them, and cannot
 /// be moved. Takes a few milliseconds for glibc.
 ///
@@ -73,8 +73,11 @@ pub struct Libc {
 /// [`Error::Read`] if the file cannot be read, [`Error::Damaged`] if it is not an ELF file for
 /// 64-bit x86 or is cut off.
 pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
-    let found = sites_by(path, |text| scan(text).map(Some).collect())?;
-    if found.sites.is_empty() {
+    let found = sites_by(path, |text| {
+        let any = cancelling(text).into_iter().filter(Option::is_some);
+        scan(text).map(Some).chain(any).collect()
+    })?;
+    if found.sites.iter().all(Site::is_moved) {
         return sites_by(path, musl_sites);
     }
     Ok(found)
@@ -90,13 +93,13 @@ const MUSL_ITSELF: [u16; 21] = [
 ];
 
 fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
-    let mut point = None;
+    let points = cancelling(text);
+    let is_point = |at: usize| {
+        let mut offsets = points.iter().flatten().map(|site| site.offset as usize);
+        offsets.any(|offset| offset == at)
+    };
     let mut sites = Vec::new();
-    for (at, site) in moved(text) {
-        if is_cancellation_point(text, at) {
-            point = Some(Site { back: 0, ..site });
-            continue;
-        }
+    for (at, site) in moved(text).filter(|(at, _)| !is_point(*at)) {
         let nr = match site.nr {
             ANY => number_kept(text, at).unwrap_or(ANY),
             nr => nr,
@@ -105,10 +108,10 @@ fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
             sites.push(Some(Site { nr, ..site }));
         }
     }
-    if point.is_none() {
+    if points[0].is_none() {
         return Vec::new();
     }
-    sites.push(point);
+    sites.extend(points.into_iter().filter(Option::is_some));
     sites
 }
 
@@ -162,13 +165,8 @@ fn moved(text: &[u8]) -> impl Iterator<Item = (usize, Site)> {
 ///
 /// As [`libc_sites`].
 pub fn open_sites(path: &Path) -> Result<LibSites, Error> {
-    // mov 8(%rsp),%r9
-    const LAST_ARGUMENT: [u8; 5] = [0x4c, 0x8b, 0x4c, 0x24, 8];
     sites_by(path, |text| {
-        let is_it = |(at, site): &(usize, Site)| {
-            let before = text.get(..*at).unwrap_or_default();
-            site.nr == ANY && before.ends_with(&LAST_ARGUMENT)
-        };
+        let is_it = |(at, site): &(usize, Site)| site.nr == ANY && is_open(text, *at);
         let found = moved(text).filter(is_it);
         found.map(|(_, site)| Some(site)).collect()
     })

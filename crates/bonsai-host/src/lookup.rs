@@ -14,7 +14,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// There is no such file.
-    #[error("no program `{name}` was found")]
+    #[error("no program `{name}` was found{}", hint(name))]
     NotFound {
         /// The name that was looked for.
         name: String,
@@ -37,6 +37,32 @@ impl LookupError {
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
         }
+    }
+}
+
+/// Suggestion for a name that only a shell understands; empty for others.
+fn hint(name: &str) -> String {
+    const BUILTINS: [&str; 14] = [
+        ".", "alias", "cd", "eval", "exec", "exit", "export", "for", "if", "set", "source",
+        "ulimit", "umask", "while",
+    ];
+    let is_variable = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+    };
+    if BUILTINS.contains(&name) {
+        format!(": it is a command of shells, for example sh -c '{name} ...'")
+    } else if name
+        .split_once('=')
+        .is_some_and(|(variable, _)| is_variable(variable))
+    {
+        format!(": to set a variable, run env {name} PROGRAM")
+    } else if name.contains([' ', '|', '>', '<', ';', '&']) {
+        ": its arguments are words of their own; for a line of shell commands, run sh -c LINE"
+            .to_owned()
+    } else {
+        String::new()
     }
 }
 

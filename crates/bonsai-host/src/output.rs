@@ -251,8 +251,9 @@ impl Output {
             }
             To::Direct(mut file) => file.flush(),
         };
-        let name = fs::canonicalize(&self.path).ok();
-        Taken::lock().outputs.extend(name.filter(|_| !is_direct));
+        let is_named = done.is_ok() && !is_direct;
+        let name = fs::canonicalize(&self.path).ok().filter(|_| is_named);
+        Taken::lock().outputs.extend(name);
         done.map_err(|source| OutputError::Io {
             path: self.path,
             source,

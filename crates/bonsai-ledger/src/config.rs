@@ -76,7 +76,7 @@ impl Config {
     pub(crate) fn mark(&self, calls: &[CallId]) {
         for call in calls {
             let word = &self.special[usize::from(call / 64) & 1];
-            word.fetch_or(1 << (call % 64), Ordering::Relaxed);
+            word.fetch_or(1 << (call % 64), Ordering::SeqCst);
         }
     }
 
@@ -174,7 +174,7 @@ impl Segment {
         {
             return;
         }
-        self.header.flags.fetch_or(flags::RINGS, Ordering::Relaxed);
+        self.header.flags.fetch_or(flags::RINGS, Ordering::SeqCst);
         for config in &self.configs {
             config.mark(&CLOSING);
         }

@@ -212,8 +212,10 @@ impl Ledger {
         if per_stream {
             for stream in self.stream_lines(bucket) {
                 used.units = used.units.wrapping_add(stream.used());
-                used.waited_ns += stream.waited_ns.load(Ordering::Relaxed);
-                used.waits += stream.waits.load(Ordering::Relaxed);
+                // A member can write anything there.
+                let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Relaxed);
+                used.waited_ns = used.waited_ns.saturating_add(load(&stream.waited_ns));
+                used.waits = used.waits.saturating_add(load(&stream.waits));
             }
         }
         used
@@ -359,10 +361,14 @@ impl Editor<'_> {
             EventLoops::On => flags::EVENT_LOOPS,
             EventLoops::Off => flags::NO_EVENT_LOOPS,
         };
-        let word = &self.ledger.header.flags;
-        // The editor's lock keeps other writers away.
-        let others = word.load(Ordering::Relaxed) & !(flags::EVENT_LOOPS | flags::NO_EVENT_LOOPS);
-        word.store(others | bits, Ordering::Relaxed);
+        self.set_flags(flags::EVENT_LOOPS | flags::NO_EVENT_LOOPS, bits);
+    }
+
+    /// Changes the flags of a mask, and leaves the others, which processes of the service set.
+    fn set_flags(&self, mask: u32, bits: u32) {
+        let flags = &self.ledger.header.flags;
+        let change = |said: u32| Some(said & !mask | bits);
+        let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// Marks the calls that are decided on with a look at their descriptor, and with them
@@ -385,8 +391,10 @@ impl Editor<'_> {
         let bit = |bit: u32, is: bool| if is { bit } else { 0 };
         let found =
             bit(flags::LOOPS_NOW, loops) | bit(flags::LOOPS_SEEN, seen) | bit(flags::NARROWED, any);
-        let others = said & !(flags::LOOPS_NOW | flags::LOOPS_SEEN | flags::NARROWED);
-        word.store(others | found, Ordering::Relaxed);
+        self.set_flags(
+            flags::LOOPS_NOW | flags::LOOPS_SEEN | flags::NARROWED,
+            found,
+        );
         let mut special = [0_u64; 2];
         for (i, call) in CALLS.iter().enumerate() {
             // Files come and go unseen, but for numbers of which something is known: those who
@@ -406,14 +414,15 @@ impl Editor<'_> {
             }
         }
         for (word, value) in config.special.iter().zip(special) {
-            word.store(value, Ordering::Relaxed);
+            // Before the flag is read: a process that sets it marks calls after it.
+            word.swap(value, Ordering::SeqCst);
         }
         config.mark(&ALWAYS_SPECIAL);
         let limited = |i: usize| narrowed(i) || config.masks[i].load(Ordering::Relaxed) != 0;
         if (0..CALLS.len()).any(|i| ring::reaches(&CALLS[i]) && limited(i)) {
             config.mark(&[calls::IO_URING_ENTER, calls::IO_SUBMIT]);
         }
-        if said & flags::RINGS != 0 {
+        if word.load(Ordering::SeqCst) & flags::RINGS != 0 {
             config.mark(&CLOSING);
         }
     }

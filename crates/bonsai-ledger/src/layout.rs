@@ -366,6 +366,12 @@ pub mod coverage {
     pub const TRAPPED: u32 = 256;
     /// It has code that could be neither patched nor put under the trap.
     pub const UNTRAPPED: u32 = 512;
+    /// Calls that must not block are delayed: readiness is waited for by calls that are not seen.
+    pub const LOOPS_UNSEEN: u32 = 1024;
+    /// Likewise: a descriptor is in several epoll sets.
+    pub const LOOPS_SEVERAL: u32 = 2048;
+    /// Likewise: a descriptor is above 65,535, or under more limits than can be kept for it.
+    pub const LOOPS_BEYOND: u32 = 4096;
 }
 
 /// Why a process is not, or not fully, covered.
@@ -388,6 +394,8 @@ pub enum Reason {
     ForeignArch,
     /// The interposer or the ledger cannot be opened as the current user.
     NoAccess,
+    /// Valgrind runs it: its calls are those of the program within, where the library is.
+    Valgrind,
 }
 
 impl Reason {
@@ -402,6 +410,7 @@ impl Reason {
             5 => Self::SetId,
             6 => Self::ForeignArch,
             7 => Self::NoAccess,
+            8 => Self::Valgrind,
             _ => Self::None,
         }
     }
@@ -421,7 +430,10 @@ impl Reason {
             Self::Static => "statically linked: cannot be entered",
             Self::SetId => "set-user-ID or file capabilities: the loader refuses to be entered",
             Self::ForeignArch => "for another architecture: cannot be entered",
-            Self::NoAccess => "changed user: the interposer cannot be opened any more",
+            Self::NoAccess => {
+                "changed user, root or mounts: the interposer or its ledger cannot be opened any more"
+            }
+            Self::Valgrind => "statically linked, and run by valgrind: cannot be entered",
         }
     }
 }

@@ -445,5 +445,7 @@ pub(crate) fn load_text(words: &[AtomicU64]) -> String {
         .flat_map(|w| w.load(Ordering::Relaxed).to_le_bytes())
         .take_while(|b| *b != 0)
         .collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    // A member can write anything there, and names are shown on terminals.
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    String::from_utf8_lossy(&bytes).chars().map(shown).collect()
 }

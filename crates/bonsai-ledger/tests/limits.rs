@@ -5,7 +5,7 @@ mod common;
 
 use bonsai_calls::{CALLS, OPENAT, READ_FILE, WRITE_FILE, WRITE_SOCKET};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{BUCKETS, LedgerError, Limit, MAX_TICKETS};
+use bonsai_ledger::{BUCKETS, LedgerError, Limit, MAX_TICKETS, flags};
 use common::{S, Scratch, select, write};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -377,4 +377,34 @@ fn rings_are_decided_on_where_they_can_matter() {
     assert_eq!(set("write", 1000), before + 3);
     assert_eq!(special(&closing), [true; 3], "from then on");
     assert_eq!(special(&made), [true; 2]);
+}
+
+/// Flags that a process sets while an editor changes others are kept, as are the calls that the process
+/// marks.
+#[test]
+fn a_flag_that_a_process_sets_during_a_change_is_not_lost() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let edit = |rate: u64| {
+        let mut editor = ledger.edit(1).expect("an editor");
+        editor
+            .set("write", select("write"), true, rate, 10)
+            .expect("set");
+        editor.commit();
+    };
+    for round in 0..2000 {
+        ledger
+            .header
+            .flags
+            .fetch_and(!flags::RINGS, Ordering::SeqCst);
+        edit(1000);
+        edit(2000);
+        std::thread::scope(|scope| {
+            scope.spawn(|| ledger.watch_closing());
+            edit(3000 + round);
+        });
+        let said = ledger.header.flags.load(Ordering::SeqCst);
+        assert_ne!(said & flags::RINGS, 0, "round {round}");
+        assert!(ledger.is_special(bonsai_calls::CLOSE), "round {round}");
+    }
 }

@@ -53,8 +53,31 @@ const CANCELLABLE: &[&str] = &[
 ];
 
 fn cancellable(symbol: &Symbol) -> bool {
-    let plain = symbol.name.trim_start_matches('_').trim_end_matches("64");
-    CANCELLABLE.contains(&plain)
+    CANCELLABLE.contains(&plain(symbol))
+}
+
+/// The name without underlines and `64`.
+fn plain(symbol: &Symbol) -> &'static str {
+    symbol.name.trim_start_matches('_').trim_end_matches("64")
+}
+
+/// Further cancellation points: symbols with another order of arguments, and symbols after whose decision libc's own function runs.
+const POINTS: &[&str] = &[
+    "preadv2",
+    "preadv64v2",
+    "pwritev2",
+    "pwritev64v2",
+    "ppoll",
+    "select",
+    "pselect",
+    "epoll_pwait",
+    "epoll_pwait2",
+];
+
+/// True if glibc makes the call by its cancellation point, in versions that have one (from 2.41 on; `getrandom` is one no
+/// more there).
+fn is_point(symbol: &Symbol) -> bool {
+    (cancellable(symbol) && plain(symbol) != "getrandom") || POINTS.contains(&plain(symbol))
 }
 
 /// The number of a call's plain symbol.
@@ -72,7 +95,8 @@ pub(crate) fn facts() -> String {
             | u8::from(cancellable(s)) << 1
             | u8::from(s.thunk == Thunk::Own) << 3
             | u8::from(s.thunk == Thunk::Tail) << 4
-            | u8::from(s.thunk == Thunk::Plain && body_of(s.call) != Body::Slow) << 5;
+            | u8::from(s.thunk == Thunk::Plain && body_of(s.call) != Body::Slow) << 5
+            | u8::from(is_point(s)) << 7;
         let nr = CALLS[usize::from(s.call)].nr;
         u32::from(nr) | u32::from(s.call) << 16 | u32::from(flags) << 24
     };

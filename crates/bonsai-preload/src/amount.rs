@@ -189,28 +189,79 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
 
 /// The same where a register has the count.
 fn counted(call: CallId, args: &Args, count: usize, pages: &mut Pages) -> usize {
-    let offsets = match call {
-        calls::SENDFILE_FILE | calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => [args.a[2], 0],
+    // Descriptors, and where their offsets are.
+    let ends = match call {
+        calls::SENDFILE_FILE | calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => {
+            [(args.a[1], args.a[2]), (args.a[0], 0)]
+        }
         calls::SPLICE_FILE
         | calls::SPLICE_SOCKET
         | calls::SPLICE_OTHER
-        | calls::COPY_FILE_RANGE => [args.a[1], args.a[3]],
-        calls::TEE => [0, 0],
+        | calls::COPY_FILE_RANGE => [(args.a[0], args.a[1]), (args.a[2], args.a[3])],
+        calls::TEE => [(args.a[0], 0), (args.a[1], 0)],
         _ => {
             let is_whole = whole::is_range(args.a[1], count) && has_place(call, args, count);
             return if is_whole { count.min(MOST_BYTES) } else { 0 };
         }
     };
-    let mut has_place = |at: usize| {
+    let mut has_place = |(fd, at): (usize, usize)| {
+        if at == 0 {
+            return count <= MOST_BYTES || has_room_behind(fd, count);
+        }
         // SAFETY: readable, and of any alignment.
         let offset = || unsafe { (at as *const usize).read_unaligned() };
-        at == 0 || readable(at, size_of::<usize>(), pages) && whole::is_place(offset(), count)
+        readable(at, size_of::<usize>(), pages) && whole::is_place(offset(), count)
     };
-    if whole::is_count(count) && has_place(offsets[0]) && has_place(offsets[1]) {
-        count.min(MOST_BYTES)
+    let is_accepted = whole::is_count(count) && ends.into_iter().all(&mut has_place);
+    if is_accepted {
+        let within = match call {
+            calls::COPY_FILE_RANGE => within_one(ends, count),
+            _ => None,
+        };
+        within.unwrap_or(count).min(MOST_BYTES)
     } else {
         0
     }
+}
+
+/// Bytes that a copy within one file can move, by descriptors and readable offsets: at most those before the end of the file at the
+/// start of the call, none for overlapping ranges. `None` for two files.
+fn within_one(ends: [(usize, usize); 2], count: usize) -> Option<usize> {
+    let mut files = [[0_u64; 18]; 2];
+    for ((fd, _), stat) in ends.iter().zip(&mut files) {
+        // SAFETY: struct stat has 144 bytes.
+        if unsafe { ask!(Fstat, *fd, stat.as_mut_ptr()) } < 0 {
+            return None;
+        }
+    }
+    // Device, number and size.
+    if files[0][..2] != files[1][..2] {
+        return None;
+    }
+    let size = usize::try_from(files[0][6]).unwrap_or(0);
+    let [from, to] = ends.map(|(fd, at)| match at {
+        0 => position(fd).unwrap_or(0),
+        // SAFETY: readable, and of any alignment.
+        at => unsafe { (at as *const usize).read_unaligned() },
+    });
+    let is_refused = whole::is_onto_itself(from, to, count, size);
+    Some(if is_refused {
+        0
+    } else {
+        count.min(size.saturating_sub(from))
+    })
+}
+
+/// A file's position; none where it has none.
+fn position(fd: usize) -> Option<usize> {
+    const SEEK_CUR: usize = 1;
+    // SAFETY: asks only.
+    usize::try_from(unsafe { ask!(Lseek, fd, 0, SEEK_CUR) }).ok()
+}
+
+/// Whether `count` bytes behind a file's position have valid offsets; true for files without a position.
+fn has_room_behind(fd: usize, count: usize) -> bool {
+    position(fd).is_none_or(|position| whole::is_place(position, count))
 }
 
 /// Whether a file has room for so many bytes where the call has them read or written.
@@ -288,6 +339,23 @@ pub(crate) fn group(
     (at, count, bytes)
 }
 
+/// Room for a message that has been received. The kernel cuts a vector to what there can be before it looks where it ends, so that
+/// one that is no range may have been accepted.
+fn room(args: &Args, pages: &mut Pages) -> usize {
+    if !readable(args.a[1], size_of::<MsgHdr>(), pages) {
+        return 0;
+    }
+    // SAFETY: readable.
+    let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
+    let len = msg.iov_len.min(MOST_VECTORS);
+    if len == 0 || !readable(msg.iov as usize, len * size_of::<IoVec>(), pages) {
+        return 0;
+    }
+    // SAFETY: readable.
+    let vectors = unsafe { core::slice::from_raw_parts(msg.iov, len) };
+    vectors.iter().fold(0, |sum, v| sum.saturating_add(v.len))
+}
+
 /// `MSG_PEEK`: what it returns stays where it is.
 const PEEK: usize = 0x2;
 
@@ -308,7 +376,7 @@ pub(crate) fn moved(call: CallId, args: &Args, result: isize) -> usize {
         calls::RECVMSG if args.a[2] & PEEK != 0 => 0,
         // With MSG_TRUNC the result is the message's length, not the buffer's.
         calls::RECVFROM => result.min(args.a[2]),
-        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(asked(call, args, &mut [0; 2])),
+        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(room(args, &mut [0; 2])),
         _ if matches!(len_of(call), Len::None) => 0,
         _ => result,
     }

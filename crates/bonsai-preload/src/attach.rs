@@ -294,6 +294,12 @@ pub(crate) fn count_trapped(segment: &Segment) {
     }
 }
 
+fn name_program(entry: &Process) {
+    for (to, from) in entry.program.iter().zip(&PROGRAM) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 fn enter_counts(entry: &Process) {
     let (patched, missed) = patch::count();
     entry.sites.store(patched, Ordering::Relaxed);
@@ -322,9 +328,7 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     }
     bits |= trap_bits();
     entry.trapped.store(0, Ordering::Relaxed);
-    for (to, from) in entry.program.iter().zip(&PROGRAM) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+    name_program(entry);
     enter_counts(entry);
     entry
         .reason

@@ -257,7 +257,7 @@ pub(crate) unsafe fn restore(environment: *mut *mut u8) {
 /// patched. The runtimes of Go and of sanitizers make system calls of their own; Go's
 /// own linker makes programs whose symbols cannot be looked up here.
 fn every_exec_is_seen() -> bool {
-    patch::all_patched(nr::EXECVE)
+    patch::all_patched(nr::EXECVE, false)
         && elf::objects().next().is_some_and(elf::Object::has_hash)
         && elf::first_definition(b"crosscall2").is_none()
         && elf::first_definition(b"__sanitizer_set_report_path").is_none()

@@ -3,6 +3,8 @@
 
 #[cfg(not(feature = "alone"))]
 pub(crate) mod functions;
+#[cfg(not(feature = "alone"))]
+pub(crate) mod path;
 
 use crate::amount::Args;
 use crate::environment::{Strings, with_environment};
@@ -63,12 +65,17 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
     }
     let result = own.suspended(|| threads::left_alone(|| made(args)));
     // Only a failed call comes back.
+    take_back(segment, done.as_ref());
+    result
+}
+
+/// Takes back what was done about a program that does not run after all.
+pub(crate) fn take_back(segment: &Segment, done: Option<&Done>) {
     match done {
-        Some(Done::Held(number)) => segment.cancel_entering(number),
-        Some(Done::Named(entry, before)) => entry.coverage.store(before, Ordering::Relaxed),
+        Some(Done::Held(number)) => segment.cancel_entering(*number),
+        Some(Done::Named(entry, before)) => entry.coverage.store(*before, Ordering::Relaxed),
         Some(Done::Refused) | None => {}
     }
-    result
 }
 
 /// Makes the call as it stands, but for the environment.

@@ -61,6 +61,7 @@ pub(crate) struct Extension {
     pub(crate) release: Release,
     pub(crate) install: extern "C" fn(&Filter<'_>, Handler) -> bool,
     pub(crate) signal: unsafe extern "C" fn(i32, &Info, &mut Context, bool),
+    pub(crate) signals: unsafe extern "C" fn(&mut Args, bool) -> isize,
 }
 
 /// Where our own code is.

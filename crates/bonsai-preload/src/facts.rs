@@ -38,6 +38,12 @@ pub(crate) mod flag {
     pub(crate) const TAIL: u8 = 16;
     /// The symbol is no more than its system call, and has a fast path.
     pub(crate) const PLAIN: u8 = 32;
+    /// Slot of a libc's cancellation point: its calls are made by the point's own instruction.
+    pub(crate) const IN_PLACE: u8 = 64;
+    /// Slot of a libc: its call may have any number.
+    pub(crate) const ANY: u8 = 8;
+    /// glibc makes the call by its cancellation point, where it has one.
+    pub(crate) const POINT: u8 = 128;
 }
 
 /// How many symbols there are.

@@ -59,6 +59,11 @@ pub(crate) fn is_wanted(number: u16) -> bool {
     known || cfg!(feature = "alone") && also
 }
 
+/// Whether a call could take a signal from its handler.
+pub(crate) fn is_signals(number: usize) -> bool {
+    matches!(number, nr::RT_SIGACTION | nr::RT_SIGPROCMASK)
+}
+
 /// The most sites of one library; a static program has all of them in one.
 pub(crate) const SITES: usize = if cfg!(feature = "alone") { 2048 } else { 320 };
 
@@ -122,7 +127,8 @@ impl Sites {
     }
 
     pub(crate) fn add(&mut self, site: Found) {
-        let wanted = site.is_wanted() || (site.is_moved() && site.nr == ANY);
+        let is_other = site.nr == ANY || is_signals(usize::from(site.nr));
+        let wanted = site.is_wanted() || (site.is_moved() && is_other);
         if !wanted {
             return;
         }
@@ -145,6 +151,8 @@ pub(crate) enum Search {
     Compared,
     /// Any, all of them moved.
     Moved,
+    /// Calls that set handlers and masks of signals, moved.
+    Signals,
     /// Any, moved where there is no comparison.
     #[cfg(feature = "alone")]
     Both,

@@ -4,7 +4,7 @@ use crate::amount::{self, Args, Len};
 use crate::kind;
 use crate::own::Own;
 use crate::pay::{self, Patience};
-use crate::pieces::{advance, finished, length, uncount};
+use crate::pieces::{RECORD, advance, finished, length, uncount};
 use crate::slots::Site;
 use crate::slow::make;
 use crate::steps::{count, credit_call, denied, patience};
@@ -33,7 +33,10 @@ pub(crate) fn bytes_in(
         Len::Arg(2) => amount::asked(call, args, &mut own.readable),
         _ => 0,
     };
-    let piece = length(own, call, asked);
+    let mut piece = length(own, call, asked);
+    if call == calls::READ_FILE {
+        piece = piece.max(RECORD);
+    }
     let file = || call == calls::READ_FILE || is_positioned_file(call, args);
     if asked <= piece || !file() {
         let result = make(args, site);

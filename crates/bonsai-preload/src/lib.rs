@@ -45,6 +45,7 @@
 
 mod amount;
 mod calls;
+mod cancel;
 mod extension;
 mod facts;
 mod found;
@@ -89,7 +90,6 @@ library! {
     mod moved;
     mod patch;
     mod pay;
-    #[cfg(feature = "alone")]
     mod point;
     #[cfg(not(feature = "alone"))]
     mod resolve;

@@ -58,21 +58,12 @@ pub(crate) fn function_in(object: &Object) -> Option<(usize, [u8; 8])> {
         return None;
     }
     elf::first_definition(b"gnu_get_libc_version")?;
-    // SAFETY: eight bytes of the object's text, as they do not cross a page.
-    let bytes = unsafe { *(at as *const [u8; 8]) };
-    let empty = match bytes {
-        // endbr64; ret
-        [0xf3, 0x0f, 0x1e, 0xfa, 0xc3, ..] => true,
-        // ret, and a no-op that fills up.
-        [0xc3, rest @ ..] => {
-            let filler = rest.iter().position(|b| !matches!(b, 0x66 | 0x2e));
-            matches!(
-                rest.get(filler.unwrap_or(0)..),
-                Some([0x0f, 0x1f, ..] | [0x90 | 0xcc, ..])
-            )
-        }
-        _ => false,
-    };
+    let text = object
+        .texts()
+        .find(|text| text.as_ptr_range().contains(&(at as *const u8)))?;
+    let code = text.get(at - text.as_ptr() as usize..)?;
+    let bytes = *code.first_chunk::<8>()?;
+    let empty = bonsai_sites::does_nothing(code);
     let d = distance(at + 5, changed as *const () as usize)?.to_le_bytes();
     empty.then_some((
         at,

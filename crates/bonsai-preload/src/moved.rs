@@ -12,13 +12,14 @@
 //! which are writable only until they are complete. A moved site may be reached
 //! with any number, so it is compared at each call.
 //!
-//! The call of musl's cancellation point is made where it stands (`in_place`): the jump
-//! to the entry takes the place of the instruction before it only.
+//! The call of a libc's cancellation point is made where it stands (`point`): the jump to the entry takes the place of the instruction
+//! before it only.
 
 use crate::seccomp::ask;
-use crate::slots::{Early, Slot, flag};
+use crate::slots::{Early, Slot};
 use crate::sys::place;
 use bonsai_calls::BY_NR;
+use bonsai_sites::Point;
 use core::mem::offset_of;
 
 /// One moved site.
@@ -97,7 +98,7 @@ impl Area {
         at: usize,
         number: u16,
         moved: &[u8],
-        in_place: bool,
+        (point, is_libcs): (Option<Point>, bool),
     ) -> Option<i32> {
         let entry = self.at + self.used * LEN;
         let code = entry + offset_of!(Entry, code);
@@ -118,20 +119,25 @@ impl Area {
             0x4c, 0x8d, 0x1d, r[0], r[1], r[2], r[3], 0xff, 0x25, d[0], d[1], d[2], d[3],
         ];
         let there = distance(raw + 5, at)?.to_le_bytes();
-        let (decide, flags, raw) = if in_place {
+        let (decide, record, raw) = if let Some(point) = point {
             let [a, b, c, d] = there;
             let raw = [0xe9, a, b, c, d, 0xcc, 0xcc, 0xcc];
-            (place!("bonsai_second_in_place"), flag::CANCELLABLE, raw)
+            let bit = match point {
+                Point::Musl => 0,
+                Point::Glibc(bit) => bit,
+            };
+            (place!("bonsai_second_in_place"), Slot::in_place(bit, ret), raw)
         } else {
             let [a, b, c, d] = back;
             let raw = [0x0f, 0x05, 0xe9, a, b, c, d, 0xcc];
-            (decision(number, call), 0, raw)
+            let record = Slot::moved(call, u32::from(number), is_libcs, ret);
+            (decision(number, call), record, raw)
         };
         // SAFETY: within the area, which is not full and still writable; the moved
         // bytes leave room for the last ones.
         unsafe {
             (entry as *mut Entry).write(Entry {
-                record: Slot::moved(call, u32::from(number), flags, ret),
+                record,
                 decide,
                 raw,
                 code: [0xcc; CODE],

@@ -5,7 +5,7 @@ use crate::inward::settle;
 use crate::kind::{self, Looked};
 use crate::own::Own;
 use crate::pay;
-use crate::pieces::{advance, finished, length, uncount};
+use crate::pieces::{RECORD, advance, finished, length, uncount};
 use crate::seccomp::ask;
 use crate::slots::{self, Site};
 use crate::slow::make;
@@ -37,10 +37,12 @@ pub(crate) fn bytes_out(
     if call == calls::SENDMMSG && asked > piece {
         return messages_out(segment, own, args, site, piece);
     }
-    if asked > piece {
-        piece = piece.max(least_part(call, args, looked));
+    let mut first = pay::at_once(segment, own, call, asked.min(piece));
+    if asked > first {
+        let least = least_part(call, args, looked);
+        (piece, first) = (piece.max(least), first.max(least));
     }
-    if asked <= piece {
+    if asked <= first {
         let before = asked.min(MOST_BEFORE);
         return out_part(segment, own, call, args, site, before, 1);
     }
@@ -50,7 +52,8 @@ pub(crate) fn bytes_out(
     let mut message = MsgHdr::PLAIN;
     let mut done = 0_usize;
     loop {
-        let mut part = piece.min(asked - done);
+        let whole = if done == 0 { first } else { piece };
+        let mut part = whole.min(asked - done);
         if let Some(list) = list {
             let (used, bytes) = window(list, done, part, &mut vectors);
             part = bytes;
@@ -218,9 +221,6 @@ const RWF_WHOLE: usize = 0x2 | 0x4 | 0x10 | 0x40;
 
 /// `IPPROTO_SCTP`, whose streams have messages.
 const SCTP: u32 = 132;
-
-/// Writes to files up to this size are not split: an open file may be shared, and some files take a write as a whole or not at all.
-const RECORD: usize = 1 << 20;
 
 /// The smallest chunk of a large call that is not observable; `usize::MAX` forbids to split. Pipes in stream mode and stream
 /// sockets take anything in parts. A write to a file is one write up to a mebibyte, and of any size where it is appended, synchronous,

@@ -1,6 +1,9 @@
 //! The state of one thread.
 
-use bonsai_calls::{CALLS, MAX_CALLS};
+use crate::cancel::Cancel;
+use crate::seccomp::ask;
+use crate::wait::Waiter;
+use bonsai_calls::{CALLS, CallId, MAX_CALLS};
 use bonsai_ledger::{ThreadPage, WaitNote};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,6 +40,8 @@ pub(crate) struct Own {
     pub(crate) claim: usize,
     /// The engine's: a stack for running programs; 0 until it is needed.
     pub(crate) stack: usize,
+    /// The cancellation point of the call under way.
+    pub(crate) cancel: Cancel,
 }
 
 /// The lease of a thread for one entry of the table.
@@ -76,14 +81,28 @@ const _: () = assert!(CALLS.len() <= ENTRIES && ENTRIES <= MAX_CALLS);
 const _: () = assert!(size_of::<Own>() <= 4032 && size_of::<Entry>() == 32);
 const _: () = assert!(core::mem::offset_of!(Own, entries) == 64);
 
+/// Whether this is a handler on the thread's signal stack, and a frame is on another one.
+#[cold]
+#[inline(never)]
+fn is_on_signal_stack(frame: usize) -> bool {
+    const SS_ONSTACK: usize = 1;
+    // `struct sigaltstack`: address, flags (32 bits), length.
+    let mut stack = [0_usize; 3];
+    // SAFETY: asks only.
+    let known = unsafe { ask!(Sigaltstack, 0, stack.as_mut_ptr()) } == 0;
+    let [at, flags, len] = stack;
+    known && flags & SS_ONSTACK != 0 && !(at..at + len).contains(&frame)
+}
+
 impl Own {
     /// Runs `f` as a call of the slow path. A handler that left an earlier one by
-    /// `siglongjmp` has taken its frame away with it: then that one is over.
+    /// `siglongjmp` has taken its frame away with it: then that one is over. On a stack of
+    /// its own, which may lie above, a handler has interrupted the earlier one.
     #[inline]
     pub(crate) fn within<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
         let mark = 0_u8;
         let here = &raw const mark as usize;
-        if self.depth == 0 || here > self.frame {
+        if self.depth == 0 || here > self.frame && !is_on_signal_stack(self.frame) {
             self.depth = 0;
             self.frame = here;
         }
@@ -112,6 +131,17 @@ impl Own {
         }
         // SAFETY: set up with the state and never unmapped.
         Some(unsafe { &(*self.page).wait })
+    }
+
+    /// The thread as it waits with a call.
+    #[inline(always)]
+    pub(crate) fn waiter(&self, call: CallId) -> Waiter<'static> {
+        Waiter {
+            note: self.note(),
+            tid: self.tid,
+            call,
+            cancel: self.cancel,
+        }
     }
 
     /// Runs `f` as if outside: it may not come back, while the memory stays in

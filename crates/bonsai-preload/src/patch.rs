@@ -31,54 +31,18 @@ use crate::trap;
 use crate::uncovered::AT_FDCWD;
 #[cfg(feature = "alone")]
 use crate::threads;
-use bonsai_calls::{BY_NR, NO_CALL, NR_LIMIT};
+use bonsai_calls::{BY_NR, NO_CALL};
+use bonsai_sites::{ANY, Point};
 use bonsai_ledger::{Reason, Segment};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
-/// By system call number: how many sites were seen, and whether one of them
-/// could not be patched (the highest bit).
-static SEEN: [AtomicU8; NR_LIMIT] = [const { AtomicU8::new(0) }; NR_LIMIT];
-const MISSED: u8 = 0x80;
+mod seen;
 
-#[unsafe(link_section = ".bss.bonsai_early")]
-static PATCHED_SITES: AtomicU32 = AtomicU32::new(0);
-#[unsafe(link_section = ".bss.bonsai_early")]
-static MISSED_SITES: AtomicU32 = AtomicU32::new(0);
-
-/// Sites patched in this process, and sites of other libraries that could not be.
-pub(crate) fn count() -> (u32, u32) {
-    (
-        PATCHED_SITES.load(Ordering::Relaxed),
-        MISSED_SITES.load(Ordering::Relaxed),
-    )
-}
-
-/// Whether every site of that number that was found is patched, and at least one
-/// was found.
-pub(crate) fn all_patched(nr: usize) -> bool {
-    let seen = SEEN.get(nr).map_or(0, |s| s.load(Ordering::Relaxed));
-    seen != 0 && seen & MISSED == 0
-}
-
-/// Takes note of a site and of what has become of it. Which symbols end in patched
-/// sites is a question to libc's alone.
-fn saw(site: &Found, patched: bool) {
-    if patched {
-        PATCHED_SITES.fetch_add(1, Ordering::Relaxed);
-    }
-    if site.is_moved() {
-        MISSED_SITES.fetch_add(u32::from(!patched), Ordering::Relaxed);
-    } else if let Some(seen) = SEEN.get(usize::from(site.nr)) {
-        let now = seen.load(Ordering::Relaxed);
-        let next = if patched {
-            (now & MISSED) | ((now & !MISSED) + 1).min(0x7f)
-        } else {
-            now | MISSED
-        };
-        seen.store(next, Ordering::Relaxed);
-    }
-}
+pub(crate) use seen::{all_patched, count};
+#[cfg(not(feature = "alone"))]
+pub(crate) use seen::{count_also, is_point_here};
+use seen::{MISSED_SITES, saw};
 
 /// Text that is looked through when a library comes late. Those with I/O of their
 /// own are small; a large one would make `dlopen` slower by reading all its pages.
@@ -111,14 +75,6 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
         }
     }
     reason
-}
-
-/// Sites that the engine has patched, and in the upper half those that it could not.
-#[cfg(not(feature = "alone"))]
-#[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
-pub(crate) fn count_also(counts: u64) {
-    PATCHED_SITES.fetch_add(counts as u32, Ordering::Relaxed);
-    MISSED_SITES.fetch_add((counts >> 32) as u32, Ordering::Relaxed);
 }
 
 /// Patches a program without a loader, or Go's own code in one that has one.
@@ -193,6 +149,13 @@ fn library(segment: &'static Segment, object: &Object, search: Search) -> Reason
     reason
 }
 
+/// Replaces the calls by which libc sets handlers and masks of signals, before there is a trap: a
+/// process that has a debugger must not get a signal for them, and trapped they take longer.
+#[cfg(not(feature = "alone"))]
+pub(crate) fn signals(segment: &'static Segment, libc: &Object) {
+    patch_all(segment, libc, Search::Signals, &mut 0);
+}
+
 /// Lets libc tell of memory that becomes executable.
 #[cfg(not(feature = "alone"))]
 fn watch_code(libc: &Object) {
@@ -215,7 +178,8 @@ fn patch_all(
 ) -> Reason {
     // Where every site counts, those that were looked for beforehand are too few.
     let all = search == Search::Moved && trap::is_wanted(segment);
-    let known = in_table(segment, object).filter(|words| !all && !is_in_part(object, words));
+    let others = all || search == Search::Signals;
+    let known = in_table(segment, object).filter(|words| !others && !is_in_part(object, words));
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
@@ -249,30 +213,35 @@ fn patch_all(
     let worth = |site: &Found| site.is_wanted() || search == Search::Both;
     #[cfg(not(feature = "alone"))]
     let worth = Found::is_wanted;
-    let wanted = known.is_some() || found.iter().any(worth) || all && !found.is_empty();
+    let wanted = known.is_some() || found.iter().any(worth) || others && !found.is_empty();
     if !wanted || go {
         if function.is_none() {
             return Reason::NoSites;
         }
         found = &mut [];
     }
-    move_instructions(object, found);
+    let of_libc = elf::is_libc(object);
+    move_instructions(object, found, of_libc);
+    #[cfg(not(feature = "alone"))]
+    if of_libc {
+        join(object, found);
+    }
     let (mut low, mut high) = function.map_or((usize::MAX, 0), |(at, _)| (at, at));
     for site in found.iter().filter(|s| !s.is_moved() || s.to != 0) {
         low = low.min(site.first());
         high = high.max(site.at);
     }
     if high == 0 {
-        return miss(found);
+        return miss(found, of_libc);
     }
     let places = low..high + 8;
     let way = Way::open(object, &places);
     if matches!(way, Way::None) {
-        return miss(found);
+        return miss(found, of_libc);
     }
     for site in found.iter() {
         let patched = patch(site, &way);
-        saw(site, patched);
+        saw(site, of_libc, patched);
     }
     if let Some((at, bytes)) = function {
         way.write(at, bytes);
@@ -281,14 +250,31 @@ fn patch_all(
     Reason::None
 }
 
+/// Patches libc's calls of any number together or not at all: one function makes either of them (`bonsai_sites::cancelling`), and each
+/// call must be counted once.
+#[cfg(not(feature = "alone"))]
+fn join(object: &Object, found: &mut [Found]) {
+    let is_any = |site: &Found| site.is_moved() && site.nr == ANY;
+    let any = || found.iter().filter(|site| is_any(site));
+    if any().any(|site| point_at(object, site) == Some(Point::Musl)) {
+        seen::note_musl();
+    }
+    if any().count() > 1 && any().all(|site| site.to != 0) {
+        return;
+    }
+    for site in found.iter_mut().filter(|site| is_any(site)) {
+        site.to = 0;
+    }
+}
+
 /// None of these can be patched.
-fn miss(found: &[Found]) -> Reason {
-    found.iter().for_each(|site| saw(site, false));
+fn miss(found: &[Found], of_libc: bool) -> Reason {
+    found.iter().for_each(|site| saw(site, of_libc, false));
     Reason::PatchDenied
 }
 
 /// Makes the entries of moved sites.
-fn move_instructions(object: &Object, found: &mut [Found]) {
+fn move_instructions(object: &Object, found: &mut [Found], of_libc: bool) {
     let movable = |site: &&mut Found| site.is_moved() && site.back > 0;
     let count = found.iter_mut().filter(movable).count();
     // A filter that the program has made itself may not want to see new code.
@@ -307,28 +293,24 @@ fn move_instructions(object: &Object, found: &mut [Found]) {
             continue;
         };
         // Whoever has found it has seen to it that they mean the same elsewhere.
-        let in_place = cfg!(feature = "alone") && is_cancellation_point(object, site);
-        site.to = area
-            .add(site.at, site.nr, moved, in_place)
-            .unwrap_or(0);
+        let kind = (point_at(object, site), of_libc);
+        site.to = area.add(site.at, site.nr, moved, kind).unwrap_or(0);
     }
     if !area.finish(object.start()) {
         found.iter_mut().for_each(|site| site.to = 0);
     }
 }
 
-/// Whether it is musl's. Only the engine meets it: where there is a loader, those who call
-/// it are decided on by their names.
-fn is_cancellation_point(object: &Object, site: &Found) -> bool {
+/// The cancellation point of a libc.
+fn point_at(object: &Object, site: &Found) -> Option<Point> {
+    // A Go program makes the call on another stack.
+    if site.nr != ANY || object.is_go() {
+        return None;
+    }
     let text = object
         .texts()
-        .find(|t| t.as_ptr_range().contains(&(site.at as *const u8)));
-    // Of a Go program, the call is made on another stack.
-    !object.is_go()
-        && text.is_some_and(|text| {
-            let at = site.at - text.as_ptr() as usize;
-            bonsai_sites::is_cancellation_point(text, at)
-        })
+        .find(|t| t.as_ptr_range().contains(&(site.at as *const u8)))?;
+    bonsai_sites::cancellation_point(text, site.at - text.as_ptr() as usize)
 }
 
 fn patch(site: &Found, way: &Way) -> bool {
@@ -406,8 +388,8 @@ fn to_table(segment: &Segment, object: &Object, sites: &mut Sites) {
 /// Whether a table has only what is not decided on by exported symbols, and there are none:
 /// musl's, of which no site is compared, in a process that runs already.
 fn is_in_part(object: &Object, words: &[AtomicU64]) -> bool {
-    let moved = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 48 & 3 == u64::from(MOVED);
-    cfg!(feature = "alone") && elf::is_libc(object) && words.iter().any(moved)
+    let compared = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 48 & 3 < u64::from(MOVED);
+    cfg!(feature = "alone") && elf::is_libc(object) && !words.iter().any(compared)
 }
 
 fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {

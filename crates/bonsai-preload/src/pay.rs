@@ -8,7 +8,7 @@ pub(crate) use crate::patience::{Patience, Timeout};
 use crate::seccomp::is_filtered;
 use crate::slots::{fact, facts};
 use crate::sys;
-use crate::wait::{self, Wait, Waiter};
+use crate::wait::{self, Wait};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{self as calls, CALLS, CallId};
 use bonsai_ledger::{Segment, Tickets, Unshaped};
@@ -159,7 +159,8 @@ fn obtain(
             Wait::Changed => resync(segment, own, call),
             // A call that the kernel never interrupts is not interrupted here either:
             // the handler has run, the wait goes on.
-            Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
+            Wait::Interrupted
+                if facts(call) & fact::WHOLE != 0 && !own.cancel.is_cancelled() => {}
             end => {
                 // What the thread has got together for this call must not look like a
                 // large lease to the fast path, which does not add up vectors.
@@ -195,8 +196,8 @@ fn reach(
     calls: u64,
     deadline: impl FnOnce(u64) -> u64,
 ) -> Wait {
-    let note = own.note();
-    let alone = note.is_some();
+    let waiter = own.waiter(call);
+    let alone = waiter.note.is_some();
     let tid = own.tid;
     let (epoch, mask, byte_buckets) = segment.mask(call);
     if !own.crowd && own.epoch.load(Ordering::Relaxed) != epoch {
@@ -260,7 +261,7 @@ fn reach(
             &tickets,
             now,
             deadline(now),
-            Waiter { note, tid, call },
+            waiter,
         );
         now = woken;
         segment.record_wait(call, tid as usize, now - from);
@@ -435,6 +436,11 @@ pub(crate) fn release(segment: &Segment, own: &mut Own) {
         (entry.bytes, entry.calls) = (entry.bytes.min(0), entry.calls.min(0));
         (entry.lease_bytes, entry.lease_calls) = (0, 0);
     }
+}
+
+/// First part of a call: all `bytes`, as no call is refused here.
+pub(crate) const fn at_once(_: &Segment, _: &Own, _: CallId, bytes: usize) -> usize {
+    bytes
 }
 
 /// Whether a limit in bytes is on a call.

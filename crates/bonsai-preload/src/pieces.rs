@@ -26,6 +26,10 @@ pub(crate) fn length(own: &Own, call: CallId, asked: usize) -> usize {
 
 const PAGE: usize = 4096;
 
+/// Calls that use the position of an open file, and writes to files, are not split up to this size: the open file may be shared with other
+/// threads and processes, and some files take a write as a whole or not at all.
+pub(crate) const RECORD: usize = 1 << 20;
+
 /// Later pieces of a call are not calls of their own.
 #[inline(never)]
 pub(crate) fn uncount(own: &mut Own, call: CallId) {

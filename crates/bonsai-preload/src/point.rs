@@ -1,70 +1,44 @@
-//! musl's cancellation point (`bonsai_sites::is_cancellation_point`): the one instruction by
-//! which its functions make calls that may be cancelled. A thread is cancelled in a call if it
-//! is at that instruction, so its calls are made by it, and not elsewhere. Whoever was
-//! cancelled before, in a wait for a limit, is so instead of the call.
+//! Cancellation points of libcs (`bonsai_sites::Point`): calls by the one instruction of a libc for calls that may be cancelled. libc cancels a
+//! thread in a call only at that instruction, so its calls are made there. A thread that was cancelled before, in a wait for a limit, makes no
+//! call: it gets `EINTR`, and its libc ends it.
 
 use crate::amount::Args;
+use crate::cancel::Cancel;
 use crate::slots::{Site, Slot, flag};
-use core::arch::asm;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::sys::{self, nr};
+use core::sync::atomic::AtomicU32;
 
-/// How far behind its thread pointer a thread's word is that says that it was cancelled; the
-/// same for all threads. 0 if not known yet.
-static WORD: AtomicUsize = AtomicUsize::new(0);
-
-/// From the arguments in the slow path's frame to the stack pointer at the site (`doors.rs`).
+/// Distance from the arguments in the slow path's frame to the stack pointer at the site (`doors.rs`).
 const FRAME: usize = 512 - 64;
 
-/// Takes note of where a thread's word is.
-pub(crate) fn note(args: &Args, site: &Site) {
-    if site.flags & flag::CANCELLABLE != 0 && WORD.load(Ordering::Relaxed) == 0 {
-        let stack = &raw const *args as usize + FRAME;
-        // SAFETY: the site's own stack, where its code has put the word's address.
-        let word = unsafe { *((stack + 8) as *const usize) };
-        WORD.store(word.wrapping_sub(thread()), Ordering::Relaxed);
+/// Word of a thread that is not cancelled: musl ends no thread for a `close` that was interrupted.
+static NEVER: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the point of a call that has come to the slow path, and its thread.
+#[inline]
+pub(crate) fn of(args: &Args, site: &Site) -> Cancel {
+    if site.flags & flag::IN_PLACE == 0 {
+        return Cancel::NONE;
     }
+    // SAFETY: only slots have that flag.
+    let slot = unsafe { Slot::of(site) };
+    // SAFETY: the site's own stack, where its code has put the word's address.
+    let word = unsafe { *((&raw const *args as usize + FRAME + 8) as *const usize) };
+    let is_whole = slot.bit() == 0 && args.nr == nr::CLOSE;
+    let word = if is_whole { &raw const NEVER } else { word as *const _ };
+    Cancel::new(slot.at(), slot.bit(), word)
 }
 
-/// The thread pointer, as musl has it in its first word.
-fn thread() -> usize {
-    let thread;
-    // SAFETY: readable in every thread of musl.
-    unsafe {
-        asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly, preserves_flags));
-    }
-    thread
-}
-
-/// Makes a call by the site's own instruction, unless the thread has been cancelled. Does not
-/// come back if it is.
+/// Makes a call by the point's own instruction, unless the thread has been cancelled.
 ///
 /// # Safety
-/// `site` is a cancellation point's.
-pub(crate) unsafe fn call(args: &Args, site: &Site) -> isize {
-    // SAFETY: by contract.
-    let at = unsafe { Slot::of(site) }.at();
-    let word = thread().wrapping_add(WORD.load(Ordering::Relaxed));
-    let [a, b, c, d, e, f] = args.a;
-    let result;
-    // SAFETY: `syscall; ret` stand at the site, and behind them a jump to musl's function for
-    // whoever was cancelled, which answers as the call would if that may not be yet.
-    unsafe {
-        asm!(
-            "cmp dword ptr [r13], 0",
-            "je 2f",
-            "add r12, 3",
-            "2: call r12",
-            in("r13") word,
-            inlateout("r12") at => _,
-            inlateout("rax") args.nr => result,
-            in("rdi") a,
-            in("rsi") b,
-            in("rdx") c,
-            in("r10") d,
-            in("r8") e,
-            in("r9") f,
-            clobber_abi("sysv64"),
-        );
+/// `cancel` is what [`of`] has said of the call.
+pub(crate) unsafe fn make(args: &Args, cancel: Cancel) -> isize {
+    if cancel.is_cancelled() {
+        return sys::EINTR;
     }
-    result
+    // SAFETY: the program's own call, where it makes it.
+    let made = unsafe { cancel.make(args.nr, &args.a) };
+    // SAFETY: likewise.
+    made.unwrap_or_else(|| unsafe { sys::syscall(args.nr, args.a) })
 }

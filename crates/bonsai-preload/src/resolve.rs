@@ -109,8 +109,8 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(symbol: &Symbol) -> usize {
         Some((at, _)) if state::segment().is_none() => at,
         // Behind us a sanitizer or another interposer: it has to see the call,
         // and libc's patched site behind it will count it.
-        Some((at, object)) if stays_with_libc(site) => {
-            let shorter = patch::all_patched(site.nr as usize)
+        Some((at, object)) if stays_with_libc(site, at) => {
+            let shorter = is_patched(site, site.nr as usize)
                 && site.flags & flag::PLAIN != 0
                 && !may_be_cancelled(site)
                 && elf::is_libc(object);
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn bonsai_find_target(symbol: &Symbol) -> usize {
 }
 
 /// Whether libc's function of that name ends in patched sites only.
-fn stays_with_libc(site: &Site) -> bool {
+fn stays_with_libc(site: &Site, at: usize) -> bool {
     let own = site.flags & flag::OWN != 0;
     let tail = site.flags & flag::TAIL != 0;
     // libc makes some of these with other system calls than their names say; the
@@ -131,8 +131,10 @@ fn stays_with_libc(site: &Site) -> bool {
     let used: &[usize] = match site.call() {
         // openat
         calls::OPEN => &[257],
-        // Their instructions inside libc have another form and stay unpatched.
-        calls::STAT | calls::LSTAT | calls::FSTAT | calls::NEWFSTATAT => return false,
+        // Their instructions inside libc have another form and stay unpatched; but for `fstat` from glibc 2.39 on.
+        calls::STAT | calls::LSTAT | calls::FSTAT | calls::NEWFSTATAT => {
+            return begins_with_patched(at, site.nr);
+        }
         calls::IOCTL => return false,
         calls::FALLOCATE | calls::GETRANDOM if tail => return false,
         // pselect6
@@ -143,9 +145,27 @@ fn stays_with_libc(site: &Site) -> bool {
         calls::GETPPID if own => return false,
         calls::PREADV2 => &[327, 295],
         calls::PWRITEV2 => &[328, 296],
-        _ => return patch::all_patched(site.nr as usize),
+        _ => return is_patched(site, site.nr as usize),
     };
-    used.iter().all(|nr| patch::all_patched(*nr))
+    used.iter().all(|nr| is_patched(site, *nr))
+}
+
+/// True if a function begins with the system call of its name, and the call is patched: `patch::patch` fills up its jump with a no-op of
+/// three bytes.
+fn begins_with_patched(at: usize, nr: u32) -> bool {
+    // SAFETY: a function of libc, which does not end the memory of its text.
+    let code = unsafe { &*(at as *const [u8; 17]) };
+    // endbr64
+    let code = code.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(code);
+    let number = code.strip_prefix(&[0xb8]);
+    let rest = number.and_then(|code| code.strip_prefix(&nr.to_le_bytes()));
+    matches!(rest, Some([0xe9, _, _, _, _, 0x0f, 0x1f, 0x00, ..]))
+}
+
+/// True if all instructions by which libc's function makes a call are patched.
+fn is_patched(site: &Site, nr: usize) -> bool {
+    let is_point = site.flags & flag::POINT != 0 && patch::is_point_here(site.call());
+    patch::all_patched(nr, is_point)
 }
 
 /// Makes a call through the next definition of its symbol, for a thread that may

@@ -2,7 +2,7 @@
 //! Few processes ever do that, so it is in the extension; and in the engine, whose
 //! programs are not known.
 
-use crate::found::{Found, MOVED, SITES, Search, Sites, is_wanted, next_call};
+use crate::found::{Found, MOVED, SITES, Search, Sites, is_signals, is_wanted, next_call};
 use bonsai_sites::ANY;
 
 /// Looks for sites in the text of a library of an unknown build.
@@ -10,7 +10,10 @@ use bonsai_sites::ANY;
 #[inline(never)]
 pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
     let mut sites = [None; SITES];
-    let wanted = |s: &bonsai_sites::Site| s.nr == ANY || is_wanted(s.nr);
+    let wanted = |s: &bonsai_sites::Site| match search {
+        Search::Signals => is_signals(usize::from(s.nr)),
+        _ => s.nr == ANY || is_wanted(s.nr),
+    };
     let mut slots = sites.iter_mut();
     let mut at = 0;
     while let Some(next) = next_call(text, at) {
@@ -24,7 +27,7 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
                 let compared = compared().filter(|site| !matches!(site.nr, 56..=58 | 157 | 317));
                 compared.or_else(moved)
             }
-            Search::Moved | Search::No => moved(),
+            Search::Moved | Search::Signals | Search::No => moved(),
         };
         if site.is_none() && search != Search::Compared && bonsai_sites::may_be_call(text, next) {
             found.unsure += 1;
@@ -34,6 +37,12 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
         {
             *slot = Some(site);
         }
+    }
+    // The engine patches such calls as any other moved ones.
+    #[cfg(not(feature = "alone"))]
+    if search == Search::Compared {
+        let any = bonsai_sites::cancelling(text).into_iter().flatten();
+        slots.zip(any).for_each(|(slot, site)| *slot = Some(site));
     }
     let used = sites.iter().position(Option::is_none).unwrap_or(SITES);
     let Some(sites) = sites.get_mut(..used).filter(|sites| !sites.is_empty()) else {

@@ -66,6 +66,9 @@ helpers! {
     /// Handlers of signals: a wait ends for a signal where the program's handlers wanted that
     /// when the filter came.
     Sigaction = 13,
+    /// Whether a handler runs on a stack of its own: taken for no, so that a call that it makes on one
+    /// above the thread's may lose what is booked for the call that it has interrupted.
+    Sigaltstack = 131,
     /// Whether memory can be read: it is not looked into. What is in vectors and messages is
     /// waited for after the call instead of before it; an address or path is in no limit.
     Sigprocmask = 14,
@@ -87,6 +90,8 @@ helpers! {
     Statx = 332,
     /// The path of a descriptor: none (`Unshaped::NoPath`).
     Readlink = 89,
+    /// A file's position, before more than 2 GiB are asked for: taken for 0.
+    Lseek = 8,
     /// Whether a descriptor may block: taken for one that does.
     Fcntl = 72,
     /// Sockets' time limits: none. Their type: none that is split.

@@ -2,6 +2,7 @@
 
 use crate::elf;
 use crate::sys::place;
+use bonsai_sites::ANY;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -37,27 +38,38 @@ impl Slot {
     }
 
     /// The record of a moved site, whose call may have another number than `nr`.
-    pub(crate) fn moved(call: u8, nr: u32, flags: u8, ret: usize) -> Self {
+    pub(crate) fn moved(call: u8, nr: u32, is_libcs: bool, ret: usize) -> Self {
         let pool = POOL_OF.get(usize::from(call));
         // Nothing is compared there: whether the shared fast path does.
         let counted = usize::from(pool == Some(&COUNT_POOL));
+        let flags = if is_libcs { flag::SLOT | flag::ANY } else { 0 };
         Self::new(call, nr, flags, ret, counted)
+    }
+
+    /// Record of a cancellation point; `bit` of the thread's word says that it is cancelled, 0 stands for all bits.
+    pub(crate) fn in_place(bit: u8, ret: usize) -> Self {
+        let flags = flag::SLOT | flag::ANY | flag::IN_PLACE;
+        Self::new(0, u32::from(ANY), flags, ret, usize::from(bit))
     }
 
     /// The slot of a record in one.
     ///
     /// # Safety
     /// The record is a slot's.
-    #[cfg(feature = "alone")]
     pub(crate) unsafe fn of(site: &Site) -> &Self {
         // SAFETY: its first part, by contract.
         unsafe { &*(&raw const *site).cast() }
     }
 
     /// Where the site's `syscall` is.
-    #[cfg(feature = "alone")]
     pub(crate) const fn at(&self) -> usize {
         self.ret - 2
+    }
+
+    /// Bit of the word by which a cancellation point knows that its thread is cancelled; 0 for musl.
+    #[expect(clippy::cast_possible_truncation, reason = "it came in as a byte")]
+    pub(crate) const fn bit(&self) -> u8 {
+        self.cmp as u8
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::amount::Args;
 use crate::calls::{entry_of, first_entry, gives_descriptor};
+use crate::cancel::Cancel;
 use crate::doors::mode;
 use crate::exec;
 use crate::extension;
@@ -10,15 +11,16 @@ use crate::inward::{bytes_in, settle};
 use crate::kind;
 use crate::outward::bytes_out;
 use crate::pay::{self, Patience};
-#[cfg(feature = "alone")]
 use crate::point;
 #[cfg(not(feature = "alone"))]
-use crate::resolve;
+use crate::{found, resolve, trap};
 use crate::seccomp::bonsai_filter_comes;
 use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
 use crate::steps::{count, counted};
 use crate::sys::{self, nr};
+#[cfg(feature = "alone")]
+use crate::vdso;
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::{Segment, Unshaped};
 
@@ -33,14 +35,25 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     how: usize,
     result: isize,
 ) -> isize {
+    #[cfg(feature = "alone")]
+    if how == mode::TWICE {
+        vdso::before_unmapping(args);
+    }
     let whole_call = how == mode::WHOLE;
     // Made already, or still to be made elsewhere: then `result` is the number.
-    let undecided = |args| if whole_call { make(args, site) } else { result };
+    let cancel = point::of(args, site);
+    let undecided = |args| if whole_call { make_by(args, site, cancel) } else { result };
     let Some(segment) = state::segment() else {
         return undecided(args);
     };
-    #[cfg(feature = "alone")]
-    point::note(args, site);
+    // Without a state: libc does this in threads that have ended, and in children of posix_spawn.
+    #[cfg(not(feature = "alone"))]
+    if whole_call
+        && found::is_signals(args.nr)
+        && let Some(result) = trap::signals(segment, args)
+    {
+        return result;
+    }
     let own = state::me(segment);
     // SAFETY: this thread's own state; null without memory for it.
     let Some(own) = (unsafe { own.as_mut() }) else {
@@ -48,43 +61,66 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
         return undecided(args);
     };
     own.within(|own| {
-        if whole_call {
-            return whole(segment, own, args, site);
-        }
-        let number = if how & 0xff == mode::LATE {
-            how >> 8
-        } else {
-            args.nr
-        };
-        let Some(call) = first_entry(number) else {
-            return result;
-        };
-        if calls::OPEN == call && how != mode::TWICE {
-            // Whichever gave it.
-            given(segment, call, result);
-        } else if how == mode::TWICE {
-            pay::sync(segment, own);
-            control(segment, own, call);
-        } else {
-            settle(segment, own, entry_of(call, args, false).0, args);
-        }
+        let outer = core::mem::replace(&mut own.cancel, cancel);
+        let result = decide(segment, own, args, site, how, result);
+        own.cancel = outer;
         result
     })
+}
+
+/// Decides on a call, and makes it where that is still to be done.
+fn decide(
+    segment: &'static Segment,
+    own: &mut Own,
+    args: &mut Args,
+    site: &Site,
+    how: usize,
+    result: isize,
+) -> isize {
+    if how == mode::WHOLE {
+        return whole(segment, own, args, site);
+    }
+    let number = if how & 0xff == mode::LATE {
+        how >> 8
+    } else {
+        args.nr
+    };
+    let Some(call) = first_entry(number) else {
+        return result;
+    };
+    if calls::OPEN == call && how != mode::TWICE {
+        // Whichever gave it.
+        given(segment, call, result);
+    } else if how == mode::TWICE {
+        pay::sync(segment, own);
+        control(segment, own, call);
+    } else {
+        settle(segment, own, entry_of(call, args, false).0, args);
+    }
+    result
 }
 
 /// Makes the call as it came: through libc's own function where that is a
 /// cancellation point and the program may cancel threads, directly elsewhere.
 pub(crate) fn make(args: &Args, site: &Site) -> isize {
+    let is_in_place = site.flags & flag::IN_PLACE != 0;
+    // SAFETY: this thread's own state; null without memory for it.
+    let own = || state::segment().and_then(|segment| unsafe { state::me(segment).as_ref() });
+    let cancel = is_in_place.then(own).flatten().map(|own| own.cancel);
+    make_by(args, site, cancel.unwrap_or(Cancel::NONE))
+}
+
+/// Makes the call; by the cancellation point if the site is one.
+fn make_by(args: &Args, site: &Site, cancel: Cancel) -> isize {
     #[cfg(not(feature = "alone"))]
     if resolve::goes_through_libc(site)
         && let Some(result) = resolve::forward(args, site)
     {
         return result;
     }
-    #[cfg(feature = "alone")]
-    if site.flags & flag::CANCELLABLE != 0 {
-        // SAFETY: only a slot of such a site has that flag here.
-        return unsafe { point::call(args, site) };
+    if site.flags & flag::IN_PLACE != 0 {
+        // SAFETY: only a slot of such a site has that flag.
+        return unsafe { point::make(args, cancel) };
     }
     if matches!(args.nr, nr::EXECVE | nr::EXECVEAT) {
         return exec::made(args);
@@ -102,7 +138,7 @@ fn whole(segment: &'static Segment, own: &mut Own, args: &mut Args, site: &Site)
     if args.nr == nr::RESTART_SYSCALL {
         return make(args, site);
     }
-    if args.nr != site.nr as usize && site.flags & flag::SLOT != 0 {
+    if args.nr != site.nr as usize && site.flags & (flag::SLOT | flag::ANY) == flag::SLOT {
         segment.count_unshaped(Unshaped::OtherNumber);
         return make(args, site);
     }

@@ -3,6 +3,7 @@
 
 use crate::environment::{Strings, with_environment};
 use crate::exec::functions::deciding;
+use crate::exec::path;
 use crate::state::PATCHED;
 use crate::uncovered::{note_child, refuses_child};
 use crate::{elf, slow, sys};
@@ -76,8 +77,12 @@ unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path
     let Some((at, _)) = elf::next_definition(name) else {
         return ENOSYS;
     };
-    let unseen = is_path && !PATCHED.load(Ordering::Relaxed);
-    if unseen && refuses_child(a[0] as *const u8) {
+    let unseen = !PATCHED.load(Ordering::Relaxed);
+    let mut is_refused = false;
+    if unseen {
+        see(a[0], is_path, &mut |path| is_refused = refuses_child(path));
+    }
+    if is_refused {
         return -sys::EPERM;
     }
     starts();
@@ -93,7 +98,19 @@ unsafe fn spawn(name: &[u8], pid: *mut u32, a: [usize; 4], env: Strings, is_path
     // Patched, the child has named itself.
     if result == 0 && unseen {
         // SAFETY: written by posix_spawn.
-        note_child(unsafe { *child }, a[0] as *const u8);
+        let child = unsafe { *child };
+        see(a[0], is_path, &mut |path| note_child(child, path));
     }
     result
+}
+
+/// Calls `then` with the file that libc runs: the one given, or the one that it finds along `PATH`.
+fn see(file: usize, is_path: bool, then: &mut dyn FnMut(*const u8)) {
+    let file = file as *const u8;
+    if is_path {
+        then(file);
+    } else {
+        // SAFETY: the program's own string.
+        unsafe { path::found(file, then) };
+    }
 }

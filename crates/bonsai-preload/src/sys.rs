@@ -167,12 +167,10 @@ macro_rules! place {
 pub(crate) use place;
 
 pub(crate) mod nr {
-    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const CLOSE: usize = 3;
-    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const MMAP: usize = 9;
-    #[cfg(any(feature = "alone", feature = "extension"))]
     pub(crate) const MUNMAP: usize = 11;
+    pub(crate) const MREMAP: usize = 25;
     pub(crate) const RT_SIGACTION: usize = 13;
     pub(crate) const RT_SIGPROCMASK: usize = 14;
     pub(crate) const EXECVE: usize = 59;

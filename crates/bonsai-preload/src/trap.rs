@@ -23,6 +23,8 @@ use crate::calls::first_entry;
 use crate::doors::mode;
 use crate::elf::{self, Object};
 use crate::extension::{self, Filter, OURS, own_text};
+#[cfg(not(feature = "alone"))]
+use crate::patch;
 use crate::seccomp;
 use crate::slots::Site;
 use crate::slow::bonsai_slow;
@@ -114,6 +116,13 @@ pub(crate) fn begin(segment: &'static Segment) {
         *slot = range;
         count += 1;
     }
+    // Signal calls of musl stay trapped: replaced, programs of musl 1.2.3 end with SIGSEGV at their start.
+    #[cfg(not(feature = "alone"))]
+    if (count > 0 || seccomp::is_filtered())
+        && elf::first_definition(b"gnu_get_libc_version").is_some()
+    {
+        elf::objects().filter(|object| elf::is_libc(object)).for_each(|libc| patch::signals(segment, libc));
+    }
     if count > 0 {
         put(segment, all.get(..count).unwrap_or_default(), false);
     } else if seccomp::is_filtered() {
@@ -177,6 +186,16 @@ unsafe extern "C" fn trapped(signal: i32, info: &Info, context: &mut Context) {
         // SAFETY: the kernel's own arguments.
         unsafe { (extension.signal)(signal, info, context, is_own) };
     }
+}
+
+/// A call of libc's that sets handlers or masks of signals: `SIGSYS` stays ours. `None` without an
+/// extension, which has made it so.
+#[cfg(not(feature = "alone"))]
+pub(crate) fn signals(segment: &'static Segment, args: &mut Args) -> Option<isize> {
+    let is_own = attach::registered() == sys::getpid();
+    let extension = extension::get(segment)?;
+    // SAFETY: the program's own arguments.
+    Some(unsafe { (extension.signals)(args, is_own) })
 }
 
 /// Decides on the call, makes it, and counts that it came this way.

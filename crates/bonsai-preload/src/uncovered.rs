@@ -1,6 +1,6 @@
 //! Programs that cannot be entered: they are run, and named in the ledger.
 
-use crate::attach::{self, preload_path};
+use crate::attach::{self, ledger_path, preload_path};
 use crate::elf::PT_INTERP;
 use crate::entering;
 use crate::environment::text;
@@ -68,7 +68,8 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
 }
 
 /// Whether the loader will be able to open the interposer: a process that has changed
-/// its user, or its root, may not reach it any more.
+/// its user, or its root, may not reach it any more. Asked for the effective user, and for the real one without
+/// capabilities (access(2)): a user who is not root loses them by running a program.
 pub(crate) fn library_opens() -> bool {
     const EACCES: isize = -13;
     const ENOENT: isize = -2;
@@ -81,7 +82,28 @@ pub(crate) fn library_opens() -> bool {
         // SAFETY: likewise.
         answer = unsafe { ask!(Faccessat, AT_FDCWD, path, 4, 0x200) };
     }
-    answer != EACCES && answer != ENOENT
+    let is_refused = |answer| matches!(answer, EACCES | ENOENT);
+    // SAFETY: ask only.
+    let by_real_user = || unsafe {
+        let is_root = ask!(Geteuid) == 0;
+        !is_root && is_refused(ask!(Faccessat, AT_FDCWD, path, 4, 0))
+    };
+    !is_refused(answer) && !by_real_user()
+}
+
+/// Whether the library will be able to open the ledger in the next program, as it does there. Opened and not asked for, as a mount
+/// may be read-only, and Landlock says nothing before.
+fn ledger_opens() -> bool {
+    const ENFILE: isize = -23;
+    const EMFILE: isize = -24;
+    // openat(O_RDWR | O_CLOEXEC)
+    // SAFETY: the path is a C string.
+    let opened = unsafe { ask!(OpenWrite, AT_FDCWD, ledger_path().as_ptr(), 0o2_000_002, 0) };
+    if let Ok(fd) = usize::try_from(opened) {
+        // SAFETY: opened just now.
+        unsafe { ask!(Close, fd) };
+    }
+    opened >= 0 || matches!(opened, ENFILE | EMFILE)
 }
 
 /// Why the program at `path` cannot be entered; `None` if it can, or if nothing
@@ -114,7 +136,8 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     let bytes = unsafe { core::slice::from_raw_parts(head.as_ptr().cast::<u8>(), 1024) };
     let bytes = bytes.get(..usize::try_from(got).ok()?)?;
     if !bytes.starts_with(b"\x7fELF") || bytes.len() < 64 {
-        return None;
+        let is_script = bytes.starts_with(b"#!");
+        return (is_script && !ledger_opens()).then_some((Reason::NoAccess, false));
     }
     // EM_X86_64 is 62, ELFCLASS64 is 2.
     if head[2] >> 16 & 0xffff != 62 || bytes[4] != 2 {
@@ -147,7 +170,11 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
         return Some((Reason::SetId, killed));
     }
     let enters = headers.iter().any(|h| h.kind == PT_INTERP);
-    (!enters).then_some((Reason::Static, killed))
+    match enters {
+        false => Some((Reason::Static, killed)),
+        true if !ledger_opens() => Some((Reason::NoAccess, killed)),
+        true => None,
+    }
 }
 
 /// Whether the program of a child is refused before there is one.

@@ -3,8 +3,12 @@
 //! nothing that another library can replace. Programs that are told a false time are told it by
 //! libc's function; limits are kept by the true one.
 
+#[cfg(feature = "alone")]
+use crate::amount::Args;
 use crate::elf;
 use crate::seccomp::ask;
+#[cfg(feature = "alone")]
+use crate::sys::nr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where the kernel has mapped its object; 0 if it has not.
@@ -51,12 +55,41 @@ unsafe extern "C" fn asked(clock: i32, now: &mut [u64; 2]) -> i32 {
 #[inline(never)]
 fn find() -> usize {
     let object = OBJECT.load(Ordering::Relaxed);
-    // SAFETY: the kernel's own object.
-    let found = (object != 0).then(|| unsafe { elf::mapped_at(object) });
+    let is_there = object != 0 && !is_unmapped(object);
+    // SAFETY: the kernel's own object, which is mapped.
+    let found = is_there.then(|| unsafe { elf::mapped_at(object) });
     let clock = found.and_then(|object| object.find(b"__vdso_clock_gettime"));
     let clock = clock.unwrap_or(asked as *const () as usize);
     CLOCK.store(clock, Ordering::Relaxed);
     clock
+}
+
+/// Whether the program has unmapped the object before its function was needed.
+fn is_unmapped(object: usize) -> bool {
+    const EFAULT: isize = -14;
+    // rt_sigprocmask(how = -1, set) copies eight bytes, and refuses `how`.
+    // SAFETY: changes nothing.
+    unsafe { ask!(Sigprocmask, usize::MAX, object, 0, 8) == EFAULT }
+}
+
+/// Before `mmap`, `munmap` or `mremap` of a static program: valgrind, for one, unmaps the object.
+/// The clock is read by a system call from then on.
+#[cfg(feature = "alone")]
+pub(crate) fn before_unmapping(args: &Args) {
+    /// Pages of data lie before the object, and more code may follow its first page.
+    const AROUND: usize = 1 << 16;
+    const MAP_FIXED: usize = 0x10;
+    let is_unmapped = match args.nr {
+        nr::MUNMAP | nr::MREMAP => true,
+        nr::MMAP => args.a[3] & MAP_FIXED != 0,
+        _ => false,
+    };
+    let object = OBJECT.load(Ordering::Relaxed);
+    let end = args.a[0].saturating_add(args.a[1]);
+    if is_unmapped && object != 0 && args.a[0] < object + AROUND && end > object - AROUND {
+        OBJECT.store(0, Ordering::Relaxed);
+        CLOCK.store(asked as *const () as usize, Ordering::Relaxed);
+    }
 }
 
 /// CLOCK_MONOTONIC, ns.

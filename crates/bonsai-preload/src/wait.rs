@@ -7,6 +7,7 @@
 //! plain futex call always returns; what the handlers ask for is then looked up.
 //! Calls that no handler lets go on (`bonsai_calls::signals`) use that one.
 
+use crate::cancel::Cancel;
 use crate::facts::{fact, facts};
 use crate::seccomp::{Helper, ask, forbids};
 use crate::sys;
@@ -43,6 +44,8 @@ pub(crate) struct Waiter<'a> {
     pub(crate) note: Option<&'a WaitNote>,
     pub(crate) tid: u32,
     pub(crate) call: CallId,
+    /// The cancellation point of the call.
+    pub(crate) cancel: Cancel,
 }
 
 /// Waits until `tickets` are due, or void, or until the instant `limit`. Returns
@@ -74,6 +77,9 @@ pub(crate) fn until_due(
         if now >= limit {
             break Wait::TimedOut;
         }
+        if waiter.cancel.is_cancelled() {
+            break Wait::Interrupted;
+        }
         if due - now < SPIN_NS {
             sys::pause();
             now = sys::now();
@@ -87,7 +93,13 @@ pub(crate) fn until_due(
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
         let restarts = restarts(waiter.call, limit);
-        let slept = sleep(&segment.header.epoch.0, epoch, until, restarts);
+        let slept = sleep(
+            &segment.header.epoch.0,
+            epoch,
+            until,
+            restarts,
+            waiter.cancel,
+        );
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}
@@ -132,14 +144,41 @@ struct WaitV {
     reserved: u32,
 }
 
+/// `futex_waitv` is not tried.
+#[cfg(not(any(feature = "alone", feature = "extension")))]
+pub(crate) fn use_plain_futex() {
+    NO_WAITV.store(true, Ordering::Relaxed);
+}
+
 const FUTEX2_SIZE_U32: u32 = 2;
 const FUTEX_WAIT_BITSET: usize = 9;
+
+/// A helper call that waits, where libc's handler takes it for the call of the program.
+macro_rules! wait_by {
+    ($cancel:expr, $helper:ident, $args:expr) => {{
+        let [a, b, c, d, e, f] = $args;
+        let made = match forbids(Helper::$helper) {
+            true => None,
+            false => $cancel.make(Helper::$helper.word() & 0xffff, &$args),
+        };
+        match made {
+            Some(result) => result,
+            None => ask!($helper, a, b, c, d, e, f),
+        }
+    }};
+}
 
 #[expect(
     clippy::cast_possible_wrap,
     reason = "an instant in ns fits into 63 bits for 292 years"
 )]
-pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, restarts: bool) -> isize {
+pub(crate) fn sleep(
+    word: &AtomicU32,
+    value: u32,
+    until: u64,
+    restarts: bool,
+    cancel: Cancel,
+) -> isize {
     let deadline = [
         (until / 1_000_000_000) as i64,
         (until % 1_000_000_000) as i64,
@@ -152,7 +191,17 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, restarts: bool) ->
             reserved: 0,
         };
         // SAFETY: one waiter on a word of the segment; 1 is CLOCK_MONOTONIC.
-        let slept = unsafe { ask!(FutexWaitv, &raw const waiter, 1, 0, deadline.as_ptr(), 1) };
+        let slept = unsafe {
+            let args = [
+                &raw const waiter as usize,
+                1,
+                0,
+                deadline.as_ptr() as usize,
+                1,
+                0,
+            ];
+            wait_by!(cancel, FutexWaitv, args)
+        };
         if slept != sys::ENOSYS && slept != -1 {
             return slept;
         }
@@ -160,16 +209,11 @@ pub(crate) fn sleep(word: &AtomicU32, value: u32, until: u64, restarts: bool) ->
     }
     // SAFETY: a word of the segment.
     let slept = unsafe {
-        let word = core::ptr::from_ref(word);
-        ask!(
-            Futex,
-            word,
-            FUTEX_WAIT_BITSET,
-            value,
-            deadline.as_ptr(),
-            0,
-            u32::MAX
-        )
+        let word = core::ptr::from_ref(word) as usize;
+        let deadline = deadline.as_ptr() as usize;
+        let all = u32::MAX as usize;
+        let args = [word, FUTEX_WAIT_BITSET, value as usize, deadline, 0, all];
+        wait_by!(cancel, Futex, args)
     };
     match slept {
         sys::EINTR if restarts && all_restart() => 0,

@@ -34,6 +34,7 @@ mod perform;
 mod price;
 mod rights;
 mod serve;
+mod shift;
 mod state;
 mod threads;
 mod upkeep;

@@ -32,7 +32,7 @@ mod patience;
 mod tracee;
 mod trap;
 
-pub use around::note_filter;
+pub use around::{Denied, Way, is_allowed, note_filter};
 pub use asking::{answer, ask_before_exec, keep, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};

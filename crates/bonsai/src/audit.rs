@@ -198,7 +198,10 @@ fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
         total,
         total_includes_ended: whole.is_some(),
         processes,
-        unknown_to_kernel: unknown.map(|total| total.bytes).sum::<u64>() + beside.0 + beside.1,
+        unknown_to_kernel: unknown
+            .map(|total| total.bytes)
+            .chain([beside.0, beside.1])
+            .fold(0, u64::saturating_add),
         mapped,
         limits: LIMITS,
     })
@@ -213,8 +216,11 @@ fn sum(processes: &[ProcessAudit]) -> Compared {
                 .map(of)
                 .filter(|side| side.kernel.is_some())
         };
-        let seen = known().map(|side| side.seen).sum();
-        Side::of(seen, seen, known().map(|side| side.kernel).sum())
+        let all = |of: &dyn Fn(&Side) -> u64| {
+            known().fold(0, |sum: u64, side| of(&side).saturating_add(sum))
+        };
+        let seen = all(&|side| side.seen);
+        Side::of(seen, seen, Some(all(&|side| side.kernel.unwrap_or(0))))
     };
     Compared {
         read: side(|p| p.compared.read),
@@ -242,7 +248,7 @@ fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
             without(moved(&after), beside),
             own.map(|own| own.moved),
         ),
-        ring_bytes: beside.0 + beside.1,
+        ring_bytes: beside.0.saturating_add(beside.1),
         mapped: mapped_by(ledger, pid),
         start_estimate: kernel::start_estimate(pid, member.process.ppid),
         without_ended_threads: own.is_some_and(|own| own.without_ended_threads),
@@ -294,10 +300,10 @@ fn moved(counts: &[(u64, u64)]) -> Moved {
     let mut moved = Moved::default();
     for (call, (_, bytes)) in CALLS.iter().zip(counts) {
         if matches!(call.proc_io, ProcIo::Read | ProcIo::Both) {
-            moved.read += bytes;
+            moved.read = bytes.saturating_add(moved.read);
         }
         if matches!(call.proc_io, ProcIo::Write | ProcIo::Both) {
-            moved.written += bytes;
+            moved.written = bytes.saturating_add(moved.written);
         }
     }
     moved

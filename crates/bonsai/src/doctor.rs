@@ -7,7 +7,7 @@ use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
 use bonsai_services::observe::{Covered, Head};
 use bonsai_supervisor::enforce::{Reach, confinable, price, reach};
-use bonsai_supervisor::trap_price;
+use bonsai_supervisor::{Way, is_allowed, trap_price};
 use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
@@ -240,9 +240,10 @@ fn of_images(found: bonsai_nbd::image::Ability) -> CapabilityView {
 
 /// What `bonsai run --unpatched trap` costs here.
 fn trap() -> CapabilityView {
-    let (state, detail) = match trap_price() {
-        Ok(price) => ("yes", price_of(&price)),
-        Err(error) => ("no", format!("no seccomp filters: {error}")),
+    let (state, detail) = match is_allowed(Way::Trap).map(|()| trap_price()) {
+        Ok(Ok(price)) => ("yes", price_of(&price)),
+        Ok(Err(error)) => ("no", format!("no seccomp filters: {error}")),
+        Err(denied) => ("no", denied.to_string()),
     };
     CapabilityView {
         name: TRAPPED,
@@ -253,6 +254,13 @@ fn trap() -> CapabilityView {
 
 /// What `bonsai run --enforce` can do here, and what it costs.
 fn enforced_mode() -> CapabilityView {
+    if let Err(denied) = is_allowed(Way::Enforce) {
+        return CapabilityView {
+            name: ENFORCED,
+            state: "no",
+            detail: denied.to_string(),
+        };
+    }
     let (state, detail) = match (price(), confinable()) {
         (Err(error), _) => ("no", format!("no seccomp listener: {error}")),
         (_, Err(error)) => ("no", format!("no Landlock domain can be entered: {error}")),

@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use anyhow::Context as _;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
@@ -13,9 +14,8 @@ use serde::Serialize;
 /// It cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("standard output cannot be written")
 }
 
 /// Writes a line to standard error. Whoever read it may have gone, which is no reason to end (as `eprintln!` does).

@@ -228,6 +228,10 @@ impl Plan {
     /// Fills the service's folder; what starts the program then.
     fn prepare(&self, service: &OwnService) -> anyhow::Result<(Ledger, Command)> {
         let ledger = Ledger::create(&service.ledger_path(), &service.name)?;
+        // First: `bonsai set` finds the service from here on, and the search for sites in a large program takes seconds.
+        if let Some(extension) = library::extension_of(&self.library) {
+            ledger.set_extension(&extension)?;
+        }
         if self.strict {
             ledger
                 .header
@@ -255,9 +259,6 @@ impl Plan {
             let runtime = service.folder.parent().unwrap_or(&service.folder);
             let (loader, file) = (self.program.loader(), self.program.file());
             sites::store(&ledger, loader, file, runtime);
-        }
-        if let Some(extension) = library::extension_of(&self.library) {
-            ledger.set_extension(&extension)?;
         }
         let set: Vec<Limit> = self
             .limits

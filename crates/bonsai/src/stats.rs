@@ -124,7 +124,7 @@ fn histogram(bins: &[Bin]) -> String {
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(1).max(1);
     let mut rows = table(&["from", "to", "waits", ""], &[0, 1, 2]);
     for bin in bins {
-        let length = usize::try_from((bin.count * WIDTH).div_ceil(most)).unwrap_or(0);
+        let length = usize::try_from(bin.count.saturating_mul(WIDTH).div_ceil(most)).unwrap_or(0);
         rows.add_row([
             format_duration_ns(bin.from_ns),
             bin.to_ns.map_or_else(|| "-".to_owned(), format_duration_ns),

@@ -338,6 +338,11 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             (_, _, true) => ", rings charged as they enter",
             _ => "",
         };
+        let loops: String = process
+            .loops
+            .iter()
+            .map(|reason| format!(", event loop not served: {reason}"))
+            .collect();
         let guarded = if process.guarded {
             ", under seccomp"
         } else {
@@ -363,7 +368,7 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             process.calls.to_string(),
             bonsai_units::Bytes(process.bytes).human(),
             format!(
-                "{}{missed}{untrapped}{rings}{guarded}{reason}",
+                "{}{missed}{untrapped}{rings}{loops}{guarded}{reason}",
                 process.covered.about()
             ),
         ]);

@@ -30,12 +30,20 @@ impl std::fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
+/// File name of glibc's loader.
+pub const GLIBC_LOADER: &str = "ld-linux-x86-64.so.2";
+
+/// File name of musl's loader, which is its library, too.
+pub const MUSL_LOADER: &str = "ld-musl-x86_64.so.1";
+
 /// A C compiler and where its programs go.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     command: String,
     sources: PathBuf,
     into: PathBuf,
+    /// A folder with the C library and loader that programs run with, if not the machine's own.
+    libc: Option<PathBuf>,
 }
 
 impl Compiler {
@@ -58,6 +66,7 @@ impl Compiler {
             command,
             sources: sources.to_owned(),
             into: into.to_owned(),
+            libc: std::env::var_os("BONSAI_TEST_LIBC").map(PathBuf::from),
         })
     }
 
@@ -73,10 +82,39 @@ impl Compiler {
             })
     }
 
+    /// Returns a compiler that links dynamic programs with the libc in `folder`. The variable `BONSAI_TEST_LIBC` does the same for all
+    /// compilers of that libc's kind.
+    #[must_use]
+    pub fn with_libc(&self, folder: &Path) -> Self {
+        Self {
+            libc: Some(folder.to_owned()),
+            ..self.clone()
+        }
+    }
+
     /// Where the programs are.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.into
+    }
+
+    /// Linker options for another libc.
+    fn libc(&self, options: &[&str]) -> Vec<String> {
+        let has_own = |option: &&str| ["-static", "-static-pie", "-shared"].contains(option);
+        let loader = if self.command.contains("musl") {
+            MUSL_LOADER
+        } else {
+            GLIBC_LOADER
+        };
+        let folder = self.libc.as_ref();
+        let folder = folder.filter(|at| at.join(loader).exists() && !options.iter().any(has_own));
+        folder.map_or_else(Vec::new, |folder| {
+            let folder = folder.display();
+            vec![
+                format!("-Wl,--dynamic-linker={folder}/{loader}"),
+                format!("-Wl,-rpath,{folder}"),
+            ]
+        })
     }
 
     /// Compiles C files (paths below the folder of the sources) to a program or,
@@ -84,6 +122,9 @@ impl Compiler {
     ///
     /// # Errors
     /// What the compiler says.
+    ///
+    /// # Panics
+    /// A file is not there: its test would be skipped as one that does not compile here.
     pub fn make(
         &self,
         name: &str,
@@ -94,6 +135,10 @@ impl Compiler {
             program: name.to_owned(),
             message,
         };
+        for file in files {
+            let file = self.sources.join(file);
+            assert!(file.exists(), "there is no {}", file.display());
+        }
         let program = self.into.join(name);
         let output = Command::new(&self.command)
             .args([
@@ -111,6 +156,7 @@ impl Compiler {
             .arg(&program)
             .args(files.iter().map(|file| self.sources.join(file)))
             .args(options)
+            .args(self.libc(options))
             .output()
             .map_err(|error| refused(error.to_string()))?;
         if !output.status.success() {

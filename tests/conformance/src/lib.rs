@@ -18,7 +18,7 @@ mod process;
 mod service;
 
 pub use case::{Case, Outcome};
-pub use compile::{CompileError, Compiler};
+pub use compile::{CompileError, Compiler, GLIBC_LOADER, MUSL_LOADER};
 pub use pool::for_each;
 pub use process::{Finished, ProcessError, finish};
 pub use service::{Bonsai, Counters, ServiceError};

@@ -2,10 +2,13 @@
 //! loader: it has mapped us near the program, and hands over where that begins. Or the
 //! preload library does, where Go code makes system calls of its own beside libc's.
 
-use super::{BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep};
-use crate::sys::{call, nr};
+use super::{
+    BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, dead, keep, map, name_program, read_program,
+    value_in,
+};
+use crate::sys::{self, call, nr};
 use crate::{elf, patch, threads, uncovered, unfold};
-use bonsai_ledger::Reason;
+use bonsai_ledger::{Reason, coverage};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
 
@@ -75,11 +78,47 @@ unsafe extern "C" fn start(stack: *const usize) {
     unsafe {
         let environment = stack.add(*stack + 2).cast::<*const u8>();
         let given = Given::in_environment(environment);
-        if elf::survey_alone(given.auxiliary) && threads::prepare() {
+        if is_valgrind(environment) {
+            stay_out(&given);
+        } else if elf::survey_alone(given.auxiliary) && threads::prepare() {
             enter(&given);
         }
     }
     DONE.store(true, Ordering::Release);
+}
+
+/// Whether this is one of valgrind's tools, to which its launcher hands over this variable: the
+/// program within does not get it.
+///
+/// # Safety
+/// As of [`Given::in_environment`].
+unsafe fn is_valgrind(mut environment: *const *const u8) -> bool {
+    // SAFETY: an array of C strings that ends in a null pointer.
+    unsafe {
+        while !(*environment).is_null() {
+            if value_in(*environment, b"VALGRIND_LAUNCHER=").is_some() {
+                return true;
+            }
+            environment = environment.add(1);
+        }
+    }
+    false
+}
+
+/// Leaves valgrind's own code as it is: by the address of a system call it knows whether a signal
+/// came before that call, in it or after it. The library in the program within decides on its
+/// calls, and takes this entry of the process over; a static program is named by it.
+fn stay_out(given: &Given) {
+    let Some(segment) = given.ledger.and_then(map) else {
+        return;
+    };
+    read_program(given.auxiliary);
+    if let Some(entry) = segment.claim_process(sys::getpid(), dead) {
+        name_program(entry);
+        let reason = Reason::Valgrind as u32;
+        entry.reason.store(reason, Ordering::Relaxed);
+        entry.coverage.store(coverage::UNCOVERED, Ordering::Release);
+    }
 }
 
 /// # Safety

@@ -3,7 +3,7 @@
 use super::{BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep};
 use crate::seccomp::ask;
 use crate::uncovered::AT_FDCWD;
-use crate::{elf, environment, loaded, patch, resolve, slots, state};
+use crate::{elf, environment, loaded, patch, resolve, slots, state, wait};
 use bonsai_ledger::Reason;
 use core::sync::atomic::Ordering;
 
@@ -38,6 +38,31 @@ fn beside(environment: *const *const u8) -> u64 {
     }
 }
 
+/// Whether valgrind runs this program: of the kernel's calls it knows those of its time, and
+/// complains of others.
+fn is_on_valgrind() -> bool {
+    /// A client request of `valgrind.h`: these instructions change nothing, but valgrind
+    /// answers in rdx.
+    const RUNNING_ON_VALGRIND: usize = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let mut answer = 0_usize;
+    // SAFETY: rotates rdi by 128 bits in all, and exchanges rbx with itself.
+    unsafe {
+        core::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            inout("rdx") answer,
+            in("rax") request.as_ptr(),
+            in("rdi") 0_usize,
+            options(nostack, readonly),
+        );
+    }
+    answer != 0
+}
+
 /// At exit, what the last thread holds goes back to the others.
 unsafe extern "C" fn end() {
     if let Some(segment) = state::segment() {
@@ -49,6 +74,9 @@ unsafe extern "C" fn start(_: i32, _: *const *const u8, environment: *const *con
     let environment = elf::environment().unwrap_or(environment);
     // SAFETY: of a new process.
     let given = unsafe { Given::in_environment(environment) };
+    if given.ledger.is_some() && is_on_valgrind() {
+        wait::use_plain_futex();
+    }
     slots::share();
     elf::survey();
     resolve::find_single_threaded();

@@ -1,13 +1,15 @@
 //! libc's functions that run programs.
 
-use super::{at_site, made};
+use super::{at_site, made, path, take_back};
 use crate::amount::Args;
 use crate::environment::{Strings, with_environment};
-use crate::state::{self, Own};
+use crate::state::{self, Own, PATCHED};
 use crate::sys::{self, nr};
+use crate::uncovered::{AT_FDCWD, Done, see_to};
 use crate::{elf, pay, slow};
 use bonsai_calls as calls;
 use bonsai_ledger::Segment;
+use core::sync::atomic::Ordering;
 
 unsafe extern "C" {
     static environ: Strings;
@@ -33,7 +35,8 @@ fn run(number: usize, a: [usize; 6]) -> isize {
     sys::to_errno(result.unwrap_or_else(|| made(&args)))
 }
 
-fn our_environment() -> Strings {
+/// The environment that functions hand on which are given none.
+pub(super) fn our_environment() -> Strings {
     // SAFETY: libc's own variable.
     unsafe { environ }
 }
@@ -78,16 +81,30 @@ pub(crate) unsafe extern "C" fn bonsai_own_execvpe(file: usize, argv: usize, env
     let Some((at, _)) = elf::next_definition(b"execvpe") else {
         return run(nr::EXECVE, [file, argv, env, 0, 0, 0]);
     };
+    let mut done = None;
     deciding(&mut |segment, own| {
         slow::control(segment, own, calls::EXECVE);
+        // Patched, libc's own call sees to it.
+        if !PATCHED.load(Ordering::Relaxed) {
+            let see = &mut |path| done = see_to(segment, path, AT_FDCWD);
+            // SAFETY: the program's own string.
+            unsafe { path::found(file as *const u8, see) };
+        }
     });
+    if matches!(done, Some(Done::Refused)) {
+        return sys::to_errno(sys::EPERM);
+    }
     // SAFETY: libc's function with the program's arguments.
-    unsafe {
+    let result = unsafe {
         let function = core::mem::transmute::<usize, Function>(at);
         with_environment(env as Strings, &mut |environment| {
             function(file, argv, environment) as isize
         })
+    };
+    if let Some(segment) = state::segment() {
+        take_back(segment, done.as_ref());
     }
+    result
 }
 
 pub(crate) unsafe extern "C" fn bonsai_own_execvp(file: usize, argv: usize) -> isize {

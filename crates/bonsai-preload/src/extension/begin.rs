@@ -42,6 +42,7 @@ static EXTENSION: Extension = Extension {
     given: super::decide::given,
     install: crate::filter::install,
     signal: crate::signals::other,
+    signals: crate::signals::call,
     search,
     leave,
     judge: crate::judge::judge,

@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 pub(crate) const STREAMS: usize = 4;
 
 /// Pieces of a large call are at least this long.
-const LEAST_PIECE: u64 = 4096;
+pub(crate) const LEAST_PIECE: u64 = 4096;
 
 /// The same.
 const PAGE: usize = 4096;
@@ -90,7 +90,7 @@ impl Claim {
         self.is_plain = narrowed == 0;
         let loops = segment.header.flags.load(Ordering::Relaxed) & flags::LOOPS_NOW != 0;
         self.refusable = if loops && Kept::can_keep(shares) {
-            hold::way(call)
+            hold::way(call, &self.args)
         } else {
             None
         };
@@ -277,6 +277,19 @@ impl Claim {
             }
         }
         Some(tickets)
+    }
+
+    /// Part of `bytes` that may go at `now`.
+    pub(crate) fn due_part(&self, segment: &Segment, bytes: u64, now: u64) -> u64 {
+        let Some(tickets) = self.take(segment, bytes, 0, now) else {
+            return 0;
+        };
+        let part = match segment.stale(&tickets) {
+            true => 0,
+            false => segment.due_part(&tickets, bytes, now),
+        };
+        segment.refund(&tickets, bytes, 0);
+        part
     }
 
     /// Gives units back that were taken and not used.

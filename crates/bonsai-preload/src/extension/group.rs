@@ -365,6 +365,9 @@ fn until_served(
         if now >= limit {
             break Wait::TimedOut;
         }
+        if waiter.cancel.is_cancelled() {
+            break Wait::Interrupted;
+        }
         if due.saturating_sub(now) < SPIN_NS {
             sys::pause();
             now = sys::now();
@@ -385,7 +388,8 @@ fn until_served(
         }
         let until = due.min(limit).min(now.saturating_add(LOOK_AGAIN_NS));
         let restarts = wait::restarts(waiter.call, limit);
-        let slept = wait::sleep(&at.group.head.epoch.0, epoch, until, restarts);
+        let word = &at.group.head.epoch.0;
+        let slept = wait::sleep(word, epoch, until, restarts, waiter.cancel);
         now = sys::now();
         match slept {
             0 | sys::EAGAIN | sys::ETIMEDOUT => {}

@@ -36,6 +36,8 @@ struct Wiped {
     threads: AtomicBool,
     /// What is known of the process's waits: [`SEEN`] or [`UNSEEN`].
     waits: AtomicU8,
+    /// Bits of [`coverage`] that the ledger has on event loops of the process.
+    said: AtomicU32,
 }
 
 static WIPED: Wiped = Wiped {
@@ -46,6 +48,7 @@ static WIPED: Wiped = Wiped {
     thread: AtomicU32::new(0),
     threads: AtomicBool::new(false),
     waits: AtomicU8::new(0),
+    said: AtomicU32::new(0),
 };
 
 /// One way of a descriptor.
@@ -157,19 +160,37 @@ pub(crate) fn has_threads() -> bool {
 const SEEN: u8 = 1;
 const UNSEEN: u8 = 2;
 
+/// Entry of this process in the ledger.
+fn entry(segment: &Segment) -> Option<&Process> {
+    let pid = process();
+    let own = |p: &&Process| p.pid.load(Ordering::Relaxed) == pid;
+    segment.processes.iter().find(own)
+}
+
 /// Whether all calls are seen that wait for readiness: exported symbols are not enough.
 pub(crate) fn sees_waits(segment: &Segment) -> bool {
     match WIPED.waits.load(Ordering::Relaxed) {
         0 => {
-            let pid = process();
-            let own = |p: &&Process| p.pid.load(Ordering::Relaxed) == pid;
             let patched = |p: &Process| p.coverage.load(Ordering::Relaxed) & coverage::PATCHED != 0;
-            let seen = segment.processes.iter().find(own).is_some_and(patched);
+            let seen = entry(segment).is_some_and(patched);
             let known = if seen { SEEN } else { UNSEEN };
             WIPED.waits.store(known, Ordering::Relaxed);
             seen
         }
         known => known == SEEN,
+    }
+}
+
+/// Whether a bit of [`coverage`] has not been said of this process.
+pub(crate) fn is_news(bit: u32) -> bool {
+    WIPED.said.load(Ordering::Relaxed) & bit == 0
+}
+
+/// Sets a bit of [`coverage`] of this process.
+pub(crate) fn say(segment: &Segment, bit: u32) {
+    if let Some(entry) = entry(segment) {
+        entry.coverage.fetch_or(bit, Ordering::Relaxed);
+        WIPED.said.fetch_or(bit, Ordering::Relaxed);
     }
 }
 

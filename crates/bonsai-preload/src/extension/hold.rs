@@ -37,28 +37,37 @@
 //!
 //! # Limits
 //! Calls are delayed as ever on descriptors above 65,535, in two epoll sets at a time, or
-//! with `O_ASYNC`; under more than five limits at a time, or four of a group; where they move bytes between
-//! two descriptors (`splice`), connect, or block; and in processes of which not all waits
-//! are seen (`--no-patch`).
+//! with `O_ASYNC`; under more than five limits at a time, or four of a group; where they connect, or block;
+//! and in processes of which not all waits are seen (`--no-patch`).
+//!
+//! A `splice` holds its socket: the target if that is one, else the source. A pipe is the program's own buffer, and
+//! no loop waits for it.
 
-use crate::amount::Args;
+use crate::amount::{Args, Len, len_of};
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::held::{self, CREDIT_SHIFT, Held, Hold, Way, high, hold, sees_waits, state};
 use crate::kept::Kept;
+use crate::kind;
 use crate::own::Own;
 use crate::patience::Patience;
+use crate::polls;
 use crate::seccomp::ask;
 use crate::sets;
 use crate::sys;
 use crate::wait::{self, Wait, Waiter};
-use bonsai_calls::{self as calls, CallId};
-use bonsai_ledger::{Segment, Tickets};
+use bonsai_calls::{self as calls, CallId, Fd};
+use bonsai_ledger::{Segment, Tickets, coverage};
 use core::sync::atomic::Ordering;
 
 /// The way that a call uses its descriptor, if that is one that can be waited for.
-pub(crate) fn way(call: CallId) -> Option<Way> {
+pub(crate) fn way(call: CallId, args: &Args) -> Option<Way> {
     match call {
+        calls::SPLICE_SOCKET => {
+            let sends = kind::look(args.a[2]).kind == Fd::Socket;
+            return Some(if sends { Way::Out } else { Way::In });
+        }
+        calls::SPLICE_FILE | calls::SPLICE_OTHER => return None,
         calls::ACCEPT | calls::ACCEPT4 => return Some(Way::In),
         calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => return Some(Way::Out),
         calls::READ_FILE | calls::READV_FILE | calls::WRITE_FILE | calls::WRITEV_FILE => {
@@ -78,7 +87,7 @@ pub(crate) fn way(call: CallId) -> Option<Way> {
             | calls::WRITEV_OTHER
     );
     let facts = facts(call);
-    if !by_kind && facts & (fact::SENDS | fact::RECEIVES) == 0 || is_splice(call) {
+    if !by_kind && facts & (fact::SENDS | fact::RECEIVES) == 0 {
         return None;
     }
     match facts & (fact::IN | fact::OUT) {
@@ -88,11 +97,15 @@ pub(crate) fn way(call: CallId) -> Option<Way> {
     }
 }
 
-const fn is_splice(call: CallId) -> bool {
-    matches!(
-        call,
-        calls::SPLICE_FILE | calls::SPLICE_SOCKET | calls::SPLICE_OTHER
-    )
+const SPLICE: usize = 275;
+
+/// The descriptor that a call is refused on.
+const fn descriptor(args: &Args, way: Way) -> usize {
+    let fd = match way {
+        Way::Out if args.nr == SPLICE => args.a[2],
+        _ => args.a[0],
+    };
+    fd & 0xffff_ffff
 }
 
 const O_NONBLOCK: isize = 0o4000;
@@ -100,14 +113,14 @@ const O_ASYNC: isize = 0o20_000;
 const MSG_DONTWAIT: usize = 0x40;
 
 /// Whether a call must not block, and will be told by an event when to come again.
-pub(crate) fn must_not_block(call: CallId, args: &Args) -> bool {
+pub(crate) fn must_not_block(call: CallId, args: &Args, way: Way) -> bool {
     let flags = match call {
         calls::SENDTO | calls::RECVFROM | calls::SENDMMSG | calls::RECVMMSG => args.a[3],
         calls::SENDMSG | calls::RECVMSG => args.a[2],
         _ => 0,
     };
     // SAFETY: F_GETFL reads the flags of a descriptor.
-    let own = unsafe { ask!(Fcntl, args.a[0], 3) };
+    let own = unsafe { ask!(Fcntl, descriptor(args, way), 3) };
     own >= 0 && own & O_ASYNC == 0 && (own & O_NONBLOCK != 0 || flags & MSG_DONTWAIT != 0)
 }
 
@@ -136,14 +149,28 @@ pub(crate) fn refuse(
     lack: &Lack<'_>,
     now: u64,
 ) -> bool {
-    let (fd, Some(way)) = (claim.args.a[0] & 0xffff_ffff, claim.refusable) else {
+    let Some(way) = claim.refusable else {
         return false;
     };
+    let fd = descriptor(&claim.args, way);
     let (Some(hold), Some(words)) = (hold(fd, way), lack.tickets.to_words()) else {
+        say_delayed(segment, call, claim, coverage::LOOPS_BEYOND);
         return false;
     };
-    let withheld = sees_waits(segment) && sets::can_withhold(fd);
-    if !withheld || !must_not_block(call, &claim.args) {
+    let reason = match sees_waits(segment) {
+        true => sets::why_not_withheld(fd),
+        false => Some(coverage::LOOPS_UNSEEN),
+    };
+    if let Some(reason) = reason {
+        say_delayed(segment, call, claim, reason);
+        return false;
+    }
+    if !must_not_block(call, &claim.args, way) {
+        return false;
+    }
+    // Sets that were filled before are known by now.
+    let bytes = || usize::try_from(lack.credit.0).unwrap_or(usize::MAX);
+    if way == Way::Out && is_last_word(call, &claim.args, bytes, fd) {
         return false;
     }
     let epoch = segment.epoch();
@@ -175,6 +202,27 @@ pub(crate) fn refuse(
     held::set(fd, way, bytes + calls > 0);
     sets::hide(fd, until);
     true
+}
+
+/// Outgoing bytes below this may be a last word.
+const WORD: usize = 4096;
+
+/// Whether a call may be a program's last word to a connection that no loop waits for: `vsftpd` says goodbye after
+/// `O_NONBLOCK`, and a refusal would lose that. It is delayed. More bytes than these, programs do not leave to chance.
+fn is_last_word(call: CallId, args: &Args, bytes: impl FnOnce() -> usize, fd: usize) -> bool {
+    let bytes = match len_of(call) {
+        Len::Arg(at) => args.a.get(usize::from(at)).copied().unwrap_or(0),
+        _ => bytes(),
+    };
+    bytes < WORD && !sets::is_known(fd) && !polls::has_waited(fd)
+}
+
+/// Says once per process that a call is delayed that must not block.
+fn say_delayed(segment: &Segment, call: CallId, claim: &Claim, reason: u32) {
+    let is_wanted = |way| must_not_block(call, &claim.args, way);
+    if held::is_news(reason) && claim.refusable.is_some_and(is_wanted) {
+        held::say(segment, reason);
+    }
 }
 
 /// When a held way is due, or is to be looked at again; 0 for one that is not held.
@@ -261,8 +309,9 @@ const CREDIT_OR_HELD: u8 = 1 | 1 << CREDIT_SHIFT;
 /// Whether something is held or paid of the way that a call uses its descriptor.
 #[inline]
 pub(crate) fn concerns(args: &Args, claim: &Claim) -> bool {
-    let way = claim.refusable.map_or(0, |way| way as u8 * CREDIT_OR_HELD);
-    way != 0 && state(args.a[0] & 0xffff_ffff) & way != 0
+    claim
+        .refusable
+        .is_some_and(|way| state(descriptor(args, way)) & (way as u8 * CREDIT_OR_HELD) != 0)
 }
 
 /// Asked before a call is decided on.
@@ -289,15 +338,16 @@ fn pass(
     claim: &Claim,
     way: Way,
 ) -> Gate {
-    let fd = args.a[0] & 0xffff_ffff;
+    let fd = descriptor(args, way);
     let mut now = sys::now();
     let due = until(segment, fd, way, now);
     if due > now {
-        if must_not_block(call, args) {
+        let is_word = || way == Way::Out && is_last_word(call, args, || usize::MAX, fd);
+        if must_not_block(call, args, way) && !is_word() {
             sets::hide_again(fd, due);
             return Gate::Refused(sys::EAGAIN);
         }
-        // It blocks after all.
+        // A blocking call, or a last word after a refused call.
         if let Some(error) = sit_out(segment, own, call, fd, way, &mut now) {
             return Gate::Refused(error);
         }
@@ -315,11 +365,7 @@ fn sit_out(
     way: Way,
     now: &mut u64,
 ) -> Option<isize> {
-    let waiter = Waiter {
-        note: own.note(),
-        tid: own.tid,
-        call,
-    };
+    let waiter = own.waiter(call);
     while let Some(held) = hold(fd, way).and_then(Hold::read) {
         let (is_asked, tickets) = (held.shared.is_asked(), Tickets::from_words(&held.tickets));
         let end = if is_asked {
@@ -329,7 +375,9 @@ fn sit_out(
         };
         *now = sys::now();
         match end {
-            Wait::Interrupted if facts(call) & fact::WHOLE == 0 => return Some(sys::EINTR),
+            Wait::Interrupted if facts(call) & fact::WHOLE == 0 || own.cancel.is_cancelled() => {
+                return Some(sys::EINTR);
+            }
             Wait::Interrupted => {}
             _ if is_asked || !held.shared.any() => break,
             // Then for the group.
@@ -346,8 +394,7 @@ fn sit_out(
 
 /// Takes the credit of a way, for a call that is under the same limits.
 fn use_credit(segment: &Segment, own: &mut Own, call: CallId, claim: &Claim, way: Way) -> bool {
-    let fd = claim.args.a[0] & 0xffff_ffff;
-    let Some(held) = take_credit(fd, way) else {
+    let Some(held) = take_credit(descriptor(&claim.args, way), way) else {
         return false;
     };
     let tickets = Tickets::from_words(&held.tickets);

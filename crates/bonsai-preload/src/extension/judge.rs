@@ -73,12 +73,14 @@ fn examples(helper: Helper) -> &'static [[usize; 6]] {
         Helper::Prctl => with!([30], [29, 1], [29, 50_000], [21]),
         Helper::SetPtracer => with!([0x5961_6d61, 1]),
         Helper::Sigaction => with!([1, 0, SOME, 8], [31, SOME, SOME, 8]),
+        Helper::Sigaltstack => with!([0, SOME]),
         Helper::Sigprocmask => with!([ANYWHERE, SOME, 0, 8], [1, SOME, 0, 8], [0, 0, SOME, 8]),
         // Some other process: the highest number that there is (`PID_MAX_LIMIT`).
         Helper::Kill => with!([0x40_0000, 0]),
         Helper::Fstat | Helper::Getsockname | Helper::Getpeername => with!([FD, SOME, SOME]),
         Helper::Statx => with!([FD, SOME, 0x1000, 0x17ff, SOME]),
         Helper::Readlink => with!([SOME, SOME, 4096]),
+        Helper::Lseek => with!([FD, 0, 1]),
         Helper::Fcntl => with!([FD, 3]),
         Helper::Getsockopt => {
             with!(

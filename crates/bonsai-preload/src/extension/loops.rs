@@ -18,7 +18,7 @@ use crate::sets::events::EXCLUSIVE;
 use crate::sets::{
     self, ABSENT, ADD, DEL, Event, MOD, announce, nr_of, record, registration, tell, withheld,
 };
-use crate::slow::make;
+use crate::slow::{make, make_other};
 use crate::sys;
 use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
@@ -255,8 +255,8 @@ fn make_until(args: &Args, site: &Site, until: u64) -> isize {
         if args.nr == nr_of(calls::EPOLL_WAIT) {
             args.a[4] = 0;
         }
-        // SAFETY: the program's own call, with a time limit of ours.
-        let result = unsafe { sys::syscall(nr_of(calls::EPOLL_PWAIT2), args.a) };
+        args.nr = nr_of(calls::EPOLL_PWAIT2);
+        let result = make_other(&args, site);
         if result != sys::ENOSYS {
             return result;
         }

@@ -5,9 +5,10 @@
 pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::ahead;
-use crate::claim::Claim;
+use crate::claim::{Claim, LEAST_PIECE};
 use crate::facts::{fact, facts};
 use crate::group;
+use crate::held::Way;
 use crate::hold::{self, Lack};
 use crate::kept::Kept;
 use crate::own::Own;
@@ -71,8 +72,7 @@ fn share(
     (call, patience): (CallId, Patience),
     (got, owed): ((u64, u64), bool),
 ) -> (Wait, (u64, u64)) {
-    let (note, tid) = (own.note(), own.tid);
-    let waiter = Waiter { note, tid, call };
+    let (note, waiter) = (own.note(), own.waiter(call));
     let end = if claim.refusable.is_some() {
         let (mut kept, now) = (Kept::new(claim.shares, got), sys::now());
         let until = kept.due(segment, now);
@@ -184,8 +184,7 @@ fn wait_for(
     (short, owed): ((u64, u64), bool),
     from: u64,
 ) -> (Wait, (u64, u64)) {
-    let (note, tid) = (own.note(), own.tid);
-    let waiter = Waiter { note, tid, call };
+    let (note, waiter) = (own.note(), own.waiter(call));
     let mut now = from;
     // What is still missing, and what has been earned of it.
     let (mut left, mut earned, mut is_held) = (short, 0, false);
@@ -215,7 +214,7 @@ fn wait_for(
         let late = segment.later(&tickets);
         let limit = patience.limit(now);
         let (end, woken) = wait::until_due(segment, &late, now, limit, waiter);
-        segment.record_wait(call, tid as usize, woken - now);
+        segment.record_wait(call, own.tid as usize, woken - now);
         now = woken;
         if end == Wait::Due || end != Wait::Changed && segment.due(&tickets, now) <= now {
             break Wait::Due;
@@ -231,7 +230,7 @@ fn wait_for(
         match end {
             Wait::Changed => claim.fill(segment, call, &mut own.readable),
             // A call that the kernel never interrupts is not interrupted here either.
-            Wait::Interrupted if facts(call) & fact::WHOLE != 0 => {}
+            Wait::Interrupted if facts(call) & fact::WHOLE != 0 && !own.cancel.is_cancelled() => {}
             end => break end,
         }
     };
@@ -266,6 +265,31 @@ fn credit(own: &Own, claim: &Claim, call: CallId, (lacks, owed): ((u64, u64), bo
             lacks.1 + of(has_calls, entry.calls),
         )
     })
+}
+
+/// First part of a call of `bytes` bytes. A call that may be refused goes with what may go at once, if that is worth it: a program
+/// expects a connection that has been idle to take something, and a full bucket has less than a piece.
+pub(crate) fn at_once(segment: &Segment, own: &Own, call: CallId, bytes: usize) -> usize {
+    let Some(claim) = Claim::current(own) else {
+        return bytes;
+    };
+    if claim.refusable != Some(Way::Out) || claim.shares.any() {
+        return bytes;
+    }
+    let entry = own.entries.get(usize::from(call));
+    let paid = entry.map_or(0, |entry| u64::try_from(entry.bytes).unwrap_or(0));
+    let full = segment.burst_of(claim.all(), claim.byte_buckets);
+    let piece = u64::from(claim.piece(segment, call));
+    let least = (full.min(piece) / 4).max(LEAST_PIECE);
+    let lacks = (bytes as u64).saturating_sub(paid);
+    if lacks == 0 || bytes as u64 <= least {
+        return bytes;
+    }
+    let part = paid + claim.due_part(segment, lacks, sys::now());
+    if part < least {
+        return bytes;
+    }
+    usize::try_from(part / LEAST_PIECE * LEAST_PIECE).map_or(bytes, |part| part.min(bytes))
 }
 
 /// Whether a limit in bytes is on the call under way.

@@ -18,6 +18,7 @@ use crate::amount::Args;
 use crate::facts::{Site, flag};
 use crate::held::{self, HELD, Way};
 use crate::hold;
+use crate::kind::KINDS;
 use crate::loops;
 use crate::own::Own;
 use crate::pay::{self, Patience};
@@ -25,12 +26,12 @@ use crate::raw;
 use crate::seccomp::{Helper, forbids};
 use crate::set::{self, Set};
 use crate::sets::nr_of;
-use crate::slow::make;
+use crate::slow::{make, make_other};
 use crate::steps::{count, credit_call, denied};
 use crate::sys;
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::{Asleep, LOOK_AGAIN_NS, Segment};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Descriptors that can be hidden from one call of `poll`.
 const HIDDEN: usize = 256;
@@ -133,6 +134,24 @@ impl Nested {
     }
 }
 
+/// Descriptors that `poll` or `select` has waited for. A number that stands for another one by now does no harm: small
+/// calls on it are refused.
+static WAITED: [AtomicU64; KINDS / 64] = [const { AtomicU64::new(0) }; KINDS / 64];
+
+fn note_waited(word: usize, bits: u64) {
+    if let Some(known) = WAITED.get(word)
+        && known.load(Ordering::Relaxed) & bits != bits
+    {
+        known.fetch_or(bits, Ordering::Relaxed);
+    }
+}
+
+/// Whether `poll` or `select` has waited for a descriptor.
+pub(crate) fn has_waited(fd: usize) -> bool {
+    let word = WAITED.get(fd / 64);
+    word.is_some_and(|word| word.load(Ordering::Relaxed) >> (fd % 64) & 1 != 0)
+}
+
 /// Whether nothing has ever been held, and there are no sets in which something might be while a call waits.
 fn is_plain() -> bool {
     held::high() == 0 && !set::any()
@@ -148,7 +167,15 @@ pub(crate) fn poll(
 ) -> isize {
     let (at, len) = (args.a[0], args.a[1]);
     let bytes = len.saturating_mul(size_of::<PollFd>());
-    if is_plain() || len == 0 || !amount::readable(at, bytes, &mut own.readable) {
+    if len == 0 || !amount::readable(at, bytes, &mut own.readable) {
+        return make(args, site);
+    }
+    // SAFETY: found readable.
+    let asked = unsafe { core::slice::from_raw_parts(at as *const PollFd, len) };
+    for fd in asked.iter().filter_map(|one| usize::try_from(one.fd).ok()) {
+        note_waited(fd / 64, 1 << (fd % 64));
+    }
+    if is_plain() {
         return make(args, site);
     }
     let (mut limit, mut nested) = (None, Nested::new());
@@ -230,7 +257,7 @@ pub(crate) fn select(
     let words = high.div_ceil(64);
     let sets = [args.a[1], args.a[2], args.a[3]];
     let mut usable = |at: &usize| *at == 0 || amount::readable(*at, 8 * words, &mut own.readable);
-    if is_plain() || !sets.iter().all(&mut usable) || args.a[0] & 0xffff_ffff > SELECTED {
+    if !sets.iter().all(&mut usable) || args.a[0] & 0xffff_ffff > SELECTED {
         return make(args, site);
     }
     let set = |i: usize| {
@@ -243,6 +270,12 @@ pub(crate) fn select(
         for (to, from) in copy.iter_mut().zip(set(i).unwrap_or_default()) {
             *to = *from;
         }
+        for (at, bits) in copy.iter().enumerate().take(words) {
+            note_waited(at, *bits);
+        }
+    }
+    if is_plain() {
+        return make(args, site);
     }
     let (mut limit, mut nested) = (None, Nested::new());
     raw::back(own.tid);
@@ -318,8 +351,7 @@ fn make_until(call: CallId, args: &Args, site: &Site, until: u64) -> isize {
         calls::PPOLL => args.a[2] = at,
         _ => args.a[4] = at,
     }
-    // SAFETY: the program's own call, with a time limit of ours.
-    unsafe { sys::syscall(args.nr, args.a) }
+    make_other(&args, site)
 }
 
 /// Writes what is left of the program's time limit, as the kernel does.

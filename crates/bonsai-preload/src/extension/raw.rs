@@ -3,7 +3,9 @@
 //! and nothing of it is hidden.
 //!
 //! The kernel says which threads these are, in `/proc/self/task/TID/syscall`: the call, its arguments, and the stack pointer, by which a
-//! thread that sleeps there again is known to be another one.
+//! thread that sleeps there again is known to be another one. It does not say where a thread is that runs: one that was woken in the
+//! kernel may find nothing there, as what was ready is hidden by now, and sleep on. So threads that run count as asleep until they are
+//! seen somewhere else, or have run for a second.
 
 use crate::known::{self, Path};
 use crate::seccomp::{Helper, ask, forbids};
@@ -14,26 +16,37 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// As many are remembered; of sets with more, and more sets, all calls are delayed for as long as they are known.
 const MOST: usize = 256;
 
-/// One thread: its number, one more than the slot of the set, and its stack pointer there.
+/// One thread.
 struct Sleeper {
+    /// Its number; 0 for none, [`TAKEN`] while the rest is written.
     tid: AtomicU32,
+    /// One more than the slot of the set.
     slot: AtomicU32,
+    /// Its stack pointer there, or [`RUNS`] if it has not been seen there.
     stack: AtomicU64,
+    /// When it was remembered, ns.
+    since: AtomicU64,
 }
+
+const TAKEN: u32 = u32::MAX;
 
 static SLEEPERS: [Sleeper; MOST] = [const {
     Sleeper {
         tid: AtomicU32::new(0),
         slot: AtomicU32::new(0),
         stack: AtomicU64::new(0),
+        since: AtomicU64::new(0),
     }
 }; MOST];
 
-/// How many there are, that have come back or not.
+/// Places that have been used; more than there are if some thread found none.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// What stands for the stack pointer of a thread that runs: it may have been woken in the kernel, and sleep again there.
 const RUNS: u64 = 0;
+
+/// A thread that has run for so long, ns, is not on its way into or out of a sleep.
+const ON_ITS_WAY_NS: u64 = 1_000_000_000;
 
 /// A thread is in a call that waits for this set: its stack pointer there, or [`RUNS`].
 fn asleep(tid: u32, slot: usize) -> Option<u64> {
@@ -106,36 +119,48 @@ fn selects(at: usize, high: usize, is_set: impl Fn(usize) -> bool) -> bool {
     (0..64 * count).filter(has).any(is_set)
 }
 
-/// Remembers those that sleep in a set which was not known until now.
-#[expect(clippy::cast_possible_truncation, reason = "there are 65,536")]
+/// Remembers the threads that sleep, or may, in a set which was not known until now.
 pub(crate) fn find(slot: usize) {
     if !known::can_look() || forbids(Helper::ProcessVmReadv) {
         return;
     }
-    let own = sys::gettid();
+    let (own, now) = (sys::gettid(), sys::now());
     known::each_thread(|tid| {
         if tid != own
             && let Some(stack) = asleep(tid, slot)
-            && stack != RUNS
         {
-            let at = COUNT.fetch_add(1, Ordering::Relaxed) as usize;
-            let Some(sleeper) = SLEEPERS.get(at) else {
-                return;
-            };
-            sleeper.stack.store(stack, Ordering::Relaxed);
-            sleeper.slot.store(slot as u32 + 1, Ordering::Relaxed);
-            sleeper.tid.store(tid, Ordering::Release);
+            remember(tid, slot, stack, now);
         }
     });
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "there are 65,536")]
+fn remember(tid: u32, slot: usize, stack: u64, now: u64) {
+    let take = |sleeper: &Sleeper| {
+        sleeper
+            .tid
+            .compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    };
+    let mut places = SLEEPERS.iter().enumerate();
+    let Some((at, sleeper)) = places.find(|(_, sleeper)| take(sleeper)) else {
+        COUNT.store(MOST as u32 + 1, Ordering::Relaxed);
+        return;
+    };
+    COUNT.fetch_max(at as u32 + 1, Ordering::Relaxed);
+    sleeper.stack.store(stack, Ordering::Relaxed);
+    sleeper.since.store(now, Ordering::Relaxed);
+    sleeper.slot.store(slot as u32 + 1, Ordering::Relaxed);
+    sleeper.tid.store(tid, Ordering::Release);
 }
 
 /// A thread waits where that is seen, and not as it did.
 #[inline]
 pub(crate) fn back(tid: u32) {
-    if COUNT.load(Ordering::Relaxed) != 0 {
-        for sleeper in &SLEEPERS {
-            let word = &sleeper.tid;
-            // Whoever remembers others meanwhile does so in other places.
+    let count = COUNT.load(Ordering::Relaxed) as usize;
+    for Sleeper { tid: word, .. } in SLEEPERS.iter().take(count) {
+        if word.load(Ordering::Relaxed) == tid {
+            // A thread that remembers others meanwhile does so in other places.
             let _ = word.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
@@ -153,19 +178,42 @@ pub(crate) fn sleep(slot: usize) -> bool {
 #[cold]
 #[inline(never)]
 fn some_sleep(slot: usize, count: usize) -> bool {
-    let of_set = |sleeper: &&Sleeper| {
-        sleeper.tid.load(Ordering::Acquire) != 0
-            && sleeper.slot.load(Ordering::Relaxed) as usize == slot + 1
-    };
     let mut sleep = count > MOST;
-    for sleeper in SLEEPERS.iter().take(count).filter(of_set) {
-        let tid = sleeper.tid.load(Ordering::Relaxed);
-        let stack = sleeper.stack.load(Ordering::Relaxed);
-        if asleep(tid, slot).is_some_and(|now| now == stack || now == RUNS) {
+    for sleeper in SLEEPERS.iter().take(count) {
+        let tid = sleeper.tid.load(Ordering::Acquire);
+        let is_there = tid != 0 && tid != TAKEN;
+        if !is_there || sleeper.slot.load(Ordering::Relaxed) as usize != slot + 1 {
+            continue;
+        }
+        if sleeper.is_asleep(tid, slot) {
             sleep = true;
         } else {
-            sleeper.tid.store(0, Ordering::Relaxed);
+            // A thread that is remembered there meanwhile has another number.
+            let _ = sleeper
+                .tid
+                .compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
     sleep
+}
+
+impl Sleeper {
+    /// Whether its thread still is, or may be, in the sleep in which it was found.
+    fn is_asleep(&self, tid: u32, slot: usize) -> bool {
+        let stack = self.stack.load(Ordering::Relaxed);
+        match asleep(tid, slot) {
+            None => false,
+            Some(RUNS) if stack == RUNS => {
+                let since = self.since.load(Ordering::Relaxed);
+                sys::now().saturating_sub(since) < ON_ITS_WAY_NS
+            }
+            Some(RUNS) => true,
+            // Not by a call that is seen: `back` would have forgotten it.
+            Some(now) if stack == RUNS => {
+                self.stack.store(now, Ordering::Relaxed);
+                true
+            }
+            Some(now) => now == stack,
+        }
+    }
 }

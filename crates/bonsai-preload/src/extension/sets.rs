@@ -34,6 +34,7 @@ use crate::set::{self, Set};
 use crate::sys;
 use crate::wakes;
 use bonsai_calls::{self as calls, CallId};
+use bonsai_ledger::coverage;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Sets in sets are looked at so deep.
@@ -135,35 +136,32 @@ pub(crate) fn registration(fd: usize) -> Option<(&'static Registration, usize)> 
     Some((registration, registration.set()?))
 }
 
-/// Whether readiness of a descriptor can be withheld: not from several sets, and not
-/// from one that is waited for by other instructions than those that are seen.
-pub(crate) fn can_withhold(fd: usize) -> bool {
+/// Why readiness of a descriptor cannot be withheld, as a bit of [`coverage`]: it is in several
+/// sets, or in one that is waited for by other instructions than those that are seen.
+pub(crate) fn why_not_withheld(fd: usize) -> Option<u32> {
     let Some(r) = REGISTRATIONS.get(fd) else {
-        return false;
+        return Some(coverage::LOOPS_BEYOND);
     };
     // What is hidden could not be shown again.
     if forbids(Helper::EpollCtl) {
-        return false;
+        return Some(coverage::LOOPS_UNSEEN);
     }
     // It may be in one of which nothing was seen.
     if r.set().is_none() && !find_sets() {
-        return false;
+        return Some(coverage::LOOPS_UNSEEN);
     }
     let mut at = r;
     for _ in 0..DEEP {
         if at.set.load(Ordering::Relaxed) & SEVERAL != 0 {
-            return false;
+            return Some(coverage::LOOPS_SEVERAL);
         }
-        let Some(slot) = at.set() else { return true };
+        let slot = at.set()?;
         if raw::sleep(slot) || !set::at(slot).is_some_and(Set::is_seen) {
-            return false;
+            return Some(coverage::LOOPS_UNSEEN);
         }
-        match outer_of(slot) {
-            Some(outer) => at = outer,
-            None => return true,
-        }
+        at = outer_of(slot)?;
     }
-    false
+    Some(coverage::LOOPS_UNSEEN)
 }
 
 /// The events of the held ways of a descriptor.

@@ -47,7 +47,7 @@ pub(crate) fn within_piece(
     if !splits || enough(amount::asked(call, args, &mut own.readable)) {
         return made(own, args);
     }
-    if !hold::must_not_block(call, args) || !is_stream(args.a[0]) {
+    if !hold::must_not_block(call, args, Way::In) || !is_stream(args.a[0]) {
         return made(own, args);
     }
     let mut bytes = most;

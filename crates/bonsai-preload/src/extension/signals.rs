@@ -77,6 +77,14 @@ pub(crate) unsafe extern "C" fn other(
     context.rax = result.cast_unsigned();
 }
 
+/// One of the two calls, as libc makes it. `is_own` as of [`other`].
+pub(crate) unsafe extern "C" fn call(args: &mut Args, is_own: bool) -> isize {
+    if args.nr == nr::RT_SIGACTION {
+        return action(args, is_own);
+    }
+    without_ours(args)
+}
+
 /// `rt_sigaction`: no mask may have `SIGSYS`, and its own handler is kept aside.
 fn action(args: &mut Args, is_own: bool) -> isize {
     let [signal, new, old, ..] = args.a;
@@ -117,9 +125,18 @@ fn action(args: &mut Args, is_own: bool) -> isize {
     0
 }
 
-/// `rt_sigprocmask`: all but `SIGSYS`. The mask that holds is the one that the handler
-/// goes back to.
+/// `rt_sigprocmask`. The mask that holds is the one that the handler goes back to.
 fn mask(args: &mut Args, context: &mut Context) -> isize {
+    let result = without_ours(args);
+    let mut now = context.mask;
+    // SAFETY: asks only.
+    unsafe { ask!(Sigprocmask, 0, 0, &raw mut now, 8) };
+    context.mask = now;
+    result
+}
+
+/// `rt_sigprocmask` of all but `SIGSYS`.
+fn without_ours(args: &mut Args) -> isize {
     let new = args.a[1];
     let copy;
     if new != 0 && readable(new, 8, &mut [0; 2]) {
@@ -127,14 +144,8 @@ fn mask(args: &mut Args, context: &mut Context) -> isize {
         copy = unsafe { (new as *const usize).read_unaligned() } & !MASK;
         args.a[1] = &raw const copy as usize;
     }
-    let mut now = context.mask;
-    // SAFETY: the program's own call, with a copy of its argument; then asks only.
-    unsafe {
-        let result = sys::syscall(args.nr, args.a);
-        ask!(Sigprocmask, 0, 0, &raw mut now, 8);
-        context.mask = now;
-        result
-    }
+    // SAFETY: the program's own call, with a copy of its argument.
+    unsafe { sys::syscall(args.nr, args.a) }
 }
 
 /// A `SIGSYS` that is none of ours: as the program wants it.

@@ -30,7 +30,9 @@ pub(crate) extern "C" fn bonsai_filter_comes(
     // Strict mode, or a filter.
     let is_strict = match (number, first, second) {
         (nr::PRCTL, SET_SECCOMP, mode @ 1..=2) => mode == 1,
-        (nr::SECCOMP, operation @ 0..=1, _) => operation == 0,
+        // With flags or a program the kernel refuses strict mode: libseccomp asks so whether there is such a call.
+        (nr::SECCOMP, 0, 0) if program == 0 => true,
+        (nr::SECCOMP, 1, _) => false,
         _ => return,
     };
     let Some(segment) = state::segment() else {

@@ -51,10 +51,10 @@ pub fn classes_of(totals: &[CallTotals], longest_ns: u64) -> Vec<ClassView> {
         let (delays, waited) = sum_waits(totals, |call| call.classes.contains(class));
         ClassView {
             class: class.name(),
-            calls: within().map(|total| total.calls).sum(),
+            calls: within().fold(0, |sum, total| total.calls.saturating_add(sum)),
             bytes: Selection::Class(class)
                 .moves_bytes()
-                .then(|| within().map(|total| total.bytes).sum()),
+                .then(|| within().fold(0, |sum, total| total.bytes.saturating_add(sum))),
             waits: Waits::of(&delays, waited).at_most(longest_ns),
         }
     };
@@ -127,7 +127,7 @@ pub fn unshaped_of(ledger: &Ledger) -> Vec<UnshapedView> {
         calls: (0..counters.len())
             .filter(|i| !is_known(i))
             .map(count)
-            .sum(),
+            .fold(0, u64::saturating_add),
     };
     known
         .into_iter()

@@ -66,6 +66,8 @@ pub struct ProcessView {
     pub unpolled: bool,
     /// Whether a kernel thread polls a ring of it: what goes through that is not seen.
     pub polled: bool,
+    /// Why calls of its event loops are delayed where they must not block.
+    pub loops: Vec<&'static str>,
     /// Bytes that went through rings and queues: they are among `bytes`.
     pub ring_bytes: u64,
     /// What it read through mapped memory.
@@ -151,6 +153,22 @@ pub fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
         .collect()
 }
 
+/// Why event loops are not served, by bits of a process's coverage.
+const LOOPS: [(u32, &str); 3] = [
+    (
+        coverage::LOOPS_UNSEEN,
+        "readiness is waited for by calls that are not seen",
+    ),
+    (
+        coverage::LOOPS_SEVERAL,
+        "a descriptor is in several epoll sets",
+    ),
+    (
+        coverage::LOOPS_BEYOND,
+        "a descriptor is above 65,535, or under more than five limits",
+    ),
+];
+
 fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     let pid = member.process.pid;
     let entry = member.entry.as_ref();
@@ -167,10 +185,11 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         .map(|entry| entry.reason)
         .filter(|reason| *reason != Reason::None);
     let beside = ledger.beside(Some(pid));
-    let (mut calls, mut bytes) = (0, 0);
+    let (mut calls, mut bytes) = (0_u64, 0_u64);
     for (c, b) in ledger.process_counts(pid) {
-        calls += c;
-        bytes += b;
+        // A member can write anything there.
+        calls = c.saturating_add(calls);
+        bytes = b.saturating_add(bytes);
     }
     ProcessView {
         pid,
@@ -181,7 +200,12 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         rings: bit(coverage::RINGS),
         unpolled: bit(coverage::UNPOLLED),
         polled: bit(coverage::POLLED),
-        ring_bytes: beside.0 + beside.1,
+        loops: LOOPS
+            .iter()
+            .filter(|(of, _)| bit(*of))
+            .map(|(_, reason)| *reason)
+            .collect(),
+        ring_bytes: beside.0.saturating_add(beside.1),
         // What a server maps is its own.
         mapped: match member.serves {
             true => Mapped::default(),

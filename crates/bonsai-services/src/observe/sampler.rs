@@ -294,7 +294,7 @@ fn plain_view(
                     total.calls
                 }
             })
-            .sum()
+            .fold(0, u64::saturating_add)
     };
     let got = before.zip(interval).map(|(before, time)| {
         units(now).saturating_sub(units(before)) as f64 / time.as_secs_f64().max(1e-9)

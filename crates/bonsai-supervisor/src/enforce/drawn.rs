@@ -32,11 +32,13 @@ impl Drawn {
         }
     }
 
-    /// All buckets that a call draws on, whatever its descriptor is.
-    pub(crate) fn by_any(ledger: &Ledger, first: CallId) -> Self {
-        let mut drawn = Self::by(ledger, entry_on(first, Fd::Other));
-        for kind in KINDS {
-            drawn.mask |= Self::by(ledger, entry_on(first, kind)).mask;
+    /// All buckets that a call draws on, whatever its descriptor is; counted as `entry`.
+    pub(crate) fn by_any(ledger: &Ledger, entry: CallId) -> Self {
+        let mut drawn = Self::by(ledger, entry);
+        if let Some(first) = entry_of(u32::from(CALLS[usize::from(entry)].nr)) {
+            for kind in KINDS {
+                drawn.mask |= Self::by(ledger, entry_on(first, kind)).mask;
+            }
         }
         drawn.any = true;
         drawn
@@ -44,9 +46,9 @@ impl Drawn {
 
     /// The same under the limits now in force.
     pub(crate) fn again(ledger: &Ledger, entry: CallId, any: bool) -> Self {
-        match entry_of(u32::from(CALLS[usize::from(entry)].nr)) {
-            Some(first) if any => Self::by_any(ledger, first),
-            _ => Self::by(ledger, entry),
+        match any {
+            true => Self::by_any(ledger, entry),
+            false => Self::by(ledger, entry),
         }
     }
 
@@ -54,6 +56,17 @@ impl Drawn {
     pub(crate) fn most_at_once(&self, ledger: &Ledger) -> u64 {
         const PAGE: u64 = 4096;
         ledger.burst_of(self.mask, self.byte_buckets).max(PAGE)
+    }
+
+    /// Charges bytes that have moved already: the next call waits for them.
+    pub(crate) fn owe(&self, ledger: &Ledger, bytes: u64, now: u64) {
+        let _ = ledger.take(
+            self.mask & self.byte_buckets,
+            self.byte_buckets,
+            bytes,
+            0,
+            now,
+        );
     }
 
     pub(crate) fn counts_bytes(&self) -> bool {

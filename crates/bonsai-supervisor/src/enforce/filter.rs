@@ -33,9 +33,9 @@ const SAME_AS: [(u32, CallId); 4] = [
 /// a service stops to grow.
 const FORKS: [u32; 4] = [56, 57, 58, 435];
 
-/// Calls by which a thread's rights change: its users, groups, capabilities and namespaces; and a new program.
-const RIGHTS: [u32; 14] = [
-    59, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, 272, 308, 322,
+/// Calls by which a thread's rights change: its users, groups, capabilities, namespaces and Landlock domain; and a new program.
+const RIGHTS: [u32; 15] = [
+    59, 105, 106, 113, 114, 116, 117, 119, 122, 123, 126, 272, 308, 322, 446,
 ];
 
 /// Why a call is refused.
@@ -56,11 +56,16 @@ pub enum Refused {
     Closed,
     /// A message whose control data cannot be passed on, while its bytes are limited.
     ControlData,
+    /// A message to a Unix socket by a name that leads elsewhere from the supervisor.
+    Elsewhere,
+    /// Zero-copy transfers: what goes by a ring or comes by a mapping is in no call, and of messages, which are copied, no end is
+    /// reported.
+    ZeroCopy,
 }
 
 impl Refused {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Asynchronous,
         Self::ForeignAbi,
         Self::Typing,
@@ -68,6 +73,8 @@ impl Refused {
         Self::OthersMemory,
         Self::Closed,
         Self::ControlData,
+        Self::Elsewhere,
+        Self::ZeroCopy,
     ];
 
     /// In words.
@@ -81,6 +88,8 @@ impl Refused {
             Self::OthersMemory => "another process's memory under a limit in bytes (EPERM)",
             Self::Closed => "bytes in memory that may not be looked at (EPERM)",
             Self::ControlData => "control data that cannot be passed on (EOPNOTSUPP)",
+            Self::Elsewhere => "a message to a Unix socket by its name (EXDEV, EPERM)",
+            Self::ZeroCopy => "zero-copy sends and receives, or a ring for sending (EOPNOTSUPP)",
         }
     }
 
@@ -88,7 +97,8 @@ impl Refused {
         match self {
             Self::Asynchronous | Self::ForeignAbi => libc::ENOSYS,
             Self::Typing | Self::OthersResources | Self::OthersMemory | Self::Closed => libc::EPERM,
-            Self::ControlData => libc::EOPNOTSUPP,
+            Self::ControlData | Self::ZeroCopy => libc::EOPNOTSUPP,
+            Self::Elsewhere => libc::EXDEV,
         }
     }
 }
@@ -97,6 +107,16 @@ impl Refused {
 const ASYNCHRONOUS: [u32; 5] = [425, 426, 427, 206, 209];
 const PRLIMIT: u32 = 302;
 const IOCTL: u32 = 16;
+const SETSOCKOPT: u32 = 54;
+const GETSOCKOPT: u32 = 55;
+/// Calls, levels and names of options by which bytes move that no call says: `SO_ZEROCOPY` of `SOL_SOCKET`, `PACKET_TX_RING` of
+/// `SOL_PACKET`, `XDP_TX_RING` of `SOL_XDP`, `TCP_ZEROCOPY_RECEIVE` of `IPPROTO_TCP`.
+const ZERO_COPY: [[u32; 3]; 4] = [
+    [SETSOCKOPT, 1, 60],
+    [SETSOCKOPT, 263, 13],
+    [SETSOCKOPT, 283, 3],
+    [GETSOCKOPT, 6, 35],
+];
 
 /// What is to be refused of a call, by its number and arguments; the filter asks about
 /// these, and about no other `ioctl` and `prlimit64` for this reason.
@@ -111,6 +131,8 @@ pub(crate) fn refusal(arch: u32, nr: u32, args: &[u64; 6]) -> Option<Refused> {
         Some(Refused::Typing)
     } else if nr == PRLIMIT && low(0) != 0 && args[2] != 0 {
         Some(Refused::OthersResources)
+    } else if ZERO_COPY.contains(&[nr, low(1), low(2)]) {
+        Some(Refused::ZeroCopy)
     } else {
         None
     }
@@ -187,8 +209,26 @@ fn program(asked: &[u32]) -> Vec<sock_filter> {
         step(RETURN, ASK),
     ];
     let always = ASYNCHRONOUS.iter().chain(asked);
-    for nr in always.filter(|nr| **nr != IOCTL && **nr != PRLIMIT) {
+    for nr in always.filter(|nr| ![IOCTL, PRLIMIT, SETSOCKOPT, GETSOCKOPT].contains(nr)) {
         code.extend([branch(JUMP_EQ, *nr, 0, 1), step(RETURN, ASK)]);
+    }
+    for nr in [SETSOCKOPT, GETSOCKOPT] {
+        let options = ZERO_COPY.iter().filter(|option| option[0] == nr);
+        let checks: Vec<_> = options
+            .flat_map(|[_, level, name]| {
+                [
+                    step(LOAD_WORD, arg(1)),
+                    branch(JUMP_EQ, *level, 0, 3),
+                    step(LOAD_WORD, arg(2)),
+                    branch(JUMP_EQ, *name, 0, 1),
+                    step(RETURN, ASK),
+                ]
+            })
+            .chain([step(RETURN, is_asked(nr))])
+            .collect();
+        let past = u8::try_from(checks.len()).unwrap_or(u8::MAX);
+        code.push(branch(JUMP_EQ, nr, 0, past));
+        code.extend(checks);
     }
     code.extend([
         branch(JUMP_EQ, IOCTL, 0, 5),
@@ -321,6 +361,11 @@ mod tests {
             assert!(ask(16, [0, tiocsti | high, 0, 0, 0, 0]));
         }
         assert!(!ask(16, [0, 0x5413, 0, 0, 0, 0]));
+        assert!(ask(54, [3, 1 | 1 << 32, 60, 0, 0, 0]) && ask(54, [3, 1, 60, 0, 0, 0]));
+        assert!(!ask(54, [3, 1, 61, 0, 0, 0]) && !ask(54, [3, 6, 60, 0, 0, 0]));
+        assert!(ask(54, [3, 263, 13, 0, 0, 0]) && ask(54, [3, 283, 3, 0, 0, 0]));
+        assert!(!ask(54, [3, 263, 60, 0, 0, 0]) && !ask(54, [3, 1, 13, 0, 0, 0]));
+        assert!(ask(55, [3, 6, 35, 0, 0, 0]) && !ask(55, [3, 6, 11, 0, 0, 0]));
         for (pid, new, asked) in [
             (0, 1, false),
             (7, 0, false),

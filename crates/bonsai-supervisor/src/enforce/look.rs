@@ -8,13 +8,14 @@
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use bonsai_calls::Fd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::path::Arg;
 
 /// Numbers of a thread that are looked at by a file kept open.
 const SEEN: usize = 4;
@@ -191,8 +192,13 @@ pub(crate) fn type_of_open(fd: &OwnedFd) -> rustix::io::Result<FileType> {
     type_of(fd, c"", AtFlags::EMPTY_PATH)
 }
 
+/// The type of what a link of `/proc/PID/fd` leads to, without waiting for a server.
+pub(crate) fn type_at(link: &str) -> rustix::io::Result<FileType> {
+    type_of(rustix::fs::CWD, link, AtFlags::empty())
+}
+
 /// The type from the kernel's cache (`AT_STATX_DONT_SYNC`): a type does not change, and a server may not answer.
-fn type_of(folder: &OwnedFd, name: &CStr, flags: AtFlags) -> rustix::io::Result<FileType> {
+fn type_of(folder: impl AsFd, name: impl Arg, flags: AtFlags) -> rustix::io::Result<FileType> {
     let flags = flags | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(folder, name, flags, StatxFlags::TYPE)?;
     Ok(FileType::from_raw_mode(stat.stx_mode.into()))
@@ -210,7 +216,6 @@ pub(crate) fn kind_of(kind: FileType) -> Fd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd as _;
 
     #[test]
     fn what_is_kept_says_what_a_number_is_now() {

@@ -97,6 +97,12 @@ impl Names {
         })
     }
 
+    /// Whether the maps are written: once, after the namespace was made (user_namespaces(7)).
+    pub(crate) fn are_final(&self) -> bool {
+        let maps = self.maps.as_ref();
+        maps.is_none_or(|maps| maps.iter().all(|map| !map.0.is_empty()))
+    }
+
     /// In a user namespace that is not ours: its capabilities are none here.
     pub(crate) const fn are_foreign(&self) -> bool {
         self.maps.is_some()
@@ -148,9 +154,14 @@ impl Names {
     }
 }
 
+/// A file of `/proc`: the name of a program in it may be any bytes.
+pub(crate) fn text_of(path: &str) -> io::Result<String> {
+    std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// What a process calls itself.
 fn innermost(folder: &str) -> Option<u32> {
-    innermost_of(&read_to_string(format!("{folder}/status")).ok()?)
+    innermost_of(&text_of(&format!("{folder}/status")).ok()?)
 }
 
 /// The same, by its status.
@@ -188,6 +199,12 @@ mod tests {
         assert_eq!(names.ours([0, 1]), Some([1000, 100_000]));
         assert_eq!(names.ours([0, u32::MAX]), None);
         assert_eq!(names.theirs((7, 1000, 5), 1), (7, 0, NOBODY));
+        assert!(names.are_final() && Names::default().are_final());
+        let unmapped = Names {
+            maps: Some([Map(Vec::new()), Map(Vec::new())]),
+            ..Names::default()
+        };
+        assert!(!unmapped.are_final());
     }
 
     #[test]

@@ -9,14 +9,14 @@
 //! (`complete_signal` in kernel/signal.c): one that a signal was sent to, and the first one of a process for those of the process. A
 //! signal that another thread takes is none of its.
 
-use std::os::unix::ffi::OsStrExt as _;
-
 use bonsai_calls::signals::{Interruption, interruption};
 use bonsai_calls::{CallId, Fd};
 
 use super::filter::entry_of;
 use super::interruption;
 use super::listener::Asked;
+use super::look;
+use super::names::text_of;
 use super::threads::entry_on;
 
 /// Made again after the handler, whatever it was installed with.
@@ -45,13 +45,13 @@ const TAKEN: [i32; 14] = [
     libc::SIGTTOU,
 ];
 
-/// How a call of that entry is answered if its thread is to take a signal now; `None` if it is not.
-pub(super) fn answer(asked: &Asked, pid: u32, entry: CallId) -> Option<i64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{}/status", asked.tid)).ok()?;
+/// Answer to a call whose thread is to take a signal now; `None` without a signal. `entry` gives the entry of the call.
+pub(super) fn answer(asked: &Asked, pid: u32, entry: impl FnOnce() -> CallId) -> Option<i64> {
+    let status = text_of(&format!("/proc/{pid}/task/{}/status", asked.tid)).ok()?;
     if !takes_one(&status, pid == asked.tid) {
         return None;
     }
-    Some(match interruption(by_kind(asked, pid, entry)) {
+    Some(match interruption(entry()) {
         _ if interruption::ends(asked, pid) => ENDED,
         Interruption::Never => AGAIN,
         _ => RESTARTED,
@@ -59,30 +59,16 @@ pub(super) fn answer(asked: &Asked, pid: u32, entry: CallId) -> Option<i64> {
 }
 
 /// The entry of a call by what its descriptor is: where all kinds are under the same limits, it was not looked at.
-fn by_kind(asked: &Asked, pid: u32, entry: CallId) -> CallId {
+pub(super) fn by_kind(asked: &Asked, pid: u32, entry: CallId) -> CallId {
     let Some(first) = entry_of(asked.nr).filter(|first| entry_on(*first, Fd::Other) != *first)
     else {
         return entry;
     };
     #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
     let number = asked.args[0] as u32;
-    let name = std::fs::read_link(format!("/proc/{pid}/task/{}/fd/{number}", asked.tid));
-    let Ok(name) = name else {
-        return entry;
-    };
-    // As the kernel names them; a look at the file itself could wait for its disk.
-    let is_named = |start: &[u8]| name.as_os_str().as_bytes().starts_with(start);
-    let kind = match () {
-        () if is_named(b"socket:") => Fd::Socket,
-        () if [&b"pipe:"[..], b"anon_inode:", b"/dev/"]
-            .into_iter()
-            .any(is_named) =>
-        {
-            Fd::Other
-        }
-        () => Fd::File,
-    };
-    entry_on(first, kind)
+    // Not by its name: that of a FIFO is one of a file.
+    let found = look::type_at(&format!("/proc/{pid}/task/{}/fd/{number}", asked.tid));
+    found.map_or(entry, |found| entry_on(first, look::kind_of(found)))
 }
 
 /// Whether a thread is to take a signal, by its status (proc_pid_status(5)).

@@ -11,6 +11,7 @@
 //! A thread that is interrupted asks again. While its job has done nothing, it is dropped
 //! or taken over by the same call; what was done is its answer.
 
+mod address;
 mod attempt;
 mod control;
 mod job;
@@ -34,7 +35,7 @@ use rustix::fs::FileType;
 use self::attempt::{Came, Ends};
 pub(crate) use self::job::{Handle, time_limit};
 use self::job::{Job, LEAST};
-use self::payment::Payment;
+use self::payment::{Payment, Turn};
 use self::plan::Plan;
 use super::drawn::Drawn;
 use super::filter::{self, Refused};
@@ -95,9 +96,11 @@ pub(crate) struct Performers {
     queue: Mutex<Queue>,
     ready: Condvar,
     parked: Mutex<Vec<Parked>>,
+    /// Jobs that are parked no more, and not tried yet.
+    due: Mutex<VecDeque<Job>>,
     bell: OwnedFd,
-    /// Held from the moment at which nothing is owed until what came in is charged, by whoever does not wait meanwhile.
-    turn: Mutex<()>,
+    /// Taken from the moment at which nothing is owed until what came in is charged.
+    turn: Turn,
     /// The same of those who may wait: bytes that come in before they are charged, at most.
     ahead: AtomicU64,
 }
@@ -113,8 +116,9 @@ impl Performers {
             queue: Mutex::default(),
             ready: Condvar::new(),
             parked: Mutex::default(),
+            due: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            turn: Mutex::default(),
+            turn: Turn::default(),
             ahead: AtomicU64::new(0),
         })
     }
@@ -170,11 +174,13 @@ impl Performers {
         };
         match made {
             Err(error) => own.answer_error(&asked, &handle, &error),
-            Ok(job) if job.is_unfit(&own.ledger) => {
+            Ok(job) if job.is_unfit() => {
                 if let Some(thread) = own.state().threads.get_mut(&asked.tid) {
                     thread.job = None;
                 }
-                own.admit_as_any(&asked, first, job.plan.len());
+                let (entry, total) = (job.entry, job.total());
+                drop(job);
+                own.admit_as_any(&asked, entry, total);
             }
             Ok(job) => own.performers.dispatch(own, job),
         }
@@ -208,7 +214,7 @@ impl Performers {
 
     fn go_on(&self, own: &Arc<Enforcer>, job: Job, next: &Next) {
         let (at, fd) = match *next {
-            Next::End(result) => return own.end(&job, result),
+            Next::End(result) => return own.end(job, result),
             Next::At(at) => (at, None),
             Next::Ready(fd, events) => (job.deadline, Some((fd, events))),
             // Of a worker, who tries everything.
@@ -255,7 +261,9 @@ impl Enforcer {
     /// Whose rights a thread's calls have; it waits for an answer, and cannot change them meanwhile.
     fn learn_rights(&self, tid: u32) -> io::Result<Arc<Rights>> {
         let rights = Rights::of(tid)?;
-        if let Some(thread) = self.state().threads.get_mut(&tid) {
+        if rights.names.are_final()
+            && let Some(thread) = self.state().threads.get_mut(&tid)
+        {
             thread.rights = Some(Arc::clone(&rights));
         }
         Ok(rights)
@@ -269,7 +277,7 @@ impl Enforcer {
             return true;
         }
         let answer = match filter::waits_killable() {
-            true => pending::answer(&job.asked, job.pid, job.entry),
+            true => pending::answer(&job.asked, job.pid, || job.entry),
             false => None,
         };
         let Some(answer) = answer else {
@@ -341,7 +349,8 @@ impl Enforcer {
                     }
                     let once =
                         job.whole || job.other.is_some() || matches!(job.plan, Plan::Receive(_));
-                    if !once && (more || rest) {
+                    let is_left = moved > 0 && job.done < job.plan.len();
+                    if !once && (more || rest) || is_left && job.waits_for_all() {
                         continue;
                     }
                     if !Self::next_of_list(job) {
@@ -353,7 +362,7 @@ impl Enforcer {
                     let any = job.done > 0 || job.messages > 0;
                     let now_only = matches!(&job.plan, Plan::Receive(message)
                         if message.flags & libc::MSG_DONTWAIT != 0);
-                    let partly = job.done > 0 && is_in;
+                    let partly = job.done > 0 && is_in && !job.waits_for_all();
                     if any && (partly || !job.blocks() || now_only) {
                         return Next::End(Self::result(job));
                     }
@@ -432,6 +441,12 @@ impl Enforcer {
             // SAFETY: plain numbers.
             unsafe { libc::syscall(libc::SYS_tgkill, job.pid, job.asked.tid, libc::SIGPIPE) };
         }
+        let is_confined = code == libc::EPERM && self.confined.load(Ordering::Relaxed);
+        if (code == libc::EXDEV || is_confined)
+            && matches!(&job.plan, Plan::Send(m) if address::is_named(&m.name))
+        {
+            self.count_refused(Refused::Elsewhere);
+        }
         if code == libc::EOPNOTSUPP && matches!(&job.plan, Plan::Send(m) if !m.control.is_empty()) {
             self.count_refused(Refused::ControlData);
         }
@@ -453,6 +468,7 @@ impl Enforcer {
             process: &job.process,
             rights: job.rights.as_ref(),
             is_unix: job.domain == libc::AF_UNIX,
+            is_confined: self.confined.load(Ordering::Relaxed),
             kind: job.kind,
             other_kind: job.other_kind,
             hurries: !job.slow,
@@ -465,7 +481,10 @@ impl Enforcer {
         ends.attempt(&job.plan, job.done, piece)
     }
 
-    fn end(&self, job: &Job, result: i64) {
+    /// Answers a call, after the supervisor's descriptors for it are closed: once the thread closes its own, an address, a lock or a
+    /// program's file must be free, and the other end of a pipe must see the end.
+    fn end(&self, job: Job, result: i64) {
+        let job = job.closed();
         let mut state = self.state();
         let delivered = self
             .listener
@@ -473,7 +492,7 @@ impl Enforcer {
         let Some(thread) = state.threads.get_mut(&job.asked.tid) else {
             return;
         };
-        thread.count(&self.ledger, job.entry, 1, job.before + job.done);
+        thread.count(&self.ledger, job.entry, 1, job.moved);
         if job.waited > 0 {
             thread.note_end(&self.ledger, job.entry, job.waited);
         }
@@ -484,7 +503,7 @@ impl Enforcer {
         {
             thread.job = None;
         }
-        if !delivered && job.has_moved() {
+        if !delivered && job.has_moved {
             thread.done = Some((job.asked.nr, job.asked.args, result));
         }
     }

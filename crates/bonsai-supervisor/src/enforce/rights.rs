@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use super::names::{Names, Who, innermost_of};
+use super::names::{Names, Who, innermost_of, text_of};
 
 const SYS_ADMIN: u32 = 21;
 /// `CAP_SETGID` and `CAP_SETUID`.
@@ -72,7 +72,7 @@ impl Rights {
     }
 
     fn read(folder: &str) -> io::Result<Self> {
-        let text = std::fs::read_to_string(format!("{folder}/status"))?;
+        let text = text_of(&format!("{folder}/status"))?;
         let found = parse(&text).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         let names = Names::read(folder)?;
         Ok(Self { names, ..found })

@@ -15,13 +15,18 @@ use super::filter::{self, Refused, entry_of};
 use super::interruption;
 use super::listener::{Asked, Listener, Nothing};
 use super::look;
+use super::names::text_of;
 use super::perform::Performers;
 use super::rights;
+use super::shift::Shift;
 use super::state::{State, room};
 use super::threads::{AHEAD, IN, OUT, Thread, Waiting, entry_on};
 
 const CLONE3: u32 = 435;
 const CLONE: u32 = 56;
+const EXECVE: u32 = 59;
+const EXECVEAT: u32 = 322;
+const LANDLOCK_RESTRICT_SELF: u32 = 446;
 
 /// The monotonic clock, ns: the ledger's time.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -44,10 +49,15 @@ pub struct Enforcer {
     state: Mutex<State>,
     pub(super) alarm: Condvar,
     pub(crate) performers: Performers,
+    /// Threads that hear of calls, and that look after parked ones.
+    pub(super) hearing: Shift,
+    pub(super) parking: Shift,
     /// How many descriptors may be kept for threads.
     pub(crate) room: usize,
     /// No process of the service is left.
     ended: AtomicBool,
+    /// A process has entered a Landlock domain of its own.
+    pub(super) confined: AtomicBool,
 }
 
 impl Enforcer {
@@ -63,19 +73,30 @@ impl Enforcer {
             state: Mutex::default(),
             alarm: Condvar::new(),
             performers: Performers::new()?,
+            hearing: Shift::new("calls", Self::listen),
+            parking: Shift::new("parked", |own| own.performers.park(own)),
             room: room(),
             ended: AtomicBool::new(false),
+            confined: AtomicBool::new(false),
         });
-        let thread = |name: &str, run: fn(&Arc<Self>)| {
-            let own = Arc::clone(&enforcer);
-            let builder = std::thread::Builder::new().name(name.to_owned());
-            builder.spawn(move || run(&own)).map(drop)
-        };
-        thread("alarms", |own| own.ring())?;
-        thread("limits", |own| own.watch_limits())?;
-        thread("parked", |own| own.performers.park(own))?;
-        thread("calls", Self::listen)?;
+        enforcer.start_thread("alarms", Self::ring)?;
+        enforcer.start_thread("limits", |own| own.watch_limits())?;
+        enforcer.relieve(&enforcer.parking)?;
+        enforcer.relieve(&enforcer.hearing)?;
         Ok(enforcer)
+    }
+
+    fn start_thread(self: &Arc<Self>, name: &str, run: fn(&Arc<Self>)) -> std::io::Result<()> {
+        let own = Arc::clone(self);
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn(move || run(&own)).map(drop)
+    }
+
+    /// Starts a further thread of a kind.
+    pub(super) fn relieve(self: &Arc<Self>, shift: &Shift) -> std::io::Result<()> {
+        self.start_thread(shift.name, shift.run)?;
+        shift.start();
+        Ok(())
     }
 
     /// How often calls were refused, by reason.
@@ -98,7 +119,9 @@ impl Enforcer {
     fn listen(self: &Arc<Self>) {
         first_of_all();
         loop {
-            match self.listener.receive() {
+            let asked = self.hearing.idle(|| self.listener.receive());
+            self.hearing.count();
+            match asked {
                 Ok(asked) => self.decide(&asked),
                 Err(Nothing::Gone) => {}
                 Err(Nothing::End) => {
@@ -106,12 +129,20 @@ impl Enforcer {
                     return;
                 }
             }
+            if self.hearing.is_replaced() {
+                return;
+            }
         }
     }
 
     fn decide(self: &Arc<Self>, asked: &Asked) {
-        if let Some(why) = filter::refusal(asked.arch, asked.nr, &asked.args) {
+        if let Some(why) = filter::refusal(asked.arch, asked.nr, &asked.args)
+            && !(why == Refused::OthersResources && is_itself(asked))
+        {
             return self.refuse(asked, why);
+        }
+        if asked.nr == LANDLOCK_RESTRICT_SELF {
+            self.confined.store(true, Ordering::Relaxed);
         }
         let now = monotonic_ns();
         let mut guard = self.state();
@@ -128,7 +159,15 @@ impl Enforcer {
         {
             state.shared = true;
         }
+        // The number belongs to another process by now: name and limits would be those of the former one.
+        if state.threads.get(&asked.tid).is_some_and(Thread::is_gone) {
+            self.sweep(state, now);
+        }
         state.know(&self.ledger, asked.tid, now, self.room);
+        state.end_exec(asked.tid);
+        if matches!(asked.nr, EXECVE | EXECVEAT) {
+            state.begin_exec(&self.ledger, asked.tid, now);
+        }
         if self.resume(state, asked, now) {
             return;
         }
@@ -141,7 +180,11 @@ impl Enforcer {
             Amount::None
         };
         // Nothing at all, whatever its ends are.
-        let none = asked.nr == 275 && asked.args[4] == 0;
+        let none = match asked.nr {
+            275 => asked.args[4] == 0,
+            276 => asked.args[2] == 0,
+            _ => false,
+        };
         let by_pieces = asked.nr == 1 && self.goes_by_pieces(state, asked, (drawn, moves));
         if (by_others && !none) || by_pieces || must_be_performed(asked.nr, moves) {
             if matches!(asked.nr, 310 | 311) {
@@ -154,10 +197,10 @@ impl Enforcer {
         self.admit(state, asked, drawn, moves, now);
     }
 
-    /// Lets a call go whose descriptor may be of any kind: it is charged to all of them. What it moves was read, if its
-    /// registers do not say it.
-    pub(crate) fn admit_as_any(&self, asked: &Asked, first: CallId, read: u64) {
-        let drawn = Drawn::by_any(&self.ledger, first);
+    /// Admits a call whose descriptor may be of any kind by now: it is charged to all of them, and counted as `entry`. `read` bytes
+    /// move, where the registers do not say it.
+    pub(crate) fn admit_as_any(&self, asked: &Asked, entry: CallId, read: u64) {
+        let drawn = Drawn::by_any(&self.ledger, entry);
         let moves = match amount(asked.nr, &asked.args) {
             _ if !drawn.counts_bytes() => Amount::None,
             Amount::InMemory => Amount::AtMost(read),
@@ -217,7 +260,7 @@ impl Enforcer {
             Some(Fd::Other) => others[1],
             Some(_) => drawn,
             // It may not be looked at, so it is charged to all that it might be.
-            None => Drawn::by_any(&self.ledger, first),
+            None => Drawn::by_any(&self.ledger, entry_on(first, Fd::Other)),
         };
         Some((found, false))
     }
@@ -275,6 +318,7 @@ impl Enforcer {
     fn admit(&self, state: &mut State, asked: &Asked, drawn: Drawn, moves: Amount, now: u64) {
         let entry = drawn.entry;
         self.settle_before(state, asked, drawn, moves, now);
+        let is_counted = !state.may_be_replaced(asked.tid);
         let Some(thread) = state.threads.get_mut(&asked.tid) else {
             return;
         };
@@ -283,8 +327,11 @@ impl Enforcer {
             _ => 0,
         };
         let is_in = CALLS[usize::from(entry)].shape == Shape::In;
-        let credited =
-            is_in && settles(asked.nr) && thread.has_io() && bytes <= AHEAD - state.ahead;
+        let credited = is_in
+            && is_counted
+            && settles(asked.nr)
+            && thread.has_io()
+            && bytes <= AHEAD.saturating_sub(state.ahead);
         let paid = if credited { 0 } else { bytes };
         let Some(tickets) = self
             .ledger
@@ -333,7 +380,7 @@ impl Enforcer {
             _ => false,
         };
         let ripe = |thread: &Thread, direction| {
-            thread.is_ripe(direction, drawn.entry, now)
+            thread.is_ripe(direction, drawn, now)
                 || (direction == IN && crowded && thread.open[IN].asked > 0)
         };
         if !ripe(thread, IN) && !ripe(thread, OUT) {
@@ -383,6 +430,7 @@ impl Enforcer {
     }
 
     fn go(&self, state: &mut State, tid: u32, wait: Waiting, now: u64) {
+        let is_counted = !state.may_be_replaced(tid);
         let Some(thread) = state.threads.get_mut(&tid) else {
             return;
         };
@@ -390,7 +438,7 @@ impl Enforcer {
         let asked = if drawn.counts_bytes() { wait.bytes } else { 0 };
         let call = &CALLS[usize::from(wait.entry)];
         let direction = if call.shape == Shape::In { IN } else { OUT };
-        let settled_later = !wait.any && asked > 0 && settles(wait.asked.nr) && thread.has_io();
+        let settled_later = is_counted && asked > 0 && settles(wait.asked.nr) && thread.has_io();
         let mut base = 0;
         if settled_later && thread.open[direction].asked == 0 {
             // What it has moved before this call; it cannot move while it waits.
@@ -413,14 +461,17 @@ impl Enforcer {
         }
         if settled_later {
             let paid = wait.paid.min(asked);
-            let when = (base, now, drawn.epoch);
-            thread.let_through(direction, wait.entry, (asked, paid), when);
+            thread.let_through(direction, drawn, (asked, paid), (base, now));
             if direction == IN {
                 state.ahead += asked - paid;
             }
             thread.count(&self.ledger, wait.entry, 1, 0);
         } else {
             thread.count(&self.ledger, wait.entry, 1, asked);
+            if asked > wait.paid {
+                // The number of bytes that move will not be known.
+                drawn.owe(&self.ledger, asked - wait.paid, now);
+            }
         }
     }
 
@@ -434,9 +485,21 @@ impl Enforcer {
     }
 }
 
-/// Calls whose bytes the kernel counts by thread, however they end.
+/// Whether a thread names itself or its process, by the numbers of its own namespace.
+fn is_itself(asked: &Asked) -> bool {
+    #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+    let named = (asked.args[0] as u32).to_string();
+    text_of(&format!("/proc/{}/status", asked.tid)).is_ok_and(|status| {
+        status
+            .lines()
+            .filter(|line| line.starts_with("NStgid:") || line.starts_with("NSpid:"))
+            .any(|line| line.split_whitespace().next_back() == Some(&named))
+    })
+}
+
+/// Calls whose bytes the kernel counts by thread, however they end; `readv`, `preadv` and `preadv2`, where they are let through, too.
 fn settles(nr: u32) -> bool {
-    matches!(nr, 0 | 1 | 17 | 18)
+    matches!(nr, 0 | 1 | 17 | 18 | 19 | 295 | 327)
 }
 
 /// Calls that we make in the program's place: what their registers say is not what they
@@ -444,9 +507,9 @@ fn settles(nr: u32) -> bool {
 fn must_be_performed(nr: u32, moves: Amount) -> bool {
     match moves {
         Amount::None => false,
-        Amount::AtMost(0) if nr == 275 => false,
+        Amount::AtMost(0) if matches!(nr, 275 | 276) => false,
         Amount::InMemory => true,
-        // sendto, recvfrom, sendfile, splice, copy_file_range.
-        Amount::AtMost(_) => matches!(nr, 40 | 44 | 45 | 275 | 326),
+        // sendto, recvfrom, sendfile, splice, tee, copy_file_range.
+        Amount::AtMost(_) => matches!(nr, 40 | 44 | 45 | 275 | 276 | 326),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bonsai_ledger::Ledger;
 
 use super::filter::Refused;
-use super::threads::{KEPT, Thread};
+use super::threads::{IN, KEPT, OUT, Thread, is_alive};
 
 /// Threads that have ended are looked for when so many are known, too.
 const MANY: usize = 4096;
@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(super) next_alarm: u64,
     /// Bytes that may come in without having been paid for.
     pub(super) ahead: u64,
+    /// Threads, by process and number, that run another program while their process has further threads.
+    execs: Vec<(u32, u32)>,
     /// Whether there may be processes that share descriptors: then a look at one says
     /// nothing of the call that follows.
     pub(super) shared: bool,
@@ -83,6 +85,45 @@ impl State {
                 thread.rights = None;
             }
         }
+    }
+
+    /// A thread is about to run another program. If it is not the first of its process it takes that one's number over, and the
+    /// kernel's counters of that number are its own from then on: what the process has open is charged now, as far as it may
+    /// have moved.
+    pub(super) fn begin_exec(&mut self, ledger: &Ledger, tid: u32, now: u64) {
+        let Some(pid) = self.threads.get(&tid).map(|thread| thread.pid) else {
+            return;
+        };
+        if pid == tid {
+            return;
+        }
+        for thread in self.threads.values_mut().filter(|of| of.pid == pid) {
+            let counted = if thread.tid == tid {
+                thread.counted()
+            } else {
+                None
+            };
+            self.ahead -= thread.settle(ledger, IN, counted, now);
+            thread.settle(ledger, OUT, counted, now);
+        }
+        self.execs.push((pid, tid));
+    }
+
+    /// A thread that makes a call runs no other program any more.
+    pub(super) fn end_exec(&mut self, tid: u32) {
+        if !self.execs.is_empty() {
+            self.execs.retain(|exec| exec.1 != tid);
+        }
+    }
+
+    /// Whether a thread's counters may become those of another one.
+    pub(super) fn may_be_replaced(&mut self, tid: u32) -> bool {
+        if self.execs.is_empty() {
+            return false;
+        }
+        self.execs.retain(|(pid, tid)| is_alive(*pid, *tid));
+        let pid = self.threads.get(&tid).map(|thread| thread.pid);
+        self.execs.iter().any(|exec| Some(exec.0) == pid)
     }
 
     /// Makes a thread known.

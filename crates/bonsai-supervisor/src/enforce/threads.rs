@@ -10,8 +10,10 @@ use bonsai_ledger::sync::bump;
 use bonsai_ledger::{Count, Ledger, Owner, Tickets, coverage};
 
 use super::amount::{Counted, counted};
+use super::drawn::Drawn;
 use super::listener::Asked;
 use super::look::Looks;
+use super::names::text_of;
 use super::perform::Handle;
 use super::rights::Rights;
 
@@ -46,6 +48,8 @@ pub(crate) struct Open {
     since: u64,
     /// Under which limits.
     epoch: u32,
+    /// Charged to all kinds of descriptors.
+    any: bool,
 }
 
 impl Open {
@@ -177,10 +181,10 @@ impl Thread {
         ledger.record_wait(entry, number, waited);
     }
 
-    /// Whether calls let through have to be settled before one of `entry`.
-    pub(crate) fn is_ripe(&self, direction: usize, entry: CallId, now: u64) -> bool {
+    /// Whether calls let through have to be settled before one that is charged so.
+    pub(crate) fn is_ripe(&self, direction: usize, drawn: Drawn, now: u64) -> bool {
         let open = &self.open[direction];
-        open.asked > 0 && (open.entry != entry || open.is_ripe(now))
+        open.asked > 0 && ((open.entry, open.any) != (drawn.entry, drawn.any) || open.is_ripe(now))
     }
 
     /// What it has moved so far; `None` if that cannot be known any more.
@@ -196,13 +200,14 @@ impl Thread {
     pub(crate) fn let_through(
         &mut self,
         direction: usize,
-        entry: CallId,
+        drawn: Drawn,
         (asked, paid): (u64, u64),
-        (base, now, epoch): (u64, u64, u32),
+        (base, now): (u64, u64),
     ) {
         let open = &mut self.open[direction];
         if open.asked == 0 {
-            (open.entry, open.base, open.since, open.epoch) = (entry, base, now, epoch);
+            (open.base, open.since) = (base, now);
+            (open.entry, open.epoch, open.any) = (drawn.entry, drawn.epoch, drawn.any);
         }
         open.asked += asked;
         open.paid += paid;
@@ -229,12 +234,11 @@ impl Thread {
             };
             value.saturating_sub(open.base).min(open.asked)
         });
-        let (epoch, mask, byte_buckets) = ledger.mask(open.entry);
+        let drawn = Drawn::again(ledger, open.entry, open.any);
         if moved > open.paid {
-            // A debt: whoever comes next waits for it.
-            let _ = ledger.take(mask & byte_buckets, byte_buckets, moved - open.paid, 0, now);
-        } else if epoch == open.epoch {
-            ledger.refund_mask(mask, byte_buckets, open.paid - moved, 0);
+            drawn.owe(ledger, moved - open.paid, now);
+        } else if drawn.epoch == open.epoch {
+            ledger.refund_mask(drawn.mask, drawn.byte_buckets, open.paid - moved, 0);
         }
         self.count(ledger, open.entry, 0, moved);
         open.ahead()
@@ -290,7 +294,7 @@ pub(crate) fn entry_on(first: CallId, kind: Fd) -> CallId {
         }
 }
 
-fn is_alive(pid: u32, tid: u32) -> bool {
+pub(super) fn is_alive(pid: u32, tid: u32) -> bool {
     // SAFETY: signal 0 does nothing.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
     sent == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
@@ -298,7 +302,7 @@ fn is_alive(pid: u32, tid: u32) -> bool {
 
 /// The process of a thread.
 fn process_of(tid: u32) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let text = text_of(&format!("/proc/{tid}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok()
 }

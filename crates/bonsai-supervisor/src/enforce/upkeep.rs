@@ -2,7 +2,7 @@
 //! anew when limits change, and forgets who has ended.
 
 use std::cmp::Reverse;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::serve::{Enforcer, first_of_all, monotonic_ns};
@@ -16,15 +16,16 @@ const SWEEP: Duration = Duration::from_millis(250);
 
 /// Threads that wait are asked for their signals so often, and so many of them at a time.
 const HEAR: Duration = Duration::from_millis(20);
-const MOST_HEARD: usize = 256;
+pub(super) const MOST_HEARD: usize = 64;
 
 impl Enforcer {
     /// Lets calls go when they are due, and clears up.
-    pub(super) fn ring(&self) {
+    pub(super) fn ring(self: &Arc<Self>) {
         // SAFETY: concerns this thread only; sleeps end 50 us late otherwise.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         first_of_all();
         let (mut heard, mut turn) = (0, 0);
+        let mut last = [(0, 0); 2];
         let mut state = self.state();
         while !self.has_ended() {
             let now = monotonic_ns();
@@ -44,6 +45,12 @@ impl Enforcer {
             if u128::from(now.saturating_sub(state.swept)) >= SWEEP.as_nanos() {
                 self.sweep(&mut state, now);
             }
+            for (shift, last) in [&self.hearing, &self.parking].into_iter().zip(&mut last) {
+                if shift.is_held_up(last, now, HEAR.as_nanos()) {
+                    // Without a thread now, the next turn tries again.
+                    let _ = self.relieve(shift);
+                }
+            }
             let hears = filter::waits_killable() && !state.alarms.is_empty();
             if hears && u128::from(now.saturating_sub(heard)) >= HEAR.as_nanos() {
                 heard = now;
@@ -51,7 +58,8 @@ impl Enforcer {
                 self.hear_signals(&state, turn, now);
             }
             let next = state.alarms.peek().map_or(u64::MAX, |Reverse(next)| next.0);
-            let most = if hears { HEAR } else { SWEEP };
+            let is_busy = self.hearing.is_busy() || self.parking.is_busy();
+            let most = if hears || is_busy { HEAR } else { SWEEP };
             let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns())).min(most);
             let waited = self.alarm.wait_timeout(state, pause);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -70,7 +78,8 @@ impl Enforcer {
         // The others come the next time.
         let all = waiting.iter().cycle().skip(turn % count);
         for (pid, wait) in all.take(waiting.len().min(MOST_HEARD)) {
-            if let Some(answer) = pending::answer(&wait.asked, *pid, wait.entry) {
+            let entry = || pending::by_kind(&wait.asked, *pid, wait.entry);
+            if let Some(answer) = pending::answer(&wait.asked, *pid, entry) {
                 // Without an answer by now, it has taken it.
                 self.listener.end_with(wait.asked.id, answer);
             }

@@ -118,7 +118,7 @@ fn elf_notes(elf: &elf::Elf) -> Vec<String> {
         .is_some_and(|i| i.flavour == LibcFlavour::Musl)
     {
         notes.push(
-            "its C library is musl: entered through exported symbols; inside libc, what waits for the network (the resolver) goes unseen"
+            "its C library is musl: entered through exported symbols; inside libc, what can be cancelled goes unseen: the resolver, and from musl 1.2.5 on what stdio reads"
                 .to_owned(),
         );
     }

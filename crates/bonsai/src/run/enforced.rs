@@ -25,6 +25,7 @@ use bonsai_services::service::{self, Enforced, OwnService, Services, Wanted};
 use bonsai_supervisor::enforce::{
     Enforcer, Reach, User, asked_about, listener_of, listening, price, probe, reach,
 };
+use bonsai_supervisor::{Way, is_allowed};
 use bonsai_units::Setting;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
@@ -82,6 +83,9 @@ impl Plan {
                  --limit write=1MB/s, or write=unlimited for one that is set later",
             ));
         }
+        is_allowed(Way::Enforce).map_err(|denied| {
+            Refusal::input(format!("limits cannot be enforced here: {denied}"))
+        })?;
         probe().map_err(|error| {
             Refusal::input(format!(
                 "limits cannot be enforced here: the kernel has no seccomp listener ({error}; \

@@ -40,7 +40,7 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
 }
 
 /// Who has looked; the number grows whenever the search finds something else.
-const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-3");
+const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-6");
 
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -155,7 +155,7 @@ fn look_up(library: &Path, kind: Kind) -> Option<Found> {
         });
     let mut sites: Vec<u64> = packed.collect();
     // musl's function has no comparison, and is found where it is needed.
-    if matches!(kind, Kind::Libc) && !found.sites.iter().any(Site::is_moved) {
+    if matches!(kind, Kind::Libc) && !found.sites.iter().all(Site::is_moved) {
         let open = open_sites(library).ok()?.sites.into_iter();
         let movable = open.filter(|site| site.back > 0);
         sites.extend(movable.map(|site| word(&site, (3, site.back))));

@@ -33,7 +33,9 @@ pub(super) fn line(
     }
     let unshaped = unshaped_of(ledger);
     if !unshaped.is_empty() {
-        let sum: u64 = unshaped.iter().map(|view| view.calls).sum();
+        let sum: u64 = unshaped
+            .iter()
+            .fold(0, |sum, view| view.calls.saturating_add(sum));
         let each: Vec<String> = unshaped
             .iter()
             .map(|view| format!("{} {}", view.calls, view.about))
@@ -102,8 +104,8 @@ fn list(programs: &Programs) -> String {
 fn covered(ledger: &Ledger) -> String {
     let (mut calls, mut waits, mut waited) = (0_u64, 0_u64, 0_u64);
     for total in ledger.totals() {
-        calls += total.calls;
-        waits += total.delays.count();
+        calls = total.calls.saturating_add(calls);
+        waits = total.delays.count().saturating_add(waits);
         waited = waited.saturating_add(total.waited_ns);
     }
     let attached = |entry: &&bonsai_ledger::ProcessReport| entry.coverage & coverage::ATTACHED != 0;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bonsai_host::libs::{ANY, Site, is_left_alone, libc_sites, libraries, moved_sites};
 use bonsai_services::refusal::Refusal;
 use bonsai_supervisor::enforce::price;
-use bonsai_supervisor::{TrapPrice, trap_price};
+use bonsai_supervisor::{TrapPrice, Way, is_allowed, trap_price};
 use bonsai_units::format_duration_ns;
 
 use super::program::Program;
@@ -34,6 +34,11 @@ pub(crate) fn price_of(price: &TrapPrice) -> String {
 /// # Errors
 /// There is no seccomp here.
 pub(super) fn say_price() -> anyhow::Result<()> {
+    is_allowed(Way::Trap).map_err(|denied| {
+        Refusal::input(format!(
+            "calls that cannot be patched cannot be trapped here: {denied}"
+        ))
+    })?;
     let price = trap_price().map_err(|error| {
         Refusal::input(format!(
             "calls that cannot be patched cannot be trapped here: no seccomp filters ({error})"

@@ -51,7 +51,8 @@ impl Sort {
             }
             Self::Full => limits.filter_map(full).fold(0.0, f64::max),
             Self::Waits => {
-                let waits: u64 = limits.map(|limit| limit.recent.count).sum();
+                let waits: u64 =
+                    limits.fold(0, |sum, limit| limit.recent.count.saturating_add(sum));
                 waits as f64 / service.interval_ms.max(1) as f64
             }
         }

@@ -126,6 +126,7 @@ fn programs_that_cannot_be_run_have_the_codes_of_shells() {
     };
     let plain = file(".plain", 0o644, b"echo");
     let lost = file(".lost", 0o755, b"#!/bin/no-such-shell\n");
+    let dos = file(".dos", 0o755, b"#!/bin/sh\r\necho\r\n");
     // An ELF header for 64-bit ARM (e_machine 183) and nothing else.
     let mut arm = [&b"\x7fELF\x02\x01\x01"[..], &[0; 57]].concat();
     (arm[16], arm[18], arm[20], arm[52], arm[54]) = (2, 183, 1, 64, 56);
@@ -137,7 +138,13 @@ fn programs_that_cannot_be_run_have_the_codes_of_shells() {
             "no program `no-such-program` was found",
         ),
         (plain.as_str(), 126, "cannot be executed: Permission denied"),
+        ("cd", 127, "a command of shells, for example sh -c 'cd ...'"),
+        ("A_1=b c", 127, "run env A_1=b c PROGRAM"),
+        ("ls -l", 127, "its arguments are words of their own"),
+        ("no=such/program", 127, "was found: to set a variable"),
+        ("-n=1", 127, "no program `-n=1` was found"),
         (lost.as_str(), 126, "/bin/no-such-shell"),
+        (dos.as_str(), 126, "`/bin/sh` and a carriage return"),
         ("/", 126, "cannot be executed"),
     ] {
         let sentence = refused(&place, &["run", "--", program], code);

@@ -39,6 +39,24 @@ fn ok(said: &Said) {
     assert_eq!(said.code, Some(0), "{said:?}");
 }
 
+#[test]
+fn a_full_device_behind_standard_output_is_said() {
+    let place = Place::bare();
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["doctor", "--json"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let output = place.bonsai(args).stdout(full.expect("/dev/full")).output();
+        let said = Said::from(output.expect("bonsai"));
+        let sentence = "bonsai: standard output cannot be written: No space left on device";
+        assert_eq!(said.code, Some(1), "{args:?}: {said:?}");
+        assert!(said.err.starts_with(sentence), "{args:?}: {said:?}");
+        assert_eq!(said.err.lines().count(), 1, "{args:?}: {said:?}");
+    }
+}
+
 /// Every command that writes a file follows links, and leaves device nodes where they are.
 #[test]
 fn no_output_replaces_a_link_or_a_device() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bonsai_ledger::sync::AtomicU32;
 use bonsai_ledger::{Futex, Ledger};
 
-use crate::support::{Place, skip, static_program};
+use crate::support::{Place, compiled, skip, static_program};
 
 #[test]
 fn static_programs_run_and_are_named() {
@@ -56,6 +56,56 @@ fn static_programs_run_and_are_named() {
     let entered = place.say(&["run", "--verbose", "--name", "x", "--", program]);
     assert_eq!(entered.code, Some(3));
     assert!(entered.err.contains("x: 1 process covered"), "{entered:?}");
+}
+
+/// libc looks for them along `PATH`, by calls that are not seen without patching.
+#[test]
+fn static_programs_that_libc_looks_for_are_named() {
+    let name = "static_programs_that_libc_looks_for_are_named";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    let Some(program) = static_program(name, &place, "int main(void) { return 3; }") else {
+        return;
+    };
+    let source = "#include <spawn.h>\n#include <sys/wait.h>\nextern char **environ;\n\
+                  int main(int n, char **v) { int pid, status; if (posix_spawnp(&pid, v[1], 0, 0, v + 1, environ)) return 126;\n\
+                  waitpid(pid, &status, 0); return WEXITSTATUS(status); }";
+    let Some(spawner) = compiled(name, &place, source, ".spawner", &[]) else {
+        return;
+    };
+    let folder = program.parent().expect("a folder").display();
+    // A folder of that name, and a file that may not be run, are passed over.
+    for (first, mode) in [(".folder", None), (".file", Some(0o644))] {
+        let other = place.path().join(first);
+        std::fs::create_dir(&other).expect("a folder");
+        let within = other.join(".static-program");
+        match mode {
+            None => std::fs::create_dir(&within).expect("a folder"),
+            Some(mode) => {
+                std::fs::write(&within, "#!/bin/true\n").expect("a file");
+                let mode = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(&within, mode).expect("set");
+            }
+        }
+    }
+    let own = place.path().display();
+    let path = format!("PATH={own}/none:{own}/.folder:{own}/.file:{folder}:/usr/bin:/bin");
+    let spawner = spawner.to_str().expect("a path");
+    for by in [&["env", &path][..], &["env", &path, spawner]] {
+        let begin = ["run", "--no-patch", "--name", "x"];
+        let program = &[".static-program"][..];
+        let said = place.say(&[&begin, &["--"][..], by, program].concat());
+        let named =
+            "bonsai: x: not covered: .static-program, statically linked: cannot be entered\n";
+        assert_eq!((said.code, &*said.err), (Some(3), named), "{by:?}");
+        let strict = place.say(&[&begin, &["--strict", "--"][..], by, program].concat());
+        let refused = "nothing of it can be shaped, and --strict refuses that";
+        assert_eq!(strict.code, Some(126), "{strict:?}");
+        assert_eq!(strict.err.matches(refused).count(), 1, "{strict:?}");
+        let none = place.say(&[&begin, &["--"][..], by, &[".no-such-program"][..]].concat());
+        assert!(!none.err.contains("not covered"), "{none:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -22,9 +23,13 @@ static void hang(const char *file, int how)
     struct iovec part = {block, sizeof block};
     int fd = open(file, O_RDONLY), ends[2];
     off_t at = 0;
-    if (fd < 0 || pipe(ends) != 0)
+    if (fd < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
         _exit(1);
-    switch (how % 4) {
+    char *pages = mmap(NULL, 1 << 22, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    struct iovec slow = {pages + 65536L * how, sizeof block};
+    if (pages == MAP_FAILED)
+        _exit(1);
+    switch (how % 8) {
     case 0:
         readv(fd, &part, 1);
         break;
@@ -34,8 +39,30 @@ static void hang(const char *file, int how)
     case 2:
         sendfile(ends[1], fd, &at, sizeof block);
         break;
-    default:
+    case 3:
+        if (pipe(ends) != 0)
+            _exit(1);
         splice(fd, &at, ends[1], NULL, sizeof block, 0);
+        break;
+    /* Memory that does not answer. */
+    case 4:
+        writev(ends[1], &slow, 1);
+        break;
+    case 5:
+        writev(ends[1], (void *)slow.iov_base, 1);
+        break;
+    case 6:
+        write(ends[1], block, sizeof block);
+        readv(ends[0], &slow, 1);
+        break;
+    default:
+        /* What it waits for comes later. */
+        if (fork() == 0) {
+            usleep(300000);
+            write(ends[1], block, sizeof block);
+            _exit(0);
+        }
+        readv(ends[0], &slow, 1);
     }
     _exit(0);
 }

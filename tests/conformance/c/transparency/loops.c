@@ -2,11 +2,13 @@
  * moves BYTES over one greedy connection, while a polite one goes to and fro. What the
  * other end does is unseen. A limit on the greedy one shows itself as readiness that
  * comes later: never as a call that takes long, an event without anything to do, or a
- * loop that turns for nothing. `loops WAY TRIGGER DIRECTION before` stops before it makes
- * its epoll set, `after` behind that. */
+ * loop that turns for nothing. The direction `splice-out` or `splice-in` moves them by
+ * splice, through a pipe, as proxies do. `loops WAY TRIGGER DIRECTION before` stops before it
+ * makes its epoll set, `after` behind that. */
 #define _GNU_SOURCE
 #include "probe.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -149,6 +151,26 @@ static int in_child(const int fds[6], int mine, int second, int (*run)(int, int)
     return pid;
 }
 
+/* The same as send or recv, through a pipe, which keeps what a socket did not take. */
+static long by_splice(int fd, const char *from, size_t asked, int sends)
+{
+    static int ends[2] = {-1, -1};
+    static size_t kept;
+    if (ends[0] < 0)
+        raw_pipe(ends);
+    if (sends) {
+        if (kept == 0)
+            kept = (size_t)raw_write(ends[1], from, asked);
+        long moved = splice(ends[0], 0, fd, 0, kept, SPLICE_F_NONBLOCK);
+        kept -= moved > 0 ? (size_t)moved : 0;
+        return moved;
+    }
+    long moved = splice(fd, 0, ends[1], 0, asked, SPLICE_F_NONBLOCK);
+    for (long done = 0; done < moved;)
+        done += raw_read(ends[0], block + done, (size_t)(moved - done));
+    return moved;
+}
+
 static double cpu(void)
 {
     struct rusage used;
@@ -170,7 +192,8 @@ static void stop(int argc, char **argv, const char *where)
 
 int main(int argc, char **argv)
 {
-    int greedy[2], there[2], back[2], status, sends = strcmp(argv[3], "out") == 0;
+    int greedy[2], there[2], back[2], status, sends = strstr(argv[3], "out") != 0;
+    int splices = strncmp(argv[3], "splice", 6) == 0;
     static char bytes[BYTES];
     way = argv[1];
     trigger = argv[2];
@@ -230,8 +253,9 @@ int main(int argc, char **argv)
         for (int tries = 0; done < BYTES; tries++) {
             size_t asked = BYTES - (size_t)done < CHUNK ? BYTES - (size_t)done : CHUNK;
             uint64_t before = raw_now();
-            long moved = sends ? send(greedy[0], bytes + done, asked, 0)
-                               : recv(greedy[0], block, asked, 0);
+            long moved = splices ? by_splice(greedy[0], bytes + done, asked, sends)
+                         : sends ? send(greedy[0], bytes + done, asked, 0)
+                                 : recv(greedy[0], block, asked, 0);
             slow += milliseconds(before) > 15;
             if (moved <= 0) {
                 if (moved == 0 || errno != EAGAIN)

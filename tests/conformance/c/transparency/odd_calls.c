@@ -1,418 +1,383 @@
-/* Random and hostile calls that move bytes, always the same for a seed: what each returns, what is in memory,
- * in files and in queues afterwards, and where files stand, has to be the same bare and under limits.
+/* Random and hostile calls that move bytes, the same for a seed: result, errno, memory, files, their positions and
+ * queues have to be the same bare and under limits.
  *
- *   odd_calls SEED FIRST COUNT [all [copied]]   calls FIRST to FIRST + COUNT; a line for every 100 calls, with "all" one for each
+ *   odd_calls SEED FIRST COUNT [WORD]...   calls FIRST to FIRST + COUNT, a line for every 100 of them
  *
- * Every hundred begins anew, so that one that differs is found again alone. Nothing blocks: what could is told not to,
- * and queues have room for all that a call moves. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
+ *   all       a line for each call
+ *   lean      many more calls a second: a line for every 4,000; memory, files and queues are looked at after several (odd_looks.h)
+ *   copied    calls that are made from a copy of their arguments: see `is_copied`
+ *   signals   2,000 signals a second, whose handler has SA_RESTART where the seed is even
+ *   pieces    calls that may be made in pieces of less than a mebibyte
+ *   small     lengths of more than a mebibyte are such as the kernel refuses; if lean, in less memory
+ *   wide      in as much memory as ever
+ *   loops     transfers of at most a mebibyte; what ends with EAGAIN is made again after a moment
+ *   threads   three threads at a time, each with files of its own; lines come in any order
+ *   shared    threads and processes at a time on one open file description: odd_shared.h
+ *   held      begins, and ends, at a byte of standard input
+ *
+ * The calls of a line begin anew, so that one that differs is found again alone. Nothing blocks: what could is told
+ * not to, and queues have room for all that a call moves. The last lines say how many bytes moved by which entry of
+ * the table of calls (docs/reference/calls.md). `make fuzz-calls` runs it in every mode (scripts/fuzz-calls.sh). */
+#include "odd_arguments.h"
+#include "odd_looks.h"
+#include "odd_shared.h"
 
-#define TOGETHER 100
-#define PAGES 64
-#define PAGE 4096ul
-#define ARENA (PAGES * PAGE)
-#define QUEUE (4 << 20)
+/* The same call once more, after EINTR or EAGAIN. */
+static __thread int is_again;
 
-static uint64_t state;
-static uint64_t draw(void)
+/* Bytes, or a question, for the other end of INTO. */
+static void put(int into)
 {
-    uint64_t x = state += 0x9e3779b97f4a7c15;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
-}
-static uint64_t below(uint64_t n) { return draw() % n; }
-
-static uint64_t mixed(uint64_t hash, const void *at, size_t len)
-{
-    const unsigned char *bytes = at;
-    size_t i = 0;
-    for (; i + 8 <= len; i += 8) {
-        uint64_t word;
-        memcpy(&word, bytes + i, 8);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-        hash ^= hash >> 29;
-    }
-    for (; i < len; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3;
-    return hash;
+    const char *from = into == ROUTE ? (char *)&questions[below(60)] : constant + below(1000);
+    size_t len = into == ROUTE ? 32 : 1 + below(below(4) ? 1000 : 9000);
+    int fd = fds[into], tries = in_loops;
+    ssize_t done;
+    if (is_again)
+        return;
+    while ((done = TEMP_FAILURE_RETRY(write(fd, from, len))) < 0 && errno == EAGAIN && tries--)
+        usleep(1000);
+    noted(WRITE, fd, done);
+    arrived(into, done);
 }
 
-static void die(const char *what)
+/* Something to receive for a call that reads from KIND, half of the time. */
+static void feed_one(int kind)
 {
-    perror(what);
-    exit(3);
+    if ((is_pair(kind) && kind != PIPE_W) || kind == ROUTE)
+        if (below(2))
+            put(kind == ROUTE ? ROUTE : kind ^ 1);
 }
 
-/* Memory with nothing before and behind it, and a second one that is only read. */
-static char *arena, *constant;
-
-static char *guarded(void)
-{
-    char *all = mmap(NULL, ARENA + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED || mprotect(all + PAGE, ARENA, PROT_READ | PROT_WRITE))
-        die("memory");
-    return all + PAGE;
-}
-
-static void fill(char *at, uint64_t seed)
-{
-    for (size_t i = 0; i < ARENA; i += 8) {
-        uint64_t word = (seed + i) * 0x9e3779b97f4a7c15;
-        memcpy(at + i, &word, 8);
-    }
-}
-
-enum { FILE_RW, APPENDED, SYNCED, READ_ONLY, WRITE_ONLY, MEMORY, FOLDER, NOTHING, ZEROES, EVENT,
-       PIPE_R, PIPE_W, STREAM_A, STREAM_B, GRAM_A, GRAM_B, PACKET_A, PACKET_B, KINDS };
-static int fds[KINDS];
-static const int seekable[] = { FILE_RW, APPENDED, SYNCED, READ_ONLY, WRITE_ONLY, MEMORY };
-/* What is read until it is empty. */
-static const int queues[] = { PIPE_R, STREAM_A, STREAM_B, GRAM_A, GRAM_B, PACKET_A, PACKET_B };
-#define LENGTH(list) (sizeof(list) / sizeof *(list))
-
-static int opened(const char *name, int flags)
-{
-    int fd = open(name, flags | O_CREAT, 0600);
-    if (fd < 0)
-        die(name);
-    return fd;
-}
-
-static void pair(int kind, int first)
-{
-    int both[2], room = QUEUE;
-    if (socketpair(AF_UNIX, kind | SOCK_NONBLOCK, 0, both))
-        die("socketpair");
-    for (int i = 0; i < 2; i++) {
-        if (setsockopt(both[i], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room))
-            setsockopt(both[i], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-        fds[first + i] = both[i];
-    }
-}
-
-static void begin(uint64_t seed)
-{
-    int both[2];
-    state = seed;
-    fill(arena, seed);
-    fds[FILE_RW] = opened("rw", O_RDWR | O_TRUNC);
-    fds[APPENDED] = opened("appended", O_RDWR | O_TRUNC | O_APPEND);
-    fds[SYNCED] = opened("synced", O_RDWR | O_TRUNC | O_DSYNC);
-    fds[READ_ONLY] = opened("constant", O_RDONLY);
-    fds[WRITE_ONLY] = opened("written", O_WRONLY | O_TRUNC);
-    fds[MEMORY] = memfd_create("memory", 0);
-    fds[FOLDER] = open(".", O_RDONLY | O_DIRECTORY);
-    fds[NOTHING] = open("/dev/null", O_RDWR);
-    fds[ZEROES] = open("/dev/zero", O_RDWR);
-    fds[EVENT] = eventfd(3, EFD_NONBLOCK);
-    if (pipe2(both, O_NONBLOCK))
-        die("pipe");
-    fcntl(both[1], F_SETPIPE_SZ, 1 << 20);
-    fds[PIPE_R] = both[0], fds[PIPE_W] = both[1];
-    pair(SOCK_STREAM, STREAM_A);
-    pair(SOCK_DGRAM, GRAM_A);
-    pair(SOCK_SEQPACKET, PACKET_A);
-    for (int i = 0; i < KINDS; i++)
-        if (fds[i] < 0)
-            die("a descriptor");
-    if (pwrite(fds[FILE_RW], constant, 100000, 0) != 100000 ||
-        pwrite(fds[MEMORY], constant, 50000, 0) != 50000)
-        die("files");
-}
-
-static void end(void)
-{
-    for (int i = 0; i < KINDS; i++)
-        close(fds[i]);
-}
-
-static int descriptor(void)
-{
-    switch (below(12)) {
-    case 0: return fds[FILE_RW];
-    case 1: return fds[MEMORY];
-    case 2: return below(8) ? 1000 : -1;
-    default: return fds[below(KINDS)];
-    }
-}
-
-static int of_sockets(int fd)
-{
-    return below(8) ? fds[STREAM_A + below(6)] : fd;
-}
-
-static int of_files(int fd)
-{
-    return below(4) ? fds[seekable[below(LENGTH(seekable))]] : fd;
-}
-
-/* A stream takes what is before a fault in portions of its own making, so that how much of a call goes depends on how
- * it is cut: memory for one is there, or it is not. */
-static int is_stream;
-/* Whoever makes a call by a copy of its bytes leaves alone what is behind them, and all where there is no memory for a part of a
- * message; the kernel has begun by then. So there is memory for what is received. */
-static int is_copied;
-
-static char *pointer(void)
-{
-    if (is_stream)
-        return is_copied || below(8) ? arena + below(ARENA - 20000) : NULL;
-    switch (below(16)) {
-    case 0: return NULL;
-    case 1: return (char *)-1;
-    case 2: return (char *)0xffff800000000000;
-    case 3: return (char *)0x7fffffffe000;
-    case 4: return (char *)1;
-    case 5: return arena - 1 - below(PAGE);
-    case 6: return arena + ARENA - below(9);
-    case 7: return arena + ARENA - below(3 * PAGE);
-    case 8: return arena + below(PAGES) * PAGE;
-    default: return arena + below(ARENA - 20000);
-    }
-}
-
-static size_t length(void)
-{
-    if (is_stream)
-        return below(20000);
-    switch (below(24)) {
-    case 0: return -1;
-    case 1: return (size_t)1 << 63;
-    case 2: return INT64_MAX;
-    case 3: return 0x7ffff000;
-    case 4: return 0x7ffff001;
-    case 5: return UINT32_MAX;
-    case 6: return ((size_t)1 << 32) + below(9);
-    case 7: return (size_t)1 << 47;
-    case 8: return 0;
-    case 9: return 8;
-    case 10: case 11: return below(100);
-    case 12: return PAGE * (1 + below(4));
-    case 13: return ARENA;
-    case 14: return below(200000);
-    default: return below(20000);
-    }
-}
-
-static off_t place(void)
-{
-    switch (below(12)) {
-    case 0: return -1;
-    case 1: return -2;
-    case 2: return INT64_MIN;
-    case 3: return INT64_MAX;
-    case 4: return INT64_MAX - below(9000);
-    case 5: return 0;
-    case 6: return PAGE * below(30);
-    default: return below(110000);
-    }
-}
-
-static int effects(void)
-{
-    static const int some[] = { 0, 0, 0, 0, RWF_DSYNC, RWF_SYNC, RWF_APPEND, RWF_DSYNC | RWF_APPEND, 0x8000, -1 };
-    return some[below(LENGTH(some))];
-}
-
-static int options(void)
-{
-    static const int some[] = { 0, 0, 0, MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_PEEK | MSG_TRUNC, MSG_NOSIGNAL, MSG_MORE, MSG_WAITALL | MSG_DONTWAIT };
-    return some[below(LENGTH(some))];
-}
-
-static struct iovec vectors[2000];
-static struct msghdr message;
-static struct mmsghdr messages[40];
-static off_t places[2];
-
-static struct iovec *list(int *count)
-{
-    static const int counts[] = { 0, 1, 1, 2, 2, 3, 5, 33, 40, 1024, 1025, -1, INT32_MIN };
-    *count = counts[below(LENGTH(counts))];
-    int some = *count < 0 || *count > 2000 ? 3 : *count;
-    uint64_t odd = below(3);
-    for (int i = 0; i < some; i++) {
-        vectors[i].iov_base = odd ? arena + below(ARENA - 20000) : pointer();
-        vectors[i].iov_len = some > 5 ? below(700) : odd ? below(20000) : length();
-    }
-    return below(24) ? vectors : (struct iovec *)pointer();
-}
-
-static struct msghdr *header(struct msghdr *of)
-{
-    int count;
-    memset(of, 0, sizeof *of);
-    of->msg_iov = list(&count);
-    of->msg_iovlen = count;
-    return of;
-}
-
-/* The call, by its name. */
-static const char *name;
 static long made(void)
 {
-    int fd = descriptor(), other = descriptor(), count, i;
-    int which = below(22);
+    int fd = descriptor(), other = descriptor(), count, sends, i;
+    int which = below(is_signalled ? 17 : 22);
+    is_peek = 0, room = LONG_MAX;
     if (which >= 11 && which <= 16)
         fd = of_sockets(fd);
     else if (which == 2 || which == 3 || (which >= 6 && which <= 10) || which == 20)
         fd = of_files(fd), other = of_files(other);
     else if (which == 18 || which == 19)
         fd = below(2) ? fds[PIPE_W] : fd, other = below(2) ? fds[PIPE_R] : other;
-    is_stream = fd == fds[STREAM_A] || fd == fds[STREAM_B] || (is_copied && (which == 12 || which >= 14) && which <= 16);
+    int what = which_of(fd), source = which_of(other);
+    if (what == ROUTE && which >= 17)
+        fd = fds[NETLINK_A], what = NETLINK_A;
+    /* An enforced one sends what a file has at first, though it grows as it is sent to itself ("sendfile returns less"). */
+    if (is_copied && which == 17 && source == what)
+        other = fds[READ_ONLY], source = READ_ONLY;
+    /* Nor does what it sends to UDP stay for the next datagram, if more was asked for than the file has. */
+    if (is_copied && which == 17 && is_udp(what))
+        fd = fds[PIPE_W], what = PIPE_W;
+    on = fd, touched[0] = what, touched[1] = which >= 17 && which <= 20 ? source : KINDS;
+    mark(what), mark(touched[1]);
+    if (is_lean && (which == 0 || which == 4 || which == 12 || (which >= 14 && which <= 16)))
+        feed_one(what);
+    if (is_lean && (which == 18 || which == 19))
+        feed_one(source);
+    is_charged_as_asked = is_copied && is_netlink(what);
+    is_sink = is_small && (what == NOTHING || what == ZEROES);
+    is_stream = what == STREAM_A || what == STREAM_B || is_tcp(what) || (is_copied && (which == 12 || which >= 14) && which <= 16) ||
+                is_charged_as_asked ||
+                /* The same of what is read from anything but a file. */
+                (is_copied && (which == 0 || which == 4 || which == 8) && what >= EVENT) ||
+                /* How much of a pipe's write is before a fault depends on how it is cut, too. */
+                ((is_copied || in_pieces) && (which == 1 || which == 5) && what == PIPE_W);
     char *at = pointer();
     size_t len = length();
     off_t where = place();
+    if ((in_loops || (is_small && is_lean)) && which >= 17 && which <= 20 && len <= SSIZE_MAX)
+        len &= 0xfffff;
     places[0] = place(), places[1] = place();
     off_t *from = below(2) ? &places[0] : below(8) ? NULL : (off_t *)pointer();
     off_t *to = below(2) ? &places[1] : NULL;
     struct iovec *of;
-#define CALL(x) name = #x; return x
+    to_kernel = what == ROUTE && (which == 1 || which == 5 || (which >= 9 && which <= 11) || which == 13 || which == 15 || which == 16);
+    if (to_kernel) {
+        at = is_copied || below(8) ? (char *)&questions[below(60)] : NULL;
+        len = below(8) ? 32 * below(5) : huge(-1);
+    }
+#define CALL(x, f) call = x; return f
     switch (which) {
-    case 0: CALL(read)(fd, at, len);
-    case 1: CALL(write)(fd, at, len);
-    case 2: CALL(pread)(fd, at, len, where);
-    case 3: CALL(pwrite)(fd, at, len, where);
-    case 4: of = list(&count); CALL(readv)(fd, of, count);
-    case 5: of = list(&count); CALL(writev)(fd, of, count);
-    case 6: of = list(&count); CALL(preadv)(fd, of, count, where);
-    case 7: of = list(&count); CALL(pwritev)(fd, of, count, where);
-    case 8: of = list(&count); i = effects(); CALL(preadv2)(fd, of, count, where, i & ~RWF_APPEND);
-    case 9: case 10: of = list(&count); i = effects(); CALL(pwritev2)(fd, of, count, where, i);
-    case 11: i = options(); CALL(send)(fd, at, len, i);
-    case 12: i = options(); CALL(recv)(fd, at, len, i | MSG_DONTWAIT);
-    case 13: header(&message); i = options(); CALL(sendmsg)(fd, &message, i);
-    case 14: header(&message); i = options(); CALL(recvmsg)(fd, &message, i | MSG_DONTWAIT);
+    case 0: CALL(READ, read(fd, at, len));
+    case 1: CALL(WRITE, write(fd, at, len));
+    case 2: CALL(PREAD, pread(fd, at, len, where));
+    case 3: CALL(PWRITE, pwrite(fd, at, len, where));
+    case 4: of = list(&count); CALL(READV, readv(fd, of, count));
+    case 5: of = list(&count); CALL(WRITEV, writev(fd, of, count));
+    case 6: of = list(&count); CALL(PREADV, preadv(fd, of, count, where));
+    case 7: of = list(&count); CALL(PWRITEV, pwritev(fd, of, count, where));
+    case 8: of = list(&count); i = effects(); CALL(PREADV2, preadv2(fd, of, count, where, i & ~RWF_APPEND));
+    case 9: case 10: of = list(&count); i = effects(); CALL(PWRITEV2, pwritev2(fd, of, count, where, i));
+    case 11: i = options(what); CALL(SEND, send(fd, at, len, i));
+    case 12: i = options(what); is_peek = i & MSG_PEEK, room = len < LONG_MAX ? len : LONG_MAX; CALL(RECV, recv(fd, at, len, i | MSG_DONTWAIT));
+    case 13: header(&message, what); i = options(what); CALL(SENDMSG, sendmsg(fd, &message, i));
+    case 14: header(&message, what); i = options(what); is_peek = i & MSG_PEEK, room = total(&message); CALL(RECVMSG, recvmsg(fd, &message, i | MSG_DONTWAIT));
     case 15: case 16:
         for (i = 0; i < 40; i++) {
             messages[i].msg_hdr.msg_iov = vectors + i;
             messages[i].msg_hdr.msg_iovlen = 1;
             messages[i].msg_len = 0;
-            vectors[i].iov_base = below(40) ? arena + below(ARENA - 20000) : pointer();
+            vectors[i].iov_base = below(40) ? arena + below(arena_len - 20000) : pointer();
             vectors[i].iov_len = below(40) ? below(3000) : length();
+            /* Netlink refuses what is empty, and what follows it in a list is not sent. */
+            vectors[i].iov_len += is_charged_as_asked;
+            if (to_kernel)
+                vectors[i] = (struct iovec){ &questions[below(60)], 32 * (1 + below(2)) };
         }
-        count = below(12) ? below(40) : -1 - below(2);
+        count = below(12) ? below(below(is_lean ? 8 : 4) ? 6 : 40) : -1 - below(2);
         if (count < 0 && count != -1)
             count = 1;
-        if (below(2)) {
-            CALL(sendmmsg)(fd, count < 0 ? (void *)pointer() : messages, count, MSG_DONTWAIT);
+        sends = to_kernel || below(2);
+        /* The next call on a socket ends with the error of a message behind the first; not of one that was received from a copy. */
+        if (count < 0 && (to_kernel || (is_copied && !sends) || is_charged_as_asked))
+            count = 40;
+        /* More would wait for acknowledgements. */
+        if (is_tcp(what) && count > 6)
+            count = 6;
+        given = count < 0 ? (void *)pointer() : messages;
+        if (sends) {
+            CALL(SENDMMSG, sendmmsg(fd, (void *)given, count, MSG_DONTWAIT));
         }
-        CALL(recvmmsg)(fd, count < 0 ? (void *)pointer() : messages, count, MSG_DONTWAIT, NULL);
+        CALL(RECVMMSG, recvmmsg(fd, (void *)given, count, MSG_DONTWAIT, NULL));
     case 17:
-        /* Zeroes have no end. */
-        if (other == fds[ZEROES])
+        /* Zeroes have no end, nor has a file that is sent to itself: 2 GiB of it take seconds. */
+        if (source == ZEROES || (source == what && (is_small || below(32))))
             len &= 0xffff;
-        CALL(sendfile)(fd, other, from, len);
+        CALL(SENDFILE, sendfile(fd, other, from, len));
     case 18:
-        if (other == fds[ZEROES])
+        if (source == ZEROES)
             len &= 0xffff;
+        on = what == PIPE_W && source != KINDS ? other : fd;
         i = below(4) ? SPLICE_F_NONBLOCK : 0x80;
-        CALL(splice)(other, from, fd, to, len, i);
-    case 19: CALL(tee)(other, fd, len, SPLICE_F_NONBLOCK);
-    case 20: CALL(copy_file_range)(other, from, fd, to, len, below(8) ? 0 : 1);
-    default: of = list(&count); CALL(vmsplice)(fds[PIPE_W], of, count < 0 || count > 16 ? 1 : count, SPLICE_F_NONBLOCK);
+        CALL(SPLICE, splice(other, from, fd, to, len, i));
+    case 19: CALL(TEE, tee(other, fd, len, SPLICE_F_NONBLOCK));
+    case 20: CALL(COPY_FILE_RANGE, copy_file_range(other, from, fd, to, len, below(8) ? 0 : 1));
+    default: of = list(&count); touched[0] = PIPE_W; mark(PIPE_W); CALL(VMSPLICE, vmsplice(fds[PIPE_W], of, count < 0 || count > 16 ? 1 : count, SPLICE_F_NONBLOCK));
     }
 }
 
-/* Everything that a call may have changed. */
-static uint64_t seen(void)
+static void count(long result)
 {
-    static char buffer[1 << 16];
-    uint64_t hash = mixed(1, arena, ARENA);
-    hash = mixed(hash, places, sizeof places);
-    for (int i = 0; i < 40; i++)
-        hash = mixed(hash, &messages[i].msg_len, sizeof messages[i].msg_len);
-    hash = mixed(hash, &message.msg_flags, sizeof message.msg_flags);
-    for (size_t i = 0; i < LENGTH(seekable); i++) {
-        struct stat of;
-        int fd = fds[seekable[i]];
-        off_t now = lseek(fd, 0, SEEK_CUR);
-        if (fstat(fd, &of))
-            die("fstat");
-        hash = mixed(hash, &now, sizeof now);
-        hash = mixed(hash, &of.st_size, sizeof of.st_size);
-        /* Sparse and endless, by places near the end of what there can be. */
-        if (of.st_size > 1 << 20 && seekable[i] != READ_ONLY) {
-            if (ftruncate(fd, 70000) || lseek(fd, below(70000), SEEK_SET) < 0)
-                die("truncated");
-        }
-    }
-    for (size_t i = 0; i < LENGTH(queues); i++) {
-        ssize_t got;
-        while ((got = read(fds[queues[i]], buffer, sizeof buffer)) > 0)
-            hash = mixed(hash, buffer, got);
-    }
-    return hash;
+    if (call != SENDMMSG && call != RECVMMSG)
+        noted(call, on, is_peek ? 0 : result < room ? result : room);
+    else
+        for (long i = 0; i < result; i++)
+            noted(call, on, given[i].msg_len);
 }
 
-/* Something to receive, not always. */
+/* A signal that says nothing of its sender, whose number differs from run to run. */
+static void usr1_to_this_thread(void)
+{
+    siginfo_t info = { .si_signo = SIGUSR1, .si_code = SI_QUEUE };
+    info.si_value.sival_int = 7;
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGUSR1, &info);
+}
+
+/* Something to receive in every queue, not always; where a call is on its own, before that one call (`feed_one`). */
 static void feed(void)
 {
-    static const int into[] = { PIPE_W, STREAM_A, STREAM_B, GRAM_A, GRAM_B, PACKET_A, PACKET_B };
-    for (size_t i = 0; i < LENGTH(into); i++)
+    static const int into[] = { PIPE_W, STREAM_A, STREAM_B, GRAM_A, GRAM_B, PACKET_A, PACKET_B, TCP_A, TCP_B, TCP6_A, TCP6_B,
+                                UDP_A, UDP_B, UDP6_A, UDP6_B, NETLINK_A, NETLINK_B, ROUTE };
+    for (size_t i = 0; i < LENGTH(into) && !is_lean; i++)
         for (int n = below(3); n; n--)
-            write(fds[into[i]], constant + below(1000), 1 + below(9000));
+            put(into[i]);
+    if (below(16) == 0) {
+        any = below(ANY);
+        if (dup2(fds[any], fds[ANY]) < 0)
+            die("dup2");
+    }
+    if (below(64) == 0)
+        usr1_to_this_thread();
 }
 
-static uint64_t contents(uint64_t hash)
+static void ignored(int signal) { (void)signal; }
+
+static void interrupt_often(int flags)
 {
-    static char buffer[1 << 20];
-    for (size_t i = 0; i < LENGTH(seekable); i++) {
-        ssize_t got = seekable[i] == WRITE_ONLY ? 0 : pread(fds[seekable[i]], buffer, sizeof buffer, 0);
-        hash = mixed(hash, buffer, got < 0 ? 0 : got);
+    struct sigaction action = { .sa_handler = ignored, .sa_flags = flags };
+    struct itimerval often = { { 0, 500 }, { 0, 500 } };
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+}
+
+#define TRIES 2
+
+/* In a served event loop a call may be too early ("Differences", docs/04-transparency.md): the longer the more it asks for. Bare, there
+ * is little that cannot be written, and nothing to be read in a queue that nothing went to. */
+static int wait_for_a_limit(int try)
+{
+    int writes = call == WRITE || call == WRITEV || call == SEND || call == SENDMSG || call == SENDMMSG || call == SENDFILE;
+    if (!writes && (is_pair(touched[0]) || touched[0] == ROUTE) && !(filled >> touched[0] & 1))
+        return 0;
+    int error = errno;
+    usleep(try == 0 ? 100 : is_small ? 1000 : 30000);
+    errno = error;
+    return try == 0 || writes;
+}
+
+/* Calls, and what was seen after them. `name` is before their lines, if there is one for each. */
+static uint64_t calls(uint64_t hash, const char *name, uint64_t at, int most)
+{
+    for (int i = 0; i < most; i++) {
+        feed();
+        uint64_t before = state;
+        long result;
+        int again = in_loops ? 0 : TRIES;
+        is_again = 0;
+        /* Nothing waits bare. A wait for a limit ends with EINTR where the handler has no SA_RESTART, also on a device and a
+         * descriptor that does not block ("Signals", docs/02-how-a-call-waits.md); the call is made again then. */
+        do {
+            state = before;
+            errno = 0;
+            result = made();
+            is_again = 1;
+        } while (result < 0 && ((errno == EINTR && is_signalled) || (errno == EAGAIN && again < TRIES && wait_for_a_limit(again++))));
+        is_again = 0;
+        int error = result < 0 ? errno : 0;
+        count(result);
+        uint64_t now = is_lean ? seen_lately(result, i) : seen(result);
+        hash = mixed(hash, &result, sizeof result);
+        hash = mixed(hash, &error, sizeof error);
+        hash = mixed(hash, &now, sizeof now);
+        if (name)
+            print("%llu%s %s(%d) = %ld %s %016llx\n", (unsigned long long)(at + i), name, names[call], touched[0], result,
+                  error ? strerrorname_np(error) : "-", (unsigned long long)(is_lean ? in_memory(positions(now)) : now));
     }
     return hash;
+}
+
+/* Of a thread that has ended the kernel does not say how much its last calls moved: an enforced one is charged for all that they
+ * asked for. A call of another name has them looked at before. */
+static void look_at_last_calls(void)
+{
+    char byte;
+    (void)!TEMP_FAILURE_RETRY(read(fds[NOTHING], &byte, 0));
+    (void)!TEMP_FAILURE_RETRY(pread(fds[NOTHING], &byte, 0, 0));
+}
+
+/* Calls of a child, by descriptors that it shares. */
+static uint64_t of_a_child(uint64_t at, const char *name)
+{
+    static uint64_t *shared;
+    if (!shared)
+        shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        die("memory");
+    *shared = 0;
+    pid_t child = TEMP_FAILURE_RETRY(fork());
+    if (child < 0)
+        die("fork");
+    if (child == 0) {
+        *shared = calls(1, name, at, 10);
+        *shared = in_memory(*shared);
+        look_at_last_calls();
+        _exit(0);
+    }
+    int status;
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            die("waitpid");
+    return *shared + status;
+}
+
+static int with_threads, is_shared, step, all;
+static uint64_t seed, first, end_of;
+
+/* Calls of one line, from `at` on. */
+static void together(uint64_t at)
+{
+    begin(seed ^ at * 0x2545f4914f6cdd1d);
+    uint64_t hash = calls(0, all ? "" : NULL, at, step / 2);
+    if (is_lean && !with_threads) {
+        uint64_t child = of_a_child(at, all ? " (child)" : NULL);
+        hash = mixed(hash, &child, sizeof child);
+    }
+    hash = calls(hash, all ? "" : NULL, at + step / 2, step - step / 2);
+    hash = emptied(files(hash), -1);
+    print("%llu: %016llx\n", (unsigned long long)at, (unsigned long long)contents(in_memory(hash)));
+    look_at_last_calls();
+    end();
+}
+
+#define THREADS 3
+static void *some(void *arg)
+{
+    thread = (int)(long)arg;
+    int of = with_threads ? THREADS : 1, number = with_threads ? thread - 1 : 0;
+    arena = guarded(arena_len);
+    for (uint64_t at = first + (uint64_t)number * step; at < end_of; at += (uint64_t)of * step)
+        if (is_shared)
+            share(seed, at);
+        else
+            together(at);
+    return NULL;
 }
 
 int main(int argc, char **argv)
 {
+    int held = 0, is_wide = 0;
     if (argc < 4)
         return 2;
-    uint64_t seed = strtoull(argv[1], NULL, 0), first = strtoull(argv[2], NULL, 0), count = strtoull(argv[3], NULL, 0);
-    int all = argc > 4;
-    is_copied = argc > 5;
+    for (int i = 4; i < argc; i++) {
+        all |= !strcmp(argv[i], "all");
+        is_lean |= !strcmp(argv[i], "lean");
+        is_signalled |= !strcmp(argv[i], "signals");
+        is_small |= !strcmp(argv[i], "small");
+        in_loops |= !strcmp(argv[i], "loops");
+        in_pieces |= !strcmp(argv[i], "pieces");
+        held |= !strcmp(argv[i], "held");
+        is_copied |= !strcmp(argv[i], "copied");
+        with_threads |= !strcmp(argv[i], "threads");
+        is_shared |= !strcmp(argv[i], "shared");
+        is_wide |= !strcmp(argv[i], "wide");
+    }
+    if (is_lean && is_small && !in_pieces && !is_wide)
+        arena_len = CONSTANT / 4;
+    seed = strtoull(argv[1], NULL, 0), first = strtoull(argv[2], NULL, 0);
+    end_of = first + strtoull(argv[3], NULL, 0);
+    step = is_shared ? 1000 : is_lean ? 4000 : 100;
+    char byte;
     signal(SIGPIPE, SIG_IGN);
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    arena = guarded();
-    constant = guarded();
-    fill(constant, 7);
+    if (held)
+        (void)!TEMP_FAILURE_RETRY(read(0, &byte, 1));
+    if (is_signalled)
+        interrupt_often(seed % 2 ? 0 : SA_RESTART);
+    moved = mmap(NULL, sizeof(*moved) * NAMES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (moved == MAP_FAILED)
+        die("memory");
+    round_of = mmap(NULL, sizeof *round_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (round_of == MAP_FAILED)
+        die("memory");
+    constant = guarded(CONSTANT);
+    fill(constant, CONSTANT, 7);
+    make_questions();
     int fd = opened("constant", O_RDWR | O_TRUNC);
-    if (write(fd, constant, 150000) != 150000)
+    if (noted_of(WRITE, OF_FILES, TEMP_FAILURE_RETRY(write(fd, constant, 150000))) != 150000)
         die("constant");
     close(fd);
-    for (uint64_t at = first; at < first + count; at += TOGETHER) {
-        uint64_t hash = 0;
-        begin(seed ^ at * 0x2545f4914f6cdd1d);
-        for (int i = 0; i < TOGETHER; i++) {
-            feed();
-            errno = 0;
-            long result = made();
-            int error = result < 0 ? errno : 0;
-            uint64_t now = seen();
-            hash = mixed(hash, &result, sizeof result);
-            hash = mixed(hash, &error, sizeof error);
-            hash = mixed(hash, &now, sizeof now);
-            if (all)
-                printf("%llu %s = %ld %s %016llx\n", (unsigned long long)(at + i), name, result,
-                       error ? strerrorname_np(error) : "-", (unsigned long long)now);
-        }
-        printf("%llu: %016llx\n", (unsigned long long)at, (unsigned long long)contents(hash));
-        end();
+    /* A bucket starts empty: no call is to be too early in an event loop. */
+    usleep(30000);
+    if (with_threads) {
+        pthread_t threads[THREADS];
+        for (long i = 0; i < THREADS; i++)
+            if (pthread_create(&threads[i], NULL, some, (void *)(i + 1)))
+                die("thread");
+        for (int i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL);
+    } else {
+        some(NULL);
     }
+    char lines[4000];
+    int len = 0;
+    for (int i = 0; i < NAMES; i++) {
+        unsigned long long *of = moved[i];
+        if (!has_kinds(i))
+            of[0] += of[1] + of[2];
+        for (int kind = 0; kind < (has_kinds(i) ? KINDS_OF : 1); kind++)
+            len += snprintf(lines + len, sizeof lines - len, "# moved %s%s %llu\n", names[i], has_kinds(i) ? kinds[kind] : "", of[kind]);
+    }
+    (void)!TEMP_FAILURE_RETRY(write(1, lines, len));
+    if (held)
+        (void)!TEMP_FAILURE_RETRY(read(0, &byte, 1));
     return 0;
 }

@@ -1,10 +1,11 @@
 /* One thread sends, and is refused; the event that it may go on comes to others, which were asleep before.
  *
- *   sleepers KIND WAY [late]     KIND: level edge added armed exclusive;  WAY: wait pwait2 polled selected nested twin twins duplicate through
+ *   sleepers KIND WAY [late|again]     KIND: level edge added armed exclusive;  WAY: wait pwait2 polled selected nested twin twins duplicate through
  *
  * Kinds: level by turns with nothing, edge once, one-shot added and armed anew, one-shot by a change, exclusive by turns with nothing.
  * Ways: the sleeper is in epoll_wait, in epoll_pwait2, in poll or select on the set, or in a set that the set is in; there are two or four
- * of them; it waits by another number of the set; or registrations are made by another number, as mio does. */
+ * of them; it waits by another number of the set; or registrations are made by another number, as mio does.
+ * late: the limits change before anything is sent; again: and once more later. */
 #define _GNU_SOURCE
 #include "probe.h"
 
@@ -102,11 +103,45 @@ static void disarm(void)
         control(EPOLL_CTL_DEL, 0);
 }
 
-int main(int argc, char **argv)
+/* Sends so much, and waits for the event whenever it is refused. */
+static int send_all(long all)
 {
     static char block[65536];
-    const long all = 600000;
+    static int first = 1;
     long done = 0;
+    while (done < all) {
+        long n = write(pair[0], block, sizeof block);
+        if (n > 0) {
+            done += n;
+            continue;
+        }
+        arm(first);
+        first = 0;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 10;
+        if (sem_timedwait(&go, &until) != 0) {
+            say("no event for 10 s after %ld bytes", done);
+            return 1;
+        }
+        disarm();
+        while (sem_trywait(&go) == 0)
+            ;
+    }
+    return 0;
+}
+
+/* The test changes the limits now. */
+static void ready(void)
+{
+    char byte;
+    raw_sleep(100000000);
+    say("ready");
+    raw_read(0, &byte, 1);
+}
+
+int main(int argc, char **argv)
+{
     pthread_t thread;
     if (argc < 3)
         return 2;
@@ -134,31 +169,15 @@ int main(int argc, char **argv)
         pthread_create(&thread, NULL, sleeper, NULL);
     pthread_create(&thread, NULL, reader, NULL);
     raw_sleep(100000000);
-    if (argc > 3) {
-        /* The test changes the limits now. */
-        say("ready");
-        raw_read(0, block, 1);
-    }
-    int first = 1;
-    while (done < all) {
-        long n = write(pair[0], block, sizeof block);
-        if (n > 0) {
-            done += n;
-            continue;
-        }
-        arm(first);
-        first = 0;
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += 10;
-        if (sem_timedwait(&go, &until) != 0) {
-            say("no event for 10 s after %ld bytes", done);
+    if (argc > 3)
+        ready();
+    if (argc > 3 && is(argv[3], "again")) {
+        if (send_all(600000) != 0)
             return 1;
-        }
-        disarm();
-        while (sem_trywait(&go) == 0)
-            ;
+        ready();
     }
+    if (send_all(600000) != 0)
+        return 1;
     say("all was sent");
     return 0;
 }

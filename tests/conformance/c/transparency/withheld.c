@@ -67,6 +67,20 @@ static void goes_on(const char *what, int set)
     say("%s: %s, %s", what, n == 1 ? "an event" : "no event", sent == 4096 ? "sent" : "not sent");
 }
 
+/* A connection that has sent nothing, or little, takes a part of much, as bare. */
+static void idle(long first)
+{
+    pair(EPOLLOUT | EPOLLET);
+    event_within(epoll, 1000);
+    if (first > 0 && send(greedy[0], block, first, 0) != first)
+        say("the first %ld bytes were refused", first);
+    long n = send(greedy[0], block, sizeof block, 0);
+    say("after %ld bytes: %s", first, n > 4000 && n < 40000 ? "a part" : error_name(n));
+    exhaust();
+    goes_on("the rest", epoll);
+    close(greedy[0]);
+}
+
 static void *sender(void *unused)
 {
     (void)unused;
@@ -272,6 +286,9 @@ int main(int argc, char **argv)
         runs(argv[0], "alone", EPOLLOUT | EPOLLEXCLUSIVE);
     } else if (strcmp(what, "threads") == 0) {
         threads();
+    } else if (strcmp(what, "idle") == 0) {
+        idle(0);
+        idle(200);
     } else if (strcmp(what, "nested") == 0) {
         int outer = epoll_create1(EPOLL_CLOEXEC);
         struct pollfd fds = {.fd = epoll, .events = POLLIN};
@@ -291,6 +308,9 @@ int main(int argc, char **argv)
             drain();
         }
         say("in two sets: %d sent", sent);
+        char c;
+        if (argc > 2)
+            raw_read(0, &c, 1);
     } else if (strcmp(what, "timeouts") == 0) {
         timeouts();
     } else if (strcmp(what, "accept") == 0) {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -166,6 +167,29 @@ static void children(const char *self, int count)
     printf("died: %d\n", WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
 }
 
+/* A debugger's child sets handlers and masks before it becomes another program: its first stop is
+ * that of the new program. */
+static void traced(void)
+{
+    alarm(30);
+    pid_t child = vfork();
+    if (child == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        signal(SIGINT, SIG_DFL);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execl("/bin/true", "true", NULL);
+        _exit(9);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("stopped: %d\n", WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+    ptrace(PTRACE_CONT, child, NULL, NULL);
+    waitpid(child, &status, 0);
+    printf("ended: %d\n", WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(int argc, char **argv)
 {
     struct timespec from, to;
@@ -186,6 +210,10 @@ int main(int argc, char **argv)
         signals(count);
     else if (strcmp(part, "children") == 0)
         children(argv[0], count);
+    else if (strcmp(part, "traced") == 0) {
+        traced();
+        writes(count);
+    }
     clock_gettime(CLOCK_MONOTONIC, &to);
     printf("%s done\n", part);
     printf("# elapsed %.3f ms\n",

@@ -284,9 +284,10 @@ fn an_interrupt_takes_the_limits_off() {
 fn it_ends_with_the_last_process() {
     let test = "it_ends_with_the_last_process";
     let Some(program) = one(test) else { return };
+    let bonsai = bonsai();
     let busy = Busy::start(&program, "ended", "restart");
     let args = ["attach", "--name", "ended", &busy.pid()];
-    let attacher = Attacher::start(&bonsai(), &args);
+    let attacher = Attacher::start(&bonsai, &args);
     busy.ends_well(test);
     assert_eq!(attacher.ends(), "");
 }

@@ -502,7 +502,7 @@ fn without_the_means_it_is_refused_in_one_sentence() {
     };
     // seccomp(2): not there, and forbidden.
     refused("317", "38", "no seccomp listener");
-    refused("317", "1", "no seccomp listener");
+    refused("317", "1", "refuses seccomp(2)");
     // landlock_create_ruleset(2).
     refused("444", "38", "no Landlock");
     // prctl(2), by which new privileges are given up: refused by the container.

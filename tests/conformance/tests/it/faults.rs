@@ -274,3 +274,106 @@ fn small_resource_limits_end_in_a_sentence_or_in_nothing() {
         assert_eq!(seen.status.code(), bare.code(), "{form}: {}", seen.stderr);
     }
 }
+
+/// A program that unmaps the vDSO goes on by a clock that is a system call.
+#[test]
+fn a_program_that_unmaps_the_vdso_stays_under_its_limits() {
+    for (form, program) in forms(
+        "a_program_that_unmaps_the_vdso_stays_under_its_limits",
+        "no_vdso",
+    ) {
+        if form != "static" {
+            continue;
+        }
+        let probe = Probe::of(program, &[]);
+        let bare = probe.bare();
+        let seen = probe.through((form, &[]), &["write=480kB/s:burst=4kB"]);
+        assert!(bare.finished.status.success(), "{:?}", bare.finished);
+        assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+        seen.assert_shaped(30 * 4096, 480_000, 4000);
+    }
+}
+
+/// Valgrind is a static program that runs another one within itself: what that one moves is charged
+/// once, and signals that end its calls leave valgrind whole.
+#[test]
+fn a_program_within_valgrind_is_charged_once() {
+    let test = "a_program_within_valgrind_is_charged_once";
+    let valgrind = PathBuf::from("/usr/bin/valgrind");
+    if !valgrind.exists() {
+        return skip(test, "no valgrind");
+    }
+    let script = "i=0; while [ $i -lt 20 ]; do echo $i | cat; i=$((i+1)); done; \
+                  exec dd if=/dev/zero of=/dev/null bs=10k count=100 status=none";
+    for trace in ["yes", "no"] {
+        let trace = format!("--trace-children={trace}");
+        let args = ["-q", "--tool=none", &trace, "sh", "-c", script];
+        let probe = Probe::of(valgrind.clone(), &args);
+        let bare = probe.bare();
+        if !bare.finished.status.success() {
+            return skip(test, "valgrind does not run here");
+        }
+        let seen = probe.through(("valgrind", &[]), &["write=100GB/s"]);
+        assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+        let (_, bytes) = seen.counters.of("write.other");
+        // And what the shell and cat write into pipes.
+        let lines = 3 * seen.finished.stdout.len() as u64;
+        assert!(
+            (1_024_000..=1_024_000 + lines).contains(&bytes),
+            "{trace}: {bytes} bytes"
+        );
+        let text = &seen.finished.stderr;
+        assert!(!text.contains("unhandled amd64-linux syscall"), "{text}");
+    }
+}
+
+/// Whatever a member writes into its service's memory, commands end as ever, for this service and for others.
+#[test]
+fn commands_stand_what_a_member_writes() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::Stdio;
+    let test = "commands_stand_what_a_member_writes";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let source = Path::new("faults/scribbles.c");
+    let program = compiler.make("scribbles", &[source], &[]);
+    let program = program.unwrap_or_else(|error| panic!("{error}"));
+    for seed in ["0", "1", "2", "3"] {
+        let bonsai = bonsai();
+        let limits = ["-l", "write=1MB/s", "-l", "read=5MB/s"];
+        let (name, mut command) = bonsai.run(&limits, &program, &[seed]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        output.read_line(&mut line).expect("a line");
+        assert_eq!(line, "written\n");
+        for words in [
+            &["status"][..],
+            &["status", "--json"],
+            &["status", &name],
+            &["stats", &name],
+            &["stats", &name, "--json"],
+            &["why", &name, "--for", "1s"],
+            &["audit", &name],
+            &["audit", &name, "--json"],
+            &["set", &name, "write=2MB/s"],
+        ] {
+            let mut command = bonsai.command(words);
+            let done = conformance::finish(&mut command, PATIENCE);
+            let done = done.unwrap_or_else(|error| panic!("seed {seed}: {words:?}: {error}"));
+            let is_ended = matches!(done.status.code(), Some(0..=2));
+            assert!(
+                is_ended && done.stdout.len() < 1 << 24,
+                "seed {seed}: {words:?}: {done:?}"
+            );
+            let mut said = done.stdout.chars().chain(done.stderr.chars());
+            let is_shown = said.all(|c| !c.is_control() || c == '\n');
+            assert!(is_shown, "seed {seed}: {words:?}: {:?}", done.stdout);
+        }
+        drop(child.stdin.take());
+        let done = child.wait_with_output().expect("it ends");
+        assert_eq!(done.status.code(), Some(0), "seed {seed}: {done:?}");
+    }
+}

@@ -180,6 +180,40 @@ fn every_way_of_waiting_goes_on_under_a_limit_of_the_service() {
     every_way("loops-service", &[], &["--event-loops", "on"], &limits);
 }
 
+/// A refusal would lose what a program says at its end without waiting for anything.
+#[test]
+fn a_last_word_is_delayed_and_not_lost() {
+    let test = "a_last_word_is_delayed_and_not_lost";
+    let Some(probe) = Probe::new(test, "last_word", &[]) else {
+        return;
+    };
+    for (options, limits) in BOTH {
+        let seen = probe.through((DOOR, options), &limits);
+        let lines = ["sent 20000", "ended"];
+        assert_eq!(seen.lines, lines, "{limits:?}: {:?}", seen.finished);
+    }
+}
+
+/// A proxy that splices has readiness of its sockets alone to wait for.
+#[test]
+fn event_loops_that_splice_go_on() {
+    let Some(program) = loops("loops-splice", &[]) else {
+        return;
+    };
+    let ways = [
+        ("poll", "level"),
+        ("epoll_wait", "level"),
+        ("epoll_wait", "edge"),
+    ];
+    let cases: Vec<Vec<&str>> = ways
+        .iter()
+        .flat_map(|(way, trigger)| ["splice-out", "splice-in"].map(|to| vec![*way, *trigger, to]))
+        .collect();
+    for (options, limits) in BOTH {
+        all_go_on(&program, &cases, options, &limits);
+    }
+}
+
 /// Limits on which event loops go on, and what says so: of the service, and per stream.
 const BOTH: [(&[&str], [&str; 2]); 2] = [
     (
@@ -295,6 +329,20 @@ fn a_waiting_thread_hears_of_what_another_one_is_refused() {
 }
 
 #[test]
+fn an_idle_connection_takes_a_part_of_much() {
+    let lines = [
+        "after 0 bytes: a part",
+        "the rest: an event, sent",
+        "after 200 bytes: a part",
+        "the rest: an event, sent",
+    ];
+    // Buckets that have less, when they are full, than they give in the time of a piece.
+    withheld("idle", &[], &["send/stream=2MB/s"], &lines);
+    let limits = ["send=5MB/s:burst=40kB"];
+    withheld("idle", &["--event-loops", "on"], &limits, &lines);
+}
+
+#[test]
 fn sets_within_sets_are_told() {
     let lines = [
         "in another set: 1 events",
@@ -362,6 +410,38 @@ fn told(test: &str, args: &[&str], limits: &[&str], change: &str) -> Option<Vec<
     out.read_to_string(&mut rest).expect("it prints");
     assert!(child.wait().expect("it ends").success());
     Some(rest.lines().map(str::to_owned).collect())
+}
+
+/// A loop that is not served is named, with the reason.
+#[test]
+fn status_says_why_an_event_loop_is_not_served() {
+    let test = "status_says_why_an_event_loop_is_not_served";
+    let unseen = "readiness is waited for by calls that are not seen";
+    for (case, option, reason) in [
+        ("several", None, "a descriptor is in several epoll sets"),
+        ("several", Some("--no-patch"), unseen),
+        ("told", None, ""),
+    ] {
+        let Some(probe) = Probe::new(test, "withheld", &[case, "wait"]) else {
+            return;
+        };
+        let bonsai = bonsai();
+        let limits = ["--limit", "send/stream=100kB/s:burst=1kB"];
+        let options: Vec<_> = limits.into_iter().chain(option).collect();
+        let (name, mut command) = bonsai.run(&options, &probe.program, &probe.args);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped"))
+            .read_line(&mut line)
+            .expect("a line");
+        let status = bonsai.command(&["status", &name]).output().expect("status");
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        let text = String::from_utf8_lossy(&status.stdout);
+        let is_named = text.contains(&format!("event loop not served: {reason}"));
+        assert_eq!(is_named, !reason.is_empty(), "{case} {option:?}: {text}");
+    }
 }
 
 #[test]

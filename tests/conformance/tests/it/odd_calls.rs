@@ -1,11 +1,13 @@
 //! Random and hostile calls that move bytes: a program gets from each what the kernel gives it bare.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use conformance::skip;
+use conformance::{finish, skip};
 use tempfile::TempDir;
 
-use crate::fixture::bonsai;
+use crate::fixture::{bonsai, compiler, scratch};
 use crate::probe::Probe;
 
 /// Low enough that most calls are made in pieces, or wait.
@@ -78,4 +80,56 @@ fn whatever_an_enforced_program_asks_for_it_ends_as_bare() {
     let all_asked = ["--enforce", "-l", "all=unlimited"];
     let enforced = probe.through(("enforced", &all_asked), &ENFORCED);
     assert_eq!(enforced.lines, bare.lines, "{}", enforced.finished.stderr);
+}
+
+/// Low enough that a large call on a file that can be divided is.
+const SHARED: [&str; 4] = [
+    "read=20MB/s:burst=64kB",
+    "write=20MB/s:burst=64kB",
+    "send=20MB/s:burst=64kB",
+    "recv=20MB/s:burst=64kB",
+];
+
+/// Threads and processes that use one open file description at a time: records are whole, there once and in order, reads divide a file,
+/// and positions are what the calls said.
+#[test]
+fn calls_at_a_time_on_one_open_file_are_whole() {
+    let test = "calls_at_a_time_on_one_open_file_are_whole";
+    let args = ["6", "0", "30000", "lean", "shared"];
+    let Some(mut probe) = Probe::new(test, "odd_calls", &args) else {
+        return;
+    };
+    let place = in_memory();
+    probe.folder = Some(place.path().to_owned());
+    for seen in probe.same(&SHARED) {
+        let whole = |line: &&String| line.ends_with(": whole");
+        assert_eq!(seen.lines.iter().filter(whole).count(), 30, "{seen:?}");
+    }
+}
+
+/// Calls in each mode: all modes take less than a minute where nothing else runs. `make fuzz-calls` makes more, and others each time.
+const CALLS: &str = "32000";
+
+/// The same of many calls in every mode, with threads, signals and children; and the bytes charged are the bytes moved.
+#[test]
+fn hostile_calls_end_as_bare_in_every_mode() {
+    let test = "hostile_calls_end_as_bare_in_every_mode";
+    if compiler(test).is_none() {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fuzz-calls.sh");
+    let bonsai = bonsai().command(&[] as &[&str]);
+    let folder = Path::new(bonsai.get_program()).parent().expect("a folder");
+    let mut command = Command::new(script);
+    command.env("BONSAI_BIN_DIR", folder);
+    command.envs([("FUZZ_CALLS", CALLS), ("FUZZ_SEED", "1")]);
+    // Its calls are not added to those of `make fuzz-calls`.
+    command.env("CARGO_TARGET_DIR", scratch());
+    command.env("GOCACHE", scratch().join("go-cache"));
+    let finished = finish(&mut command, Duration::from_secs(600)).expect("it ends");
+    let lines = finished.stdout.lines();
+    for line in lines.filter(|line| line.starts_with("SKIP: ")) {
+        skip(test, line.trim_start_matches("SKIP: "));
+    }
+    assert!(finished.status.success(), "{finished:?}");
 }

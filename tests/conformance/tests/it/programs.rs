@@ -258,6 +258,51 @@ fn a_program_of_another_user_runs_undisturbed_and_is_named() {
     }
 }
 
+/// `setpriv` keeps its capabilities until it runs its program, so that the library opens up to then.
+#[test]
+fn a_program_that_loses_capabilities_as_it_runs_is_named() {
+    let test = "a_program_that_loses_capabilities_as_it_runs_is_named";
+    let setpriv = std::path::PathBuf::from("/usr/bin/setpriv");
+    if !rustix::process::geteuid().is_root() || !setpriv.exists() {
+        return skip(test, "only root can become another user, by setpriv");
+    }
+    let script = "id -u; echo ${LD_PRELOAD-none}";
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let args = [&user[..], &["/bin/sh", "-c", script]].concat();
+    let seen = Probe::of(setpriv, &args).through(("patched", &[]), &["write=1GB/s"]);
+    assert_eq!(seen.lines, ["65534", "none"], "{:?}", seen.finished);
+    let text = &seen.finished.stderr;
+    assert!(text.contains("not covered: sh, changed user"), "{text}");
+    assert!(!text.contains("ld.so"), "{text}");
+}
+
+/// As in a sandbox (`bwrap --ro-bind / /`): the library is there, and cannot count.
+#[test]
+fn a_program_whose_ledger_is_read_only_runs_and_is_named() {
+    let test = "a_program_whose_ledger_is_read_only_runs_and_is_named";
+    let bonsai = bonsai();
+    let runtime = bonsai.services();
+    let runtime = runtime.to_str().expect("text");
+    let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" || exit 77; ";
+    let unshare = ["unshare", "-U", "-r", "-m", "sh", "-c"];
+    for then in [
+        "exec dd if=/dev/zero bs=1000000 count=4 of=/dev/null",
+        "echo ok",
+    ] {
+        let script = format!("{mount}{then}");
+        let words = [&unshare[1..], &[script.as_str(), runtime]].concat();
+        let (_, mut command) = bonsai.run(&["-l", "read=1MB/s"], Path::new(unshare[0]), &words);
+        let seen = finish(&mut command, PATIENCE).expect("it ends");
+        if seen.status.code() == Some(77) || seen.stderr.contains("unshare failed") {
+            return skip(test, "no mounts of one's own here");
+        }
+        let is_named = seen
+            .stderr
+            .contains("not covered: dd, changed user, root or mounts");
+        assert_eq!(is_named, then.starts_with("exec"), "{}", seen.stderr);
+    }
+}
+
 /// Waits until `found` gives something, at most ten seconds.
 fn soon<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let from = Instant::now();

@@ -1,6 +1,7 @@
 //! Why a process cannot be put under limits: each reason in one sentence, with exit code
 //! 2, and nothing has changed.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -249,4 +250,67 @@ fn a_process_that_may_not_be_traced_is_refused_with_the_reason() {
     as_nobody(hidden.arg("hidden"));
     let hidden = Idle::start(&mut hidden);
     attach(&hidden.pid(), "it has asked not to be looked at");
+}
+
+/// A filter that kills ends whoever makes the call, without a word.
+#[test]
+fn what_a_filter_around_it_denies_is_said_before_anything_is_begun() {
+    const SECCOMP: &str = "317";
+    const LANDLOCK_RESTRICT_SELF: &str = "446";
+    const PIDFD_GETFD: &str = "438";
+    let test = "what_a_filter_around_it_denies_is_said_before_anything_is_begun";
+    let Some(gcc) = compiler(test) else {
+        return;
+    };
+    let made = gcc.make("denied", &[Path::new("faults/denied.c")], &[]);
+    let denied = made.unwrap_or_else(|error| panic!("{error}"));
+    let (trap, enforce) = (&["--unpatched", "trap"][..], &["--enforce"][..]);
+    for (number, answer, ways, reason) in [
+        (
+            SECCOMP,
+            "kill",
+            &[trap, enforce][..],
+            "kills any process that calls seccomp(2)",
+        ),
+        (
+            SECCOMP,
+            "1",
+            &[trap, enforce],
+            "refuses seccomp(2): Operation not permitted",
+        ),
+        (
+            LANDLOCK_RESTRICT_SELF,
+            "kill",
+            &[enforce],
+            "kills any process that calls landlock_restrict_self(2)",
+        ),
+        (
+            PIDFD_GETFD,
+            "kill",
+            &[enforce],
+            "kills any process that calls pidfd_getfd(2)",
+        ),
+        (
+            PIDFD_GETFD,
+            "1",
+            &[enforce],
+            "refuses pidfd_getfd(2): Operation not permitted",
+        ),
+    ] {
+        let within: [&OsStr; 3] = [denied.as_os_str(), number.as_ref(), answer.as_ref()];
+        let bonsai = bonsai().within(&within).expect("a folder");
+        for way in ways {
+            let args = [&["run"][..], *way, &["-l", "write=1GB/s", "--", "true"]].concat();
+            let finished = finish(&mut bonsai.command(&args), PATIENCE).expect("bonsai");
+            let said = (finished.status.code(), finished.stderr.lines().count());
+            assert_eq!(said, (Some(2), 1), "{args:?}: {finished:?}");
+            assert!(finished.stderr.contains(reason), "{args:?}: {finished:?}");
+        }
+        let finished = finish(&mut bonsai.command(&["doctor"]), PATIENCE).expect("bonsai");
+        assert!(finished.stdout.contains(reason), "{finished:?}");
+        // What needs none of it goes on.
+        let args = ["run", "-l", "write=1GB/s", "--", "true"];
+        let finished = finish(&mut bonsai.command(&args), PATIENCE).expect("bonsai");
+        assert_eq!((finished.status.code(), &*finished.stderr), (Some(0), ""));
+    }
 }

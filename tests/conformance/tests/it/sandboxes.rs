@@ -320,3 +320,15 @@ fn all_helper_calls_go_through_one_place() {
     }
     assert!(asked > 60, "{asked} calls");
 }
+
+/// libseccomp asks for strict mode with a flag that it does not have: `file`, `man` and services of systemd do so.
+#[test]
+fn a_question_for_strict_mode_forbids_nothing() {
+    let test = "a_question_for_strict_mode_forbids_nothing";
+    let Some(probe) = Probe::new(test, "strict_probe", &[]) else {
+        return;
+    };
+    for seen in probe.same(&["read=500kB/s:burst=4kB"]) {
+        seen.assert_shaped(200_000, 500_000, 4000);
+    }
+}

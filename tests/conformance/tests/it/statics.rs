@@ -151,31 +151,42 @@ fn static_programs_run_by_others_are_shaped() {
     }
 }
 
-/// Whoever should enter it is gone: it runs all the same, and soon, and is named.
+/// Waits for a file.
+fn comes(file: &Path, form: &str) {
+    let began = Instant::now();
+    while !file.is_file() {
+        let what = file.display();
+        assert!(began.elapsed() < PATIENCE, "{form}: {what} never comes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program whose supervisor is gone runs all the same, and soon, and is named.
 #[test]
 fn without_its_keeper_a_static_program_runs_and_is_named() {
     let test = "without_its_keeper_a_static_program_runs_and_is_named";
     for (form, program) in forms(test, "threads") {
         let done = scratch().join(format!("{test}.done"));
-        let _ = std::fs::remove_file(&done);
+        let began = scratch().join(format!("{test}.began"));
+        for file in [&done, &began] {
+            let _ = std::fs::remove_file(file);
+        }
         let script = format!(
-            "while kill -0 $PPID && [ $(ps -o ppid= -p $$) = $PPID ]; do sleep 0.01; done 2>/dev/null\n\
+            ">'{began}'\n\
+             while kill -0 $PPID && [ $(ps -o ppid= -p $$) = $PPID ]; do sleep 0.01; done 2>/dev/null\n\
              '{}' >/dev/null; echo $? >'{done}.new'; mv '{done}.new' '{done}'; sleep 1",
             program.display(),
             done = done.display(),
+            began = began.display(),
         );
         let bonsai = bonsai();
         let args = [OsStr::new("-c"), OsStr::new(&script)];
         let (name, mut command) = bonsai.run(&[], Path::new("/bin/sh"), &args);
         let mut keeper = command.spawn().expect("bonsai");
-        std::thread::sleep(Duration::from_millis(300));
+        comes(&began, form);
         kill_process(Pid::from_child(&keeper), Signal::KILL).expect("ours");
         keeper.wait().expect("it ends");
-        let began = Instant::now();
-        while !done.is_file() {
-            assert!(began.elapsed() < PATIENCE, "{form}: it hangs");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        comes(&done, form);
         assert_eq!(
             std::fs::read_to_string(&done).expect("ours").trim(),
             "0",

@@ -439,3 +439,19 @@ fn writes_that_others_see_as_one_stay_one() {
     assert_eq!(whole.count(), 11, "{:?}", seen[0].lines);
     assert_eq!(seen[0].lines[11], "0 of 40 records torn");
 }
+
+/// A handler on a signal stack above its thread's has interrupted the call below, and has not left it: both
+/// are counted, and wait their turn.
+#[test]
+fn handlers_on_stacks_of_their_own_keep_to_limits() {
+    let test = "handlers_on_stacks_of_their_own_keep_to_limits";
+    let Some(probe) = Probe::new(test, "altstack", &[]) else {
+        return;
+    };
+    let seen = probe.through(("patched", &[]), &["write=1MB/s:burst=4kB"]);
+    assert_eq!(seen.lines, ["done"], "{:?}", seen.finished);
+    assert!(seen.notes["handled"] > 10.0, "{:?}", seen.notes);
+    let (_, bytes) = seen.counters.of("write.other");
+    assert_eq!(bytes.to_string(), seen.notes["written"].to_string());
+    seen.assert_shaped(bytes, 1_000_000, 4000);
+}

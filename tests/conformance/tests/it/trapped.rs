@@ -170,6 +170,20 @@ fn signals_are_as_without_the_trap() {
     }
 }
 
+/// A debugger sees no signal of ours before the program that it has started begins.
+#[test]
+fn a_debugger_under_the_trap_starts_its_program() {
+    let test = "a_debugger_under_the_trap_starts_its_program";
+    let Some(program) = program(test, &[]) else {
+        return;
+    };
+    let count = COUNT.to_string();
+    shaped(
+        &Probe::of(program, &["traced", &count]).with("INLINE", "1"),
+        COUNT,
+    );
+}
+
 /// What such a process starts is trapped, or entered, as well; also at the very addresses
 /// that its filter is for.
 #[test]

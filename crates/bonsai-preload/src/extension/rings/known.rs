@@ -59,9 +59,10 @@ pub(crate) struct Ring {
     pub(super) seen: AtomicU32,
     pub(super) looked: AtomicBool,
     pub(super) records: Records,
-    /// Kinds of the files in its table, a byte each.
+    /// Kinds of the files in its table, a byte each; how many there are, and how many there is room for.
     pub(super) files: AtomicUsize,
     pub(super) files_len: AtomicUsize,
+    pub(super) files_room: AtomicUsize,
 }
 
 pub(super) static ALL: [Ring; RINGS] = [const {
@@ -81,6 +82,7 @@ pub(super) static ALL: [Ring; RINGS] = [const {
         records: Records::none(),
         files: AtomicUsize::new(0),
         files_len: AtomicUsize::new(0),
+        files_room: AtomicUsize::new(0),
     }
 }; RINGS];
 
@@ -283,11 +285,12 @@ impl Ring {
     }
 
     fn free_files(&self) {
+        self.files_len.store(0, Ordering::Release);
         let at = self.files.swap(0, Ordering::AcqRel);
+        let room = self.files_room.swap(0, Ordering::Relaxed);
         if at != 0 {
-            let len = self.files_len.load(Ordering::Relaxed);
-            // SAFETY: what `register` has mapped.
-            unsafe { ask!(Munmap, at, len) };
+            // SAFETY: what `register` has mapped; the ring has no users.
+            unsafe { ask!(Munmap, at, room) };
         }
     }
 }

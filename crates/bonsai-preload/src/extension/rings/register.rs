@@ -117,37 +117,46 @@ fn rings(segment: &Segment, own: &mut Own, opcode: usize, at: usize, n: usize) {
 /// The ring has a new table of files.
 unsafe fn set_files(ring: &Held, list: *const i32, n: usize) {
     clear_files(ring);
-    if n == 0 || n > MOST_FILES {
+    if n == 0 || n > MOST_FILES || !has_room(ring, n) {
         return;
     }
-    // SAFETY: memory of our own; the list has `n` numbers, if there is one.
-    unsafe {
-        // PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
-        let at = ask!(Mmap, 0, n, 3, 0x22, -1_isize, 0);
-        let Ok(at) = usize::try_from(at) else {
-            return;
-        };
-        ring.files_len.store(n, Ordering::Relaxed);
-        ring.files.store(at, Ordering::Release);
-        if list.is_null() {
-            return;
-        }
-        for i in 0..n {
-            put(ring, u32::try_from(i).unwrap_or(0), *list.add(i));
-        }
+    ring.files_len.store(n, Ordering::Release);
+    if list.is_null() {
+        return;
+    }
+    for i in 0..n {
+        // SAFETY: the list has `n` numbers.
+        put(ring, u32::try_from(i).unwrap_or(0), unsafe { *list.add(i) });
     }
 }
 
-/// The table stays as long as the ring: a thread may be looking at it.
-fn clear_files(ring: &Held) {
-    let at = ring.files.load(Ordering::Acquire);
-    let len = ring.files_len.load(Ordering::Relaxed);
-    if at != 0 {
-        ring.files.store(0, Ordering::Release);
-        // SAFETY: what `set_files` has mapped. Entries that are on their way while their
-        // files are unregistered belong to the thread that does so.
-        unsafe { ask!(Munmap, at, len) };
+/// Makes an empty table of at least that length. One that is too short stays mapped, since a thread
+/// may be looking at it; each is twice as long as the one before.
+fn has_room(ring: &Held, n: usize) -> bool {
+    let room = ring.files_room.load(Ordering::Relaxed);
+    if n <= room {
+        let at = ring.files.load(Ordering::Relaxed);
+        for place in 0..room {
+            // SAFETY: within the table.
+            let kind = unsafe { &*((at + place) as *const AtomicU8) };
+            kind.store(0, Ordering::Relaxed);
+        }
+        return true;
     }
+    let room = n.next_power_of_two();
+    // SAFETY: new memory: PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS.
+    let at = unsafe { ask!(Mmap, 0, room, 3, 0x22, -1_isize, 0) };
+    let Ok(at) = usize::try_from(at) else {
+        return false;
+    };
+    ring.files_room.store(room, Ordering::Relaxed);
+    ring.files.store(at, Ordering::Release);
+    true
+}
+
+/// Nothing is known of any place.
+fn clear_files(ring: &Held) {
+    ring.files_len.store(0, Ordering::Relaxed);
 }
 
 /// `IORING_REGISTER_FILES_SKIP`.
@@ -164,9 +173,11 @@ fn put(ring: &Held, place: u32, fd: i32) {
 }
 
 fn slot(ring: &Ring, place: u32) -> Option<&'static AtomicU8> {
+    // In this order: a later table is not shorter than an earlier one.
+    let len = ring.files_len.load(Ordering::Acquire);
     let at = ring.files.load(Ordering::Acquire);
-    let is_there = at != 0 && (place as usize) < ring.files_len.load(Ordering::Relaxed);
-    // SAFETY: within the table.
+    let is_there = at != 0 && (place as usize) < len;
+    // SAFETY: within the table, which stays as long as the ring.
     is_there.then(|| unsafe { &*((at + place as usize) as *const AtomicU8) })
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rustix::fs::FileType;
 
+use super::address;
 use super::control::{self, Sender};
+use super::job::option;
 use super::local::Local;
 use super::plan::{Message, Plan};
 use crate::enforce::memory::{self, write_exactly};
@@ -33,6 +35,8 @@ pub(super) struct Ends<'a> {
     pub(super) rights: Option<&'a Arc<Rights>>,
     /// What it sends goes to a Unix socket.
     pub(super) is_unix: bool,
+    /// A process of the service has entered a Landlock domain of its own.
+    pub(super) is_confined: bool,
     pub(super) nr: u32,
     pub(super) args: [u64; 6],
     pub(super) fd: &'a OwnedFd,
@@ -80,6 +84,15 @@ pub(super) fn ready(fd: RawFd, events: i16) -> bool {
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 
+/// Whether a call has to wait for these events. A socket that listens neither sends nor receives: it refuses.
+pub(super) fn would_wait(fd: RawFd, events: i16) -> bool {
+    !ready(fd, events) && !listens(fd)
+}
+
+fn listens(fd: RawFd) -> bool {
+    option::<4>(fd, libc::SO_ACCEPTCONN).is_some_and(|value| i32::from_le_bytes(value) != 0)
+}
+
 impl Ends<'_> {
     /// Makes the call for at most `len` bytes, `done` bytes further on.
     pub(super) fn attempt(&self, plan: &Plan, done: u64, len: u64) -> io::Result<Came> {
@@ -95,6 +108,9 @@ impl Ends<'_> {
                     copied.missing = 0;
                 }
                 self.still_waits()?;
+                if self.kind == FileType::Unknown && self.nr != 278 && done == 0 {
+                    return self.write_list(&copied.by_spans(spans), *offset, *flags);
+                }
                 self.write(&copied, offset.map(|at| at + done.cast_signed()), *flags)
             }
             Plan::Read {
@@ -115,7 +131,7 @@ impl Ends<'_> {
                 Ok(came)
             }
             Plan::Send(message) => self.send(message, done, len),
-            Plan::Receive(message) => self.receive(message, len),
+            Plan::Receive(message) => self.receive(message, done, len),
             Plan::Transfer {
                 offsets,
                 flags,
@@ -156,7 +172,9 @@ impl Ends<'_> {
 
     fn write(&self, copied: &Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
         let fd = self.fd.as_raw_fd();
-        if self.kind == FileType::Socket {
+        // `write` of nothing is an empty message; a list of nothing is none (`do_iter_write` of fs/read_write.c).
+        let is_nothing = copied.len() == 0 && i64::from(self.nr) != libc::SYS_write;
+        if self.kind == FileType::Socket && !is_nothing {
             let mut control = Vec::new();
             if let Some(sender) = self.sender().filter(|_| self.is_unix) {
                 control::say_who(&mut control, sender);
@@ -167,7 +185,7 @@ impl Ends<'_> {
         let is_file = self.is_file();
         let may_wait = offset.is_some() || is_file;
         let (vectors, count) = match is_file {
-            true => copied.vectors(0, self.room(offset, copied.len())?),
+            true => copied.vectors(0, self.room(self.fd, offset, copied.len())?),
             false => copied.vectors(0, usize::MAX),
         };
         let now = if may_wait && !self.hurries {
@@ -197,42 +215,83 @@ impl Ends<'_> {
         }
     }
 
+    /// Files without a name (eventfd(2) and the like) take each vector of a list as a write of its own.
+    fn write_list(
+        &self,
+        list: &[libc::iovec],
+        offset: Option<i64>,
+        flags: i32,
+    ) -> io::Result<Came> {
+        let fd = self.fd.as_raw_fd();
+        let count = i32::try_from(list.len()).unwrap_or(i32::MAX);
+        // Files without support for this flag take bytes at once, or are not ready.
+        let is_full = offset.is_none() && !ready(fd, libc::POLLOUT);
+        let flags = if is_full {
+            flags | libc::RWF_NOWAIT
+        } else {
+            flags
+        };
+        let put = self.as_program(|| {
+            // SAFETY: the buffers live during the call.
+            checked(unsafe {
+                libc::pwritev2(fd, list.as_ptr(), count, offset.unwrap_or(-1), flags)
+            })
+        });
+        match put {
+            Err(error) if is_later(&error) || is_full && is_refused(&error) => {
+                Ok(Came::NotYet(fd, libc::POLLOUT))
+            }
+            put => put.map(Came::Bytes),
+        }
+    }
+
     /// How many bytes from here on are within the largest file that the program may make
     /// (`RLIMIT_FSIZE`).
     ///
     /// # Errors
     /// None, and it gets the signal for that.
-    fn room(&self, offset: Option<i64>, len: usize) -> io::Result<usize> {
+    pub(super) fn room(
+        &self,
+        file: &OwnedFd,
+        offset: Option<i64>,
+        len: usize,
+    ) -> io::Result<usize> {
         use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fstat, seek};
-        // SAFETY: plain numbers.
-        let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
-        let none = std::ptr::null();
-        // SAFETY: the limit is written during the call, and nothing is set.
-        let got = unsafe {
-            libc::prlimit(
-                self.pid.cast_signed(),
-                libc::RLIMIT_FSIZE,
-                none,
-                &raw mut limit,
-            )
-        };
-        if got != 0 || limit.rlim_cur == libc::RLIM_INFINITY || len == 0 {
+        let Some(most) = self.longest_file().filter(|_| len > 0) else {
             return Ok(len);
-        }
-        let at = if fcntl_getfl(self.fd)?.contains(OFlags::APPEND) {
-            fstat(self.fd)?.st_size.cast_unsigned()
+        };
+        let at = if fcntl_getfl(file)?.contains(OFlags::APPEND) {
+            fstat(file)?.st_size.cast_unsigned()
         } else if let Some(offset) = offset {
             offset.cast_unsigned()
         } else {
-            seek(self.fd, SeekFrom::Current(0))?
+            seek(file, SeekFrom::Current(0))?
         };
-        let left = usize::try_from(limit.rlim_cur.saturating_sub(at)).unwrap_or(usize::MAX);
+        let left = usize::try_from(most.saturating_sub(at)).unwrap_or(usize::MAX);
         if left == 0 {
             // SAFETY: plain numbers.
             unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.tid, libc::SIGXFSZ) };
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
-        Ok(left)
+        Ok(left.min(len))
+    }
+
+    /// The largest file that the program may make; `None` without a limit.
+    fn longest_file(&self) -> Option<u64> {
+        // SAFETY: plain numbers.
+        let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+        let (pid, none) = (self.pid.cast_signed(), std::ptr::null());
+        // SAFETY: the limit is written during the call, and nothing is set.
+        let got = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, none, &raw mut limit) };
+        if got == 0 {
+            return (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur);
+        }
+        // Limits of another user: prlimit(2) wants CAP_SYS_RESOURCE, and the file is readable for all.
+        let text = std::fs::read_to_string(format!("/proc/{}/limits", self.pid)).ok()?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Max file size"))?;
+        line.split_whitespace().next()?.parse().ok()
     }
 
     fn write_at_once(&self, copied: &Local, flags: i32) -> io::Result<Came> {
@@ -265,7 +324,8 @@ impl Ends<'_> {
 
     /// Whether a read of something would wait. What is refused is not waited for.
     fn must_wait(&self, flags: i32) -> bool {
-        !self.is_file() && flags & !FLAGS == 0 && !ready(self.fd.as_raw_fd(), libc::POLLIN)
+        let streams = matches!(self.kind, FileType::Socket | FileType::Fifo);
+        streams && flags & !FLAGS == 0 && would_wait(self.fd.as_raw_fd(), libc::POLLIN)
     }
 
     fn read(&self, room: &mut Local, offset: Option<i64>, flags: i32) -> io::Result<Came> {
@@ -279,17 +339,23 @@ impl Ends<'_> {
                 checked(unsafe { libc::preadv2(fd, vectors.as_ptr(), count, offset, flags | now) })
             })
         };
+        // Files of other kinds may have no reads by a list at all, or none that do not wait.
+        let is_special = !streams && !self.is_file();
         // Somebody else may take what was ready for it.
-        let mut got = get(if streams || self.hurries {
+        let mut got = get(if streams || is_special || self.hurries {
             libc::RWF_NOWAIT
         } else {
             0
         });
+        let is_polled = streams || is_special;
         if let Err(error) = &got
-            && (streams || self.hurries)
+            && (is_polled || self.hurries)
             && is_refused(error)
-            && !(streams && is_later(error))
+            && !(is_polled && is_later(error))
         {
+            if is_special && !ready(fd, libc::POLLIN) {
+                return Ok(Came::NotYet(fd, libc::POLLIN));
+            }
             if self.hurries {
                 return Ok(Came::Elsewhere);
             }
@@ -345,9 +411,20 @@ impl Ends<'_> {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = vectors.as_mut_ptr();
         header.msg_iovlen = usize::try_from(count).unwrap_or(0);
-        if !message.name.is_empty() {
-            header.msg_name = message.name.as_ptr().cast_mut().cast();
-            header.msg_namelen = u32::try_from(message.name.len()).unwrap_or(0);
+        let mut name = &message.name;
+        let translated;
+        if self.is_unix && address::is_named(name) {
+            if self.is_confined {
+                // The supervisor is in no such domain, and could reach more than the program.
+                return Err(io::Error::from_raw_os_error(libc::EPERM));
+            }
+            let open = |open: &dyn Fn() -> io::Result<OwnedFd>| self.as_program(open);
+            translated = address::translated(self.tid, name, open)?;
+            name = translated.as_ref().map_or(name, |(name, _)| name);
+        }
+        if !name.is_empty() {
+            header.msg_name = name.as_ptr().cast_mut().cast();
+            header.msg_namelen = u32::try_from(name.len()).unwrap_or(0);
         }
         if !control.is_empty() {
             header.msg_control = control.as_mut_ptr().cast();
@@ -366,8 +443,8 @@ impl Ends<'_> {
         }
     }
 
-    fn receive(&self, message: &Message, len: u64) -> io::Result<Came> {
-        let mut room = Local::room(self.tid, &message.spans, 0, len)?;
+    fn receive(&self, message: &Message, done: u64, len: u64) -> io::Result<Came> {
+        let mut room = Local::room(self.tid, &message.spans, done, len)?;
         let mut name = [0_u8; 128];
         let mut control =
             vec![0_u8; usize::try_from(message.control_room.min(65_536)).unwrap_or(0)];
@@ -396,7 +473,10 @@ impl Ends<'_> {
             got => got?,
         };
         let bytes = &room.bytes;
-        let there = usize::try_from(got).unwrap_or(0).min(bytes.len());
+        let there = match self.discards(message.flags) {
+            true => 0,
+            false => usize::try_from(got).unwrap_or(0).min(bytes.len()),
+        };
         control.truncate(header.msg_controllen);
         let stays = message.flags & libc::MSG_CMSG_CLOEXEC == 0;
         let called = |who| match self.rights {
@@ -405,9 +485,17 @@ impl Ends<'_> {
         };
         let give = |ours: &OwnedFd, closes: bool| (self.give)(ours, closes || !stays);
         control::to_theirs(&mut control, give, called);
-        self.put(&message.spans, 0, &bytes[..there])?;
+        self.put(&message.spans, done, &bytes[..there])?;
         self.results(message, &header, &name, &control, got)?;
         Ok(Came::Bytes(got))
+    }
+
+    /// Whether a receive drops its bytes and leaves the memory alone (`MSG_TRUNC`, tcp(7)).
+    fn discards(&self, flags: i32) -> bool {
+        flags & libc::MSG_TRUNC != 0
+            && option::<4>(self.fd.as_raw_fd(), libc::SO_PROTOCOL)
+                .map(i32::from_le_bytes)
+                .is_some_and(|of| matches!(of, libc::IPPROTO_TCP | libc::IPPROTO_MPTCP))
     }
 
     /// Writes what a received message says beside its bytes.

@@ -82,17 +82,19 @@ fn put_who(data: &mut [u8], (pid, user, group): Who) {
     }
 }
 
-/// Adds to control data who sends it: it would be us otherwise.
+/// Adds to control data who sends it: it would be us otherwise. It comes first, as the kernel ignores what is left at the end
+/// and is too short for a header.
 pub(super) fn say_who(control: &mut Vec<u8>, sender: Sender<'_>) {
     const LENGTH: usize = HEADER + 12;
-    let at = control.len().next_multiple_of(8);
-    control.resize(at, 0);
-    control.extend(LENGTH.to_le_bytes());
-    control.extend(libc::SOL_SOCKET.to_le_bytes());
-    control.extend(libc::SCM_CREDENTIALS.to_le_bytes());
-    control.resize(at + LENGTH.next_multiple_of(8), 0);
+    let mut first = Vec::with_capacity(LENGTH.next_multiple_of(8) + control.len());
+    first.extend(LENGTH.to_le_bytes());
+    first.extend(libc::SOL_SOCKET.to_le_bytes());
+    first.extend(libc::SCM_CREDENTIALS.to_le_bytes());
+    first.resize(LENGTH.next_multiple_of(8), 0);
     let (user, group) = sender.rights.who();
-    put_who(&mut control[at + HEADER..], (sender.pid, user, group));
+    put_who(&mut first[HEADER..], (sender.pid, user, group));
+    first.append(control);
+    *control = first;
 }
 
 /// Makes the descriptors in control data ours, and the process numbers.
@@ -183,6 +185,23 @@ mod tests {
         }
         assert_eq!(items(&[good.clone(), good].concat()).len(), 2);
         assert_eq!(items(&[0; 15]).len(), 0);
+    }
+
+    #[test]
+    fn who_sends_comes_before_what_is_too_short() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get();
+        let rights = Rights::of(tid.unsigned_abs()).expect("our rights");
+        let sender = Sender {
+            pid: std::process::id(),
+            rights: &rights,
+        };
+        for len in [0, 1, 15, 24] {
+            let mut control = vec![7; len];
+            say_who(&mut control, sender);
+            let found = items(&control);
+            assert!(found.len() == 1 && is_credentials(&found[0]), "{len}");
+            assert_eq!(control[32..], vec![7; len]);
+        }
     }
 
     #[test]

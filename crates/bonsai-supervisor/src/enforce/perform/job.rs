@@ -1,16 +1,17 @@
 //! A call as it was copied: its descriptors are ours, and nothing of it can change.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bonsai_calls::CallId;
-use bonsai_ledger::{Ledger, Tickets};
-use rustix::fs::{FileType, OFlags};
+use bonsai_ledger::Tickets;
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
 use super::attempt::FLAGS;
-use super::plan::Plan;
+use super::plan::{Plan, next_message};
 use crate::enforce::drawn::Drawn;
 use crate::enforce::listener::Asked;
 use crate::enforce::look::{kind_of, type_of_open};
@@ -22,6 +23,7 @@ use crate::enforce::{amount, memory};
 /// Pieces are at least and at most so long; between, what a quarter of a second gives.
 pub(super) const LEAST: u64 = 64 * 1024;
 const MOST: u64 = 1024 * 1024;
+const BLOCK: u64 = 4096;
 const PIECE_NS: u64 = 250_000_000;
 
 /// What a thread's call is known by, while it is made for it.
@@ -70,6 +72,8 @@ pub(super) struct Job {
     /// Messages of a list that are done, and their bytes.
     pub(super) messages: u64,
     pub(super) before: u64,
+    /// Bytes of results that have not moved: they stay in the queue, or were cut off.
+    pub(super) unmoved: u64,
     pub(super) paid: Option<Paid>,
     pub(super) counted: bool,
     /// Since when its thread has been seen not to wait for it.
@@ -78,6 +82,16 @@ pub(super) struct Job {
     pub(super) turn_since: Option<u64>,
     /// It may wait for a device, and is made by whoever may.
     pub(super) slow: bool,
+}
+
+/// A finished job whose descriptors are closed.
+pub(super) struct Closed {
+    pub(super) asked: Asked,
+    pub(super) handle: Arc<Handle>,
+    pub(super) entry: CallId,
+    pub(super) moved: u64,
+    pub(super) has_moved: bool,
+    pub(super) waited: u64,
 }
 
 /// What a job has tickets for and has not used.
@@ -103,6 +117,7 @@ impl Job {
         let (from, to) = match asked.nr {
             40 => (a[1], Some(a[0])),
             275 | 326 => (a[0], Some(a[2])),
+            276 => (a[0], Some(a[1])),
             _ => (a[0], None),
         };
         check_first(&asked)?;
@@ -187,7 +202,7 @@ impl Job {
         };
         let now_only = match &plan {
             // These two say so themselves.
-            _ if matches!(asked.nr, 275 | 278) => {
+            _ if matches!(asked.nr, 275 | 276 | 278) => {
                 let flags = asked.args[if asked.nr == 275 { 5 } else { 3 }];
                 flags & u64::from(libc::SPLICE_F_NONBLOCK) != 0
             }
@@ -200,7 +215,7 @@ impl Job {
             // It does not care whether the pipe would wait.
             (278, _) => Some(true),
             // Of a splice, either end may forbid to wait.
-            (275, Some((own, other))) => Some(!(own | other).contains(OFlags::NONBLOCK)),
+            (275 | 276, Some((own, other))) => Some(!(own | other).contains(OFlags::NONBLOCK)),
             (_, Some((_, status))) => Some(!status.contains(OFlags::NONBLOCK)),
             (_, None) => None,
         };
@@ -246,6 +261,7 @@ impl Job {
             done: 0,
             messages: 0,
             before: 0,
+            unmoved: 0,
             paid: None,
             counted: false,
             away_since: None,
@@ -254,9 +270,38 @@ impl Job {
         })
     }
 
+    /// Closes its descriptors.
+    pub(super) fn closed(self) -> Closed {
+        Closed {
+            entry: self.entry,
+            moved: (self.before + self.done).saturating_sub(self.unmoved),
+            has_moved: self.has_moved(),
+            waited: self.waited,
+            asked: self.asked,
+            handle: self.handle,
+        }
+    }
+
     /// Whether something has been done already.
     pub(super) fn has_moved(&self) -> bool {
         self.done > 0 || self.messages > 0
+    }
+
+    /// Whether a receive waits for all requested bytes (`MSG_WAITALL`): on a blocking stream.
+    pub(super) fn waits_for_all(&self) -> bool {
+        const NOT: i32 = libc::MSG_PEEK | libc::MSG_ERRQUEUE | libc::MSG_OOB;
+        let wanted = matches!(&self.plan, Plan::Receive(message)
+            if message.flags & libc::MSG_WAITALL != 0 && message.flags & NOT == 0);
+        wanted && !self.whole && !matches!(self.asked.nr, 299) && self.blocks()
+    }
+
+    /// Bytes that have moved, of a call with that result. With `MSG_TRUNC` it is the length of the message.
+    pub(super) fn moved_of(&self, result: u64) -> u64 {
+        match &self.plan {
+            Plan::Receive(message) if message.flags & libc::MSG_PEEK != 0 => 0,
+            Plan::Receive(message) => result.min(memory::total(&message.spans)),
+            _ => result,
+        }
     }
 
     /// A transfer asks for no more than its file has. That has to be asked of whoever has the file, who may be slow to answer.
@@ -279,20 +324,50 @@ impl Job {
             .unwrap_or_else(|| asked().is_ok_and(|status| !status.contains(OFlags::NONBLOCK)))
     }
 
-    /// Whether we are the wrong one to make it: what such a descriptor gives or takes depends on who asks (signals, terminals),
-    /// or it takes orders of whoever has the right to give them, in whose name and namespace it is (netlink(7)).
-    pub(super) fn is_unfit(&self, ledger: &Ledger) -> bool {
+    /// Whether the supervisor must not make the call: what such a descriptor gives or takes depends on the process that asks (signals,
+    /// terminals, files of the kernel such as `/proc/self/loginuid`), or it takes orders in the name and namespace of that process
+    /// (netlink(7)).
+    pub(super) fn is_unfit(&self) -> bool {
         let special = !matches!(
             self.kind,
             FileType::RegularFile | FileType::BlockDevice | FileType::Socket | FileType::Fifo
         );
-        let orders = self.domain == libc::AF_NETLINK && self.other.is_none();
-        // Its registers say all of it, and its receiver may ask who has sent it.
-        let is_short = self.plan.len() <= Drawn::by(ledger, self.entry).most_at_once(ledger);
+        let orders = self.domain == libc::AF_NETLINK
+            && matches!(self.plan, Plan::Write { .. } | Plan::Send(_));
+        // The registers hold the whole call, and the receiver may ask for the sender: the supervisor, without the rights to name the
+        // program. The bytes sent are not known then, so non-blocking sends, which a full queue refuses, are performed otherwise.
         let unix = self.asked.nr == 44
             && self.domain == libc::AF_UNIX
-            && (is_short || self.rights.is_none() || self.blocks());
-        orders || unix || (special && matches!(self.asked.nr, 0 | 1))
+            && (self.rights.is_none() || self.blocks());
+        // Registers say all of a write as well. Of a list that is changed after it was read, more moves than is charged: but what
+        // such files take is little, and none of it goes to a device. What is read is taken from the thread's counters.
+        let is_list =
+            matches!(self.asked.nr, 20 | 296 | 328) && !matches!(self.plan, Plan::Refused);
+        let is_read = matches!(self.plan, Plan::Read { .. }) && self.asked.nr != 278;
+        let of_kernel = self.kind == FileType::RegularFile
+            && (self.asked.nr == 1 || is_list || is_read)
+            && is_kernel_file(&self.fd)
+            && (self.asked.nr == 1 || is_on_kernel_file_system(&self.fd));
+        let by_registers = special && matches!(self.asked.nr, 0 | 1);
+        orders || unix || of_kernel || by_registers || self.is_signals()
+    }
+
+    /// Whether the call reads from a signalfd(2), which gives the signals of the reading thread.
+    fn is_signals(&self) -> bool {
+        let link = || std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
+        let is_signals = || link().is_ok_and(|link| link.as_os_str() == "anon_inode:[signalfd]");
+        matches!(self.plan, Plan::Read { offset: None, .. })
+            && self.kind == FileType::Unknown
+            && is_signals()
+    }
+
+    /// Bytes of the whole call, of all messages where there are several.
+    pub(super) fn total(&self) -> u64 {
+        let further = (1..).map_while(|number| match next_message(&self.asked, number) {
+            Some(Ok(plan)) => Some(plan.len()),
+            _ => None,
+        });
+        self.plan.len().saturating_add(further.sum())
     }
 
     pub(super) fn piece(&self, own: &Enforcer, drawn: Drawn) -> u64 {
@@ -308,13 +383,18 @@ impl Job {
         let slice = own
             .ledger
             .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
-        let piece = left.min(slice.clamp(LEAST, MOST));
-        match self.kind {
-            // Of what it takes less of, the rest goes back.
-            FileType::Socket | FileType::Fifo if !self.plan.is_in() && !self.blocks() => {
-                piece.min(drawn.most_at_once(&own.ledger))
-            }
-            _ => piece,
+        // Direct I/O goes by blocks.
+        let piece = left.min(slice.clamp(LEAST, MOST) & !(BLOCK - 1));
+        let streams = |kind| matches!(kind, FileType::Socket | FileType::Fifo);
+        let takes_less = match self.other {
+            Some(_) => streams(self.kind) || streams(self.other_kind),
+            None => streams(self.kind) && !self.plan.is_in() && !self.blocks(),
+        };
+        if takes_less {
+            // Bytes that are not taken go back, up to the burst.
+            piece.min(drawn.most_at_once(&own.ledger))
+        } else {
+            piece
         }
     }
 }
@@ -328,6 +408,8 @@ fn check_first(asked: &Asked) -> io::Result<()> {
     let is_wrong = match asked.nr {
         295 | 296 | 327 | 328 => a[3].cast_signed() < 0 && !is_own,
         275 => flags & !SPLICE_FLAGS != 0,
+        #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+        276 => a[3] as u32 & !SPLICE_FLAGS != 0,
         _ => false,
     };
     if is_wrong {
@@ -353,12 +435,13 @@ fn fails_by_itself(plan: &Plan, asked: &Asked, kind: FileType) -> bool {
     }
 }
 
-fn option<const N: usize>(fd: &OwnedFd, name: i32) -> Option<[u8; N]> {
+/// An option of a socket; none of other files.
+pub(super) fn option<const N: usize>(fd: RawFd, name: i32) -> Option<[u8; N]> {
     let (mut value, mut len) = ([0; N], libc::socklen_t::try_from(N).unwrap_or(0));
     // SAFETY: the value has the length that is said.
     let got = unsafe {
         libc::getsockopt(
-            fd.as_raw_fd(),
+            fd,
             libc::SOL_SOCKET,
             name,
             value.as_mut_ptr().cast(),
@@ -368,17 +451,45 @@ fn option<const N: usize>(fd: &OwnedFd, name: i32) -> Option<[u8; N]> {
     (got == 0).then_some(value)
 }
 
+/// Whether a regular file may be one of procfs, sysfs or a control group, where a write acts on the process that makes it: its own login
+/// (`loginuid`), name (`comm`), security context (`attr/current`), or, by a `0`, its place (`cgroup.procs`). What is read there may be
+/// of the reader's namespaces (`/proc/sys/kernel/hostname`, `/proc/PID/cgroup`, `cgroup.procs`).
+///
+/// By the device and the name, as `statfs` could wait for a server; a file of another file system with such a name costs its writes
+/// no more than a charge to all kinds.
+fn is_kernel_file(fd: &OwnedFd) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(fd, c"", flags, StatxFlags::TYPE);
+    if stat.is_ok_and(|stat| stat.stx_dev_major != 0) {
+        return false;
+    }
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    name.is_ok_and(|name| {
+        let name = name.as_os_str().as_bytes();
+        let has = |part: &[u8]| name.windows(part.len()).any(|at| at == part);
+        has(b"/proc/") || has(b"/sys/") || has(b"/cgroup")
+    })
+}
+
+/// By the file system itself.
+fn is_on_kernel_file_system(fd: &OwnedFd) -> bool {
+    /// procfs, sysfs, cgroup and cgroup2 (linux/magic.h).
+    const MAGIC: [i64; 4] = [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270];
+    rustix::fs::fstatfs(fd).is_ok_and(|of| MAGIC.contains(&of.f_type))
+}
+
 fn is_stream(fd: &OwnedFd) -> bool {
-    option::<4>(fd, libc::SO_TYPE).is_some_and(|kind| i32::from_le_bytes(kind) == libc::SOCK_STREAM)
+    option::<4>(fd.as_raw_fd(), libc::SO_TYPE)
+        .is_some_and(|kind| i32::from_le_bytes(kind) == libc::SOCK_STREAM)
 }
 
 fn domain_of(fd: &OwnedFd) -> i32 {
-    option::<4>(fd, libc::SO_DOMAIN).map_or(0, i32::from_le_bytes)
+    option::<4>(fd.as_raw_fd(), libc::SO_DOMAIN).map_or(0, i32::from_le_bytes)
 }
 
 /// The time limit of a socket, ns; for ever where there is none.
 pub(crate) fn time_limit(fd: &OwnedFd, which: i32) -> u64 {
-    let words = option::<16>(fd, which).unwrap_or([0; 16]);
+    let words = option::<16>(fd.as_raw_fd(), which).unwrap_or([0; 16]);
     let word = |at: usize| memory::word(&words, at);
     match word(0)
         .saturating_mul(1_000_000_000)

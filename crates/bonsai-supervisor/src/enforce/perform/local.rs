@@ -9,7 +9,7 @@ use crate::enforce::memory::{self, Span};
 /// As vectors, what is missing there is missing here: what comes of that depends on the file, and the kernel knows.
 #[derive(Debug)]
 pub(super) struct Local {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Aligned,
     pub(super) missing: usize,
 }
 
@@ -51,6 +51,29 @@ impl Local {
         two(there.as_ptr().cast_mut(), len, self.missing.min(most - len))
     }
 
+    /// The list as it was, for files that take one vector after the other.
+    pub(super) fn by_spans(&self, spans: &[Span]) -> Vec<libc::iovec> {
+        let mut rest = &self.bytes[..];
+        let vector = |span: &Span| {
+            let len = usize::try_from(span.len).unwrap_or(usize::MAX);
+            let at = match rest.split_at_checked(len) {
+                Some((bytes, behind)) => {
+                    rest = behind;
+                    bytes.as_ptr().cast_mut().cast()
+                }
+                None => {
+                    rest = &[];
+                    NOWHERE
+                }
+            };
+            libc::iovec {
+                iov_base: at,
+                iov_len: len,
+            }
+        };
+        spans.iter().map(vector).collect()
+    }
+
     pub(super) fn vectors_mut(&mut self) -> ([libc::iovec; 2], i32) {
         two(self.bytes.as_mut_ptr(), self.bytes.len(), self.missing)
     }
@@ -62,6 +85,47 @@ fn two(at: *mut u8, len: usize, missing: usize) -> ([libc::iovec; 2], i32) {
     (vectors, if missing == 0 { 1 } else { 2 })
 }
 
-fn buffer(len: u64) -> Vec<u8> {
-    vec![0; usize::try_from(len).unwrap_or(0)]
+fn buffer(len: u64) -> Aligned {
+    Aligned::new(usize::try_from(len).unwrap_or(0))
+}
+
+/// Bytes from the beginning of a page on, as direct I/O wants them (open(2), `O_DIRECT`).
+#[derive(Debug)]
+pub(super) struct Aligned {
+    all: Vec<u8>,
+    start: usize,
+}
+
+const PAGE: usize = 4096;
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        // Short ones are no direct I/O.
+        let spare = if len < 512 { 0 } else { PAGE - 1 };
+        let mut all = vec![0; len + spare];
+        let start = match spare {
+            0 => 0,
+            _ => (all.as_ptr() as usize).next_multiple_of(PAGE) - all.as_ptr() as usize,
+        };
+        all.truncate(start + len);
+        Self { all, start }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.all.truncate(self.start + len);
+    }
+}
+
+impl std::ops::Deref for Aligned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.all[self.start..]
+    }
+}
+
+impl std::ops::DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.all[self.start..]
+    }
 }

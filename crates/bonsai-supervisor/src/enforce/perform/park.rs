@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{LOOK, Performers, locked};
 use crate::enforce::serve::{Enforcer, first_of_all, monotonic_ns};
+use crate::enforce::upkeep::MOST_HEARD;
 
 impl Performers {
     /// Looks after parked jobs.
@@ -12,8 +13,19 @@ impl Performers {
         first_of_all();
         // SAFETY: concerns this thread only.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-        let mut looked = 0;
+        let (mut looked, mut turn) = (0, 0_usize);
+        let busy = &own.parking;
         while !own.has_ended() {
+            // Left by a thread that was held up.
+            loop {
+                let due = locked(&self.due).pop_front();
+                let Some(job) = due else { break };
+                self.dispatch(own, job);
+                busy.count();
+            }
+            if busy.is_replaced() {
+                return;
+            }
             let now = monotonic_ns();
             let mut polled = vec![poll_of(self.bell.as_raw_fd(), libc::POLLIN)];
             let mut next = now + u64::try_from(LOOK.as_nanos()).unwrap_or(0);
@@ -22,33 +34,33 @@ impl Performers {
                 let (fd, events) = parked.fd.unwrap_or((-1, 0));
                 polled.push(poll_of(fd, events));
             }
-            wait(&mut polled, next.saturating_sub(now));
+            busy.idle(|| wait(&mut polled, next.saturating_sub(now)));
             let mut count = [0; 8];
             let _ = rustix::io::read(&self.bell, &mut count);
             let now = monotonic_ns();
             let look = u128::from(now - looked) >= LOOK.as_nanos();
             if look {
                 looked = now;
+                turn += MOST_HEARD;
             }
-            // New ones come at the end; only this thread takes any away.
-            let mut due = Vec::new();
-            {
-                let mut parked = locked(&self.parked);
-                let known = polled.len() - 1;
-                let rung = polled[0].revents != 0;
-                let all = std::mem::take(&mut *parked);
-                for (i, it) in all.into_iter().enumerate() {
-                    let is_ready = i < known && polled[i + 1].revents != 0;
-                    let gone = look && own.is_left(&it.job);
-                    if is_ready || it.at <= now || gone || (rung && it.fd.is_none()) {
-                        due.push(it.job);
-                    } else {
-                        parked.push(it);
-                    }
+            // New ones come at the end; only this thread takes any away, but for one that was held up: then one may be tried in
+            // vain.
+            let mut parked = locked(&self.parked);
+            let known = polled.len() - 1;
+            let rung = polled[0].revents != 0;
+            let all = std::mem::take(&mut *parked);
+            let mut due = locked(&self.due);
+            let count = all.len().max(1);
+            for (i, it) in all.into_iter().enumerate() {
+                let is_ready = i < known && polled[i + 1].revents != 0;
+                // The others at a later look.
+                let is_looked_at = look && (i + count - turn % count) % count < MOST_HEARD;
+                let gone = is_looked_at && own.is_left(&it.job);
+                if is_ready || it.at <= now || gone || (rung && it.fd.is_none()) {
+                    due.push_back(it.job);
+                } else {
+                    parked.push(it);
                 }
-            }
-            for job in due {
-                self.dispatch(own, job);
             }
         }
     }

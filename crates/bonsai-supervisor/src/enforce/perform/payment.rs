@@ -1,7 +1,8 @@
 //! How calls are paid for: what goes out before, what comes in when it has come.
 
-use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::job::{Job, Paid};
 use super::{KEPT_NS, Next, Performers, locked};
@@ -9,12 +10,54 @@ use crate::enforce::drawn::Drawn;
 use crate::enforce::serve::Enforcer;
 use crate::enforce::threads::AHEAD;
 
+/// A turn that is waited for, but not for ever: a call that has it may be held up by memory of a file whose server does not answer.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    is_taken: Mutex<bool>,
+    is_free: Condvar,
+    /// A wait for the turn timed out, and the turn has not been given back since.
+    is_held_up: AtomicBool,
+}
+
+/// Longest wait for the turn.
+const TURN: Duration = Duration::from_millis(20);
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    fn take(&self) -> Option<Taken<'_>> {
+        let mut is_taken = locked(&self.is_taken);
+        if *is_taken && !self.is_held_up.load(Ordering::Relaxed) {
+            let waited = self
+                .is_free
+                .wait_timeout_while(is_taken, TURN, |taken| *taken);
+            is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.is_held_up.store(*is_taken, Ordering::Relaxed);
+        }
+        if *is_taken {
+            return None;
+        }
+        *is_taken = true;
+        Some(Taken(self))
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *locked(&self.0.is_taken) = false;
+        self.0.is_held_up.store(false, Ordering::Relaxed);
+        self.0.is_free.notify_one();
+    }
+}
+
 /// How what comes in is paid for.
 pub(super) enum Payment<'a> {
     /// Before, as what goes out.
     First,
     /// When it has come, while nobody else owes anything.
-    Then { _turn: MutexGuard<'a, ()> },
+    Then { _turn: Taken<'a> },
     /// When it has come, of what may be ahead.
     Ahead { ahead: &'a AtomicU64, bytes: u64 },
 }
@@ -34,10 +77,10 @@ impl Performers {
         if !job.plan.is_in() || !drawn.counts_bytes() || is_paid {
             return Payment::First;
         }
-        if !job.may_hang() {
-            return Payment::Then {
-                _turn: locked(&self.turn),
-            };
+        if !job.may_hang()
+            && let Some(taken) = self.turn.take()
+        {
+            return Payment::Then { _turn: taken };
         }
         let ahead = &self.ahead;
         let fits = |sum: u64| sum.checked_add(piece).filter(|sum| *sum <= AHEAD);
@@ -56,13 +99,14 @@ impl Enforcer {
     pub(super) fn use_up(&self, job: &mut Job, drawn: Drawn, (moved, owes): (u64, bool), now: u64) {
         job.done += moved;
         job.counted = true;
+        let result = moved;
+        let moved = job.moved_of(result);
+        job.unmoved += result - moved;
         if moved > 0 {
             job.handle.is_timed.store(false, Ordering::Relaxed);
         }
         if owes {
-            let bytes = drawn.mask & drawn.byte_buckets;
-            // A debt: whoever comes next waits for it.
-            let _ = self.ledger.take(bytes, drawn.byte_buckets, moved, 0, now);
+            drawn.owe(&self.ledger, moved, now);
         }
         let Some(paid) = job.paid.as_mut() else {
             return;

@@ -56,8 +56,8 @@ pub(crate) enum Plan {
     },
 }
 
-/// More than this is never sent as one message.
-const LONGEST_CONTROL: u64 = 64 * 1024;
+/// Longer control data is refused by the kernel (`net.core.optmem_max` of 6.18).
+const LONGEST_CONTROL: u64 = 128 * 1024;
 const LONGEST_NAME: u64 = 128;
 
 impl Plan {
@@ -145,6 +145,13 @@ impl Plan {
                 flags: int(5),
                 denied: false,
             },
+            276 => Self::Transfer {
+                len: a[2].min(MOST),
+                asked: a[2],
+                offsets: [0, 0],
+                flags: int(3),
+                denied: false,
+            },
             44 => Self::Send(Message {
                 spans: plain()?,
                 name: name(tid, a[4], a[5])?,
@@ -227,7 +234,7 @@ const IN_LIST: u64 = 64;
 fn message_of(tid: u32, list: u64, number: u64, flags: u32, sends: bool) -> io::Result<Message> {
     let at = list.wrapping_add(number * IN_LIST);
     Ok(Message {
-        len_at: at + 56,
+        len_at: at.wrapping_add(56),
         ..message(tid, at, flags, sends)?
     })
 }
@@ -293,7 +300,12 @@ fn bytes(tid: u32, at: u64, len: u64, most: u64, error: i32) -> io::Result<Vec<u
 
 fn message(tid: u32, at: u64, flags: u32, sends: bool) -> io::Result<Message> {
     let header: [u8; 56] = memory::read_exactly(tid, at)?;
-    let (name_at, name_len) = (word(&header, 0), word(&header, 8) & 0xffff_ffff);
+    let name_at = word(&header, 0);
+    // Without a name the kernel ignores the length.
+    let name_len = match name_at {
+        0 => 0,
+        _ => word(&header, 8) & 0xffff_ffff,
+    };
     let (control_at, control_len) = (word(&header, 32), word(&header, 40));
     let spans = match word(&header, 24) {
         0 => Vec::new(),
@@ -317,7 +329,7 @@ fn message(tid: u32, at: u64, flags: u32, sends: bool) -> io::Result<Message> {
     };
     if sends {
         message.name = name(tid, name_at, name_len.min(LONGEST_NAME))?;
-        if control_at != 0 && control_len != 0 {
+        if control_len != 0 {
             message.control = bytes(tid, control_at, control_len, LONGEST_CONTROL, libc::ENOBUFS)?;
         }
     }

@@ -103,6 +103,19 @@ impl Ends<'_> {
         }
     }
 
+    /// Reads a name, of at most [`NAME`] bytes; false where a part of it is no memory.
+    fn reads_name(&self, at: u64, len: u32, name: &mut [u8; NAME]) -> io::Result<bool> {
+        let len = usize::try_from(len).map_or(NAME, |len| len.min(NAME));
+        let span = memory::Span {
+            at,
+            len: len as u64,
+        };
+        match memory::read(self.tid, &[span], 0, &mut name[..len]) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Ok(false),
+            got => Ok(got? == len),
+        }
+    }
+
     fn refused_message(&self) -> io::Result<Came> {
         let (fd, sends) = (self.fd.as_raw_fd(), SENDS.contains(&self.nr));
         let flags = self.args[if matches!(self.nr, 46 | 47) { 2 } else { 3 }];
@@ -132,16 +145,26 @@ impl Ends<'_> {
         copy.msg_iovlen = usize::try_from(word(&header, 24)).unwrap_or(usize::MAX);
         #[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
         let name_len = word(&header, 8) as u32;
+        // The kernel reads the name of a message that is sent before all else.
+        let mut name = [0_u8; NAME];
         if word(&header, 0) != 0 {
-            (copy.msg_name, copy.msg_namelen) = (NOWHERE, name_len);
+            let is_there = sends && self.reads_name(word(&header, 0), name_len, &mut name)?;
+            copy.msg_name = match is_there {
+                true => name.as_mut_ptr().cast(),
+                false => NOWHERE,
+            };
+            copy.msg_namelen = name_len;
         }
-        if word(&header, 32) != 0 && sends {
+        if sends && word(&header, 40) != 0 {
             copy.msg_control = NOWHERE;
             copy.msg_controllen = usize::try_from(word(&header, 40)).unwrap_or(usize::MAX);
         }
         made(&raw mut copy).map(Came::Bytes)
     }
 }
+
+/// The most that the kernel reads of a name (`struct sockaddr_storage`).
+const NAME: usize = 128;
 
 /// Where a buffer is, if it is refused for that; otherwise nowhere.
 fn nowhere(at: u64, len: u64) -> u64 {

@@ -1,11 +1,12 @@
-//! `sendfile`, `splice` and `copy_file_range`, without waiting.
+//! `sendfile`, `splice`, `tee` and `copy_file_range`, without waiting.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
+use bonsai_calls::whole;
 use rustix::fs::FileType;
 
-use super::attempt::{Came, Ends, checked, is_later, ready};
+use super::attempt::{Came, Ends, checked, is_later, ready, would_wait};
 use super::local::NOWHERE;
 use crate::enforce::amount;
 use crate::enforce::memory::{self, write_exactly};
@@ -14,15 +15,39 @@ impl Ends<'_> {
     /// Whether the kernel refuses a transfer before it waits for anything (`do_splice` in `fs/splice.c`, `do_sendfile` in
     /// `fs/read_write.c`).
     fn is_refused(&self, to: RawFd, at: [u64; 2], asked: u64) -> bool {
+        let pipes = [self.kind, self.other_kind].map(|kind| kind == FileType::Fifo);
+        if self.nr == 276 {
+            return pipes != [true, true];
+        }
         if self.nr != 275 {
             return !amount::is_count(asked);
         }
-        let pipes = [self.kind, self.other_kind].map(|kind| kind == FileType::Fifo);
         let sockets = [self.kind, self.other_kind].map(|kind| kind == FileType::Socket);
         let no_place = |end: usize| at[end] != 0 && (pipes[end] || sockets[end]);
         let none = pipes == [false, false];
         let counted = pipes == [true, true] || amount::is_count(asked);
         none || no_place(0) || no_place(1) || !counted || !pipes[1] && is_append(to)
+    }
+
+    /// Whether `copy_file_range` copies a part of a file onto itself.
+    fn is_onto_itself(&self, offsets: [Option<i64>; 2], asked: u64) -> bool {
+        let Some(to) = self.other.filter(|_| self.nr == 326) else {
+            return false;
+        };
+        let (Ok(from_stat), Ok(to_stat)) = (rustix::fs::fstat(self.fd), rustix::fs::fstat(to))
+        else {
+            return false;
+        };
+        if (from_stat.st_dev, from_stat.st_ino) != (to_stat.st_dev, to_stat.st_ino) {
+            return false;
+        }
+        let number = |of: u64| usize::try_from(of).unwrap_or(usize::MAX);
+        whole::is_onto_itself(
+            number(start(self.fd, offsets[0])),
+            number(start(to, offsets[1])),
+            number(asked),
+            number(from_stat.st_size.cast_unsigned()),
+        )
     }
 
     /// Where a transfer begins in a file, if the call says so by memory that is there.
@@ -34,7 +59,7 @@ impl Ends<'_> {
         }
     }
 
-    /// `sendfile`, `splice`, `copy_file_range`: from `fd` to `other`.
+    /// `sendfile`, `splice`, `tee`, `copy_file_range`: from `fd` to `other`.
     pub(super) fn transfer(
         &self,
         at: [u64; 2],
@@ -55,17 +80,26 @@ impl Ends<'_> {
         // Whatever the kernel refuses is for it to refuse; between pipes any length is one.
         let is_refused = denied
             || self.is_refused(to, at, asked)
+            || self.is_onto_itself(before, asked)
             || overflows(self.fd, before[0], asked)
             || self.other.is_some_and(|to| overflows(to, before[1], asked));
-        let len = usize::try_from(if is_refused { asked } else { len }).unwrap_or(0);
+        let mut len = usize::try_from(if is_refused { asked } else { len }).unwrap_or(0);
         // Pipes say so themselves; sockets would wait.
-        let waits = (self.other_kind == FileType::Socket || self.nr == 40) && !is_refused;
-        if len > 0 && self.nr != 326 && waits && !ready(to, libc::POLLOUT) {
+        // `sendfile` refuses files without a name of their own (eventfd, signalfd and the like: no `splice_write`).
+        let sends = self.nr == 40 && self.other_kind != FileType::Unknown;
+        let waits = (self.other_kind == FileType::Socket || sends) && !is_refused;
+        if len > 0 && self.nr != 326 && waits && would_wait(to, libc::POLLOUT) {
             return Ok(Came::NotYet(to, libc::POLLOUT));
         }
         let receives = self.nr == 275 && self.kind == FileType::Socket && !is_refused;
-        if len > 0 && receives && !ready(from, libc::POLLIN) {
+        if len > 0 && receives && would_wait(from, libc::POLLIN) {
             return Ok(Came::NotYet(from, libc::POLLIN));
+        }
+        if let Some(to) = self.other
+            && self.other_kind == FileType::RegularFile
+            && !is_refused
+        {
+            len = self.room(to, before[1], len)?;
         }
         let moved = self.as_program(|| {
             // SAFETY: the offsets live during the calls.
@@ -80,6 +114,7 @@ impl Ends<'_> {
                         len,
                         flags | libc::SPLICE_F_NONBLOCK,
                     ),
+                    276 => libc::tee(from, to, len, flags | libc::SPLICE_F_NONBLOCK),
                     _ => libc::copy_file_range(
                         from,
                         given(at[0], &mut first),
@@ -93,7 +128,7 @@ impl Ends<'_> {
         });
         let moved = match moved {
             Err(error) if is_later(&error) => {
-                let empty = self.nr == 275 && !ready(from, libc::POLLIN);
+                let empty = self.nr != 40 && !ready(from, libc::POLLIN);
                 return Ok(if empty {
                     Came::NotYet(from, libc::POLLIN)
                 } else {
@@ -111,11 +146,15 @@ impl Ends<'_> {
     }
 }
 
-/// Whether the end of a range is no offset. Where none is said, the range begins at the file's position, if it has one.
+/// Whether the end of a range is no offset.
 fn overflows(fd: &OwnedFd, offset: Option<i64>, len: u64) -> bool {
+    !amount::is_count(start(fd, offset).saturating_add(len))
+}
+
+/// Where a range begins: at the offset, or at the file's position, if it has one.
+fn start(fd: &OwnedFd, offset: Option<i64>) -> u64 {
     let own = || rustix::fs::seek(fd, rustix::fs::SeekFrom::Current(0));
-    let start = offset.map_or_else(|| own().unwrap_or(0), i64::cast_unsigned);
-    !amount::is_count(start.saturating_add(len))
+    offset.map_or_else(|| own().unwrap_or(0), i64::cast_unsigned)
 }
 
 fn is_append(fd: RawFd) -> bool {
