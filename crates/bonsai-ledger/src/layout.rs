@@ -201,6 +201,8 @@ pub mod flags {
     pub const REQUESTS: u32 = 4096;
     /// `bonsai run` is under a seccomp filter that allows every call of the interposer's own.
     pub const FILTER_ALLOWS: u32 = 8192;
+    /// A process has said on standard error that calls inside its libc are not seen.
+    pub const UNSEEN: u32 = 16384;
 }
 
 /// Why calls went through without a decision.
@@ -396,6 +398,8 @@ pub enum Reason {
     NoAccess,
     /// Valgrind runs it: its calls are those of the program within, where the library is.
     Valgrind,
+    /// Calls made through its libc at the start were not seen (an unknown build).
+    Unseen,
 }
 
 impl Reason {
@@ -411,6 +415,7 @@ impl Reason {
             6 => Self::ForeignArch,
             7 => Self::NoAccess,
             8 => Self::Valgrind,
+            9 => Self::Unseen,
             _ => Self::None,
         }
     }
@@ -434,6 +439,9 @@ impl Reason {
                 "changed user, root or mounts: the interposer or its ledger cannot be opened any more"
             }
             Self::Valgrind => "statically linked, and run by valgrind: cannot be entered",
+            Self::Unseen => {
+                "calls that this libc makes at the start were not seen: calls inside libc (stdio) are unseen"
+            }
         }
     }
 }

@@ -12,6 +12,8 @@ use crate::seccomp::{self, ask};
 use crate::state::{self, PATCHED};
 use crate::sys;
 use crate::uncovered::AT_FDCWD;
+#[cfg(not(feature = "alone"))]
+use crate::proof;
 use crate::{elf, extension, patch, trap, vdso};
 use bonsai_ledger::{
     FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
@@ -138,14 +140,28 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     } else {
         Reason::PatchOff
     };
-    PATCHED.store(reason == Reason::None, Ordering::Relaxed);
-    REASON.store(reason as u32, Ordering::Relaxed);
+    let reason_of = |reason: Reason| {
+        PATCHED.store(reason == Reason::None, Ordering::Relaxed);
+        REASON.store(reason as u32, Ordering::Relaxed);
+    };
+    reason_of(reason);
     if segment.header.flags.load(Ordering::Relaxed) & flags::EXTENDED != 0 {
         // Later, another user's process may not be able to open it.
         extension::get(segment);
     }
+    #[cfg(not(feature = "alone"))]
+    let is_unseen = reason == Reason::None && !proof::holds();
     if trap::is_wanted(segment) {
+        #[cfg(not(feature = "alone"))]
+        if is_unseen {
+            elf::objects().filter(|object| elf::is_libc(object)).for_each(trap::cover);
+        }
         trap::begin(segment);
+    }
+    #[cfg(not(feature = "alone"))]
+    if is_unseen && !(trap::is_active() && proof::is_trapped()) {
+        reason_of(Reason::Unseen);
+        proof::complain(segment, &program());
     }
     state::set_segment(segment);
     let now = sys::now_early();
@@ -258,6 +274,16 @@ pub(crate) fn store_program(to: &[AtomicU64; 5], path: &[u8]) {
         }
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
+}
+
+/// File name of the program, as [`store_program`] has kept it; zero bytes behind it.
+#[cfg(not(feature = "alone"))]
+fn program() -> [u8; 40] {
+    let mut name = [0; 40];
+    for (to, word) in name.chunks_exact_mut(8).zip(&PROGRAM) {
+        to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    }
+    name
 }
 
 /// The process that was entered last; in a vforked child, its parent.

@@ -92,6 +92,8 @@ library! {
     mod pay;
     mod point;
     #[cfg(not(feature = "alone"))]
+    mod proof;
+    #[cfg(not(feature = "alone"))]
     mod resolve;
     mod slots;
     mod slow;

@@ -13,7 +13,7 @@ use crate::outward::bytes_out;
 use crate::pay::{self, Patience};
 use crate::point;
 #[cfg(not(feature = "alone"))]
-use crate::{found, resolve, trap};
+use crate::{found, proof, resolve, trap};
 use crate::seccomp::bonsai_filter_comes;
 use crate::slots::{self, Site, fact, flag};
 use crate::state::{self, Own};
@@ -44,6 +44,8 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     let cancel = point::of(args, site);
     let undecided = |args| if whole_call { make_by(args, site, cancel) } else { result };
     let Some(segment) = state::segment() else {
+        #[cfg(not(feature = "alone"))]
+        proof::note(args.nr);
         return undecided(args);
     };
     // Without a state: libc does this in threads that have ended, and in children of posix_spawn.

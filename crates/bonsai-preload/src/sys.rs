@@ -177,7 +177,7 @@ pub(crate) mod nr {
     pub(crate) const PRCTL: usize = 157;
     #[cfg(feature = "alone")]
     pub(crate) const RESTART_SYSCALL: usize = 219;
-    #[cfg(feature = "alone")]
+    #[cfg(not(feature = "extension"))]
     pub(crate) const EXIT_GROUP: usize = 231;
     pub(crate) const SECCOMP: usize = 317;
     pub(crate) const EXECVEAT: usize = 322;
@@ -264,4 +264,10 @@ pub(crate) unsafe fn strlen(s: *const u8) -> usize {
 pub(crate) fn errno() -> i32 {
     // SAFETY: always valid.
     unsafe { *__errno_location() }
+}
+
+/// Sets libc's `errno` of this thread.
+pub(crate) fn set_errno(errno: i32) {
+    // SAFETY: always valid.
+    unsafe { *__errno_location() = errno };
 }

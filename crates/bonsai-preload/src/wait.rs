@@ -150,6 +150,12 @@ pub(crate) fn use_plain_futex() {
     NO_WAITV.store(true, Ordering::Relaxed);
 }
 
+/// True where `futex_waitv` is not tried: from the start in valgrind.
+#[cfg(not(any(feature = "alone", feature = "extension")))]
+pub(crate) fn is_futex_plain() -> bool {
+    NO_WAITV.load(Ordering::Relaxed)
+}
+
 const FUTEX2_SIZE_U32: u32 = 2;
 const FUTEX_WAIT_BITSET: usize = 9;
 

@@ -1,6 +1,8 @@
 //! Record of the sites that were found, and of what has become of them: which of libc's functions end in patched sites only.
 
 use crate::found::Found;
+#[cfg(not(feature = "alone"))]
+use crate::proof;
 use bonsai_calls::{self as calls, CallId, NR_LIMIT};
 use bonsai_sites::ANY;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -62,6 +64,10 @@ pub(crate) fn is_point_here(call: CallId) -> bool {
 /// Whether every site of that number that was found is patched, and at least one
 /// was found; among them, for a cancellation point, those of any number.
 pub(crate) fn all_patched(nr: usize, is_point: bool) -> bool {
+    #[cfg(not(feature = "alone"))]
+    if proof::has_failed() {
+        return false;
+    }
     let seen = SEEN.get(nr).map_or(0, |s| s.load(Ordering::Relaxed));
     let any = if is_point { SEEN_ANY.load(Ordering::Relaxed) } else { 0 };
     (seen | any) & MISSED == 0 && seen | any != 0

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use conformance::{Compiler, GLIBC_LOADER, MUSL_LOADER, skip};
+use conformance::{Compiler, GLIBC_LOADER, MUSL_LOADER, finish, skip};
 
-use crate::fixture::{compiler, scratch};
-use crate::probe::Probe;
+use crate::fixture::{bonsai, compiler, scratch};
+use crate::probe::{PATIENCE, Probe};
 
 /// A C library, and a compiler that links programs with it.
 struct Libc {
@@ -140,5 +140,93 @@ fn threads_are_cancelled_in_calls_and_in_waits_for_limits() {
         let probe = libc.probe(test, "transparency/cancel.c", &[]);
         probe.same(&[]);
         probe.same(&["all=10GB/s"]);
+    }
+}
+
+/// Changes what libc compares the results of its calls with, so that its instructions have a form that no release has, and its build-id.
+fn disfigured(libc: &[u8]) -> Vec<u8> {
+    const CALL: [u8; 8] = [0x0f, 0x05, 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff];
+    const BUILD_ID: [u8; 16] = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    let mut libc = libc.to_vec();
+    let places = |libc: &[u8], of: &[u8]| {
+        let windows = libc.windows(of.len()).enumerate();
+        let found = windows.filter(|(_, bytes)| *bytes == of);
+        found.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let calls = places(&libc, &CALL);
+    assert!(!calls.is_empty(), "libc has no calls of the usual form");
+    for at in calls {
+        // cmp $-4094
+        libc[at + 4] = 2;
+    }
+    for at in places(&libc, &BUILD_ID) {
+        libc[at + BUILD_ID.len()] ^= 0xff;
+    }
+    libc
+}
+
+/// The file that this process has mapped by that name.
+fn mapped(name: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5));
+    let mut named = paths.map(Path::new).filter(|path| path.ends_with(name));
+    named.next().map(Path::to_owned)
+}
+
+#[test]
+fn a_libc_whose_calls_are_not_seen_is_named_and_its_functions_are_limited() {
+    let test = "libcs-unseen";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let (Some(libc), Some(loader)) = (mapped("libc.so.6"), mapped(GLIBC_LOADER)) else {
+        return skip(test, "the tests do not run with glibc");
+    };
+    let folder = scratch().join("libc-unseen");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let copy = disfigured(&std::fs::read(libc).expect("libc"));
+    std::fs::write(folder.join("libc.so.6"), copy).expect("a file");
+    std::fs::copy(loader, folder.join(GLIBC_LOADER)).expect("a copy");
+    let unseen = Libc {
+        release: "unseen".to_owned(),
+        compiler: compiler.with_libc(&folder),
+    };
+    let file = scratch().join("libcs-unseen.data");
+    std::fs::write(&file, vec![1; LENGTH.try_into().expect("small")]).expect("a file");
+    let (file, length) = (file.to_string_lossy(), LENGTH.to_string());
+    let limit = format!("read={RATE}B/s:burst={BURST}B");
+    let said = "calls inside this libc are not seen";
+    for thread in [None, Some("thread")] {
+        let args = |how| {
+            let all = [how, &*file, &*length];
+            all.into_iter().chain(thread).collect::<Vec<_>>()
+        };
+        let by_name = unseen.probe(test, "libcs/moves.c", &args("read"));
+        let within = unseen.probe(test, "libcs/moves.c", &args("fread"));
+        let bare = by_name.bare();
+        assert_eq!(within.bare().lines, bare.lines);
+
+        let seen = by_name.through(("patched", &[]), &[&limit]);
+        assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+        assert!(seen.finished.stderr.contains(said), "{:?}", seen.finished);
+        seen.assert_shaped(LENGTH, RATE, BURST);
+        assert_eq!(seen.counters.of("read.file").1, LENGTH);
+
+        // The trap needs no form.
+        let trap = ("trapped", &["--unpatched", "trap"][..]);
+        for probe in [&by_name, &within] {
+            let seen = probe.through(trap, &[&limit]);
+            assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+            assert!(!seen.finished.stderr.contains(said), "{:?}", seen.finished);
+            seen.assert_shaped(LENGTH, RATE, BURST);
+        }
+
+        // Refused before its first instruction.
+        let (_, command) = bonsai().run(&["--strict", "--limit", &limit], &within.program, &[]);
+        let finished = finish(&mut { command }, PATIENCE).expect("it ends");
+        assert_eq!(finished.status.code(), Some(126), "{finished:?}");
+        assert!(finished.stderr.contains(said), "{finished:?}");
     }
 }
