@@ -40,7 +40,7 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
 }
 
 /// Who has looked; the number grows whenever the search finds something else.
-const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-6");
+const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-7");
 
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -54,7 +54,7 @@ struct Found {
 }
 
 /// How a library makes its system calls.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     /// As glibc and musl do.
     Libc,
@@ -79,7 +79,15 @@ pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
         !is_left_alone(name.as_encoded_bytes()) && seen.insert(path.clone())
     });
     let first = first.iter().map(|path| (path.clone(), Kind::Libc));
-    let others = others.map(|path| (path, Kind::Other));
+    // A libc beside the program's own is that of programs which it runs.
+    let others = others.map(|path| {
+        let kind = if is_libcs(&path) {
+            Kind::Libc
+        } else {
+            Kind::Other
+        };
+        (path, kind)
+    });
     let program = program.map(|path| (path.to_owned(), Kind::Program));
     for (library, kind) in first.chain(program).chain(others) {
         let Some(found) = known_or_looked_up(&library, kind, &folder) else {
@@ -92,8 +100,15 @@ pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
     }
 }
 
+/// True for glibc's and musl's libraries and loaders, which the interposer knows by their names, too.
+fn is_libcs(library: &Path) -> bool {
+    let name = library.file_name().unwrap_or_default().as_encoded_bytes();
+    let names: [&[u8]; 4] = [b"libc.so", b"libc-2.", b"ld-linux", b"ld-musl"];
+    names.iter().any(|of| name.starts_with(of))
+}
+
 fn known_or_looked_up(library: &Path, kind: Kind, folder: &Path) -> Option<Found> {
-    let kept = kept_at(library, folder)?;
+    let kept = kept_at(library, kind, folder)?;
     let known = || -> Option<Found> {
         let found: Found = serde_json::from_slice(&fs::read(&kept).ok()?).ok()?;
         (found.bonsai == LOOKS).then_some(found)
@@ -108,10 +123,10 @@ fn known_or_looked_up(library: &Path, kind: Kind, folder: &Path) -> Option<Found
 }
 
 /// The file in which the sites of a library are kept.
-fn kept_at(library: &Path, folder: &Path) -> Option<PathBuf> {
+fn kept_at(library: &Path, kind: Kind, folder: &Path) -> Option<PathBuf> {
     let file = fs::metadata(library).ok()?;
     let name = format!(
-        "{:x}-{:x}-{:x}-{:x}.{:09}.json",
+        "{kind:?}-{:x}-{:x}-{:x}-{:x}.{:09}.json",
         file.dev(),
         file.ino(),
         file.size(),
@@ -217,17 +232,22 @@ mod tests {
         let copy = folder.path().join("libc");
         fs::copy(&libc, &copy).expect("a copy");
         let first = known_or_looked_up(&copy, Kind::Libc, folder.path()).expect("found");
-        let kept = kept_at(&copy, folder.path()).expect("a name");
+        let kept = kept_at(&copy, Kind::Libc, folder.path()).expect("a name");
         assert!(kept.is_file());
         assert_eq!(
             known_or_looked_up(&copy, Kind::Libc, folder.path()),
             Some(first)
         );
         fs::write(&kept, "damaged").expect("written");
+        // Another program may have it as a library of no special kind.
+        known_or_looked_up(&copy, Kind::Other, folder.path()).expect("found");
         let again = known_or_looked_up(&copy, Kind::Libc, folder.path()).expect("found again");
         assert!(again.sites.len() > 40);
         fs::copy(&libc, folder.path().join("new")).expect("a copy");
         fs::rename(folder.path().join("new"), &copy).expect("replaced");
-        assert_ne!(kept_at(&copy, folder.path()).expect("a name"), kept);
+        assert_ne!(
+            kept_at(&copy, Kind::Libc, folder.path()).expect("a name"),
+            kept
+        );
     }
 }
