@@ -58,8 +58,8 @@ static LATEST: Early<[(usize, usize, usize); 16]> = Early::new([(0, 0, 0); 16]);
 
 /// Gives back the area of a library that was at `library` before, and is gone since
 /// there is another one: a program may load and unload all day long.
-fn give_back(library: usize) {
-    // SAFETY: nobody else is here; and only code that is not mapped any more led to
+pub(crate) fn give_back(library: usize) {
+    // SAFETY: no other thread is here; and only code that is not mapped any more led to
     // such an area.
     unsafe {
         for (owner, at, len) in &mut *LATEST.get() {
@@ -75,7 +75,6 @@ impl Area {
     /// Room for `count` entries of the library at address `near`, below it if that
     /// is free.
     pub(crate) fn new(count: usize, near: usize) -> Option<Self> {
-        give_back(near);
         let len = (count * LEN).next_multiple_of(4096);
         #[cfg(feature = "alone")]
         if let Some(at) = crate::attach::running::room(len, near) {

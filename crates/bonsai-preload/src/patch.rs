@@ -24,6 +24,8 @@ use crate::found::{Found, MOVED, Search, Sites};
 #[cfg(not(feature = "alone"))]
 use crate::loaded;
 use crate::moved::{Area, distance};
+#[cfg(not(feature = "alone"))]
+use crate::moved;
 use crate::slots;
 use crate::seccomp::{self, ask};
 use crate::state::PATCHED;
@@ -124,6 +126,7 @@ pub(crate) fn running(segment: &'static Segment, reads_base: bool) -> Reason {
 pub(crate) fn late(segment: &'static Segment, object: &Object) {
     let alone = bonsai_sites::is_left_alone(object.file());
     let small = object.texts().map(<[u8]>::len).sum::<usize>() <= LATE_TEXT;
+    moved::give_back(object.start());
     if PATCHED.load(Ordering::Relaxed) && !alone {
         let search = if small { Search::Moved } else { Search::No };
         library(segment, object, search);
