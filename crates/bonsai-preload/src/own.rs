@@ -1,5 +1,6 @@
 //! The state of one thread.
 
+use crate::amount::Args;
 use crate::cancel::Cancel;
 use crate::seccomp::ask;
 use crate::wait::Waiter;
@@ -34,7 +35,8 @@ pub(crate) struct Own {
     pub(crate) readable: [usize; 2],
     /// The thread that `harvest` found dead in here last.
     pub(crate) mourned: u32,
-    _pad2: u32,
+    /// The call that libc is about to make for one that was decided on: its number and descriptor (`Own::call`), 0 if none.
+    passing: AtomicU32,
     pub(crate) entries: [Entry; ENTRIES],
     /// What the extension knows of the call under way.
     pub(crate) claim: usize,
@@ -111,6 +113,36 @@ impl Own {
         let result = f(self);
         self.depth = self.depth.saturating_sub(1);
         result
+    }
+
+    /// A call as [`Own::passing`] has it: as far as it takes to tell it from those of a signal handler.
+    fn call(args: &Args) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "numbers below 512, descriptors below 2^22"
+        )]
+        let (nr, fd) = (args.nr as u32, args.a[0] as u32);
+        1 << 31 | (nr & 0x1ff) << 22 | fd & 0x3f_ffff
+    }
+
+    /// Lets libc make a call that was decided on, by `make`: where libc's instruction is patched, the call comes to the slow path again.
+    pub(crate) fn passed<T>(&self, args: &Args, make: impl FnOnce() -> T) -> T {
+        self.passing.store(Self::call(args), Ordering::Relaxed);
+        // Not by the fast path, which would charge it.
+        self.epoch.store(0, Ordering::Relaxed);
+        let made = make();
+        self.passing.store(0, Ordering::Relaxed);
+        made
+    }
+
+    /// True, once, if the call is one that was decided on.
+    pub(crate) fn is_passed(&self, args: &Args) -> bool {
+        let passing = self.passing.load(Ordering::Relaxed);
+        let is = passing != 0 && passing == Self::call(args);
+        if is {
+            self.passing.store(0, Ordering::Relaxed);
+        }
+        is
     }
 
     /// Calls of an entry counted on this thread's page.

@@ -34,7 +34,6 @@ const OPEN: usize = 2;
 const SENDTO: usize = 44;
 const RECVFROM: usize = 45;
 const OPENAT: usize = 257;
-const FALLOCATE: usize = 285;
 
 /// A descriptor that is never open.
 const NONE: usize = usize::MAX;
@@ -48,14 +47,12 @@ const FILENO: usize = 14;
 const NOT_CANCELLED: u64 = 2 << 32;
 
 /// Functions that refuse a descriptor which is not open, and the number by which libcs make the call.
-const BY_DESCRIPTOR: [(&[u8], usize); 6] = [
+const BY_DESCRIPTOR: [(&[u8], usize); 5] = [
     (b"read", READ),
     (b"write", WRITE),
     (b"send", SENDTO),
     (b"recv", RECVFROM),
     (b"close", nr::CLOSE),
-    // musl makes it by an instruction like those of its stdio.
-    (b"fallocate", FALLOCATE),
 ];
 
 /// Functions of glibc by which stdio reads and writes, with the second flags of the `FILE`.

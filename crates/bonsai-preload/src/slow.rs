@@ -62,6 +62,9 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
         segment.count_unshaped(Unshaped::Early);
         return undecided(args);
     };
+    if whole_call && own.is_passed(args) {
+        return undecided(args);
+    }
     own.within(|own| {
         let outer = core::mem::replace(&mut own.cancel, cancel);
         let result = decide(segment, own, args, site, how, result);
@@ -106,19 +109,28 @@ fn decide(
 /// cancellation point and the program may cancel threads, directly elsewhere.
 pub(crate) fn make(args: &Args, site: &Site) -> isize {
     let is_in_place = site.flags & flag::IN_PLACE != 0;
-    // SAFETY: this thread's own state; null without memory for it.
-    let own = || state::segment().and_then(|segment| unsafe { state::me(segment).as_ref() });
     let cancel = is_in_place.then(own).flatten().map(|own| own.cancel);
     make_by(args, site, cancel.unwrap_or(Cancel::NONE))
+}
+
+/// The calling thread's state; `None` without memory for it.
+fn own() -> Option<&'static Own> {
+    // SAFETY: this thread's own state, never unmapped.
+    state::segment().and_then(|segment| unsafe { state::me(segment).as_ref() })
 }
 
 /// Makes the call; by the cancellation point if the site is one.
 fn make_by(args: &Args, site: &Site, cancel: Cancel) -> isize {
     #[cfg(not(feature = "alone"))]
-    if resolve::goes_through_libc(site)
-        && let Some(result) = resolve::forward(args, site)
-    {
-        return result;
+    if resolve::goes_through_libc(site) {
+        let forward = || resolve::forward(args, site);
+        let made = match own() {
+            Some(own) => own.passed(args, forward),
+            None => forward(),
+        };
+        if let Some(result) = made {
+            return result;
+        }
     }
     if site.flags & flag::IN_PLACE != 0 {
         // SAFETY: only a slot of such a site has that flag.

@@ -144,7 +144,8 @@ fn threads_are_cancelled_in_calls_and_in_waits_for_limits() {
 }
 
 /// Changes what libc compares the results of its calls with, so that its instructions have a form that no release has, and its build-id.
-fn disfigured(libc: &[u8]) -> Vec<u8> {
+/// `of`: calls of that number only, where it stands shortly before them.
+fn disfigured(libc: &[u8], of: Option<u32>) -> Vec<u8> {
     const CALL: [u8; 8] = [0x0f, 0x05, 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff];
     const BUILD_ID: [u8; 16] = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
     let mut libc = libc.to_vec();
@@ -153,7 +154,16 @@ fn disfigured(libc: &[u8]) -> Vec<u8> {
         let found = windows.filter(|(_, bytes)| *bytes == of);
         found.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    let calls = places(&libc, &CALL);
+    let before = |at: usize| &libc[at.saturating_sub(24)..at];
+    let has_number = |at: &usize| {
+        of.is_none_or(|nr| {
+            before(*at)
+                .windows(4)
+                .any(|bytes| bytes == nr.to_le_bytes())
+        })
+    };
+    let calls = places(&libc, &CALL).into_iter().filter(has_number);
+    let calls: Vec<usize> = calls.collect();
     assert!(!calls.is_empty(), "libc has no calls of the usual form");
     for at in calls {
         // cmp $-4094
@@ -184,15 +194,21 @@ fn a_libc_whose_calls_are_not_seen_is_named_and_its_functions_are_limited() {
     let (Some(libc), Some(loader)) = (mapped("libc.so.6"), mapped(GLIBC_LOADER)) else {
         return skip(test, "the tests do not run with glibc");
     };
-    let folder = scratch().join("libc-unseen");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let copy = disfigured(&std::fs::read(libc).expect("libc"));
-    std::fs::write(folder.join("libc.so.6"), copy).expect("a file");
-    std::fs::copy(loader, folder.join(GLIBC_LOADER)).expect("a copy");
-    let unseen = Libc {
-        release: "unseen".to_owned(),
-        compiler: compiler.with_libc(&folder),
+    let libc = std::fs::read(libc).expect("libc");
+    let flavour = |name: &str, of| {
+        let folder = scratch().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("libc.so.6"), disfigured(&libc, of)).expect("a file");
+        std::fs::copy(&loader, folder.join(GLIBC_LOADER)).expect("a copy");
+        Libc {
+            release: name.to_owned(),
+            compiler: compiler.with_libc(&folder),
+        }
     };
+    let unseen = flavour("libc-unseen", None);
+    // Calls of `read` are seen there, and each is charged once all the same.
+    const OPENAT: u32 = 257;
+    let partly = flavour("libc-partly-unseen", Some(OPENAT));
     let file = scratch().join("libcs-unseen.data");
     std::fs::write(&file, vec![1; LENGTH.try_into().expect("small")]).expect("a file");
     let (file, length) = (file.to_string_lossy(), LENGTH.to_string());
@@ -204,15 +220,18 @@ fn a_libc_whose_calls_are_not_seen_is_named_and_its_functions_are_limited() {
             all.into_iter().chain(thread).collect::<Vec<_>>()
         };
         let by_name = unseen.probe(test, "libcs/moves.c", &args("read"));
+        let once = partly.probe(test, "libcs/moves.c", &args("read"));
         let within = unseen.probe(test, "libcs/moves.c", &args("fread"));
         let bare = by_name.bare();
         assert_eq!(within.bare().lines, bare.lines);
 
-        let seen = by_name.through(("patched", &[]), &[&limit]);
-        assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
-        assert!(seen.finished.stderr.contains(said), "{:?}", seen.finished);
-        seen.assert_shaped(LENGTH, RATE, BURST);
-        assert_eq!(seen.counters.of("read.file").1, LENGTH);
+        for probe in [&by_name, &once] {
+            let seen = probe.through(("patched", &[]), &[&limit]);
+            assert_eq!(seen.lines, bare.lines, "{:?}", seen.finished);
+            assert!(seen.finished.stderr.contains(said), "{:?}", seen.finished);
+            seen.assert_shaped(LENGTH, RATE, BURST);
+            assert_eq!(seen.counters.of("read.file").1, LENGTH);
+        }
 
         // The trap needs no form.
         let trap = ("trapped", &["--unpatched", "trap"][..]);
@@ -224,8 +243,9 @@ fn a_libc_whose_calls_are_not_seen_is_named_and_its_functions_are_limited() {
         }
 
         // Refused before its first instruction.
-        let (_, command) = bonsai().run(&["--strict", "--limit", &limit], &within.program, &[]);
-        let finished = finish(&mut { command }, PATIENCE).expect("it ends");
+        let options = ["--strict", "--limit", &limit];
+        let (_, mut command) = bonsai().run(&options, &within.program, &[] as &[&str]);
+        let finished = finish(&mut command, PATIENCE).expect("it ends");
         assert_eq!(finished.status.code(), Some(126), "{finished:?}");
         assert!(finished.stderr.contains(said), "{finished:?}");
     }
