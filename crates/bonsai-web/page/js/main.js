@@ -57,9 +57,18 @@ function back() {
   library();
 }
 
-/** Asks whether it is there again; what comes of it is told by `onReach`. */
-function probe() {
-  get("videos").catch(() => {});
+/** True while the server is asked whether it is there again. */
+let probing = false;
+
+/**
+ * Asks whether it is there again; `onReach` hears the answer. One question at a time, which is given up: a server that takes connections
+ * and does not answer would hold all that a browser makes to one host, and the questions after it would not be sent.
+ */
+async function probe() {
+  if (probing) return;
+  probing = true;
+  await get("videos", {}, AbortSignal.timeout(10_000)).catch(() => {});
+  probing = false;
 }
 
 onReach((is) => (is ? back() : lost(null)));
