@@ -20,7 +20,9 @@ use crate::extension;
 use crate::found;
 #[cfg(not(feature = "alone"))]
 use crate::found::next_call;
-use crate::found::{Found, MOVED, Search, Sites};
+#[cfg(feature = "alone")]
+use crate::found::MOVED;
+use crate::found::{Found, Search, Sites};
 #[cfg(not(feature = "alone"))]
 use crate::loaded;
 use crate::moved::{Area, distance};
@@ -182,7 +184,7 @@ fn patch_all(
     // Where every site counts, those that were looked for beforehand are too few.
     let all = search == Search::Moved && trap::is_wanted(segment);
     let others = all || search == Search::Signals;
-    let known = in_table(segment, object).filter(|words| !others && !is_in_part(object, words));
+    let known = in_table(segment, object).filter(|words| !others && !is_in_part(object, words, search));
     if known.is_none() && search == Search::No {
         return Reason::NoSites;
     }
@@ -388,11 +390,19 @@ fn to_table(segment: &Segment, object: &Object, sites: &mut Sites) {
     segment.store_sites(build_id, sites.all().iter().map(word));
 }
 
-/// Whether a table has only what is not decided on by exported symbols, and there are none:
-/// musl's, of which no site is compared, in a process that runs already.
-fn is_in_part(object: &Object, words: &[AtomicU64]) -> bool {
+/// True if a table has only a part of the sites that a process needs which runs already, as nothing is decided on by exported symbols
+/// there: that of musl, or of a program without a loader, of which no site is compared.
+#[cfg(feature = "alone")]
+fn is_in_part(object: &Object, words: &[AtomicU64], search: Search) -> bool {
     let compared = |word: &AtomicU64| word.load(Ordering::Relaxed) >> 48 & 3 < u64::from(MOVED);
-    cfg!(feature = "alone") && elf::is_libc(object) && !words.iter().any(compared)
+    let needs_all = elf::is_libc(object) || running::is_running() && search == Search::Both;
+    needs_all && !words.iter().any(compared)
+}
+
+/// Exported symbols decide on what a table does not have.
+#[cfg(not(feature = "alone"))]
+fn is_in_part(_: &Object, _: &[AtomicU64], _: Search) -> bool {
+    false
 }
 
 fn from_table(object: &Object, words: &[AtomicU64], sites: &mut Sites) {

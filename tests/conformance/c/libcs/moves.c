@@ -1,9 +1,10 @@
 /* Moves a file's bytes by each way that a C library has to its system calls: its functions, stdio inside of it, and both again once
  * there has been a second thread.
  *
- *   moves READ|WRITE FILE LENGTH [thread]
+ *   moves READ|WRITE FILE LENGTH [thread|waits]
  *
- * READ is read or fread; WRITE is write, fwrite or send. Prints what was moved, and how long it took. */
+ * READ is read, pread or fread; WRITE is write, pwrite, fwrite or send. Prints what was moved, and how long it took. `waits`: prints a
+ * line, begins when its standard input ends, and is there for a minute. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -34,9 +35,11 @@ static long by_call(const char *how, int fd, long length)
 {
     long moved = 0;
     while (moved < length) {
-        ssize_t part = strcmp(how, "read") == 0    ? read(fd, bytes, sizeof bytes)
-                       : strcmp(how, "write") == 0 ? write(fd, bytes, sizeof bytes)
-                                                   : send(fd, bytes, sizeof bytes, 0);
+        ssize_t part = strcmp(how, "read") == 0     ? read(fd, bytes, sizeof bytes)
+                       : strcmp(how, "pread") == 0  ? pread(fd, bytes, sizeof bytes, moved)
+                       : strcmp(how, "write") == 0  ? write(fd, bytes, sizeof bytes)
+                       : strcmp(how, "pwrite") == 0 ? pwrite(fd, bytes, sizeof bytes, moved)
+                                                    : send(fd, bytes, sizeof bytes, 0);
         if (part <= 0)
             break;
         moved += part;
@@ -67,7 +70,14 @@ int main(int count, char **args)
     const char *how = args[1], *file = args[2];
     long length = atol(args[3]);
     pthread_t thread;
-    if (count > 4) {
+    int waits = count > 4 && strcmp(args[4], "waits") == 0;
+    if (waits) {
+        alarm(60);
+        puts("waits");
+        fflush(stdout);
+        while (getchar() != EOF)
+            ;
+    } else if (count > 4) {
         pthread_create(&thread, NULL, nothing, NULL);
         pthread_join(thread, NULL);
     }
@@ -84,12 +94,15 @@ int main(int count, char **args)
     } else if (how[0] == 'f') {
         moved = by_stream(how, file, length);
     } else {
-        int fd = open(file, strcmp(how, "read") == 0 ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        int fd = open(file, strstr(how, "read") ? O_RDONLY : O_WRONLY | O_CREAT | O_TRUNC, 0600);
         moved = by_call(how, fd, length);
         close(fd);
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
     double ms = (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) / 1e6;
     printf("moved %ld\n# elapsed %.3f ms\n", moved, ms);
+    fflush(stdout);
+    if (waits)
+        pause();
     return 0;
 }
