@@ -66,12 +66,16 @@ deps-transparency:
 deps-guests:
 	@scripts/deps.sh --optional build test guests
 
+.PHONY: sysroot
+sysroot:
+	@scripts/sysroot.sh "$(TARGET)/sysroot"
+
 .PHONY: build build-libraries build-checked
 build: deps-build build-libraries ## build the program and the library into target/bonsai/
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai
 	@$(call side-by-side,$(DIST),release)
 
-build-libraries: deps-build
+build-libraries: deps-build sysroot
 	@$(CARGO) build $(CARGO_FLAGS) $(PRELOAD)
 	@$(CARGO) build $(CARGO_FLAGS) $(ENGINE)
 	@$(CARGO) build $(CARGO_FLAGS) $(EXTENSION)
@@ -99,6 +103,7 @@ demo-guests: build deps-guests ## two Debian guests boot from the block server; 
 
 .PHONY: test test-release
 test: deps-test build-checked ## run every test; the last line is: N passed, N failed, N skipped
+	@tests/hosts/roots.sh "$(TARGET)/hosts" bullseye trixie
 	@BONSAI_BIN_DIR="$(CHECKED)" scripts/test.sh $(TEST_ARGS)
 
 test-release: deps-test build ## the same with the program that is installed
@@ -124,6 +129,17 @@ test-libcs: libcs deps-test build-checked ## calls, waits and cancellation with 
 		BONSAI_BIN_DIR="$(CHECKED)" BONSAI_TEST_LIBC="$${libc%/}" scripts/test.sh --package conformance --test it \
 			calls:: unwind:: transparency:: interrupted:: sleepers:: loops:: || exit 1; \
 	done
+
+# Root file systems of other releases, 160 MB each. `make test` has the oldest and Debian's stable one; RELEASES names others.
+RELEASES ?= bullseye bookworm trixie sid
+.PHONY: hosts test-hosts
+hosts: deps-guests
+	@tests/hosts/roots.sh "$(TARGET)/hosts" $(RELEASES)
+
+test-hosts: hosts deps-test build-checked ## programs of other releases of Debian and of musl, each limited or named; ends with the table
+	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_HOSTS="$(TARGET)/hosts" BONSAI_HOSTS_TABLE="$(TARGET)/hosts.md" \
+		scripts/test.sh --package conformance --test it hosts::
+	@cat "$(TARGET)/hosts.md"
 
 # What the short versions in `make test` do, for long. As root; what cannot be is skipped with its reason.
 .PHONY: test-integrity

@@ -319,6 +319,9 @@ pub(crate) unsafe fn add(base: usize, headers: usize, count: usize, name: *const
 /// makes programs that have a loader and no libraries, so that what we want of libc is
 /// wanted weakly.
 pub(crate) fn survey() {
+    if COUNT.load(Ordering::Acquire) > 0 {
+        return;
+    }
     let function: usize;
     // SAFETY: reads the address that the loader has found. `note` keeps the contract of
     // the callback.

@@ -63,14 +63,16 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
     } else {
         Search::No
     };
-    for object in elf::objects() {
+    // Before those of which some have functions of libc again (libpthread before glibc 2.34): there may not be slots for all.
+    for libc in elf::objects().filter(|object| elf::is_libc(object)) {
+        reason = library(segment, libc, Search::Compared);
+    }
+    for object in elf::objects().filter(|object| !elf::is_libc(object)) {
         let file = object.file();
         let glibc = file.starts_with(b"ld-linux")
             || file.starts_with(b"libpthread")
             || file.starts_with(b"librt.so");
-        if elf::is_libc(object) {
-            reason = library(segment, object, Search::Compared);
-        } else if glibc {
+        if glibc {
             library(segment, object, Search::Compared);
         } else if file.starts_with(b"liburing") || file.starts_with(b"libaio") {
             library(segment, object, Search::Moved);

@@ -8,7 +8,7 @@ use crate::Site;
 const BACK: usize = 32;
 
 /// The site of the `syscall` instruction at `offset`, its number guessed: the nearest
-/// `mov $imm32,%eax` with a small number, or `xor %eax,%eax`, in the 32 bytes before.
+/// `mov $imm32,%eax` with a small number, `xor %eax,%eax`, or a test of it for zero, in the 32 bytes before.
 /// Jumps into a site are not looked for; see [`crate::reject_branch_targets`].
 #[must_use]
 pub fn guess_at(text: &[u8], offset: usize) -> Option<Site> {
@@ -30,6 +30,8 @@ pub(crate) fn number(text: &[u8], offset: usize) -> Option<(u16, u8)> {
         let nr = match *code {
             [0xb8, low, high, 0, 0, ..] if high < 2 => u16::from_le_bytes([low, high]),
             [0x31 | 0x33, 0xc0, ..] => 0,
+            // test %eax,%eax; jne; and nothing between that and the call
+            [0x85, 0xc0, 0x75, _] | [0x85, 0xc0, 0x0f, 0x85, _, _, _, _] => 0,
             _ => return None,
         };
         Some((nr, u8::try_from(back).ok()?))

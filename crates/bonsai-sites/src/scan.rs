@@ -105,15 +105,21 @@ pub(crate) fn number(text: &[u8], at: usize) -> Option<(u16, u8)> {
 /// there to its very end without touching `eax` or leaving the straight line: that number.
 fn straight_line(code: &[u8]) -> Option<u16> {
     // Most offsets are sorted out here, before anything is decoded.
-    if !matches!(code, [0xb8, ..] | [0x31 | 0x33, 0xc0, ..]) {
-        return None;
-    }
-    let first = decode(code)?;
-    let Eax::Set(value) = first.eax else {
-        return None;
+    let (nr, mut rest) = match code {
+        // test %eax,%eax; jne: what goes on has 0 in it. glibc before 2.33 asks so whether there are threads, and then reads.
+        [0x85, 0xc0, 0x75, _, rest @ ..] | [0x85, 0xc0, 0x0f, 0x85, _, _, _, _, rest @ ..] => {
+            (0, rest)
+        }
+        [0xb8, ..] | [0x31 | 0x33, 0xc0, ..] => {
+            let first = decode(code)?;
+            let Eax::Set(value) = first.eax else {
+                return None;
+            };
+            let nr = u16::try_from(value).ok().filter(|nr| *nr < NR_END)?;
+            (nr, code.get(first.len()..)?)
+        }
+        _ => return None,
     };
-    let nr = u16::try_from(value).ok().filter(|nr| *nr < NR_END)?;
-    let mut rest = code.get(first.len()..)?;
     while !rest.is_empty() {
         let insn = decode(rest)?;
         if insn.eax != Eax::Kept || !matches!(insn.flow, Flow::Next | Flow::Branch) {

@@ -28,11 +28,22 @@ fn number(before: &[u8]) -> Option<u16> {
 
 #[test]
 fn numbers_that_are_certain() {
-    let cases: [(&str, &[u8], u16); 8] = [
+    let cases: [(&str, &[u8], u16); 11] = [
         ("mov $1,%eax", &[0xb8, 1, 0, 0, 0], 1),
         ("mov $0x1b4,%eax", &[0xb8, 0xb4, 1, 0, 0], 436),
         ("xor %eax,%eax", &[0x31, 0xc0], 0),
         ("xor %eax,%eax, the other form", &[0x33, 0xc0], 0),
+        ("test %eax,%eax; jne", &[0x85, 0xc0, 0x75, 0x14], 0),
+        (
+            "test %eax,%eax; jne far; mov %rcx,%r10",
+            &[0x85, 0xc0, 0x0f, 0x85, 0x14, 1, 0, 0, 0x49, 0x89, 0xca],
+            0,
+        ),
+        (
+            "test %eax,%eax; jne; mov $1,%eax",
+            &[0x85, 0xc0, 0x75, 0x14, 0xb8, 1, 0, 0, 0],
+            1,
+        ),
         (
             "mov; mov %rcx,%r10",
             &[0xb8, 18, 0, 0, 0, 0x49, 0x89, 0xca],

@@ -18,6 +18,10 @@ use bonsai_host::libs::{
 use bonsai_ledger::Ledger;
 use serde::{Deserialize, Serialize};
 
+use super::program::STANDARD_LOADER;
+
+const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
+
 /// The folder in the runtime directory; no service has such a name.
 const FOLDER: &str = ".sites";
 
@@ -40,7 +44,7 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
 }
 
 /// Who has looked; the number grows whenever the search finds something else.
-const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-7");
+const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -73,6 +77,12 @@ pub(crate) fn store(ledger: &Ledger, loader: &Path, program: Option<&Path>, runt
     let folder = runtime.join(FOLDER);
     let others = program.into_iter().flat_map(libraries);
     let known = WELL_KNOWN.iter().filter_map(|name| find_library(name));
+    // Programs of musl may be run by programs of glibc, and the other way round.
+    let loaders = [STANDARD_LOADER, MUSL_LOADER].map(Path::new);
+    let libcs = loaders
+        .into_iter()
+        .filter_map(|loader| find_libc(loader).ok());
+    let known = known.chain(libcs.flat_map(|libc| [libc.libc, libc.loader]));
     let mut seen = first.clone();
     let others = others.chain(known).filter(|path| {
         let name = path.file_name().unwrap_or_default();
@@ -185,7 +195,6 @@ fn look_up(library: &Path, kind: Kind) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::program::STANDARD_LOADER;
     use bonsai_ledger::sync::Ordering;
 
     #[test]

@@ -253,10 +253,11 @@ int main(int argc, char **argv)
         for (int tries = 0; done < BYTES; tries++) {
             size_t asked = BYTES - (size_t)done < CHUNK ? BYTES - (size_t)done : CHUNK;
             uint64_t before = raw_now();
+            long slept = sleeps();
             long moved = splices ? by_splice(greedy[0], bytes + done, asked, sends)
                          : sends ? send(greedy[0], bytes + done, asked, 0)
                                  : recv(greedy[0], block, asked, 0);
-            slow += milliseconds(before) > 15;
+            slow += milliseconds(before) > 15 && sleeps() > slept;
             if (moved <= 0) {
                 if (moved == 0 || errno != EAGAIN)
                     say("%s after %ld bytes", error_name(moved), done);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Unseen, as all of raw.h. */
 static inline void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -44,6 +45,14 @@ static inline void guard(unsigned seconds)
 static inline long milliseconds(uint64_t since)
 {
     return (long)((raw_now() - since) / 1000000);
+}
+
+/* How often this thread has gone to sleep: a call that takes long without that is held up by other programs. */
+static inline long sleeps(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_THREAD, &used);
+    return used.ru_nvcsw;
 }
 
 #endif

@@ -57,8 +57,9 @@ pub(crate) fn assert_goes_on(what: &str, seen: &Seen, rate: u64, burst: u64) {
     assert!(note("turns") <= turns, "{what} spins: {:?}", seen.notes);
     let cpu = 60.0 + note("elapsed") / 4.0;
     assert!(note("cpu") <= cpu, "{what} spins: {:?}", seen.notes);
-    // A delayed call would take 20 ms, each of them.
-    let slow = note("events") / 3.0;
+    // A delayed call would take 20 ms, each of them. Some take as long where other programs keep the processors busy; Go's are not told
+    // from those, as its threads sleep then, too.
+    let slow = note("events") / 1.5;
     assert!(
         note("slow") <= slow,
         "{what} stands still: {:?}",

@@ -17,6 +17,7 @@ mod fixture;
 mod go;
 mod groups;
 mod groups_live;
+mod hosts;
 mod interrupted;
 mod libcs;
 mod libraries;
