@@ -2,7 +2,7 @@
 //! everything that can be in the way: `c/attach/busy.c` says what. It checks itself, and
 //! so does the Go server; here is checked what is counted, and how fast they are.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn forms(test: &str) -> Vec<(&'static str, PathBuf)> {
 }
 
 /// A program in each form that can be made here, with further options.
-fn forms_of(source: &str, test: &str, more: &[&str]) -> Vec<(&'static str, PathBuf)> {
+pub(crate) fn forms_of(source: &str, test: &str, more: &[&str]) -> Vec<(&'static str, PathBuf)> {
     let Some(gcc) = compiler(test) else {
         return Vec::new();
     };
@@ -83,7 +83,7 @@ fn go_servers(test: &str) -> Vec<PathBuf> {
     made
 }
 
-fn counters(bonsai: &Bonsai, name: &str) -> Counters {
+pub(crate) fn counters(bonsai: &Bonsai, name: &str) -> Counters {
     let finished = run(bonsai, &["stats", name, "--json"]);
     Counters::parse(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {finished:?}"))
 }
@@ -152,91 +152,6 @@ fn running_processes_are_shaped_in_every_form() {
     let test = "running_processes_are_shaped_in_every_form";
     for (i, (_, program)) in forms(test).into_iter().enumerate() {
         under_limits(&format!("form{i}"), &program, ["write", "write.other"]);
-    }
-}
-
-/// Moves a file's bytes in a process of one thread that was put under limits before: libc makes the calls of such a process by
-/// instructions of their own.
-fn moves_under_limits(program: &Path, how: &str, entry: &str) {
-    const LENGTH: u64 = 200_000;
-    const RATE: u64 = 1_000_000;
-    const BURST: u64 = 4096;
-    let name = format!(
-        "{}-{how}",
-        program.file_name().expect("a name").to_string_lossy()
-    );
-    let file = scratch().join(format!("{name}.data"));
-    std::fs::write(&file, vec![1; 200_000]).expect("a file");
-    let mut child = Command::new(program)
-        .arg(how)
-        .arg(&file)
-        .args([&LENGTH.to_string(), "waits"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
-    let mut said = BufReader::new(child.stdout.take().expect("piped"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("a line");
-    let bonsai = bonsai();
-    let class = if how.contains("read") {
-        "read"
-    } else if how == "send" {
-        "send"
-    } else {
-        "write"
-    };
-    let limit = format!("{class}={RATE}B/s:burst={BURST}B");
-    let pid = child.id().to_string();
-    runs(&bonsai, &["attach", "-k", "-n", &name, "-l", &limit, &pid]);
-    drop(child.stdin.take());
-    for _ in 0..2 {
-        line.clear();
-        said.read_line(&mut line).expect("a line");
-    }
-    let ms = line
-        .split_whitespace()
-        .rev()
-        .nth(1)
-        .and_then(|ms| ms.parse::<f64>().ok());
-    let moved = counters(&bonsai, &name).of(entry).1;
-    child.kill().expect("ours");
-    child.wait().expect("ours");
-    let (ms, least) = (
-        ms.expect("a time"),
-        1e3 * (LENGTH - BURST - 1) as f64 / RATE as f64,
-    );
-    assert!(
-        ms >= 0.98 * least,
-        "{name}: {line}; {least} ms is the least"
-    );
-    assert!(
-        (LENGTH..LENGTH + 4096).contains(&moved),
-        "{name}: {moved} of {LENGTH} bytes"
-    );
-}
-
-#[test]
-fn calls_of_processes_with_one_thread_are_limited_after_attaching() {
-    // With a build-id, as programs have that are not made for tests: `bonsai` looks through their files beforehand.
-    for (form, program) in forms_of("libcs/moves.c", "one-thread", &["-Wl,--build-id"]) {
-        for (how, entry) in [
-            ("read", "read.file"),
-            ("pread", "pread64"),
-            ("write", "write.file"),
-            ("pwrite", "pwrite64"),
-            (
-                "fread",
-                if form.contains("musl") {
-                    "readv.file"
-                } else {
-                    "read.file"
-                },
-            ),
-            ("send", "sendto"),
-        ] {
-            moves_under_limits(&program, how, entry);
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same programs bare and under Bonsai.
 
 mod attach;
+mod attach_one_thread;
 mod bursts;
 mod busy;
 mod calls;
