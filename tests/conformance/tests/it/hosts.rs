@@ -258,16 +258,14 @@ fn programs_of_other_releases_are_limited_or_named() {
         ended.collect::<Vec<_>>()
     });
     let headings: Vec<&str> = CELLS.iter().map(|(heading, ..)| *heading).collect();
-    let mut table = format!(
-        "| release | {} |\n|---|{}\n",
-        headings.join(" | "),
-        "---|".repeat(CELLS.len())
-    );
-    rows.iter()
-        .for_each(|(cells, _)| table.push_str(&format!("{cells}\n")));
-    rows.iter().for_each(|(_, programs)| {
-        table.push_str(&format!("\n{}\n", programs.trim_end_matches(',')))
-    });
+    let mut lines = vec![format!("| release | {} |", headings.join(" | "))];
+    lines.push(format!("|---|{}", "---|".repeat(CELLS.len())));
+    lines.extend(rows.iter().map(|(cells, _)| cells.clone()));
+    for (_, programs) in &rows {
+        lines.push(String::new());
+        lines.push(programs.trim_end_matches(',').to_owned());
+    }
+    let table = lines.join("\n") + "\n";
     println!("{table}");
     if let Some(path) = std::env::var_os("BONSAI_HOSTS_TABLE") {
         std::fs::write(path, table).expect("a file");
