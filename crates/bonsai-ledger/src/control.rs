@@ -5,6 +5,7 @@ mod joined;
 pub use joined::Draws;
 
 use crate::config::CLOSING;
+use crate::identity::ProcessId;
 use crate::layout::{BUCKETS, LIMIT_NAME, flags};
 use crate::mapping::{Ledger, LedgerError, load_text, store_text};
 use crate::scope::Scope;
@@ -66,7 +67,7 @@ pub struct Stream {
     /// Its number: of a socket or a pipe, its inode.
     pub identity: u64,
     /// The process that used it first.
-    pub pid: u32,
+    pub process: ProcessId,
     /// Its descriptor there.
     pub fd: u32,
     /// Units that went through.
@@ -228,7 +229,10 @@ impl Ledger {
         let lines = self.stream_lines(bucket);
         let streams = lines.map(|line| Stream {
             identity: line.identity(),
-            pid: line.pid.load(Ordering::Relaxed),
+            process: ProcessId {
+                pid: line.pid.load(Ordering::Relaxed),
+                namespace: line.namespace.load(Ordering::Relaxed),
+            },
             fd: line.fd.load(Ordering::Relaxed),
             used: line.used(),
             waits: line.waits.load(Ordering::Relaxed),

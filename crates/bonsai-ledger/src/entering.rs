@@ -13,6 +13,7 @@
 //! Either may be killed in any of these: whoever needs an entry takes one whose asker
 //! is dead, or whose helper is.
 
+use crate::identity::ProcessId;
 use crate::layout::{ENTERING, Enter, Segment};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -32,8 +33,8 @@ pub trait Futex {
     fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool;
     /// Wakes whoever sleeps on the word.
     fn wake(&mut self, word: &AtomicU32);
-    /// Whether a process has ended.
-    fn is_dead(&mut self, pid: u32) -> bool;
+    /// Whether a process is known to have ended: one of another pid namespace is not.
+    fn is_dead(&mut self, process: ProcessId) -> bool;
 }
 
 impl Enter {
@@ -44,30 +45,37 @@ impl Enter {
     }
 
     /// Gives back the entry of that asker.
-    fn leave(&self, pid: u32) {
+    fn leave(&self, asker: ProcessId) {
         self.helper.store(0, Ordering::Relaxed);
         let _ = self
-            .pid
-            .compare_exchange(pid, 0, Ordering::Release, Ordering::Relaxed);
+            .asker
+            .compare_exchange(asker.word(), 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 impl Segment {
+    /// A process of the keeper's pid namespace.
+    fn beside_keeper(&self, pid: u32) -> ProcessId {
+        let namespace = self.header.namespace.load(Ordering::Relaxed);
+        let namespace = u32::try_from(namespace).unwrap_or(0);
+        ProcessId { pid, namespace }
+    }
+
     /// Asks for the program that this process, or thread, is about to run to be
-    /// entered. `allow` lets the helper with that process id trace it. The number of
+    /// entered. `allow` lets the helper trace it. The number of
     /// the question when it is held: it has to go on with its exec, or to call
     /// [`Segment::cancel_entering`].
     pub fn ask_to_enter(
         &self,
-        pid: u32,
+        asker: ProcessId,
         futex: &mut impl Futex,
-        allow: impl FnOnce(u32),
+        allow: impl FnOnce(ProcessId),
     ) -> Option<usize> {
         let keeper = self.header.keeper.load(Ordering::Relaxed);
-        if keeper == 0 || futex.is_dead(keeper) {
+        if keeper == 0 || futex.is_dead(self.beside_keeper(keeper)) {
             return None;
         }
-        let number = self.claim_question(pid, futex)?;
+        let number = self.claim_question(asker, futex)?;
         let entry = &self.header.entering[number];
         entry.helper.store(0, Ordering::Relaxed);
         entry.state.store(ASKED, Ordering::Release);
@@ -79,7 +87,7 @@ impl Segment {
             match seen {
                 NAMED => {
                     if let Some(allow) = allow.take() {
-                        allow(entry.helper.load(Ordering::Relaxed));
+                        allow(self.beside_keeper(entry.helper.load(Ordering::Relaxed)));
                     }
                     entry.step(NAMED, ALLOWED);
                     futex.wake(&entry.state);
@@ -87,13 +95,14 @@ impl Segment {
                 READY => return Some(number),
                 _ if seen != REFUSED && futex.wait(&entry.state, seen) => {
                     let helper = entry.helper.load(Ordering::Relaxed);
-                    if helper != 0 && futex.is_dead(helper) && entry.step(seen, FREE) {
-                        entry.leave(pid);
+                    let has_left = helper != 0 && futex.is_dead(self.beside_keeper(helper));
+                    if has_left && entry.step(seen, FREE) {
+                        entry.leave(asker);
                         return None;
                     }
                 }
                 ASKED | STARTED | REFUSED if entry.step(seen, FREE) => {
-                    entry.leave(pid);
+                    entry.leave(asker);
                     return None;
                 }
                 // The helper sees to it.
@@ -104,24 +113,23 @@ impl Segment {
     }
 
     /// An entry for a question; waits for one.
-    fn claim_question(&self, pid: u32, futex: &mut impl Futex) -> Option<usize> {
+    fn claim_question(&self, asker: ProcessId, futex: &mut impl Futex) -> Option<usize> {
         loop {
             let last = &self.header.entering[ENTERING - 1].state;
             let seen = last.load(Ordering::Relaxed);
             let claimed = (0..ENTERING).find(|number| {
                 let entry = &self.header.entering[*number];
-                let owner = entry.pid.load(Ordering::Acquire);
+                let owner = entry.asker.load(Ordering::Acquire);
                 let helper = entry.helper.load(Ordering::Relaxed);
                 // Also a living owner may be about to ask again, while the helper of its
                 // last question has not yet given that back.
                 let state = entry.state.load(Ordering::Relaxed);
                 let is_over = matches!(state, READY | CANCELLED);
-                let left = owner == 0
-                    || futex.is_dead(owner)
-                    || (is_over && helper != 0 && futex.is_dead(helper));
+                let left = ProcessId::from_word(owner).is_none_or(|owner| futex.is_dead(owner))
+                    || (is_over && helper != 0 && futex.is_dead(self.beside_keeper(helper)));
                 left && entry
-                    .pid
-                    .compare_exchange(owner, pid, Ordering::AcqRel, Ordering::Relaxed)
+                    .asker
+                    .compare_exchange(owner, asker.word(), Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             });
             if claimed.is_some() || !futex.wait(last, seen) {
@@ -143,8 +151,8 @@ impl Segment {
     pub fn asked(&self, number: usize) -> Option<AskedFor<'_>> {
         let entry = self.header.entering.get(number)?;
         let is_started = entry.state.load(Ordering::Acquire) == STARTED;
-        let pid = entry.pid.load(Ordering::Relaxed);
-        is_started.then_some(AskedFor { entry, pid })
+        let asker = ProcessId::from_word(entry.asker.load(Ordering::Relaxed))?;
+        is_started.then_some(AskedFor { entry, asker })
     }
 
     /// The numbers under which something is asked: to start a helper for each, or to
@@ -158,14 +166,14 @@ impl Segment {
 #[derive(Debug)]
 pub struct AskedFor<'a> {
     entry: &'a Enter,
-    pid: u32,
+    asker: ProcessId,
 }
 
 impl AskedFor<'_> {
-    /// The process, or thread, that asks.
+    /// The process, or thread, that asks, by its number in its pid namespace.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid
+    pub fn asker(&self) -> ProcessId {
+        self.asker
     }
 
     /// Says that nobody answers.
@@ -216,7 +224,7 @@ impl AskedFor<'_> {
     /// It is over. Where the asker has died, its entry may be another one's by now.
     pub fn done(&self) {
         if self.entry.step(READY, FREE) || self.entry.step(CANCELLED, FREE) {
-            self.entry.leave(self.pid);
+            self.entry.leave(self.asker);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -82,8 +82,7 @@ pub struct Segment {
     pub labels: [Label; BUCKETS],
     /// System call sites of libraries.
     pub sites: SiteTable,
-    /// Which thread has which page of counters: process id in the upper half,
-    /// thread id in the lower, 0 for free.
+    /// Owner of each page of counters, 0 for free: the words of [`crate::Owner`].
     pub owners: [AtomicU64; THREADS],
     /// Attached processes.
     pub processes: [Process; PROCESSES],
@@ -117,7 +116,8 @@ pub struct Header {
     pub created_ns: AtomicU64,
     /// A checksum of the fields above and the name.
     pub check: AtomicU64,
-    pub(crate) _pad0: AtomicU64,
+    /// Pid namespace of the creator and the keeper (`identity.rs`).
+    pub namespace: AtomicU64,
     /// The service's name, UTF-8, padded with zeros.
     pub name: [AtomicU64; 8],
     /// The line that every call reads: advances with each change of limits, is
@@ -157,13 +157,12 @@ pub struct Header {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Enter {
-    /// The process, or thread, that asks; 0 for free.
-    pub pid: AtomicU32,
+    /// The process, or thread, that asks: the word of a [`crate::ProcessId`]; 0 for free.
+    pub asker: AtomicU64,
     /// How far it is: a futex word.
     pub state: AtomicU32,
-    /// The process that answers.
+    /// The process that answers, in the namespace of the keeper.
     pub helper: AtomicU32,
-    pub(crate) _pad: AtomicU32,
 }
 
 /// A cache line of its own for the epoch: read by every call, written at a change.
@@ -277,9 +276,10 @@ pub struct StreamLine {
     pub(crate) generation: AtomicU32,
     /// The descriptor's number in the process that used it first.
     pub(crate) fd: AtomicU32,
-    /// That process.
+    /// That process, in its pid namespace.
     pub(crate) pid: AtomicU32,
-    pub(crate) _pad: AtomicU32,
+    /// That namespace.
+    pub(crate) namespace: AtomicU32,
     /// Units that went through.
     pub(crate) used: AtomicU64,
     /// Waits imposed, ns.
@@ -320,14 +320,15 @@ pub struct SiteLib {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Process {
-    /// Process id, 0 for free.
-    pub pid: AtomicU32,
+    /// Identity of the process: the word of a [`crate::ProcessId`], 0 for free.
+    pub id: AtomicU64,
     /// Bits of [`coverage`].
     pub coverage: AtomicU32,
     /// Sites patched.
     pub sites: AtomicU32,
     /// Why it is not (fully) covered: a [`Reason`].
     pub reason: AtomicU32,
+    pub(crate) _pad0: AtomicU32,
     /// When it attached, ns of the monotonic clock.
     pub attached_ns: AtomicU64,
     /// What attaching took, ns.
@@ -336,13 +337,13 @@ pub struct Process {
     pub program: [AtomicU64; 5],
     /// Sites of libraries other than libc that could not be patched.
     pub missed: AtomicU64,
-    /// Its part of [`Header::beside`], if `beside_of` is its process id.
+    /// Its part of [`Header::beside`], if `beside_of` is its identity.
     pub beside: [AtomicU64; 2],
     /// The process that has counted there.
     pub beside_of: AtomicU64,
     /// Calls that came by a trap.
     pub trapped: AtomicU64,
-    pub(crate) _pad: [AtomicU64; 2],
+    pub(crate) _pad: AtomicU64,
 }
 
 /// Bits of [`Process::coverage`].

@@ -46,13 +46,18 @@ mod config;
 mod control;
 mod entering;
 mod group;
+mod identity;
 mod layout;
 #[cfg(all(feature = "std", not(loom)))]
 mod mapping;
 #[cfg(any(loom, miri))]
 #[doc(hidden)]
 pub mod model;
+#[cfg(all(feature = "std", not(loom)))]
+mod namespaces;
 mod noted;
+#[cfg(any(feature = "std", loom, miri))]
+mod reclaim;
 #[cfg(all(feature = "std", not(loom)))]
 mod report;
 mod scope;
@@ -71,9 +76,14 @@ pub use config::{Config, CurveWords};
 pub use control::{Draws, Editor, EventLoops, Limit, Stream, Used, Wanted};
 pub use entering::{AskedFor, Futex};
 pub use group::*;
+pub use identity::{Owner, ProcessId, short_namespace};
 pub use layout::*;
 #[cfg(all(feature = "std", not(loom)))]
 pub use mapping::{Ledger, LedgerError};
+#[cfg(all(feature = "std", not(loom)))]
+pub use namespaces::{
+    Numbers, identity_of, number_of, own_namespace, own_process, shows, thread_numbers,
+};
 pub use noted::LOOK_AGAIN_NS;
 #[cfg(any(feature = "std", loom, miri))]
 pub use noted::{Noted, Waiting};
@@ -83,6 +93,5 @@ pub use scope::{End, Kind, Peer, Scope, mapped};
 pub use sleepers::{Asleep, Before, Sleepers};
 pub use streams::PROBES;
 pub use take::{KEPT, MAX_TICKETS, Tickets};
-pub use threads::Owner;
 #[cfg(all(feature = "std", not(any(loom, miri))))]
 pub use watch::{Lines, Watch, Watched};

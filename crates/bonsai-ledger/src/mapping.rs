@@ -241,6 +241,8 @@ impl Ledger {
         header.lengths[0].store(FIXED_LEN as u64, Ordering::Relaxed);
         header.lengths[1].store(TOTAL_LEN as u64, Ordering::Relaxed);
         header.creator.store(std::process::id(), Ordering::Relaxed);
+        let namespace = crate::namespaces::own_namespace();
+        header.namespace.store(namespace.into(), Ordering::Relaxed);
         header
             .uid
             .store(rustix::process::geteuid().as_raw(), Ordering::Relaxed);

@@ -120,19 +120,19 @@ mod made {
 
     zero! {
         Header {
-            magic version calls lengths creator uid created_ns check _pad0 name epoch high cursor
+            magic version calls lengths creator uid created_ns check namespace name epoch high cursor
             _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension group
             beside
         }
-        Enter { pid state helper _pad }
+        Enter { asker state helper }
         Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
             group_bytes }
         BucketLine { issued leased generation short_until_ms used waited }
         Label { name scope }
-        StreamLine { key issued generation fd pid _pad used waited_ns waits lease }
+        StreamLine { key issued generation fd pid namespace used waited_ns waits lease }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { pid coverage sites reason attached_ns attach_cost_ns program missed beside beside_of trapped _pad }
+        Process { id coverage sites reason _pad0 attached_ns attach_cost_ns program missed beside beside_of trapped _pad }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { wait counts }

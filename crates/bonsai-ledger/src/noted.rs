@@ -20,14 +20,14 @@
 //! 4. it is [overdue](Waiting::is_overdue): a thread that waits looks at its tickets
 //!    again when they are due, and after [`LOOK_AGAIN_NS`] in any case.
 
+#[cfg(any(feature = "std", loom, miri))]
+use crate::identity::Owner;
 #[cfg(doc)]
 use crate::layout::Process;
 #[cfg(any(feature = "std", loom, miri))]
 use crate::layout::Segment;
 use crate::layout::WaitNote;
 use crate::sync::Ordering;
-#[cfg(any(feature = "std", loom, miri))]
-use crate::threads::Owner;
 
 /// A sleeper looks again after this long, should its waker have been killed
 /// between changing the limits and waking.

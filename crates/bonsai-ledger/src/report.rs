@@ -1,9 +1,10 @@
 //! Reading what a service has done.
 
+use crate::identity::{Owner, ProcessId};
 use crate::layout::{Reason, THREADS};
 use crate::mapping::{Ledger, load_text, store_text};
 use crate::sync::Ordering;
-use crate::threads::Owner;
+
 use bonsai_calls::CALLS;
 use bonsai_stats::LogHistogram;
 
@@ -25,8 +26,8 @@ pub struct CallTotals {
 /// One attached process.
 #[derive(Clone, Debug)]
 pub struct ProcessReport {
-    /// Process id.
-    pub pid: u32,
+    /// Identity of the process.
+    pub id: ProcessId,
     /// Bits of [`crate::coverage`].
     pub coverage: u32,
     /// Sites patched.
@@ -111,10 +112,10 @@ impl Ledger {
     /// What a process has counted so far: calls and bytes by entry. Counts of
     /// threads beyond the pages' number are in the totals only.
     #[must_use]
-    pub fn process_counts(&self, pid: u32) -> Vec<(u64, u64)> {
+    pub fn process_counts(&self, process: ProcessId) -> Vec<(u64, u64)> {
         let mut counts = vec![(0_u64, 0_u64); CALLS.len()];
         for (owner, page) in self.pages() {
-            if owner.is_some_and(|o| o.pid == pid) {
+            if owner.is_some_and(|owner| owner.is_of(process)) {
                 for (i, sum) in counts.iter_mut().enumerate() {
                     let (calls, bytes) = page.counts[i].load();
                     let (base_calls, base_bytes) = page.counts[i].load_base();
@@ -132,17 +133,17 @@ impl Ledger {
     /// Bytes read and written through rings and queues, which are among those counted
     /// and not in the kernel's numbers: of one process, or of all that ever were.
     #[must_use]
-    pub fn beside(&self, pid: Option<u32>) -> (u64, u64) {
+    pub fn beside(&self, process: Option<ProcessId>) -> (u64, u64) {
         let load = |[read, written]: &[crate::sync::AtomicU64; 2]| {
             let load = |word: &crate::sync::AtomicU64| settled(word.load(Ordering::Relaxed));
             (load(read), load(written))
         };
-        let Some(pid) = pid else {
+        let Some(process) = process else {
             return load(&self.header.beside);
         };
         let of = |p: &&crate::layout::Process| {
-            p.pid.load(Ordering::Acquire) == pid
-                && p.beside_of.load(Ordering::Relaxed) == u64::from(pid)
+            p.id.load(Ordering::Acquire) == process.word()
+                && p.beside_of.load(Ordering::Relaxed) == process.word()
         };
         let entry = self.processes.iter().find(of);
         entry.map_or((0, 0), |entry| load(&entry.beside))
@@ -150,9 +151,9 @@ impl Ledger {
 
     /// Threads of a process that have a page of counters.
     #[must_use]
-    pub fn threads_of(&self, pid: u32) -> usize {
+    pub fn threads_of(&self, process: ProcessId) -> usize {
         self.pages()
-            .filter(|(o, _)| o.is_some_and(|o| o.pid == pid))
+            .filter(|(owner, _)| owner.is_some_and(|owner| owner.is_of(process)))
             .count()
     }
 
@@ -163,9 +164,9 @@ impl Ledger {
         self.processes
             .iter()
             .filter_map(|p| {
-                let pid = p.pid.load(Ordering::Acquire);
-                (pid != 0).then(|| ProcessReport {
-                    pid,
+                let id = ProcessId::from_word(p.id.load(Ordering::Acquire))?;
+                Some(ProcessReport {
+                    id,
                     coverage: p.coverage.load(Ordering::Relaxed),
                     sites: p.sites.load(Ordering::Relaxed),
                     missed: p.missed.load(Ordering::Relaxed),

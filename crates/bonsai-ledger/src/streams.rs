@@ -32,6 +32,7 @@
 //! stream draws one call's units there. A process killed while it gives out a line
 //! takes that with it.
 
+use crate::identity::ProcessId;
 use crate::layout::{BucketLine, STREAMS, Segment, StreamLine};
 use crate::sync::Ordering;
 use crate::take::Tickets;
@@ -161,7 +162,7 @@ impl Segment {
         &self,
         identity: u64,
         bucket: u8,
-        (pid, fd): (u32, u32),
+        (process, fd): (ProcessId, u32),
         now: u64,
         mut populate: impl FnMut(&StreamLine) -> bool,
     ) -> Option<usize> {
@@ -190,7 +191,8 @@ impl Segment {
         let (generation, floor) = self.stream_floor(usize::from(bucket), now);
         line.issued.store(floor, Ordering::Relaxed);
         line.generation.store(generation, Ordering::Relaxed);
-        line.pid.store(pid, Ordering::Relaxed);
+        line.pid.store(process.pid, Ordering::Relaxed);
+        line.namespace.store(process.namespace, Ordering::Relaxed);
         line.fd.store(fd, Ordering::Relaxed);
         line.start_count();
         line.key.store(key, Ordering::Release);

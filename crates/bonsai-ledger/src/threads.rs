@@ -1,5 +1,6 @@
 //! Pages of counters: how a thread gets one, and who has which.
 
+use crate::identity::{Owner, ProcessId};
 use crate::layout::{Count, PROCESSES, Process, Segment, THREADS, ThreadPage};
 use crate::sync::{AtomicU64, Ordering};
 
@@ -8,34 +9,6 @@ const PROBES: u32 = 16;
 
 /// How many entries near its number a process looks at.
 const PROCESS_PROBES: usize = if cfg!(loom) { 2 } else { 64 };
-
-/// A thread of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Process id.
-    pub pid: u32,
-    /// Thread id.
-    pub tid: u32,
-}
-
-impl Owner {
-    const fn word(self) -> u64 {
-        (self.pid as u64) << 32 | self.tid as u64
-    }
-
-    /// Whose word it is; `None` for a free page.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
-    pub const fn from_word(word: u64) -> Option<Self> {
-        if word == 0 {
-            return None;
-        }
-        Some(Self {
-            pid: (word >> 32) as u32,
-            tid: word as u32,
-        })
-    }
-}
 
 impl ThreadPage {
     /// Makes what is counted from here on the new owner's.
@@ -73,7 +46,7 @@ impl Count {
 }
 
 /// Takes an owner word from `seen` to `me`.
-fn seize(word: &AtomicU64, seen: u64, me: u64) -> bool {
+pub(crate) fn seize(word: &AtomicU64, seen: u64, me: u64) -> bool {
     word.compare_exchange(seen, me, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()
 }
@@ -117,7 +90,7 @@ impl Segment {
                 self.header
                     .cursor
                     .store(from.wrapping_add(probe + 1), Ordering::Relaxed);
-                if owner.pid != me.pid {
+                if (owner.pid, owner.namespace) != (me.pid, me.namespace) {
                     self.threads[i].rebase();
                 }
                 return Some(i);
@@ -169,23 +142,29 @@ impl Segment {
     /// free or a dead process's. `None` when all that were looked at belong to
     /// others that live; that is counted.
     #[inline(never)]
-    pub fn claim_process(&self, pid: u32, mut dead: impl FnMut(u32) -> bool) -> Option<&Process> {
-        let near = |probe: usize| &self.processes[(pid as usize + probe) % PROCESSES];
-        let own = |e: &&Process| e.pid.load(Ordering::Relaxed) == pid;
+    pub fn claim_process(
+        &self,
+        me: ProcessId,
+        mut dead: impl FnMut(ProcessId) -> bool,
+    ) -> Option<&Process> {
+        let word = me.word();
+        let near = |probe: usize| &self.processes[(me.pid as usize + probe) % PROCESSES];
+        let own = |e: &&Process| e.id.load(Ordering::Relaxed) == word;
         if let Some(entry) = (0..PROCESS_PROBES).map(near).find(own) {
             return Some(entry);
         }
         for entry in (0..PROCESS_PROBES).map(near) {
-            let seen = entry.pid.load(Ordering::Relaxed);
+            let seen = entry.id.load(Ordering::Relaxed);
             // Another thread of this process may just be describing it.
-            if seen != 0 && seen != pid && !dead(seen) {
+            let lives = |other: ProcessId| !other.has_ended() && !dead(other);
+            if seen != word && ProcessId::from_word(seen).is_some_and(lives) {
                 continue;
             }
             match entry
-                .pid
-                .compare_exchange(seen, pid, Ordering::AcqRel, Ordering::Relaxed)
+                .id
+                .compare_exchange(seen, word, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Err(other) if other != pid => {}
+                Err(other) if other != word => {}
                 _ => return Some(entry),
             }
         }

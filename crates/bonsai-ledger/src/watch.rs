@@ -6,13 +6,13 @@
 //! memory in use, since the kernel maps what is around a page, too. So this maps three pieces,
 //! to be read only, and keeps nothing else.
 
+use crate::identity::Owner;
 use crate::layout::{
     BUCKETS, BucketLine, Count, DELAYS, DelayRow, DelayShard, Header, SHARDS, Segment, THREADS,
     ThreadPage,
 };
 use crate::mapping::{Ledger, LedgerError};
 use crate::sync::Ordering;
-use crate::threads::Owner;
 use bonsai_bucket::Curve;
 use bonsai_calls::{CALLS, CallId};
 use rustix::fs::{Mode, OFlags, Stat};
@@ -375,7 +375,11 @@ impl Watched<'_> {
     #[inline]
     pub fn waits(self, now: u64) -> Option<CallId> {
         let (tid, noted) = self.0.wait.read()?;
-        let owner = Owner { pid: 0, tid };
+        let owner = Owner {
+            pid: 0,
+            tid,
+            namespace: 0,
+        };
         let is_overdue = crate::Waiting { owner, noted }.is_overdue(now);
         (!is_overdue).then_some(noted.call)
     }

@@ -6,12 +6,18 @@ mod common;
 use std::time::{Duration, Instant};
 
 use bonsai_ledger::sync::{AtomicU32, Ordering};
-use bonsai_ledger::{AskedFor, ENTERING, Futex, Ledger};
+use bonsai_ledger::{AskedFor, ENTERING, Futex, Ledger, ProcessId};
 use common::Scratch;
+
+/// The pid namespace of all of them but [`ASKER`].
+const OUTSIDE: u32 = 0xf000_0011;
 
 const KEEPER: u32 = 1;
 const HELPER: u32 = 2;
-const ASKER: u32 = 3;
+const ASKER: ProcessId = ProcessId {
+    pid: 3,
+    namespace: 0xf000_0012,
+};
 
 /// The state of a question whose asker is held.
 const READY: u32 = 4;
@@ -39,8 +45,8 @@ impl Futex for Test<'_> {
 
     fn wake(&mut self, _: &AtomicU32) {}
 
-    fn is_dead(&mut self, pid: u32) -> bool {
-        self.dead.contains(&pid)
+    fn is_dead(&mut self, process: ProcessId) -> bool {
+        process.namespace == OUTSIDE && self.dead.contains(&process.pid)
     }
 }
 
@@ -48,7 +54,14 @@ fn kept() -> Scratch {
     let scratch = Scratch::new();
     let keeper = &scratch.ledger.header.keeper;
     keeper.store(KEEPER, Ordering::Relaxed);
+    outside(&scratch.ledger);
     scratch
+}
+
+/// Keeper and helpers are of the namespace in which the service was made.
+fn outside(ledger: &Ledger) {
+    let namespace = &ledger.header.namespace;
+    namespace.store(OUTSIDE.into(), Ordering::Relaxed);
 }
 
 /// Waits for a question.
@@ -64,15 +77,15 @@ fn question(ledger: &Ledger) -> AskedFor<'_> {
 /// Waits for a question, answers it, and says whether the asker was told.
 fn answer(ledger: &Ledger, held: bool) -> bool {
     let asked = question(ledger);
-    assert_eq!(asked.pid(), ASKER);
+    assert_eq!(asked.asker(), ASKER);
     let mut futex = Test::new(5000, &[]);
     asked.wait_until_allowed(HELPER, &mut futex) && asked.seized(held, &mut futex)
 }
 
 fn all_free(ledger: &Ledger) -> bool {
     let pids = ledger.header.entering.iter();
-    pids.map(|entry| entry.pid.load(Ordering::Relaxed))
-        .all(|pid| pid == 0)
+    pids.map(|entry| entry.asker.load(Ordering::Relaxed))
+        .all(|asker| asker == 0)
 }
 
 #[test]
@@ -83,7 +96,7 @@ fn a_question_is_answered() {
         let mut allowed = None;
         let number = std::thread::scope(|scope| {
             let helper = scope.spawn(|| answer(ledger, held));
-            let allow = |pid| allowed = Some(pid);
+            let allow = |helper: ProcessId| allowed = Some(helper.pid);
             let number = ledger.ask_to_enter(ASKER, &mut Test::new(5000, &[]), allow);
             assert!(helper.join().expect("no panic"));
             number
@@ -95,7 +108,7 @@ fn a_question_is_answered() {
             ledger.cancel_entering(number);
             assert!(!all_free(ledger));
             ledger.header.entering[number]
-                .pid
+                .asker
                 .store(0, Ordering::Relaxed);
         }
         assert!(all_free(ledger));
@@ -105,6 +118,7 @@ fn a_question_is_answered() {
 #[test]
 fn nobody_is_asked_where_nobody_answers() {
     let scratch = Scratch::new();
+    outside(&scratch.ledger);
     let ask = |dead: &[u32]| {
         let mut futex = Test::new(20, dead);
         scratch.ledger.ask_to_enter(ASKER, &mut futex, |_| ())
@@ -126,8 +140,12 @@ fn nobody_is_asked_where_nobody_answers() {
 fn what_the_dead_have_left_is_taken() {
     let scratch = kept();
     let ledger = &scratch.ledger;
+    let asker = |pid: u32| {
+        let namespace = OUTSIDE;
+        ProcessId { pid, namespace }.word()
+    };
     for (i, entry) in (10..).zip(&ledger.header.entering) {
-        entry.pid.store(i, Ordering::Relaxed);
+        entry.asker.store(asker(i), Ordering::Relaxed);
         entry.helper.store(100, Ordering::Relaxed);
         entry.state.store(READY, Ordering::Relaxed);
     }
@@ -138,7 +156,7 @@ fn what_the_dead_have_left_is_taken() {
             .header
             .entering
             .iter()
-            .any(|e| e.pid.load(Ordering::Relaxed) == pid)
+            .any(|e| e.asker.load(Ordering::Relaxed) == asker(pid))
     };
     assert!(used(10) && used(11));
     // It gives up again, and the entry is free.

@@ -8,7 +8,7 @@ mod common;
 
 use bonsai_calls::WRITE_FILE;
 use bonsai_ledger::sync::{AtomicU64, Ordering, bump};
-use bonsai_ledger::{Ledger, Limit, Owner, Segment};
+use bonsai_ledger::{Ledger, Limit, Owner, ProcessId, Segment, own_process};
 use common::{Random, S, Scratch, now, select, skip};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -117,14 +117,12 @@ mod worker {
                 .as_raw_nonzero()
                 .get()
                 .unsigned_abs();
-            let me = Owner {
-                pid: std::process::id(),
-                tid,
-            };
+            let process = own_process();
+            let me = Owner::of(process, tid);
             let dead = |other: Owner| process_is_dead(other.pid);
             let page = segment.claim_page(me, dead, |_| true).expect("a page");
             segment
-                .claim_process(me.pid, process_is_dead)
+                .claim_process(process, |other| process_is_dead(other.pid))
                 .expect("an entry");
             let counter = &segment.threads[page].counts[usize::from(WRITE_FILE)].bytes;
             Self {
@@ -337,9 +335,13 @@ fn killed_processes_leave_the_others_working() {
     let ledger = &observer.ledger;
     let present = |w: &Worker| {
         let pid = w.0.id();
-        ledger.process_table().iter().any(|p| p.pid == pid)
-            && ledger.threads_of(pid) == THREADS
-            && ledger.process_counts(pid)[usize::from(WRITE_FILE)].1 > 0
+        let process = ProcessId {
+            pid,
+            ..own_process()
+        };
+        ledger.process_table().iter().any(|p| p.id == process)
+            && ledger.threads_of(process) == THREADS
+            && ledger.process_counts(process)[usize::from(WRITE_FILE)].1 > 0
     };
     let patience = Instant::now() + Duration::from_secs(10);
     while !workers.iter().all(present) {

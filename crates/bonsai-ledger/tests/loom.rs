@@ -19,8 +19,8 @@ mod sleepers;
 mod streams;
 
 use bonsai_bucket::Curve;
-use bonsai_ledger::sync::{AtomicU32, Ordering};
-use bonsai_ledger::{Owner, Segment, model};
+use bonsai_ledger::sync::{AtomicU32, AtomicU64, Ordering};
+use bonsai_ledger::{Owner, ProcessId, Segment, model};
 use common::{CURVE, S, SHUT, check};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -275,12 +275,17 @@ fn a_reader_never_sees_words_of_two_configurations() {
     });
 }
 
+fn process(pid: u32) -> ProcessId {
+    let namespace = 0xf000_0011;
+    ProcessId { pid, namespace }
+}
+
 fn owner(pid: u32) -> Owner {
-    Owner { pid, tid: pid + 1 }
+    Owner::of(process(pid), pid + 1)
 }
 
 fn word(owner: Owner) -> u64 {
-    u64::from(owner.pid) << 32 | u64::from(owner.tid)
+    owner.word()
 }
 
 #[test]
@@ -325,7 +330,7 @@ fn a_page_is_passed_on_or_found_but_not_both() {
     check(None, || {
         let segment = Arc::<Segment>::from(model::segment());
         segment.header.high.store(1, Ordering::Relaxed);
-        let of = |tid: u32| Owner { pid: 7, tid };
+        let of = |tid: u32| Owner::of(process(7), tid);
         segment.owners[0].store(word(of(8)), Ordering::Relaxed);
         let other = spawn(&segment, move |s| {
             s.claim_page(of(9), |o| o == of(8), |_| true)
@@ -350,7 +355,7 @@ impl bonsai_ledger::Futex for Impatient {
 
     fn wake(&mut self, _: &AtomicU32) {}
 
-    fn is_dead(&mut self, _: u32) -> bool {
+    fn is_dead(&mut self, _: ProcessId) -> bool {
         false
     }
 }
@@ -368,7 +373,9 @@ fn who_asks_and_who_answers_agree() {
             let mut futex = Impatient(3);
             asked.wait_until_allowed(2, &mut futex) && asked.seized(true, &mut futex)
         });
-        let held = segment.ask_to_enter(3, &mut Impatient(3), |helper| assert_eq!(helper, 2));
+        let held = segment.ask_to_enter(process(3), &mut Impatient(3), |helper| {
+            assert_eq!(helper.pid, 2);
+        });
         assert_eq!(held.is_some(), helper.join().unwrap());
     });
 }
@@ -413,21 +420,31 @@ fn pages_are_populated_before_they_are_counted() {
     });
 }
 
+/// The number in a word of a process.
+fn pid(id: &AtomicU64) -> u32 {
+    let id = ProcessId::from_word(id.load(Ordering::Relaxed));
+    id.expect("an entry in use").pid
+}
+
 /// Two threads describe the processes `a` and `b`; entry 0 belongs to one that
 /// lives, entry 1 to a dead one.
 fn describe(a: u32, b: u32, judge: fn(&Segment, Option<u32>, Option<u32>)) {
     check(None, move || {
         let segment = Arc::<Segment>::from(model::segment());
-        segment.processes[0].pid.store(6, Ordering::Relaxed);
-        segment.processes[1].pid.store(7, Ordering::Relaxed);
+        segment.processes[0]
+            .id
+            .store(process(6).word(), Ordering::Relaxed);
+        segment.processes[1]
+            .id
+            .store(process(7).word(), Ordering::Relaxed);
         let claim = |s: &Segment, me: u32| {
-            let entry = s.claim_process(me, |pid| pid == 7);
-            entry.map(|e| e.pid.load(Ordering::Relaxed))
+            let entry = s.claim_process(process(me), |other| other.pid == 7);
+            entry.map(|e| pid(&e.id))
         };
         let other = spawn(&segment, move |s| claim(s, b));
         let mine = claim(&segment, a);
         judge(&segment, mine, other.join().unwrap());
-        assert_eq!(segment.processes[0].pid.load(Ordering::Relaxed), 6);
+        assert_eq!(pid(&segment.processes[0].id), 6);
     });
 }
 
@@ -435,7 +452,7 @@ fn describe(a: u32, b: u32, judge: fn(&Segment, Option<u32>, Option<u32>)) {
 fn one_of_two_processes_gets_a_dead_ones_entry() {
     describe(8, 9, |segment, a, b| {
         assert!(a.is_none() != b.is_none(), "{a:?} and {b:?}");
-        let pid = segment.processes[1].pid.load(Ordering::Relaxed);
+        let pid = pid(&segment.processes[1].id);
         assert_eq!(a.or(b), Some(pid));
         assert_eq!(segment.header.processes_lost.load(Ordering::Relaxed), 1);
     });

@@ -8,7 +8,7 @@
 use bonsai_bucket::Curve;
 use bonsai_calls::{READ_FILE, WRITE_FILE};
 use bonsai_ledger::sync::{AtomicU64, Ordering, bump};
-use bonsai_ledger::{Owner, Segment, Unshaped, model};
+use bonsai_ledger::{Owner, ProcessId, Segment, Unshaped, model};
 use std::thread;
 
 const S: u64 = 1_000_000_000;
@@ -33,8 +33,13 @@ fn limited() -> Box<Segment> {
     segment
 }
 
+fn process(pid: u32) -> ProcessId {
+    let namespace = 0xf000_0011;
+    ProcessId { pid, namespace }
+}
+
 fn page(segment: &Segment, tid: u32) -> usize {
-    let me = Owner { pid: 7, tid };
+    let me = Owner::of(process(7), tid);
     segment
         .claim_page(me, |o| o.pid == 6, |_| true)
         .expect("a page")
@@ -152,13 +157,15 @@ fn pages_and_entries_have_one_owner() {
     let segment = model::segment();
     // Left by a process that is dead, with counts.
     segment.header.high.store(1, Ordering::Relaxed);
-    segment.owners[0].store(6 << 32 | 6, Ordering::Relaxed);
+    let left = Owner::of(process(6), 6).word();
+    segment.owners[0].store(left, Ordering::Relaxed);
     segment.threads[0].counts[0]
         .calls
         .store(9, Ordering::Relaxed);
     let describe = |pid: u32| {
-        let entry = segment.claim_process(pid, |_| false).expect("a free entry");
-        assert_eq!(entry.pid.load(Ordering::Relaxed), pid);
+        let me = process(pid);
+        let entry = segment.claim_process(me, |_| false).expect("a free entry");
+        assert_eq!(entry.id.load(Ordering::Relaxed), me.word());
         std::ptr::from_ref(entry).addr()
     };
     let (a, b) = thread::scope(|scope| {
@@ -193,7 +200,7 @@ fn a_note_is_read_beside_its_writer() {
         let reader = scope.spawn(|| {
             for _ in 0..20 {
                 for waiting in segment.waiting(S) {
-                    assert_eq!(waiting.owner, Owner { pid: 7, tid: 9 });
+                    assert_eq!(waiting.owner, Owner::of(process(7), 9));
                     assert_eq!(waiting.noted.due_ns, waiting.noted.since_ns + S);
                 }
                 thread::yield_now();

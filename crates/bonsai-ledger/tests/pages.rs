@@ -6,11 +6,19 @@ mod common;
 
 use bonsai_calls::{CALLS, READ_FILE, WRITE_FILE};
 use bonsai_ledger::sync::{Ordering, bump};
-use bonsai_ledger::{Ledger, Owner, PROCESSES, Reason, THREADS, Unshaped, coverage};
+use bonsai_ledger::{Ledger, Owner, PROCESSES, ProcessId, Reason, THREADS, Unshaped, coverage};
 use common::Scratch;
 
+/// The namespace of processes, where it does not matter.
+const NAMESPACE: u32 = 0xf000_0011;
+
+fn process(pid: u32) -> ProcessId {
+    let namespace = NAMESPACE;
+    ProcessId { pid, namespace }
+}
+
 fn owner(pid: u32, tid: u32) -> Owner {
-    Owner { pid, tid }
+    Owner::of(process(pid), tid)
 }
 
 /// A page for a thread while all others live and there is memory.
@@ -26,7 +34,7 @@ fn count(ledger: &Ledger, page: usize, bytes: u64) {
 }
 
 fn written_by(ledger: &Ledger, pid: u32) -> (u64, u64) {
-    ledger.process_counts(pid)[usize::from(WRITE_FILE)]
+    ledger.process_counts(process(pid))[usize::from(WRITE_FILE)]
 }
 
 fn written(ledger: &Ledger) -> (u64, u64) {
@@ -52,8 +60,8 @@ fn each_thread_gets_a_page_that_was_populated_first() {
         assert_eq!(page, Some(tid as usize));
     }
     assert_eq!(populated, [0, 1, 2, 3, 4]);
-    assert_eq!(scratch.ledger.threads_of(7), 5);
-    assert_eq!(scratch.ledger.threads_of(8), 0);
+    assert_eq!(scratch.ledger.threads_of(process(7)), 5);
+    assert_eq!(scratch.ledger.threads_of(process(8)), 0);
 }
 
 #[test]
@@ -79,7 +87,7 @@ fn all_pages_can_be_had_and_not_one_more() {
         assert_eq!(claim(ledger, owner(7, tid)), i);
     }
     assert_eq!(ledger.claim_page(owner(8, 8), |_| false, |_| true), None);
-    assert_eq!(ledger.threads_of(7), THREADS);
+    assert_eq!(ledger.threads_of(process(7)), THREADS);
     // One has ended: it is found within a bounded number of searches.
     let ended = owner(7, 1500);
     let found =
@@ -152,7 +160,7 @@ fn a_page_that_was_left_is_free() {
 fn processes_are_described_once() {
     let scratch = Scratch::new();
     let ledger = &scratch.ledger;
-    let entry = ledger.claim_process(4711, |_| false).unwrap();
+    let entry = ledger.claim_process(process(4711), |_| false).unwrap();
     entry
         .coverage
         .store(coverage::ATTACHED | coverage::PATCHED, Ordering::Relaxed);
@@ -163,13 +171,16 @@ fn processes_are_described_once() {
     entry.attached_ns.store(99, Ordering::Relaxed);
     entry.attach_cost_ns.store(1234, Ordering::Relaxed);
     entry.set_program("nginx");
-    let again = ledger.claim_process(4711, |_| false).unwrap();
+    let again = ledger.claim_process(process(4711), |_| false).unwrap();
     assert!(std::ptr::eq(entry, again));
 
     let table = scratch.open().process_table();
     assert_eq!(table.len(), 1);
     let report = &table[0];
-    assert_eq!((report.pid, report.coverage, report.sites), (4711, 3, 12));
+    assert_eq!(
+        (report.id, report.coverage, report.sites),
+        (process(4711), 3, 12)
+    );
     assert_eq!(
         (report.reason, report.program.as_str()),
         (Reason::PatchDenied, "nginx")
@@ -183,19 +194,24 @@ fn entries_of_dead_processes_are_used_again() {
     let ledger = &scratch.ledger;
     let all = u32::try_from(PROCESSES).unwrap();
     for pid in 1..=all {
-        ledger.claim_process(pid, |_| false).expect("a free entry");
+        ledger
+            .claim_process(process(pid), |_| false)
+            .expect("a free entry");
     }
     assert_eq!(ledger.process_table().len(), PROCESSES);
-    assert!(ledger.claim_process(5000, |_| false).is_none());
+    assert!(ledger.claim_process(process(5000), |_| false).is_none());
     assert_eq!(ledger.header.processes_lost.load(Ordering::Relaxed), 1);
 
     // Ten times as many, one after the other, beside one that lives on.
     for pid in 5000..5000 + 10 * all {
-        let entry = ledger.claim_process(pid, |other| other != 1 && other < pid);
-        assert_eq!(entry.map(|e| e.pid.load(Ordering::Relaxed)), Some(pid));
+        let entry = ledger.claim_process(process(pid), |other| other.pid != 1 && other.pid < pid);
+        assert_eq!(
+            entry.map(|e| e.id.load(Ordering::Relaxed)),
+            Some(process(pid).word())
+        );
     }
     let table = ledger.process_table();
-    assert_eq!(table.iter().filter(|p| p.pid == 1).count(), 1);
+    assert_eq!(table.iter().filter(|p| p.id == process(1)).count(), 1);
     assert_eq!(ledger.header.processes_lost.load(Ordering::Relaxed), 1);
 }
 

@@ -3,10 +3,16 @@
 
 mod common;
 
-use bonsai_ledger::{Ledger, Scope, Wanted};
+use bonsai_ledger::{Ledger, ProcessId, Scope, Wanted};
 use common::{Random, S, Scratch, select};
 
 const IDENTITY: u64 = 77;
+
+/// The process that uses a stream first.
+const FIRST: ProcessId = ProcessId {
+    pid: 1,
+    namespace: 0,
+};
 
 /// Sets a limit per stream, in bytes, at `now`; the epoch from then on.
 fn set(ledger: &Ledger, rate: u64, burst: u64, now: u64) -> u32 {
@@ -26,7 +32,7 @@ fn set(ledger: &Ledger, rate: u64, burst: u64, now: u64) -> u32 {
 
 /// A stream's line under the first limit.
 fn line(ledger: &Ledger, now: u64) -> (usize, u8) {
-    let line = ledger.stream(IDENTITY, 0, (1, 3), now, |_| true);
+    let line = ledger.stream(IDENTITY, 0, (FIRST, 3), now, |_| true);
     (line.expect("room for it"), 0)
 }
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId};
 use bonsai_ledger::sync::{AtomicU64, Ordering};
-use bonsai_ledger::{Ledger, Owner, Tickets, Unshaped, coverage, flags as of_ledger};
+use bonsai_ledger::{
+    Ledger, Owner, ProcessId, Tickets, Unshaped, coverage, flags as of_ledger, own_process,
+};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::{clock_nanosleep_relative, gettid};
@@ -75,10 +77,10 @@ impl Throttle {
     /// A page of counters for the calling thread, as long as it lives.
     pub(crate) fn enter(&self) -> Till {
         let tid = gettid().as_raw_nonzero().get().unsigned_abs();
-        let pid = std::process::id();
+        let me = Owner::of(own_process(), tid);
         let reserve = |page| self.ledger.reserve_page(page);
         Till {
-            page: self.ledger.claim_page(Owner { pid, tid }, is_dead, reserve),
+            page: self.ledger.claim_page(me, is_dead, reserve),
             tid,
         }
     }
@@ -179,8 +181,8 @@ pub fn declare(ledger: &Ledger) {
 
 /// Says which process is in a ledger.
 fn describe(ledger: &Ledger) {
-    let gone = |pid: u32| is_dead(Owner { pid, tid: pid });
-    let Some(entry) = ledger.claim_process(std::process::id(), gone) else {
+    let gone = |other: ProcessId| is_dead(Owner::of(other, other.pid));
+    let Some(entry) = ledger.claim_process(own_process(), gone) else {
         return;
     };
     entry.set_program("bonsai");
@@ -189,8 +191,12 @@ fn describe(ledger: &Ledger) {
     entry.coverage.store(coverage::ATTACHED, Ordering::Release);
 }
 
-/// Whether a thread has ended. Of another process all are taken to live as long as that does.
+/// Whether a thread has ended. Of another process all are taken to live as long as that does, of
+/// another pid namespace for good.
 fn is_dead(owner: Owner) -> bool {
+    if !owner.is_in(own_process().namespace) {
+        return false;
+    }
     if owner.pid == std::process::id() {
         let path = format!("/proc/self/task/{}", owner.tid);
         return !std::path::Path::new(&path).exists();

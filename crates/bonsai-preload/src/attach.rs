@@ -14,16 +14,16 @@ use crate::sys;
 use crate::uncovered::AT_FDCWD;
 #[cfg(not(feature = "alone"))]
 use crate::proof;
-use crate::{elf, extension, patch, trap, vdso};
+use crate::{elf, extension, identity, patch, trap, vdso};
 use bonsai_ledger::{
-    FIXED_LEN, MAGIC, Process, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
+    FIXED_LEN, MAGIC, Process, ProcessId, Reason, Segment, TOTAL_LEN, VERSION, coverage, flags,
 };
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[unsafe(link_section = ".bss.bonsai_early")]
 static DONE: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".bss.bonsai_early")]
-static REGISTERED: AtomicU32 = AtomicU32::new(0);
+static REGISTERED: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".bss.bonsai_early")]
 static REASON: AtomicU32 = AtomicU32::new(0);
 #[unsafe(link_section = ".bss.bonsai_early")]
@@ -135,6 +135,7 @@ impl Given {
 /// Patches this process, and enters it into the ledger.
 fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segment) -> Reason) {
     seccomp::look_around(segment);
+    identity::begin();
     let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
         patch(segment)
     } else {
@@ -288,19 +289,21 @@ fn program() -> [u8; 40] {
 
 /// The process that was entered last; in a vforked child, its parent.
 pub(crate) fn registered() -> u32 {
-    REGISTERED.load(Ordering::Relaxed)
+    let registered = ProcessId::from_word(REGISTERED.load(Ordering::Relaxed));
+    registered.map_or(0, |process| process.pid)
 }
 
-fn dead(pid: u32) -> bool {
-    // SAFETY: signal 0 only asks.
-    unsafe { ask!(Kill, pid, 0) == sys::ESRCH }
+/// Its entry in the ledger.
+fn own_entry(segment: &Segment) -> Option<&Process> {
+    let process = ProcessId::from_word(REGISTERED.load(Ordering::Relaxed))?;
+    segment.claim_process(process, identity::has_ended)
 }
 
 /// Says in the ledger how many sites there are now.
 pub(crate) fn recount(segment: &Segment) {
     // In a forked child that is not in the ledger yet, that comes later.
     if registered() == sys::getpid()
-        && let Some(entry) = segment.claim_process(registered(), dead)
+        && let Some(entry) = own_entry(segment)
     {
         enter_counts(entry);
         entry.coverage.fetch_or(trap_bits(), Ordering::Relaxed);
@@ -315,7 +318,7 @@ fn trap_bits() -> u32 {
 
 /// Counts a call that came by the trap.
 pub(crate) fn count_trapped(segment: &Segment) {
-    if let Some(entry) = segment.claim_process(registered(), dead) {
+    if let Some(entry) = own_entry(segment) {
         entry.trapped.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -334,7 +337,8 @@ fn enter_counts(entry: &Process) {
 
 /// Enters the process into the ledger, once per process: also a forked child's.
 pub(crate) fn register(segment: &Segment, pid: u32) {
-    if REGISTERED.swap(pid, Ordering::Relaxed) == pid {
+    let process = identity::of(pid);
+    if REGISTERED.swap(process.word(), Ordering::Relaxed) == process.word() {
         return;
     }
     // A child that somebody has forked who was on the way to it when the limits went.
@@ -342,7 +346,7 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
     if running::is_detached() {
         return;
     }
-    let Some(entry) = segment.claim_process(pid, dead) else {
+    let Some(entry) = segment.claim_process(process, identity::has_ended) else {
         return;
     };
     let mut bits = coverage::ATTACHED;

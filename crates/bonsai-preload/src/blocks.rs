@@ -1,5 +1,6 @@
 //! Blocks of thread states: who has which, and what becomes of a dead thread's.
 
+use crate::identity;
 use crate::state::{Own, segment};
 use crate::seccomp::{Helper, ask, forbids};
 use crate::sys;
@@ -31,7 +32,12 @@ struct Block {
 #[unsafe(link_section = ".bss.bonsai_early")]
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 
+/// Whether a thread has ended. Of another process of this namespace all live as long as that does;
+/// of another namespace nothing is known.
 pub(crate) fn is_dead(own_pid: u32, owner: Owner) -> bool {
+    if !owner.is_in(identity::namespace()) {
+        return false;
+    }
     // SAFETY: signal 0 only asks whether the target exists.
     let answer = unsafe {
         if owner.pid == own_pid {
@@ -41,6 +47,11 @@ pub(crate) fn is_dead(own_pid: u32, owner: Owner) -> bool {
         }
     };
     answer == sys::ESRCH
+}
+
+/// A thread of this process.
+fn thread(pid: u32, tid: u32) -> Owner {
+    Owner::of(identity::of(pid), tid)
 }
 
 /// A state for a thread, and the number of its process.
@@ -99,7 +110,7 @@ fn harvest(block: &Block, pid: u32) {
     let tid = slot.load(Ordering::Relaxed);
     // The exchange makes this thread the only one to look at the state.
     if tid > BUSY
-        && is_dead(pid, Owner { pid, tid })
+        && is_dead(pid, thread(pid, tid))
         && slot
             .compare_exchange(tid, BUSY, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -139,7 +150,7 @@ fn claim_in(block: &Block, tid: u32, pid: u32) -> Option<*mut Own> {
         // The main thread outlives the others.
         if seen > BUSY
             && seen != pid
-            && is_dead(pid, Owner { pid, tid: seen })
+            && is_dead(pid, thread(pid, seen))
             && let Some(own) = seize(i, seen)
         {
             return Some(own);

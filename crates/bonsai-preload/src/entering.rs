@@ -1,12 +1,16 @@
 //! Asking the service's keeper to have the next program entered from outside, where
 //! there is no loader that brings us into it.
 
+use crate::identity;
 use crate::seccomp::ask;
 use crate::sys;
-use bonsai_ledger::{Futex, Segment};
+use bonsai_ledger::{Futex, ProcessId, Segment};
 use core::sync::atomic::AtomicU32;
 
 const PR_SET_PTRACER: usize = 0x5961_6d61;
+
+/// Any process (`PR_SET_PTRACER_ANY`).
+const ANY: usize = usize::MAX;
 
 /// How long a helper is waited for, s: whole seconds, by the clock, for signals end sleeps.
 const PATIENCE: u32 = 5;
@@ -41,16 +45,19 @@ impl Futex for Kernel {
         unsafe { ask!(Futex, core::ptr::from_ref(word), 1, i32::MAX) };
     }
 
-    fn is_dead(&mut self, pid: u32) -> bool {
-        // SAFETY: signal 0 only asks.
-        unsafe { ask!(Kill, pid, 0) == sys::ESRCH }
+    fn is_dead(&mut self, process: ProcessId) -> bool {
+        identity::has_ended(process)
     }
 }
 
 /// Whether a helper holds this thread now, and enters what it runs next: the number
 /// of the question.
 pub(crate) fn ask(segment: &Segment) -> Option<usize> {
-    let allow = |helper: u32| {
+    let asker = identity::of_running(sys::gettid());
+    let allow = |helper: ProcessId| {
+        // A helper outside of this pid namespace has no number here.
+        let is_here = helper.namespace == asker.namespace;
+        let helper = if is_here { helper.pid as usize } else { ANY };
         // SAFETY: lets that process trace this one; refused without Yama.
         unsafe { ask!(SetPtracer, PR_SET_PTRACER, helper) };
     };
@@ -58,5 +65,15 @@ pub(crate) fn ask(segment: &Segment) -> Option<usize> {
         last: seconds(),
         passed: 0,
     };
-    segment.ask_to_enter(sys::gettid(), &mut kernel, allow)
+    segment.ask_to_enter(asker, &mut kernel, allow)
+}
+
+/// The program runs: takes back what let any process trace it.
+#[cfg(feature = "alone")]
+pub(crate) fn is_over(segment: &Segment) {
+    let outside = segment.header.namespace.load(core::sync::atomic::Ordering::Relaxed);
+    if outside != u64::from(identity::namespace()) {
+        // SAFETY: as above.
+        unsafe { ask!(SetPtracer, PR_SET_PTRACER, 0) };
+    }
 }

@@ -40,11 +40,12 @@ pub(crate) const LENGTH: usize = 48 << 20;
 /// Where the extension begins. All of it stands in memory as it is in the file, which `fd`
 /// is, and only to be read and run: it puts its data where it belongs, closes the file, and
 /// says how it is asked, unless memory could not be had. It is told what is here: the kinds
-/// of descriptors, what a seccomp filter forbids, and the ledger.
+/// of descriptors, what a seccomp filter forbids, the identity of the process, and the ledger.
 pub(crate) type Begin = unsafe extern "C" fn(
     fd: usize,
     kinds: *const Kinds,
     forbidden: *const AtomicU64,
+    identity: *const AtomicU64,
     make: Make,
     now: Now,
     segment: &'static Segment,

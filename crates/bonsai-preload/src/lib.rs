@@ -50,6 +50,7 @@ mod extension;
 mod facts;
 mod found;
 mod headers;
+mod identity;
 mod inward;
 mod kind;
 mod outward;

@@ -88,7 +88,7 @@ helpers! {
     Fstat = 5,
     /// Which file it is: by `Fstat`.
     Statx = 332,
-    /// The path of a descriptor: none (`Unshaped::NoPath`).
+    /// The path of a descriptor: none (`Unshaped::NoPath`). The pid namespace: its parent's, or not known.
     Readlink = 89,
     /// A file's position, before more than 2 GiB are asked for: taken for 0.
     Lseek = 8,

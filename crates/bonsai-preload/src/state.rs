@@ -1,6 +1,6 @@
 //! What the interposer knows: of the process, and of each thread.
 
-use crate::blocks;
+use crate::{blocks, identity};
 pub(crate) use crate::own::Own;
 use crate::seccomp::ask;
 use crate::sys;
@@ -72,7 +72,11 @@ fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     if tid == 0 {
         return null_mut();
     }
+    let is_new = blocks::pid() == 0;
     let (own, pid) = blocks::claim(tid);
+    if is_new {
+        identity::meet(pid);
+    }
     if own.is_null() {
         return null_mut();
     }
@@ -83,7 +87,7 @@ fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
     } else {
         null_mut()
     };
-    let me = Owner { pid, tid };
+    let me = Owner::of(identity::of(pid), tid);
     // SAFETY: claimed above, so this thread is the only one to use it.
     if inherit(segment, unsafe { &mut *own }, me) {
         // SAFETY: our own thread storage.
@@ -143,8 +147,8 @@ fn inherit(segment: &Segment, own: &mut Own, me: Owner) -> bool {
     }
     let page = (own.page as usize).wrapping_sub((&raw const segment.threads) as usize) / 4096;
     let from = Owner {
-        pid: me.pid,
         tid: own.tid,
+        ..me
     };
     // In the middle of a slow path, some of its numbers may be somewhere else.
     if own.depth == 0 && !own.crowd && segment.pass_page(page, from, me) {

@@ -3,6 +3,7 @@
 use crate::attach::{self, ledger_path, preload_path};
 use crate::elf::PT_INTERP;
 use crate::entering;
+use crate::identity;
 use crate::environment::text;
 use crate::headers::Phdr;
 use crate::seccomp::{Helper, ask, forbids};
@@ -57,9 +58,8 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
     if refuses(segment, path, killed) {
         return Some(Done::Refused);
     }
-    // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
-    let entry = segment.claim_process(sys::getpid(), dead)?;
+    let process = identity::of_running(sys::getpid());
+    let entry = segment.claim_process(process, identity::has_ended)?;
     let before = entry.coverage.swap(coverage::UNCOVERED, Ordering::Relaxed);
     entry.reason.store(reason as u32, Ordering::Relaxed);
     // SAFETY: the program's own string.
@@ -189,9 +189,10 @@ pub(crate) fn note_child(pid: u32, path: *const u8) {
     let Some((reason, _)) = reason_against(path, AT_FDCWD) else {
         return;
     };
-    // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
-    if let Some(entry) = state::segment().and_then(|s| s.claim_process(pid, dead)) {
+    // The number that its parent has been given is one of the parent's namespace.
+    let child = identity::of(pid);
+    let claim = |segment: &'static Segment| segment.claim_process(child, identity::has_ended);
+    if let Some(entry) = state::segment().and_then(claim) {
         entry.coverage.store(coverage::UNCOVERED, Ordering::Relaxed);
         entry.reason.store(reason as u32, Ordering::Relaxed);
         // SAFETY: the program's own string, which posix_spawn has just used.

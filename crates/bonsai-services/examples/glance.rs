@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bonsai_calls::CallId;
 use bonsai_ledger::sync::bump;
-use bonsai_ledger::{Ledger, Owner};
+use bonsai_ledger::{Ledger, Owner, own_process};
 use bonsai_services::glance::Glances;
 use bonsai_services::limits::{Limit, apply};
 use bonsai_services::observe::monotonic_ns;
@@ -79,10 +79,7 @@ fn make(services: u32, threads: u32) -> anyhow::Result<()> {
         let ledger = Ledger::create(&own.ledger_path(), &name)?;
         apply(&ledger, &limits, None, monotonic_ns())?;
         for tid in 1..=threads {
-            let me = Owner {
-                pid: std::process::id(),
-                tid,
-            };
+            let me = Owner::of(own_process(), tid);
             ledger.claim_page(me, |_| false, |_| true);
         }
         all.push((own, ledger));

@@ -31,7 +31,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bonsai_ledger::Ledger;
+use bonsai_ledger::sync::Ordering;
+use bonsai_ledger::{Ledger, Numbers, ProcessId};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::refusal::{Refusal, before_start};
@@ -379,6 +380,19 @@ impl OwnService {
             .remove_folder()
             .with_context(|| format!("{}: cannot be removed", self.service.folder.display()))
     }
+}
+
+/// The number in `/proc` of the process that made a service; `None` if it was of a pid namespace that
+/// is not seen from here.
+#[must_use]
+pub fn creator(ledger: &Ledger) -> Option<u32> {
+    let header = &ledger.header;
+    let namespace = header.namespace.load(Ordering::Relaxed);
+    let creator = ProcessId {
+        pid: header.creator.load(Ordering::Relaxed),
+        namespace: u32::try_from(namespace).unwrap_or(0),
+    };
+    Numbers::of([creator].into_iter()).number(creator)
 }
 
 /// Whether the loader can read this path as one entry of `LD_PRELOAD`, which

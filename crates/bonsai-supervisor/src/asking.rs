@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bonsai_ledger::sync::{AtomicU32, Ordering};
-use bonsai_ledger::{Futex, Ledger, Reason, Segment, coverage, flags};
+use bonsai_ledger::{Futex, Ledger, ProcessId, Reason, Segment, coverage, flags, own_namespace};
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
@@ -40,10 +40,16 @@ impl Futex for Until {
         let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
     }
 
-    fn is_dead(&mut self, pid: u32) -> bool {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    fn is_dead(&mut self, process: ProcessId) -> bool {
+        has_ended(process)
     }
+}
+
+/// Whether a process of this pid namespace has ended; those of others live.
+pub(crate) fn has_ended(process: ProcessId) -> bool {
+    let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
+    process.namespace == own_namespace()
+        && pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 fn sleep(word: &AtomicU32, seen: u32, patience: Duration) {
@@ -64,7 +70,8 @@ pub fn keep(ledger: &Ledger) {
 
 /// Waits until processes of a service ask for their programs to be entered, and
 /// calls `start` with the number of each question: it has to start a process that
-/// calls [`crate::enter`], or to say that it could not.
+/// calls [`crate::enter`], or to say that it could not. Frees what processes of other pid
+/// namespaces leave in the ledger.
 pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) -> ! {
     let header = &ledger.header;
     loop {
@@ -76,6 +83,7 @@ pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) -> ! {
                 asked.refuse(&mut Until::within(PATIENCE));
             }
         }
+        ledger.reclaim_left();
         sleep(&header.bell, bell, Duration::from_secs(1));
     }
 }
@@ -91,9 +99,8 @@ pub(crate) fn ends_with_us(segment: &Segment) -> bool {
 }
 
 /// Says in the ledger that what a process runs is not covered.
-pub(crate) fn not_covered(ledger: &Segment, pid: u32) {
-    let is_dead = |pid| Until::within(PATIENCE).is_dead(pid);
-    if let Some(entry) = ledger.claim_process(pid, is_dead) {
+pub(crate) fn not_covered(ledger: &Segment, process: ProcessId) {
+    if let Some(entry) = ledger.claim_process(process, has_ended) {
         entry.reason.store(Reason::Static as u32, Ordering::Relaxed);
         entry.coverage.store(coverage::UNCOVERED, Ordering::Release);
     }
@@ -103,20 +110,22 @@ pub(crate) fn not_covered(ledger: &Segment, pid: u32) {
 /// (`EPERM`) where nobody enters it.
 pub fn ask_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
     use std::os::unix::process::CommandExt as _;
+    let namespace = own_namespace();
     let ask = move || {
-        let allow = |pid: u32| {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let allow = |helper: ProcessId| {
+            let pid = i32::try_from(helper.pid).ok().and_then(Pid::from_raw);
             // Refused where Yama does not ask for it.
             let _ = set_ptracer(pid.map_or(PTracer::None, PTracer::ProcessID));
         };
-        let (pid, mut futex) = (std::process::id(), Until::within(PATIENCE));
-        if ledger.ask_to_enter(pid, &mut futex, allow).is_none() {
+        let pid = std::process::id();
+        let (process, mut futex) = (ProcessId { pid, namespace }, Until::within(PATIENCE));
+        if ledger.ask_to_enter(process, &mut futex, allow).is_none() {
             if is_strict(&ledger) {
                 return Err(std::io::Error::from_raw_os_error(
                     Errno::PERM.raw_os_error(),
                 ));
             }
-            not_covered(&ledger, pid);
+            not_covered(&ledger, process);
         }
         Ok(())
     };

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bonsai_ledger::{AskedFor, Segment};
+use bonsai_ledger::{AskedFor, ProcessId, Segment, identity_of, number_of};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -35,8 +35,11 @@ pub enum EnterError {
     #[error("it has ended")]
     Gone,
     /// The named process does not belong to the service.
-    #[error("process {0} asks to be entered, and does not belong to the service")]
-    Stranger(u32),
+    #[error("process {} asks to be entered, and does not belong to the service", .0.pid)]
+    Stranger(ProcessId),
+    /// The named process is of another pid namespace and is not found in `/proc`.
+    #[error("process {} of another pid namespace asks to be entered, and is not in /proc", .0.pid)]
+    NotFound(ProcessId),
     /// There is no room for the engine where jumps from the program reach it.
     #[error("no room near its code")]
     NoRoom,
@@ -72,8 +75,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(2);
 
 /// Answers what a process has asked for in the ledger: enters the program that it
-/// runs next. Members can write any process id into the ledger, and the helper may have more rights: the id is read once, and the
-/// process must be a member before it is seized and while it is, when its id cannot be reused.
+/// runs next. Members can write any process id into the ledger, and the helper may have more rights: the id is read once,
+/// its number is looked for in `/proc`, and the process must have this id and be a member before it is seized and while it
+/// is, when its id cannot be reused.
 ///
 /// # Errors
 /// Why nothing was entered.
@@ -89,7 +93,7 @@ pub fn enter(
         result,
         Ok(()) | Err(EnterError::Cancelled | EnterError::Gone | EnterError::Stranger(_))
     ) {
-        not_covered(segment, asked.pid());
+        not_covered(segment, asked.asker());
     }
     result
 }
@@ -101,12 +105,17 @@ fn answer(
     is_member: impl Fn(u32) -> bool,
 ) -> Result<(), EnterError> {
     let mut futex = Until::within(PATIENCE);
-    let stranger = || match is_member(asked.pid()) {
+    let asker = asked.asker();
+    let Some(number) = number_of(asker) else {
+        asked.refuse(&mut futex);
+        return Err(EnterError::NotFound(asker));
+    };
+    let stranger = || match is_member(number) && is(number, asker) {
         true => Ok(()),
-        false => Err(EnterError::Stranger(asked.pid())),
+        false => Err(EnterError::Stranger(asker)),
     };
     stranger().inspect_err(|_| asked.refuse(&mut futex))?;
-    let pid = i32::try_from(asked.pid()).map_or(Pid::from_raw(0), Pid::from_raw);
+    let pid = i32::try_from(number).map_or(Pid::from_raw(0), Pid::from_raw);
     if !asked.wait_until_allowed(std::process::id(), &mut futex) {
         return Err(EnterError::Cancelled);
     }
@@ -133,6 +142,14 @@ fn answer(
         .and_then(|pid| enter_program(pid, engine, strict, stopped));
     asked.done();
     result
+}
+
+/// Whether a number in `/proc` is that of a process or thread, as far as its namespace is known.
+fn is(number: u32, asker: ProcessId) -> bool {
+    identity_of(number).is_some_and(|found| match asker.namespace {
+        0 => found.pid == asker.pid,
+        _ => found == asker,
+    })
 }
 
 /// Waits for the stop at the end of its exec. A signal that stops it meanwhile is kept

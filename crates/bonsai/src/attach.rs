@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_host::proc::{self, Processes};
-use bonsai_ledger::{EventLoops, Ledger};
+use bonsai_ledger::{EventLoops, Ledger, identity_of};
 use bonsai_services::group;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::monotonic_ns;
@@ -157,7 +157,8 @@ pub(crate) fn service_of(pid: i32) -> Option<String> {
         let named = || members::variable(pid, LEDGER_VARIABLE).map(PathBuf::from);
         let in_table = || {
             let table = service.ledger().map(|ledger| ledger.process_table());
-            table.is_ok_and(|table| table.iter().any(|entry| entry.pid == pid))
+            let id = identity_of(pid);
+            table.is_ok_and(|table| table.iter().any(|entry| Some(entry.id) == id))
         };
         matches!(proc::has_mapped(pid, &path), Ok(Some(true)))
             && (in_table() || named() == Some(path))
@@ -307,7 +308,10 @@ fn stay(
         let table = ledger.process_table();
         let lives = |pid: &u32| std::fs::metadata(format!("/proc/{pid}/task")).is_ok();
         let is_left = |pid: i32| {
-            u32::try_from(pid).is_ok_and(|pid| table.iter().any(|e| e.pid == pid) && lives(&pid))
+            u32::try_from(pid).is_ok_and(|pid| {
+                let id = identity_of(pid);
+                table.iter().any(|entry| Some(entry.id) == id) && lives(&pid)
+            })
         };
         // The others are looked for only when these are gone: that costs more.
         if !entered.iter().any(|pid| is_left(*pid)) && !members::any(service)? {

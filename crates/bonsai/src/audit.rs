@@ -18,11 +18,10 @@ mod text;
 
 use bonsai_calls::{CALLS, Call, ProcIo};
 use bonsai_ledger::Ledger;
-use bonsai_ledger::sync::Ordering;
 use bonsai_services::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::members::{self, Member};
-use bonsai_services::service::{Service, Services};
+use bonsai_services::service::{Service, Services, creator};
 use serde::Serialize;
 
 use self::kernel::Moved;
@@ -155,9 +154,7 @@ pub(crate) fn run(args: &Audit) -> anyhow::Result<u8> {
 }
 
 fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
-    let keeper = service
-        .has_keeper()?
-        .then(|| ledger.header.creator.load(Ordering::Relaxed));
+    let keeper = service.has_keeper()?.then(|| creator(ledger)).flatten();
     let members = members::all(service, ledger, keeper)?;
     if members.iter().any(|member| member.serves) {
         return Err(Refusal::input(format!(
@@ -229,12 +226,12 @@ fn sum(processes: &[ProcessAudit]) -> Compared {
 }
 
 fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
-    let pid = member.process.pid;
-    let beside = ledger.beside(Some(pid));
-    let before = without(moved_by(ledger, pid), beside);
+    let (pid, id) = (member.process.pid, member.id);
+    let beside = ledger.beside(Some(id));
+    let before = without(moved(&ledger.process_counts(id)), beside);
     let own = kernel::own(pid);
-    let after = ledger.process_counts(pid);
-    let beside = ledger.beside(Some(pid));
+    let after = ledger.process_counts(id);
+    let beside = ledger.beside(Some(id));
     let calls = CALLS
         .iter()
         .zip(&after)
@@ -249,7 +246,7 @@ fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
             own.map(|own| own.moved),
         ),
         ring_bytes: beside.0.saturating_add(beside.1),
-        mapped: mapped_by(ledger, pid),
+        mapped: mapped_by(ledger, pid, id),
         start_estimate: kernel::start_estimate(pid, member.process.ppid),
         without_ended_threads: own.is_some_and(|own| own.without_ended_threads),
         calls: calls
@@ -272,10 +269,6 @@ const fn counted_as(call: &Call) -> &'static str {
         ProcIo::Write => "written",
         ProcIo::Both => "both",
     }
-}
-
-fn moved_by(ledger: &Ledger, pid: u32) -> Moved {
-    moved(&ledger.process_counts(pid))
 }
 
 fn moved_in_all(ledger: &Ledger) -> Moved {

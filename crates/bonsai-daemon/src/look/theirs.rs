@@ -27,7 +27,7 @@ use bonsai_services::glance::{Glance, Glances, Opens};
 use bonsai_services::limits::BY_SYSTEM;
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::members::Living;
-use bonsai_services::service::{Service, Services};
+use bonsai_services::service::{Service, Services, creator};
 use bonsai_services::theirs::Home;
 
 use crate::enforce::put;
@@ -489,7 +489,7 @@ impl Looking {
         Found {
             glance,
             created_ns,
-            keeper: keeps.then(|| ledger.header.creator.load(Ordering::Relaxed)),
+            keeper: keeps.then(|| creator(ledger)).flatten(),
             limits: self.glances.own_limits(name),
             problem: self.problems.get(name).cloned(),
         }

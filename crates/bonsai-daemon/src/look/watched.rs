@@ -9,7 +9,7 @@ use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::Glance;
 use bonsai_services::limits::{BY_DAEMON, Holds};
 use bonsai_services::observe::unix_ms;
-use bonsai_services::service::{Enforced, Service};
+use bonsai_services::service::{Enforced, Service, creator};
 use bonsai_tenants::Body;
 use bonsai_units::{Rate, Resource};
 
@@ -87,7 +87,7 @@ struct Own {
     /// Where its ledger is, if its limits are not in its processes.
     enforced: Option<Enforced>,
     /// Who made it.
-    creator: u32,
+    creator: Option<u32>,
     /// Of its limits, at the last look.
     epoch: u32,
     /// Which limits it can hold.
@@ -110,7 +110,7 @@ impl Watched {
         let own = Own {
             service,
             enforced,
-            creator: ledger.header.creator.load(Ordering::Relaxed),
+            creator: creator(&ledger),
             epoch: ledger.epoch(),
             holds: Holds::of(&ledger),
         };
@@ -211,7 +211,7 @@ impl Watched {
         match &self.way {
             Way::Own(own) => {
                 let keeps = own.service.has_keeper().unwrap_or(false);
-                keeps.then_some(own.creator)
+                own.creator.filter(|_| keeps)
             }
             Way::Theirs(_, _, found) => found.keeper,
             Way::Placed(_, found) => found.body.pid,
@@ -399,7 +399,7 @@ mod tests {
         let own = Own {
             service,
             enforced: None,
-            creator: 0,
+            creator: None,
             epoch: 0,
             holds: Holds::Everything,
         };

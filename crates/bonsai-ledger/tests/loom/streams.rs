@@ -3,8 +3,14 @@
 use super::{CURVE, check, spawn};
 use bonsai_bucket::Curve;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Segment, model};
+use bonsai_ledger::{ProcessId, Segment, model};
 use std::sync::Arc;
+
+/// The process that uses a stream first.
+const FIRST: ProcessId = ProcessId {
+    pid: 1,
+    namespace: 0,
+};
 
 /// A segment with a limit per stream, in bucket 0, and lines of these streams.
 fn with_streams(curve: &Curve, identities: &[u64]) -> Arc<Segment> {
@@ -20,7 +26,7 @@ fn with_streams(curve: &Curve, identities: &[u64]) -> Arc<Segment> {
 }
 
 fn stream(segment: &Segment, identity: u64) -> Option<usize> {
-    segment.stream(identity, 0, (1, 3), 0, |_| true)
+    segment.stream(identity, 0, (FIRST, 3), 0, |_| true)
 }
 
 #[test]

@@ -3,11 +3,11 @@
 //! preload library does, where Go code makes system calls of its own beside libc's.
 
 use super::{
-    BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, dead, keep, map, name_program, read_program,
+    BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep, map, name_program, read_program,
     value_in,
 };
 use crate::sys::{self, call, nr};
-use crate::{elf, patch, threads, uncovered, unfold};
+use crate::{elf, entering, identity, patch, threads, uncovered, unfold};
 use bonsai_ledger::{Reason, coverage};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering;
@@ -113,7 +113,9 @@ fn stay_out(given: &Given) {
         return;
     };
     read_program(given.auxiliary);
-    if let Some(entry) = segment.claim_process(sys::getpid(), dead) {
+    identity::begin();
+    let process = identity::of(sys::getpid());
+    if let Some(entry) = segment.claim_process(process, identity::has_ended) {
         name_program(entry);
         let reason = Reason::Valgrind as u32;
         entry.reason.store(reason, Ordering::Relaxed);
@@ -129,6 +131,7 @@ unsafe fn enter(given: &Given) {
         let bits = elf::auxiliary(given.auxiliary, AT_HWCAP2);
         begin(given, |segment| {
             keep_preload();
+            entering::is_over(segment);
             let reason = patch::program(segment, bits & HWCAP2_FSGSBASE != 0);
             if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast(), false) {
                 call!(nr::EXIT_GROUP, NOT_EXECUTABLE);

@@ -8,13 +8,13 @@
 //! complete. It finds [`RUNNING`] by its first words; the other side of this is
 //! `bonsai-supervisor/src/attach/shared.rs`.
 
-use super::{DONE, LEDGER, PROGRAM, dead, enter, keep, store_program, until_zero};
+use super::{DONE, LEDGER, PROGRAM, enter, keep, store_program, until_zero};
 use crate::seccomp::ask;
 use crate::slots::Early;
 use crate::state;
 use crate::sys;
 use crate::uncovered::AT_FDCWD;
-use crate::{blocks, elf, patch, pay, threads, vdso};
+use crate::{blocks, elf, identity, patch, pay, threads, vdso};
 use bonsai_ledger::Segment;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -304,8 +304,9 @@ fn detach(segment: &'static Segment) {
         }
     });
     // A vforked child may have been entered since, in this memory.
-    if let Some(entry) = segment.claim_process(sys::getpid(), dead) {
+    let process = identity::of(sys::getpid());
+    if let Some(entry) = segment.claim_process(process, identity::has_ended) {
         entry.coverage.store(0, Ordering::Relaxed);
-        entry.pid.store(0, Ordering::Release);
+        entry.id.store(0, Ordering::Release);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Begin, Extension, Make, Now};
 use crate::found::{Search, Sites};
+use crate::identity::KNOWN_AT;
 use crate::kind::{self, Kinds};
 use crate::seccomp::FORBIDDEN_AT;
 use crate::{clock, held, joined, slow, unfold};
@@ -17,6 +18,7 @@ unsafe extern "C" fn bonsai_extension(
     fd: usize,
     kinds: *const Kinds,
     forbidden: *const AtomicU64,
+    identity: *const AtomicU64,
     make: Make,
     now: Now,
     segment: &'static Segment,
@@ -28,6 +30,7 @@ unsafe extern "C" fn bonsai_extension(
         }
     }
     FORBIDDEN_AT.store(forbidden.cast_mut(), Ordering::Relaxed);
+    KNOWN_AT.store(identity.cast_mut(), Ordering::Relaxed);
     kind::set_kinds(kinds);
     slow::set_make(make);
     clock::set_now(now);

@@ -347,8 +347,9 @@ fn new_line(
     bucket: u8,
 ) -> Option<u16> {
     let populate = |line: &StreamLine| populated(segment, line);
-    let who = (sys::getpid(), u32::try_from(fd).unwrap_or(0));
-    let index = segment.stream(identity, bucket, who, sys::now(), populate)?;
+    let process = crate::identity::of(sys::getpid());
+    let first = (process, u32::try_from(fd).unwrap_or(0));
+    let index = segment.stream(identity, bucket, first, sys::now(), populate)?;
     let index = u16::try_from(index).ok()?;
     let word = VALID | u32::from(bucket) << 16 | u32::from(index);
     let free = |slot: &&AtomicU32| {

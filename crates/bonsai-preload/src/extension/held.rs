@@ -1,6 +1,7 @@
 //! What is held (`hold.rs`): a byte for each descriptor that says so, and for each of its
 //! ways until when, and for what. No lock: see there.
 
+use crate::identity;
 use crate::kept::{Kept, WORDS};
 use crate::kind::KINDS;
 use crate::seccomp::ask;
@@ -162,8 +163,8 @@ const UNSEEN: u8 = 2;
 
 /// Entry of this process in the ledger.
 fn entry(segment: &Segment) -> Option<&Process> {
-    let pid = process();
-    let own = |p: &&Process| p.pid.load(Ordering::Relaxed) == pid;
+    let word = identity::of(process()).word();
+    let own = |p: &&Process| p.id.load(Ordering::Relaxed) == word;
     segment.processes.iter().find(own)
 }
 

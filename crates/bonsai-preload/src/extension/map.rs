@@ -3,6 +3,7 @@
 use super::{Begin, Extension, LENGTH};
 use crate::amount::Args;
 use crate::facts::Site;
+use crate::identity::KNOWN;
 use crate::seccomp::{FORBIDDEN, Helper, ask};
 use crate::sys::{self, place};
 use crate::uncovered::AT_FDCWD;
@@ -110,6 +111,7 @@ fn map(segment: &'static Segment) -> usize {
             fd.cast_unsigned(),
             kinds,
             &raw const FORBIDDEN,
+            &raw const KNOWN,
             make,
             sys::now,
             segment,

@@ -10,7 +10,7 @@ use super::{NOBODY, Words};
 use crate::state::Own;
 use crate::seccomp::ask;
 use crate::sys::{self, call, place};
-use crate::{attach, blocks};
+use crate::{attach, blocks, identity};
 use bonsai_ledger::Owner;
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -145,7 +145,7 @@ const ROOM: usize = 0x8000;
 /// which is one.
 pub(crate) fn room(own: &mut Own) -> usize {
     let pid = attach::registered();
-    let owner = Owner { pid, tid: own.tid };
+    let owner = Owner::of(identity::of(pid), own.tid);
     // A state that a vforked child had to make is taken for a dead thread's by others.
     if is_go() || blocks::is_dead(pid, owner) {
         return 0;
@@ -274,5 +274,5 @@ fn is_left(own: usize) -> bool {
     // SAFETY: states are never unmapped.
     let tid = unsafe { (*(own as *const Own)).tid };
     let pid = sys::getpid();
-    tid == 0 || blocks::is_dead(pid, Owner { pid, tid })
+    tid == 0 || blocks::is_dead(pid, Owner::of(identity::of(pid), tid))
 }

@@ -19,7 +19,7 @@ use super::member::{Wishes, agree, is_alive, refused};
 use super::place;
 use crate::observe::monotonic_ns;
 use crate::refusal::Refusal;
-use crate::service::{Service, Services, members};
+use crate::service::{Service, Services, creator, members};
 
 /// A process as a group knows it, which keeps the service of that name.
 fn who(service: &str, ledger: &Ledger, pid: u32) -> anyhow::Result<Who> {
@@ -36,7 +36,8 @@ fn who(service: &str, ledger: &Ledger, pid: u32) -> anyhow::Result<Who> {
 /// has lived the longest.
 pub(super) fn keeper(service: &Service, ledger: &Ledger) -> anyhow::Result<Who> {
     if service.has_keeper()? {
-        let creator = ledger.header.creator.load(Ordering::Relaxed);
+        let ended = || Refusal::input(format!("{} has ended", service.name));
+        let creator = creator(ledger).ok_or_else(ended)?;
         return who(&service.name, ledger, creator);
     }
     let members = members::all(service, ledger, None)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bonsai_host::elf;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, Reason, coverage, flags};
+use bonsai_ledger::{Ledger, ProcessId, ProcessReport, Reason, coverage, flags};
 use serde::Serialize;
 
 use super::mapped::{self, Mapped};
@@ -97,7 +97,7 @@ pub struct ProcessView {
 /// A process that the interposer does not run in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UncoveredView {
-    /// Process id.
+    /// Process id; of one that has ended, in the pid namespace that it was in.
     pub pid: u32,
     /// File name of its program.
     pub program: String,
@@ -117,7 +117,7 @@ pub(super) struct Coverage {
 /// The coverage of a service with these members.
 pub(super) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Coverage {
     let mut found = Coverage::default();
-    let living: Vec<u32> = members.iter().map(|member| member.process.pid).collect();
+    let living: Vec<ProcessId> = members.iter().map(|member| member.id).collect();
     let uptime = uptime_s();
     for member in members {
         if member.entered {
@@ -131,26 +131,32 @@ pub(super) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Co
             });
         }
     }
-    let ended = ended_uncovered(ledger).into_iter();
+    let ended = entries_uncovered(ledger).filter(|entry| !living.contains(&entry.id));
     found
         .uncovered
-        .extend(ended.filter(|view| !living.contains(&view.pid)));
+        .extend(ended.map(|entry| ended_view(&entry)));
     found
 }
 
 /// Processes that ran a program that could not be entered, according to the
 /// ledger, all taken as ended.
 pub fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
+    let entries = entries_uncovered(ledger);
+    entries.map(|entry| ended_view(&entry)).collect()
+}
+
+fn entries_uncovered(ledger: &Ledger) -> impl Iterator<Item = ProcessReport> {
     let table = ledger.process_table().into_iter();
-    table
-        .filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
-        .map(|entry| UncoveredView {
-            pid: entry.pid,
-            reason: entry.reason.about().to_owned(),
-            program: harmless(&entry.program),
-            ended: true,
-        })
-        .collect()
+    table.filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
+}
+
+fn ended_view(entry: &ProcessReport) -> UncoveredView {
+    UncoveredView {
+        pid: entry.id.pid,
+        reason: entry.reason.about().to_owned(),
+        program: harmless(&entry.program),
+        ended: true,
+    }
 }
 
 /// Why event loops are not served, by bits of a process's coverage.
@@ -184,9 +190,9 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     let reason = entry
         .map(|entry| entry.reason)
         .filter(|reason| *reason != Reason::None);
-    let beside = ledger.beside(Some(pid));
+    let beside = ledger.beside(Some(member.id));
     let (mut calls, mut bytes) = (0_u64, 0_u64);
-    for (c, b) in ledger.process_counts(pid) {
+    for (c, b) in ledger.process_counts(member.id) {
         // A member can write anything there.
         calls = c.saturating_add(calls);
         bytes = b.saturating_add(bytes);
@@ -209,7 +215,7 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         // What a server maps is its own.
         mapped: match member.serves {
             true => Mapped::default(),
-            false => mapped::of(ledger, pid),
+            false => mapped::of(ledger, pid, member.id),
         },
         sites: entry.map_or(0, |entry| entry.sites),
         sites_missed: entry.map_or(0, |entry| entry.missed),
@@ -217,7 +223,7 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         untrapped: bit(coverage::UNTRAPPED),
         trapped: entry.map_or(0, |entry| entry.trapped),
         threads: member.process.threads,
-        threads_counted: ledger.threads_of(pid),
+        threads_counted: ledger.threads_of(member.id),
         attach_cost_ns: entry.map_or(0, |entry| entry.attach_cost_ns),
         calls,
         bytes,

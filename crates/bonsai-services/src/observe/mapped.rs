@@ -11,7 +11,7 @@
 
 use bonsai_host::faults::{Faults, faults};
 use bonsai_host::proc::io;
-use bonsai_ledger::Ledger;
+use bonsai_ledger::{Ledger, ProcessId};
 use serde::Serialize;
 
 /// Bytes of a page.
@@ -64,13 +64,13 @@ impl Mapped {
     }
 }
 
-/// Of a live process.
-pub fn of(ledger: &Ledger, pid: u32) -> Mapped {
+/// Of a live process, by its number in `/proc` and its identity in the ledger.
+pub fn of(ledger: &Ledger, pid: u32, id: ProcessId) -> Mapped {
     let Some(Faults { own, .. }) = faults(pid) else {
         return Mapped::default();
     };
     let (fetched, by_calls) = match io(pid) {
-        Ok(Some(io)) => (io.read_bytes, io.rchar + ledger.beside(Some(pid)).0),
+        Ok(Some(io)) => (io.read_bytes, io.rchar + ledger.beside(Some(id)).0),
         _ => (0, 0),
     };
     Mapped::of(own, fetched, by_calls)

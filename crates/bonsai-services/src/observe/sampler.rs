@@ -17,7 +17,7 @@ use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
 use crate::group;
 use crate::limits::{for_people, rate_of, unit_of, written};
-use crate::service::{Service, Services, members};
+use crate::service::{Service, Services, creator, members};
 
 /// The monotonic clock, ns: the ledger's time.
 pub fn monotonic_ns() -> u64 {
@@ -182,15 +182,13 @@ fn view(
     with_streams: bool,
 ) -> anyhow::Result<ServiceView> {
     let header = &ledger.header;
-    let keeper = service
-        .has_keeper()?
-        .then(|| header.creator.load(Ordering::Relaxed));
+    let keeper = service.has_keeper()?.then(|| creator(ledger)).flatten();
     let interval = before.map(|before| now.at - before.at);
     let members = members::all(service, ledger, keeper)?;
     let moment = monotonic_ns();
     let limits = &now.limits;
     let waiting = waiting::of(ledger, limits, &now.group, &members, moment);
-    let open = with_streams.then(|| streams::Open::of(members.iter().map(|m| m.process.pid)));
+    let open = with_streams.then(|| streams::Open::of(&members));
     let group = now.group.as_ref().map(|drawn| {
         let view = drawn.view(&before.and_then(|before| before.group.clone()), interval);
         (group::limit_views(drawn, &view), view)

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bonsai_host::sockets;
-use bonsai_ledger::{Ledger, Limit, Stream};
+use bonsai_ledger::{Ledger, Limit, ProcessId, Stream};
 use serde::Serialize;
+
+use crate::service::members::Member;
 
 /// A stream that has a bucket of its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,19 +49,22 @@ pub(super) fn used(ledger: &Ledger, limits: &[Limit], now: u64) -> Used {
 pub(super) struct Open {
     /// By what the link says.
     places: BTreeMap<String, (u32, u32)>,
+    /// The processes.
+    numbers: BTreeMap<ProcessId, u32>,
     /// By inode.
     peers: BTreeMap<u64, SocketAddr>,
 }
 
 impl Open {
     /// Those of these processes.
-    pub(super) fn of(pids: impl Iterator<Item = u32>) -> Self {
+    pub(super) fn of(members: &[Member]) -> Self {
         let mut open = Self {
             places: BTreeMap::new(),
+            numbers: members.iter().map(|m| (m.id, m.process.pid)).collect(),
             peers: BTreeMap::new(),
         };
         let mut namespaces = Vec::new();
-        for pid in pids {
+        for pid in members.iter().map(|member| member.process.pid) {
             let namespace = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
             if !namespaces.contains(&namespace) {
                 open.peers.extend(sockets::peers(pid));
@@ -81,7 +86,6 @@ impl Open {
     /// A stream as it is shown; `None` for one that nobody has open any more.
     fn view(&self, stream: &Stream, got: Option<f64>) -> Option<StreamView> {
         let of_socket = format!("socket:[{}]", stream.identity);
-        let at = format!("/proc/{}/fd/{}", stream.pid, stream.fd);
         let (pid, fd, to) = match self.places.get(&of_socket) {
             Some((pid, fd)) => {
                 let peer = self.peers.get(&stream.identity);
@@ -92,14 +96,15 @@ impl Open {
             // A socket's number has 32 bits; what has more is a file or a pipe.
             None if stream.identity >> 32 == 0 => return None,
             None => {
-                let link = link(at.as_ref())?;
+                let pid = *self.numbers.get(&stream.process)?;
+                let link = link(format!("/proc/{pid}/fd/{}", stream.fd).as_ref())?;
                 let known = !link.starts_with("socket:");
                 let to = if link.starts_with("pipe:") {
                     "pipe".to_owned()
                 } else {
                     link
                 };
-                known.then_some((stream.pid, stream.fd, to))?
+                known.then_some((pid, stream.fd, to))?
             }
         };
         Some(StreamView {

@@ -77,13 +77,14 @@ pub(super) fn of(
         let (owner, noted) = (waiting.owner, waiting.noted);
         let member = members
             .iter()
-            .find(|member| member.entered && member.process.pid == owner.pid)?;
+            .find(|member| member.entered && owner.is_of(member.id))?;
         // What a thread has noted before its process became another program.
         let attached_ns = member.entry.as_ref().map_or(0, |entry| entry.attached_ns);
         if noted.since_ns < attached_ns {
             return None;
         }
-        thread(owner.pid, owner.tid).filter(|thread| is_believed(ledger, thread))?;
+        let (pid, tid) = (member.process.pid, member.thread(owner.tid)?);
+        thread(pid, tid).filter(|thread| is_believed(ledger, thread))?;
         let call = CALLS.get(usize::from(noted.call))?;
         let limit = limits
             .iter()
@@ -92,9 +93,9 @@ pub(super) fn of(
         let name = name.or_else(|| group::waiting_name(group, noted.bucket));
         let (limit, setting) = name.unzip();
         Some(WaitingView {
-            pid: owner.pid,
+            pid,
             program: member.program(),
-            tid: owner.tid,
+            tid,
             limit,
             setting,
             call: call.name,

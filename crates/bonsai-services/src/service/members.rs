@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use bonsai_host::proc::{Process, Processes, has_mapped};
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, ProcessReport};
+use bonsai_ledger::{
+    Ledger, Numbers, ProcessId, ProcessReport, identity_of, shows, thread_numbers,
+};
 
 use super::{LEDGER_VARIABLE, Service};
 use crate::harmless;
@@ -19,6 +21,8 @@ use crate::harmless;
 pub struct Member {
     /// The process.
     pub process: Process,
+    /// Its identity in the ledger, by its number in its own pid namespace.
+    pub id: ProcessId,
     /// Its entry in the ledger, if it has one.
     pub entry: Option<ProcessReport>,
     /// Whether the interposer runs in it: it has mapped the ledger.
@@ -31,6 +35,14 @@ pub struct Member {
 }
 
 impl Member {
+    /// The number in `/proc` of a thread, by its number in the pid namespace of the process.
+    pub fn thread(&self, tid: u32) -> Option<u32> {
+        if self.id.pid == self.process.pid {
+            return Some(tid);
+        }
+        thread_numbers(self.process.pid).get(&tid).copied()
+    }
+
     /// The name of its program: what runs now, as far as that may be known.
     pub fn program(&self) -> String {
         let file = |path: &PathBuf| {
@@ -73,9 +85,18 @@ impl Living {
     pub fn any(&self, service: &Service) -> bool {
         let path = service.ledger_path();
         let ledger = Ledger::open(&path).ok();
+        if let Some(ledger) = &ledger {
+            let namespace = ledger.header.namespace.load(Ordering::Relaxed);
+            // Its processes may be of a pid namespace that is not seen from here.
+            if !u32::try_from(namespace).is_ok_and(|made| made == 0 || shows(made)) {
+                return true;
+            }
+            // Its `bonsai run`, which does this otherwise, may have ended.
+            ledger.reclaim_left();
+        }
         // The table names nearly all; whoever is in it need not be looked for.
         let table = table(ledger.as_ref());
-        let in_table = table.keys().filter(|pid| self.live.contains(pid));
+        let in_table = table.keys().filter(|pid| self.live.contains(*pid));
         let belongs = |pid: &u32| Facts::of(*pid, &path, true).belongs(&path);
         if in_table.into_iter().any(belongs) || self.named.contains(&path) {
             return true;
@@ -150,26 +171,44 @@ fn of_supervisor(supervisor: u32, ledger: &Ledger) -> anyhow::Result<Vec<Member>
     let living = processes.descendants(supervisor).into_iter();
     let mut members: Vec<Member> = living
         .filter(|process| process.state != 'Z')
-        .map(|process| Member {
-            process: process.clone(),
-            entry: table.remove(&process.pid),
-            entered: true,
-            named: None,
-            serves: false,
+        .map(|process| {
+            let entry = table.remove(&process.pid);
+            Member {
+                process: process.clone(),
+                id: id(process, entry.as_ref()),
+                entry,
+                entered: true,
+                named: None,
+                serves: false,
+            }
         })
         .collect();
     members.sort_by_key(|member| member.process.pid);
     Ok(members)
 }
 
+/// The entries of a ledger by their numbers in `/proc`; those of pid namespaces that are not seen
+/// from here, and of processes that have ended there, have none.
 fn table(ledger: Option<&Ledger>) -> BTreeMap<u32, ProcessReport> {
     let entries = ledger
         .map(|ledger| ledger.process_table())
         .unwrap_or_default();
-    entries
-        .into_iter()
-        .map(|entry| (entry.pid, entry))
-        .collect()
+    let numbers = Numbers::of(entries.iter().map(|entry| entry.id));
+    let with_number = |entry: ProcessReport| {
+        let number = numbers.number(entry.id).filter(|_| !entry.id.has_ended())?;
+        Some((number, entry))
+    };
+    entries.into_iter().filter_map(with_number).collect()
+}
+
+/// The identity of a process: that of its entry, else as `/proc` knows it.
+fn id(process: &Process, entry: Option<&ProcessReport>) -> ProcessId {
+    let known = || identity_of(process.pid);
+    let gone = ProcessId {
+        pid: process.pid,
+        namespace: 0,
+    };
+    entry.map(|entry| entry.id).or_else(known).unwrap_or(gone)
 }
 
 /// What ties a process to a service.
@@ -197,6 +236,7 @@ impl Facts {
     fn member(self, process: &Process, entry: Option<ProcessReport>) -> Member {
         Member {
             process: process.clone(),
+            id: id(process, entry.as_ref()),
             entry,
             entered: self.entered,
             named: self.named,

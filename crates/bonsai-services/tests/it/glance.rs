@@ -2,7 +2,7 @@
 
 use bonsai_calls::{CALLS, CallId, select};
 use bonsai_ledger::sync::bump;
-use bonsai_ledger::{Ledger, Owner, ThreadPage};
+use bonsai_ledger::{Ledger, Owner, ProcessId, ThreadPage};
 use bonsai_services::glance::{Changes, Glances, PAGES, SELDOM, TURNS};
 use bonsai_services::limits::{Limit, apply};
 use bonsai_services::observe::monotonic_ns;
@@ -13,7 +13,11 @@ use crate::support::{service, within};
 
 /// A page for a thread.
 fn page(ledger: &Ledger, tid: u32) -> &ThreadPage {
-    let me = Owner { pid: 1, tid };
+    let process = ProcessId {
+        pid: 1,
+        namespace: 0,
+    };
+    let me = Owner::of(process, tid);
     let page = ledger.claim_page(me, |_| false, |_| true);
     &ledger.threads[page.expect("a page")]
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bonsai_calls::{CALLS, CallId, Fd};
 use bonsai_ledger::sync::bump;
-use bonsai_ledger::{Count, Ledger, Owner, Tickets, coverage};
+use bonsai_ledger::{Count, Ledger, Owner, ProcessId, Tickets, coverage, own_namespace};
 
 use super::amount::{Counted, counted};
 use super::drawn::Drawn;
@@ -111,7 +111,7 @@ pub(crate) struct Thread {
 impl Thread {
     pub(crate) fn new(ledger: &Ledger, tid: u32, keeps: bool) -> Self {
         let pid = process_of(tid).unwrap_or(tid);
-        let me = Owner { pid, tid };
+        let me = Owner::of(process_id(pid), tid);
         let is_dead = |owner: Owner| !is_alive(owner.pid, owner.tid);
         let page = ledger.claim_page(me, is_dead, |page| ledger.reserve_page(page));
         describe(ledger, pid);
@@ -307,17 +307,24 @@ fn process_of(tid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// A process as the ledger has it: all numbers are those of the supervisor's pid namespace.
+fn process_id(pid: u32) -> ProcessId {
+    let namespace = own_namespace();
+    ProcessId { pid, namespace }
+}
+
 /// Puts a process into the ledger's table.
 fn describe(ledger: &Ledger, pid: u32) {
     use bonsai_ledger::sync::Ordering;
     let known = ledger
         .processes
         .iter()
-        .any(|p| p.pid.load(Ordering::Relaxed) == pid);
+        .any(|p| p.id.load(Ordering::Relaxed) == process_id(pid).word());
     if known {
         return;
     }
-    let Some(entry) = ledger.claim_process(pid, |other| !is_alive(other, other)) else {
+    let is_dead = |other: ProcessId| !is_alive(other.pid, other.pid);
+    let Some(entry) = ledger.claim_process(process_id(pid), is_dead) else {
         return;
     };
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use bonsai_calls::{CALLS, Call, CallId};
 use bonsai_host::pressure::{self, Resource};
 use bonsai_host::threads::{self, Doing, Thread, delay_accounting};
-use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, Noted};
+use bonsai_ledger::{Ledger, Noted, Waiting};
 use bonsai_services::group;
 use bonsai_services::limits::{for_people, rate_of, unit_of};
 use bonsai_services::observe::{applies, is_believed, monotonic_ns};
-use bonsai_services::service::Service;
 use bonsai_services::service::members::{self, Member};
+use bonsai_services::service::{Service, creator};
 
 use super::activity::{Moment, classify};
 use super::blame::{Blamed, Sightings, blame};
@@ -155,27 +154,28 @@ impl Watch<'_> {
         let keeper = self
             .service
             .has_keeper()?
-            .then(|| self.ledger.header.creator.load(Ordering::Relaxed));
+            .then(|| creator(self.ledger))
+            .flatten();
         self.members = members::all(self.service, self.ledger, keeper)?;
         let pids: Vec<u32> = self.members.iter().map(|m| m.process.pid).collect();
         self.net.find(&pids);
         Ok(())
     }
 
-    /// Who waits for a limit, as far as the ledger knows.
+    /// Threads that wait for a limit, as far as the ledger knows, by their numbers in `/proc`.
     fn notes(&self) -> BTreeMap<(u32, u32), Noted> {
-        let attached = |pid: u32| {
-            let member = self
-                .members
-                .iter()
-                .find(|m| m.process.pid == pid && m.entered)?;
-            Some(member.entry.as_ref().map_or(0, |entry| entry.attached_ns))
-        };
         let waiting = self.ledger.waiting(monotonic_ns()).into_iter();
-        waiting
-            .filter(|w| attached(w.owner.pid).is_some_and(|ns| ns <= w.noted.since_ns))
-            .map(|w| ((w.owner.pid, w.owner.tid), w.noted))
-            .collect()
+        let note = |waiting: Waiting| {
+            let is_of = |m: &&Member| m.entered && waiting.owner.is_of(m.id);
+            let member = self.members.iter().find(is_of)?;
+            let attached_ns = member.entry.as_ref().map_or(0, |entry| entry.attached_ns);
+            if waiting.noted.since_ns < attached_ns {
+                return None;
+            }
+            let thread = member.thread(waiting.owner.tid)?;
+            Some(((member.process.pid, thread), waiting.noted))
+        };
+        waiting.filter_map(note).collect()
     }
 
     fn look(&mut self) {

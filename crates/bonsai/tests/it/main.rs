@@ -15,6 +15,7 @@ mod inputs_kept;
 mod link;
 mod links;
 mod live;
+mod namespaces;
 mod narrowed;
 // The client that can ask for anything is that of the block server's own tests.
 #[allow(dead_code, reason = "it can do more than is asked for here")]

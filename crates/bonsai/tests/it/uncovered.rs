@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bonsai_ledger::sync::AtomicU32;
-use bonsai_ledger::{Futex, Ledger};
+use bonsai_ledger::{Futex, Ledger, ProcessId, own_process};
 
 use crate::support::{Place, compiled, skip, static_program};
 
@@ -176,7 +176,7 @@ fn nobody_outside_of_a_service_is_entered() {
 
         fn wake(&mut self, _: &AtomicU32) {}
 
-        fn is_dead(&mut self, _: u32) -> bool {
+        fn is_dead(&mut self, _: ProcessId) -> bool {
             false
         }
     }
@@ -189,7 +189,12 @@ fn nobody_outside_of_a_service_is_entered() {
     let ledger = Ledger::open(&place.path().join("x/ledger")).expect("its ledger");
     let mut stranger = Command::new("sleep").arg("30").spawn().expect("sleep");
     // Nobody is woken by this: whoever answers looks once a second.
-    let held = ledger.ask_to_enter(stranger.id(), &mut Patience(30), |_| ());
+    let pid = stranger.id();
+    let asker = ProcessId {
+        pid,
+        ..own_process()
+    };
+    let held = ledger.ask_to_enter(asker, &mut Patience(30), |_| ());
     let status = std::fs::read_to_string(format!("/proc/{}/status", stranger.id()));
     stranger.kill().expect("ours");
     stranger.wait().expect("ours");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bonsai_calls::CallId;
 use bonsai_ledger::sync::bump;
-use bonsai_ledger::{Ledger, Owner};
+use bonsai_ledger::{Ledger, Owner, own_process};
 use bonsai_services::limits::{Limit, apply};
 use bonsai_services::service::{OwnService, Services, Wanted};
 use bonsai_stats::SplitMix64;
@@ -86,7 +86,7 @@ pub(crate) fn hold(crowd: Crowd, services: u64, threads: u32) -> anyhow::Result<
 fn make(services: u64, threads: u32) -> anyhow::Result<Vec<(OwnService, Ledger)>> {
     let limits = LIMITS.map(Limit::parse);
     let limits: Vec<Limit> = limits.into_iter().collect::<Result<_, _>>()?;
-    let pid = std::process::id();
+    let process = own_process();
     let mut all = Vec::new();
     for i in 0..services {
         let name = name(i);
@@ -94,7 +94,7 @@ fn make(services: u64, threads: u32) -> anyhow::Result<Vec<(OwnService, Ledger)>
         let ledger = Ledger::create(&own.ledger_path(), &name)?;
         apply(&ledger, &limits, None, monotonic_ns())?;
         for tid in 1..=threads {
-            ledger.claim_page(Owner { pid, tid }, |_| false, |_| true);
+            ledger.claim_page(Owner::of(process, tid), |_| false, |_| true);
         }
         all.push((own, ledger));
     }

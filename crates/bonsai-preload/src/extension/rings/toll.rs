@@ -3,18 +3,18 @@
 use crate::amount::Args;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
+use crate::identity;
 use crate::own::Own;
 use crate::patience::Patience;
 use crate::pay;
-use crate::seccomp::ask;
 use crate::sys;
 use crate::wait::Wait;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::about::{self, Address};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::sync::bump;
-use bonsai_ledger::{Process, Segment, coverage};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use bonsai_ledger::{Owner, Process, Segment, coverage};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// No descriptor of the process: a place in a ring's table of files.
 pub(crate) const NO_FD: usize = 0xffff_ffff;
@@ -213,8 +213,8 @@ pub(crate) fn moves_bytes(call: CallId) -> bool {
     facts(call) & (fact::IN | fact::OUT) != 0
 }
 
-/// The process whose rings these are.
-static PID: AtomicU32 = AtomicU32::new(0);
+/// Process whose rings these are.
+static OWN: AtomicU64 = AtomicU64::new(0);
 /// What the ledger says of it.
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -226,16 +226,15 @@ fn process() -> Option<&'static Process> {
 /// Says once per process that it submits this way. True in a process that was forked and
 /// has not been here: what is known of rings is its parent's.
 pub(crate) fn begin(segment: &'static Segment, own: &Own) -> bool {
-    let pid = pid_of(segment, own);
-    let before = PID.swap(pid, Ordering::Relaxed);
-    if before == pid {
+    let process = identity::of(pid_of(segment, own));
+    let word = process.word();
+    let before = OWN.swap(word, Ordering::Relaxed);
+    if before == word {
         return false;
     }
-    // SAFETY: signal 0 only asks.
-    let dead = |pid: u32| unsafe { ask!(Kill, pid, 0) == sys::ESRCH };
-    let entry = segment.claim_process(pid, dead);
+    let entry = segment.claim_process(process, identity::has_ended);
     if let Some(entry) = entry {
-        if entry.beside_of.swap(u64::from(pid), Ordering::Relaxed) != u64::from(pid) {
+        if entry.beside_of.swap(word, Ordering::Relaxed) != word {
             for side in &entry.beside {
                 side.store(0, Ordering::Relaxed);
             }
@@ -258,7 +257,6 @@ pub(crate) fn say(bit: u32) {
 fn pid_of(segment: &Segment, own: &Own) -> u32 {
     let page = (own.page as usize).wrapping_sub((&raw const segment.threads) as usize) / 4096;
     let owner = segment.owners.get(page).filter(|_| !own.crowd);
-    owner.map_or_else(sys::getpid, |owner| {
-        u32::try_from(owner.load(Ordering::Relaxed) >> 32).unwrap_or(0)
-    })
+    let owner = owner.and_then(|owner| Owner::from_word(owner.load(Ordering::Relaxed)));
+    owner.map_or_else(sys::getpid, |owner| owner.pid)
 }
