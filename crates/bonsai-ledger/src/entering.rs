@@ -33,7 +33,7 @@ pub trait Futex {
     fn wait(&mut self, word: &AtomicU32, seen: u32) -> bool;
     /// Wakes whoever sleeps on the word.
     fn wake(&mut self, word: &AtomicU32);
-    /// Whether a process is known to have ended: one of another pid namespace is not.
+    /// True for a process that is known to have ended: one of another pid namespace is not.
     fn is_dead(&mut self, process: ProcessId) -> bool;
 }
 

@@ -32,7 +32,7 @@ pub(crate) const ENDED: u32 = 2;
 /// A process in its pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId {
-    /// Its number there.
+    /// Number in that namespace.
     pub pid: u32,
     /// The inode of the namespace, 0 where that is not known.
     pub namespace: u32,
@@ -46,7 +46,7 @@ impl ProcessId {
         (self.namespace as u64) << 32 | self.pid as u64
     }
 
-    /// Of a word of the ledger; `None` for a free entry.
+    /// Reads a word of the ledger; `None` for a free entry.
     #[must_use]
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of a word")]
@@ -60,7 +60,7 @@ impl ProcessId {
         })
     }
 
-    /// Whether it was seen to have ended, so that its entry is free.
+    /// True once the process was seen to have ended, so that its entry is free.
     #[must_use]
     #[inline]
     pub const fn has_ended(self) -> bool {
@@ -73,7 +73,7 @@ impl ProcessId {
 #[inline]
 pub const fn short_namespace(namespace: u32) -> u32 {
     let short = namespace & SHORT;
-    // The marks above are nobody's.
+    // The marks above are no namespace's.
     if namespace > ENDED && short <= ENDED {
         return short | 1 << 19;
     }
@@ -112,7 +112,7 @@ impl Owner {
             | self.tid as u64 & NUMBER
     }
 
-    /// Of a word of [`Segment::owners`]; `None` for a free page.
+    /// Reads a word of [`Segment::owners`]; `None` for a free page.
     #[must_use]
     #[inline]
     pub const fn from_word(word: u64) -> Option<Self> {
@@ -126,14 +126,14 @@ impl Owner {
         })
     }
 
-    /// Whether it is a thread of that process.
+    /// True for a thread of that process.
     #[must_use]
     #[inline]
     pub const fn is_of(self, process: ProcessId) -> bool {
         self.pid == process.pid && self.is_in(process.namespace)
     }
 
-    /// Whether its numbers are those of that namespace.
+    /// True for a thread of that namespace.
     #[must_use]
     #[inline]
     pub const fn is_in(self, namespace: u32) -> bool {

@@ -276,9 +276,9 @@ pub struct StreamLine {
     pub(crate) generation: AtomicU32,
     /// The descriptor's number in the process that used it first.
     pub(crate) fd: AtomicU32,
-    /// That process, in its pid namespace.
+    /// Number of that process in its pid namespace.
     pub(crate) pid: AtomicU32,
-    /// That namespace.
+    /// Pid namespace of that process.
     pub(crate) namespace: AtomicU32,
     /// Units that went through.
     pub(crate) used: AtomicU64,
@@ -337,13 +337,15 @@ pub struct Process {
     pub program: [AtomicU64; 5],
     /// Sites of libraries other than libc that could not be patched.
     pub missed: AtomicU64,
-    /// Its part of [`Header::beside`], if `beside_of` is its identity.
+    /// Part of the process in [`Header::beside`], if `beside_of` is its identity.
     pub beside: [AtomicU64; 2],
     /// The process that has counted there.
     pub beside_of: AtomicU64,
     /// Calls that came by a trap.
     pub trapped: AtomicU64,
-    pub(crate) _pad: AtomicU64,
+    /// When it was about to run a program in which the library or the engine has not come up since,
+    /// ns of the monotonic clock; 0 once it has.
+    pub expected_ns: AtomicU64,
 }
 
 /// Bits of [`Process::coverage`].
@@ -401,6 +403,12 @@ pub enum Reason {
     Valgrind,
     /// Calls made through its libc at the start were not seen (an unknown build).
     Unseen,
+    /// The interposer or the ledger is not there in its view of the file system.
+    NoFile,
+    /// The ledger cannot be written in its view of the file system.
+    ReadOnly,
+    /// Neither library nor engine came up in it.
+    NotArrived,
 }
 
 impl Reason {
@@ -417,6 +425,9 @@ impl Reason {
             7 => Self::NoAccess,
             8 => Self::Valgrind,
             9 => Self::Unseen,
+            10 => Self::NoFile,
+            11 => Self::ReadOnly,
+            12 => Self::NotArrived,
             _ => Self::None,
         }
     }
@@ -437,9 +448,18 @@ impl Reason {
             Self::SetId => "set-user-ID or file capabilities: the loader refuses to be entered",
             Self::ForeignArch => "for another architecture: cannot be entered",
             Self::NoAccess => {
-                "changed user, root or mounts: the interposer or its ledger cannot be opened any more"
+                "changed user or rights: the interposer or its ledger may not be opened any more"
             }
             Self::Valgrind => "statically linked, and run by valgrind: cannot be entered",
+            Self::NoFile => {
+                "changed root or mounts: the interposer or its ledger is not there any more"
+            }
+            Self::ReadOnly => {
+                "its view of the file system is read-only: the ledger cannot be opened for writing"
+            }
+            Self::NotArrived => {
+                "the library did not come up in it: it ran without limits, or ended before"
+            }
             Self::Unseen => {
                 "calls that this libc makes at the start were not seen: calls inside libc (stdio) are unseen"
             }

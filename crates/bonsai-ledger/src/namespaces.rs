@@ -16,7 +16,7 @@ pub fn own_namespace() -> u32 {
     *OWN.get_or_init(|| namespace_of("self").unwrap_or(0))
 }
 
-/// This process.
+/// Identity of this process.
 #[must_use]
 pub fn own_process() -> ProcessId {
     ProcessId {
@@ -56,7 +56,7 @@ fn shown_namespace() -> u32 {
     })
 }
 
-/// Whether `/proc` shows the processes of a namespace and of those below it: its own, or the first
+/// True where `/proc` shows the processes of a namespace and of those below it: its own, or the first
 /// one of the machine, which is above all.
 #[must_use]
 pub fn shows(namespace: u32) -> bool {
@@ -102,7 +102,7 @@ pub fn number_of(id: ProcessId) -> Option<u32> {
     numbers.number(id).or_else(thread)
 }
 
-/// Whether a process has ended while it was read.
+/// True for an error of a process that has ended while it was read.
 fn has_ended(error: &std::io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
     gone.iter()
@@ -120,12 +120,12 @@ pub struct Numbers {
     living: BTreeSet<(u32, u32)>,
     /// Numbers of processes below the namespace of `/proc` whose own one may not be read.
     hidden: BTreeSet<u32>,
-    /// Whether `/proc` shows all processes (`hidepid=`).
+    /// False where `/proc` hides processes (`hidepid=`).
     is_complete: bool,
 }
 
 impl Numbers {
-    /// Those of the namespaces of these processes. `/proc` is read where one is of another
+    /// Looks for the namespaces of these processes. `/proc` is read where one is of another
     /// namespace than that of `/proc`.
     #[must_use]
     pub fn of(processes: impl Iterator<Item = ProcessId>) -> Self {
@@ -133,7 +133,7 @@ impl Numbers {
         Self::of_namespaces(namespaces)
     }
 
-    /// Those of these namespaces, in their short form.
+    /// Looks for these namespaces, in their short form.
     #[must_use]
     pub fn of_namespaces(namespaces: impl Iterator<Item = u32>) -> Self {
         let mut numbers = Self {
@@ -192,7 +192,7 @@ impl Numbers {
         self.foreign.get(&process).copied()
     }
 
-    /// Whether there is certainly no process of that number in that short namespace, which is
+    /// True where there is certainly no process of that number in that short namespace, which is
     /// below the one of `/proc`.
     #[must_use]
     pub fn is_gone(&self, pid: u32, namespace: u32) -> bool {

@@ -21,7 +21,7 @@ struct Marked<'a> {
     word: &'a AtomicU64,
     /// The number and the short namespace of its process.
     of: (u32, u32),
-    /// What stood there, what stands there, and what is to stand there if the process is gone.
+    /// Word before, the mark, and the word if the process is gone.
     states: [u64; 3],
 }
 

@@ -44,6 +44,9 @@ pub struct ProcessReport {
     pub attached_ns: u64,
     /// What attaching took, ns.
     pub attach_cost_ns: u64,
+    /// When it was about to run a program in which nothing has come up since, ns of the monotonic
+    /// clock; 0 for none.
+    pub expected_ns: u64,
 }
 
 impl crate::layout::Process {
@@ -175,6 +178,7 @@ impl Ledger {
                     program: load_text(&p.program),
                     attached_ns: p.attached_ns.load(Ordering::Relaxed),
                     attach_cost_ns: p.attach_cost_ns.load(Ordering::Relaxed),
+                    expected_ns: p.expected_ns.load(Ordering::Acquire),
                 })
             })
             .collect()

@@ -138,6 +138,14 @@ impl Segment {
         None
     }
 
+    /// The entry of a process, if it has one.
+    #[inline(never)]
+    pub fn find_process(&self, process: ProcessId) -> Option<&Process> {
+        let near = |probe: usize| &self.processes[(process.pid as usize + probe) % PROCESSES];
+        let own = |entry: &&Process| entry.id.load(Ordering::Relaxed) == process.word();
+        (0..PROCESS_PROBES).map(near).find(own)
+    }
+
     /// Describes a process: finds its own entry, or one near its number that is
     /// free or a dead process's. `None` when all that were looked at belong to
     /// others that live; that is counted.
@@ -149,8 +157,7 @@ impl Segment {
     ) -> Option<&Process> {
         let word = me.word();
         let near = |probe: usize| &self.processes[(me.pid as usize + probe) % PROCESSES];
-        let own = |e: &&Process| e.id.load(Ordering::Relaxed) == word;
-        if let Some(entry) = (0..PROCESS_PROBES).map(near).find(own) {
+        if let Some(entry) = self.find_process(me) {
             return Some(entry);
         }
         for entry in (0..PROCESS_PROBES).map(near) {

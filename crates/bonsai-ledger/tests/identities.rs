@@ -109,7 +109,7 @@ fn a_page_of_another_namespace_begins_anew() {
     assert_eq!(written(ledger, process(7, SECOND)), (0, 0));
 }
 
-/// What a reclaiming from `HOST` finds to have ended at its first and its second look.
+/// Reclaims from `HOST`; `ended` are the processes that the first and the second look do not find.
 fn reclaim(ledger: &Ledger, ended: [&[ProcessId]; 2], between: impl Fn()) {
     let looks = Cell::new(0);
     ledger.reclaim(HOST, || {
@@ -145,7 +145,7 @@ fn what_the_dead_of_another_namespace_leave_is_freed_from_above() {
         .process_table()
         .into_iter()
         .filter(|p| p.id.has_ended());
-    // What it ran is told until another process needs the entry.
+    // The program of the dead one is told until another process needs the entry.
     let ended: Vec<_> = ended.map(|p| (p.id.pid, p.coverage)).collect();
     assert_eq!(ended, [(3, coverage::UNCOVERED)]);
     let page = claim(ledger, process(9, SECOND), 9);
@@ -165,7 +165,7 @@ fn a_number_that_comes_round_keeps_its_page() {
     let page = claim(ledger, again, 1);
     let mut other = None;
     // A process with the number of the dead one takes the page while it is looked at: the second
-    // look finds it, and nobody else gets the page meanwhile.
+    // look finds it, and no other process gets the page meanwhile.
     reclaim(ledger, [&[again], &[]], || {
         assert_ne!(claim(ledger, process(5, SECOND), 5), page);
     });

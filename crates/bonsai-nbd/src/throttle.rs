@@ -191,7 +191,7 @@ fn describe(ledger: &Ledger) {
     entry.coverage.store(coverage::ATTACHED, Ordering::Release);
 }
 
-/// Whether a thread has ended. Of another process all are taken to live as long as that does, of
+/// True for a thread that has ended. Those of another process are taken to live as long as that does, of
 /// another pid namespace for good.
 fn is_dead(owner: Owner) -> bool {
     if !owner.is_in(own_process().namespace) {

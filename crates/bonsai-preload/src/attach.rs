@@ -4,6 +4,7 @@
 mod entry;
 #[cfg(not(feature = "alone"))]
 mod library;
+mod missing;
 #[cfg(feature = "alone")]
 pub(crate) mod running;
 
@@ -97,10 +98,14 @@ fn keep(to: &'static Early<[u8; PATH]>, from: &[u8]) -> bool {
 /// # Safety
 /// At start-up, by the only thread.
 unsafe fn begin(given: &Given, patch: impl FnOnce(&'static Segment) -> Reason) {
-    let Some(segment) = given.ledger.and_then(map) else {
+    let Some(ledger) = given.ledger else {
         return;
     };
     read_program(given.auxiliary);
+    let segment = match map(ledger) {
+        Ok(segment) => segment,
+        Err(failure) => return missing::complain(&failure, &program()),
+    };
     enter(segment, given.from, patch);
 }
 
@@ -208,15 +213,19 @@ unsafe fn value_in<'a>(entry: *const u8, name: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Maps a ledger, if it is one of this layout. No descriptor is kept.
-fn map(path: *const u8) -> Option<&'static Segment> {
+fn map(path: *const u8) -> Result<&'static Segment, Failure> {
+    let failed = |error, flags| Err(Failure { error, flags });
     // SAFETY: `path` is a C string of the environment; the mapping is new, as
     // long as the file, and never removed.
     unsafe {
         // O_RDWR | O_CLOEXEC | O_NOFOLLOW
-        let fd = usize::try_from(ask!(OpenWrite, AT_FDCWD, path, 0o2_400_002, 0)).ok()?;
-        let mut head = [0_u64; 4];
-        let got = ask!(Read, fd, head.as_mut_ptr(), 32);
-        let known = got == 32
+        let opened = ask!(OpenWrite, AT_FDCWD, path, 0o2_400_002, 0);
+        let Ok(fd) = usize::try_from(opened) else {
+            return failed(opened, missing::flags_of(path));
+        };
+        let mut head = [0_u64; HEAD];
+        let got = ask!(Read, fd, head.as_mut_ptr(), size_of_val(&head));
+        let known = got.cast_unsigned() == size_of_val(&head)
             && head[0] == MAGIC
             && head[1] & 0xffff_ffff == u64::from(VERSION)
             && head[2] == FIXED_LEN as u64
@@ -224,15 +233,25 @@ fn map(path: *const u8) -> Option<&'static Segment> {
         let at = if known {
             ask!(Mmap, 0, TOTAL_LEN, 3, 1, fd, 0)
         } else {
-            -1
+            missing::ANOTHER
         };
         ask!(Close, fd);
-        if (-4095..0).contains(&at) {
-            None
-        } else {
-            (at as *const Segment).as_ref()
+        match (at as *const Segment).as_ref() {
+            Some(segment) if !(-4095..0).contains(&at) => Ok(segment),
+            _ => failed(at, missing::flags_in(&head)),
         }
     }
+}
+
+/// Words of the header that are read before it is mapped: up to its flags.
+const HEAD: usize = core::mem::offset_of!(bonsai_ledger::Header, flags) / 8 + 1;
+
+/// Why a ledger cannot be used.
+pub(crate) struct Failure {
+    /// Answer of the kernel, or [`missing::ANOTHER`].
+    error: isize,
+    /// Flags of the ledger, as far as they could be read.
+    flags: u32,
 }
 
 /// Finds the program's file name in the auxiliary vector (AT_EXECFN), which
@@ -278,7 +297,6 @@ pub(crate) fn store_program(to: &[AtomicU64; 5], path: &[u8]) {
 }
 
 /// File name of the program, as [`store_program`] has kept it; zero bytes behind it.
-#[cfg(not(feature = "alone"))]
 fn program() -> [u8; 40] {
     let mut name = [0; 40];
     for (to, word) in name.chunks_exact_mut(8).zip(&PROGRAM) {
@@ -293,7 +311,7 @@ pub(crate) fn registered() -> u32 {
     registered.map_or(0, |process| process.pid)
 }
 
-/// Its entry in the ledger.
+/// Entry of that process in the ledger.
 fn own_entry(segment: &Segment) -> Option<&Process> {
     let process = ProcessId::from_word(REGISTERED.load(Ordering::Relaxed))?;
     segment.claim_process(process, identity::has_ended)
@@ -370,4 +388,5 @@ pub(crate) fn register(segment: &Segment, pid: u32) {
         .attach_cost_ns
         .store(COST.load(Ordering::Relaxed), Ordering::Relaxed);
     entry.coverage.store(bits, Ordering::Release);
+    entry.expected_ns.store(0, Ordering::Release);
 }

@@ -32,7 +32,7 @@ struct Block {
 #[unsafe(link_section = ".bss.bonsai_early")]
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 
-/// Whether a thread has ended. Of another process of this namespace all live as long as that does;
+/// True for a thread that has ended. Those of another process of this namespace live as long as that does;
 /// of another namespace nothing is known.
 pub(crate) fn is_dead(own_pid: u32, owner: Owner) -> bool {
     if !owner.is_in(identity::namespace()) {

@@ -11,7 +11,7 @@ use crate::environment::{Strings, with_environment};
 use crate::pay::{self, Patience};
 use crate::state::Own;
 use crate::sys::{self, nr};
-use crate::uncovered::{AT_FDCWD, Done, see_to};
+use crate::uncovered::{AT_FDCWD, Done, Expected, see_to};
 use crate::{attach, extension, threads};
 use bonsai_calls as calls;
 use bonsai_ledger::Segment;
@@ -50,11 +50,9 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.calls -= 1;
     }
-    let done = see_to(
-        segment,
-        args.a[at] as *const u8,
-        if at == 1 { args.a[0] } else { AT_FDCWD },
-    );
+    let path = args.a[at] as *const u8;
+    let dir = if at == 1 { args.a[0] } else { AT_FDCWD };
+    let done = see_to(segment, path, dir);
     if matches!(done, Some(Done::Refused)) {
         return sys::EPERM;
     }
@@ -72,7 +70,11 @@ pub(crate) fn run(segment: &'static Segment, own: &mut Own, args: &mut Args) -> 
 /// Takes back what was done about a program that does not run after all.
 pub(crate) fn take_back(segment: &Segment, done: Option<&Done>) {
     match done {
-        Some(Done::Held(number)) => segment.cancel_entering(*number),
+        Some(Done::Held(number, expected)) => {
+            segment.cancel_entering(*number);
+            expected.iter().for_each(Expected::take_back);
+        }
+        Some(Done::Expected(expected)) => expected.take_back(),
         Some(Done::Named(entry, before)) => entry.coverage.store(*before, Ordering::Relaxed),
         Some(Done::Refused) | None => {}
     }

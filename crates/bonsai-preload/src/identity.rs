@@ -21,7 +21,7 @@ mod here {
     /// The process that has looked last.
     #[unsafe(link_section = ".bss.bonsai_early")]
     pub(crate) static KNOWN: AtomicU64 = AtomicU64::new(0);
-    /// Whether the process that has looked at its start has made a call since.
+    /// Set once the process that has looked at its start has made a call.
     #[unsafe(link_section = ".bss.bonsai_early")]
     static USED: AtomicBool = AtomicBool::new(false);
 
@@ -45,8 +45,11 @@ mod here {
     /// A process or thread that runs here: also that of a vforked child, which uses the memory of
     /// its parent.
     pub(crate) fn of_running(number: u32) -> ProcessId {
-        let running = sys::getpid();
-        if running == attach::registered() {
+        let (running, registered) = (sys::getpid(), attach::registered());
+        // A child that knows its parent by the number that this has itself is of its namespace.
+        // SAFETY: no arguments, no memory.
+        let parent = || unsafe { ask!(Getppid) };
+        if running == registered || usize::try_from(parent()) == Ok(registered as usize) {
             return of(number);
         }
         ProcessId {
@@ -76,7 +79,7 @@ mod here {
         read().unwrap_or_else(inherited)
     }
 
-    /// What the link says: `pid:[4026531836]`.
+    /// Reads the link: `pid:[4026531836]`.
     #[inline(never)]
     fn read() -> Option<u32> {
         let mut text = [0_u8; 32];
@@ -123,7 +126,7 @@ pub(crate) fn of(pid: u32) -> ProcessId {
     ProcessId { pid, namespace }
 }
 
-/// Whether a process has ended, as far as this one can know: `kill` knows the numbers of its own
+/// True for a process that has ended, as far as this one can know: `kill` knows the numbers of its own
 /// namespace, and those of another one live.
 pub(crate) fn has_ended(process: ProcessId) -> bool {
     // SAFETY: signal 0 only asks.

@@ -80,6 +80,8 @@ helpers! {
     Getpid = 39,
     /// The thread: by libc's own record; without that it has no counters of its own.
     Gettid = 186,
+    /// A vforked child's pid namespace, that of its parent or not: by `Readlink`.
+    Getppid = 110,
     /// Whether a program that is run is set-user-ID: it is not named.
     Getuid = 102,
     /// Likewise.

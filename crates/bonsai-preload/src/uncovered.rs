@@ -11,14 +11,16 @@ use crate::state;
 use crate::sys;
 use crate::trap;
 use bonsai_ledger::{Process, Reason, Segment, coverage, flags};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 
 /// What was done about a program that the loader will not bring us into.
 pub(crate) enum Done {
     /// A helper holds this thread, and enters the program: the number of the question.
-    Held(usize),
+    Held(usize, Option<Expected>),
+    /// Nothing is known against it.
+    Expected(Expected),
     /// It is named in the ledger; what the entry said before.
     Named(&'static Process, u32),
     /// It is not to be run: the service is strict.
@@ -48,12 +50,17 @@ pub(crate) fn refuses(segment: &Segment, path: *const u8, killed: bool) -> bool 
 /// Looks at a program about to be run. If it has no loader, it is entered from
 /// outside; if it cannot be covered, the ledger says so.
 pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> Option<Done> {
-    let (reason, killed) = reason_against(path, dir)?;
+    let mut is_readable = false;
+    let against = reason_against(path, dir, &mut is_readable);
+    let expect = || Expected::note(segment, is_readable.then_some(path));
+    let Some((reason, killed)) = against else {
+        return expect().map(Done::Expected);
+    };
     if reason == Reason::Static
         && segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0
         && let Some(number) = entering::ask(segment)
     {
-        return Some(Done::Held(number));
+        return Some(Done::Held(number, expect()));
     }
     if refuses(segment, path, killed) {
         return Some(Done::Refused);
@@ -61,18 +68,85 @@ pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> 
     let process = identity::of_running(sys::getpid());
     let entry = segment.claim_process(process, identity::has_ended)?;
     let before = entry.coverage.swap(coverage::UNCOVERED, Ordering::Relaxed);
+    entry.expected_ns.store(0, Ordering::Relaxed);
     entry.reason.store(reason as u32, Ordering::Relaxed);
     // SAFETY: the program's own string.
     attach::store_program(&entry.program, unsafe { text(path) });
     Some(Done::Named(entry, before))
 }
 
+/// A note that the library, or the engine, is expected to come up in the program that a process runs
+/// next. Its arrival takes the note away (`attach::register`); what is left is named by those that
+/// read the ledger.
+pub(crate) struct Expected {
+    entry: &'static Process,
+    /// Name of the program before; none for a vforked child, which had no entry.
+    before: Option<[u64; 5]>,
+}
+
+impl Expected {
+    /// Leaves the note: a search for the entry and some words, and for a vforked child a system call or
+    /// two.
+    /// Without the name of the program where that may not be memory of the process.
+    fn note(segment: &'static Segment, path: Option<*const u8>) -> Option<Self> {
+        let process = identity::of_running(sys::getpid());
+        let own = segment.find_process(process);
+        let entry = own.or_else(|| segment.claim_process(process, identity::has_ended))?;
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let before = own.map(|entry| entry.program.each_ref().map(word));
+        if before.is_none() {
+            // Left in it by another process.
+            entry.coverage.store(0, Ordering::Relaxed);
+            entry.reason.store(0, Ordering::Relaxed);
+        }
+        // SAFETY: the program's own string, which the kernel has read.
+        let path = path.map_or(&b""[..], |path| unsafe { text(path) });
+        if !path.is_empty() {
+            attach::store_program(&entry.program, path);
+        }
+        entry.expected_ns.store(sys::now().max(1), Ordering::Release);
+        Some(Self { entry, before })
+    }
+
+    /// Takes it back: the program does not run after all.
+    pub(crate) fn take_back(&self) {
+        self.entry.expected_ns.store(0, Ordering::Release);
+        match self.before {
+            Some(before) => {
+                for (word, before) in self.entry.program.iter().zip(before) {
+                    word.store(before, Ordering::Relaxed);
+                }
+            }
+            None => self.entry.id.store(0, Ordering::Release),
+        }
+    }
+}
+
 /// Whether the loader will be able to open the interposer: a process that has changed
 /// its user, or its root, may not reach it any more. Asked for the effective user, and for the real one without
 /// capabilities (access(2)): a user who is not root loses them by running a program.
 pub(crate) fn library_opens() -> bool {
-    const EACCES: isize = -13;
-    const ENOENT: isize = -2;
+    library_refused().is_none()
+}
+
+const EACCES: isize = -13;
+const ENOENT: isize = -2;
+const ENOTDIR: isize = -20;
+const EROFS: isize = -30;
+const EFAULT: isize = -14;
+const ENAMETOOLONG: isize = -36;
+
+/// Reason behind an error.
+const fn reason_of(error: isize) -> Reason {
+    match error {
+        ENOENT | ENOTDIR => Reason::NoFile,
+        EROFS => Reason::ReadOnly,
+        _ => Reason::NoAccess,
+    }
+}
+
+/// Why the loader will not be able to open the interposer.
+fn library_refused() -> Option<Reason> {
     let path = preload_path().as_ptr();
     // R_OK and AT_EACCESS.
     // SAFETY: the path is a C string; asks only.
@@ -88,12 +162,15 @@ pub(crate) fn library_opens() -> bool {
         let is_root = ask!(Geteuid) == 0;
         !is_root && is_refused(ask!(Faccessat, AT_FDCWD, path, 4, 0))
     };
-    !is_refused(answer) && !by_real_user()
+    if is_refused(answer) {
+        return Some(reason_of(answer));
+    }
+    by_real_user().then_some(Reason::NoAccess)
 }
 
-/// Whether the library will be able to open the ledger in the next program, as it does there. Opened and not asked for, as a mount
+/// Why the library will not be able to open the ledger in the next program, as it does there. Opened and not asked for, as a mount
 /// may be read-only, and Landlock says nothing before.
-fn ledger_opens() -> bool {
+fn ledger_refused() -> Option<Reason> {
     const ENFILE: isize = -23;
     const EMFILE: isize = -24;
     // openat(O_RDWR | O_CLOEXEC)
@@ -103,15 +180,18 @@ fn ledger_opens() -> bool {
         // SAFETY: opened just now.
         unsafe { ask!(Close, fd) };
     }
-    opened >= 0 || matches!(opened, ENFILE | EMFILE)
+    let opens = opened >= 0 || matches!(opened, ENFILE | EMFILE);
+    (!opens).then(|| reason_of(opened))
 }
 
 /// Why the program at `path` cannot be entered; `None` if it can, or if nothing
-/// is known against it. And whether it would be killed for being there.
-fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
-    let opens = library_opens();
-    if !opens && !trap::is_active() {
-        return Some((Reason::NoAccess, false));
+/// is known against it. And whether it would be killed for being there. `is_readable` is set where the kernel has read `path`.
+fn reason_against(path: *const u8, dir: usize, is_readable: &mut bool) -> Option<(Reason, bool)> {
+    let refused = library_refused();
+    if let Some(reason) = refused
+        && !trap::is_active()
+    {
+        return Some((reason, false));
     }
     // The library gets into the next program, and cannot open the ledger there.
     if forbids(Helper::OpenWrite) {
@@ -126,7 +206,9 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     // SAFETY: the kernel checks `path`; the buffers are as long as said.
     let got = unsafe {
         // openat(O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        let fd = usize::try_from(ask!(OpenRead, dir, path, 0o2_004_000, 0)).ok()?;
+        let opened = ask!(OpenRead, dir, path, 0o2_004_000, 0);
+        *is_readable = !matches!(opened, sys::EPERM | EFAULT | ENAMETOOLONG);
+        let fd = usize::try_from(opened).ok()?;
         let got = ask!(Read, fd, head.as_mut_ptr(), 1024);
         ask!(Fstat, fd, stat.as_mut_ptr());
         ask!(Close, fd);
@@ -137,7 +219,8 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     let bytes = bytes.get(..usize::try_from(got).ok()?)?;
     if !bytes.starts_with(b"\x7fELF") || bytes.len() < 64 {
         let is_script = bytes.starts_with(b"#!");
-        return (is_script && !ledger_opens()).then_some((Reason::NoAccess, false));
+        let refused = is_script.then(ledger_refused).flatten();
+        return refused.map(|reason| (reason, false));
     }
     // EM_X86_64 is 62, ELFCLASS64 is 2.
     if head[2] >> 16 & 0xffff != 62 || bytes[4] != 2 {
@@ -153,8 +236,8 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
         unsafe { core::slice::from_raw_parts(bytes.as_ptr().add(at).cast::<Phdr>(), count) };
     // ET_EXEC is 2: it says where it stands.
     let killed = head[2] & 0xffff == 2 && trap::overlaps(headers);
-    if !opens {
-        return Some((Reason::NoAccess, killed));
+    if let Some(reason) = refused {
+        return Some((reason, killed));
     }
     // The loader minds a user that is not the one who started the program, be it by
     // the set-user-ID bit or from before.
@@ -171,22 +254,22 @@ fn reason_against(path: *const u8, dir: usize) -> Option<(Reason, bool)> {
     }
     let enters = headers.iter().any(|h| h.kind == PT_INTERP);
     match enters {
-        false => Some((Reason::Static, killed)),
-        true if !ledger_opens() => Some((Reason::NoAccess, killed)),
-        true => None,
+        false => Some((ledger_refused().unwrap_or(Reason::Static), killed)),
+        true => ledger_refused().map(|reason| (reason, killed)),
     }
 }
 
 /// Whether the program of a child is refused before there is one.
 pub(crate) fn refuses_child(path: *const u8) -> bool {
     state::segment().is_some_and(|segment| {
-        reason_against(path, AT_FDCWD).is_some_and(|(_, killed)| refuses(segment, path, killed))
+        reason_against(path, AT_FDCWD, &mut false)
+            .is_some_and(|(_, killed)| refuses(segment, path, killed))
     })
 }
 
 /// Names a child whose program cannot be entered.
 pub(crate) fn note_child(pid: u32, path: *const u8) {
-    let Some((reason, _)) = reason_against(path, AT_FDCWD) else {
+    let Some((reason, _)) = reason_against(path, AT_FDCWD, &mut false) else {
         return;
     };
     // The number that its parent has been given is one of the parent's namespace.

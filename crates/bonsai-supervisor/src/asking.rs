@@ -9,6 +9,7 @@ use bonsai_ledger::{Futex, Ledger, ProcessId, Reason, Segment, coverage, flags, 
 use rustix::io::Errno;
 use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::patience::Patience;
 
@@ -45,7 +46,7 @@ impl Futex for Until {
     }
 }
 
-/// Whether a process of this pid namespace has ended; those of others live.
+/// True for a process of this pid namespace that has ended; those of others live.
 pub(crate) fn has_ended(process: ProcessId) -> bool {
     let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
     process.namespace == own_namespace()
@@ -131,6 +132,34 @@ pub fn ask_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
     };
     // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
     unsafe { command.pre_exec(ask) };
+}
+
+/// Has a command leave a note that the library or the engine is expected in its program.
+pub fn expect_before_exec(command: &mut Command, ledger: Arc<Ledger>) {
+    use std::os::unix::process::CommandExt as _;
+    let program = std::path::Path::new(command.get_program()).file_name();
+    let program = program.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let namespace = own_namespace();
+    let note = move || {
+        let pid = std::process::id();
+        let own = ProcessId { pid, namespace };
+        if let Some(entry) = ledger.claim_process(own, has_ended) {
+            entry.set_program(&program);
+            let now = clock_gettime(ClockId::Monotonic);
+            let now = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+            entry.expected_ns.store(now.max(1), Ordering::Release);
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made: no allocation, no lock.
+    unsafe { command.pre_exec(note) };
+}
+
+/// Takes such a note back where the program does not run.
+pub fn expect_nothing(ledger: &Ledger) {
+    for entry in &ledger.processes {
+        entry.expected_ns.store(0, Ordering::Release);
+    }
 }
 
 /// Wakes whoever waits for a limit, to look again.

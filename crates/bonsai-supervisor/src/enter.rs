@@ -1,6 +1,7 @@
 //! Following one process through its exec, and entering the program.
 
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use object::elf::PT_INTERP;
+use object::elf::{PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use crate::asking::{Until, ends_with_us, is_strict, not_covered};
@@ -144,7 +145,7 @@ fn answer(
     result
 }
 
-/// Whether a number in `/proc` is that of a process or thread, as far as its namespace is known.
+/// True where a number in `/proc` is that of a process or thread, as far as its namespace is known.
 fn is(number: u32, asker: ProcessId) -> bool {
     identity_of(number).is_some_and(|found| match asker.namespace {
         0 => found.pid == asker.pid,
@@ -239,21 +240,46 @@ fn enter_program(
     }
 }
 
-/// Whether the program names a loader, which brings the preload library.
+/// True for a program that names a loader, or is one, which brings the preload library.
 fn has_loader(pid: Pid) -> bool {
     // All headers that a linker writes; the rest may be a hundred megabytes.
     const HEADERS: u64 = 1 << 14;
     let mut bytes = Vec::new();
-    let exe = std::fs::File::open(format!("/proc/{pid}/exe"));
-    if !exe.is_ok_and(|exe| exe.take(HEADERS).read_to_end(&mut bytes).is_ok()) {
+    let Ok(exe) = std::fs::File::open(format!("/proc/{pid}/exe")) else {
+        return false;
+    };
+    if (&exe).take(HEADERS).read_to_end(&mut bytes).is_err() {
         return false;
     }
     let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes);
     let Ok((header, endian)) = header.and_then(|h| Ok((h, h.endian()?))) else {
         return false;
     };
-    let headers = header.program_headers(endian, &*bytes);
-    headers.is_ok_and(|all| all.iter().any(|h| h.p_type(endian) == PT_INTERP))
+    let Ok(headers) = header.program_headers(endian, &*bytes) else {
+        return false;
+    };
+    let dynamic = headers.iter().find(|h| h.p_type(endian) == PT_DYNAMIC);
+    let is_loader = dynamic.is_some_and(|dynamic| {
+        let mut entries = vec![
+            0;
+            usize::try_from(dynamic.p_filesz(endian))
+                .unwrap_or(0)
+                .min(1 << 14)
+        ];
+        let read = exe.read_exact_at(&mut entries, dynamic.p_offset(endian));
+        read.is_ok() && names_itself(&entries)
+    });
+    is_loader || headers.iter().any(|h| h.p_type(endian) == PT_INTERP)
+}
+
+/// True for a dynamic section with a name for others to find (`DT_SONAME`), as those of loaders have, which
+/// are libraries, and those of static programs have not.
+fn names_itself(entries: &[u8]) -> bool {
+    const DT_SONAME: u64 = 14;
+    let tag = |entry: &[u8]| entry.first_chunk().copied().map(u64::from_le_bytes);
+    entries
+        .chunks_exact(16)
+        .any(|entry| tag(entry) == Some(DT_SONAME))
 }
 
 /// Maps the engine: where it is.

@@ -33,7 +33,7 @@ mod tracee;
 mod trap;
 
 pub use around::{Denied, Way, is_allowed, note_filter};
-pub use asking::{answer, ask_before_exec, keep, wake};
+pub use asking::{answer, ask_before_exec, expect_before_exec, expect_nothing, keep, wake};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};

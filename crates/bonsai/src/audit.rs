@@ -18,7 +18,7 @@ mod text;
 
 use bonsai_calls::{CALLS, Call, ProcIo};
 use bonsai_ledger::Ledger;
-use bonsai_services::observe::{Head, Mapped, kind, mapped_by, mapped_by_service};
+use bonsai_services::observe::{Head, Mapped, kind, mapped_by, mapped_by_service, why_uncovered};
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::members::{self, Member};
 use bonsai_services::service::{Service, Services, creator};
@@ -59,6 +59,9 @@ struct ProcessAudit {
     program: String,
     /// Whether the interposer runs in it.
     covered: bool,
+    /// Why it does not, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     #[serde(flatten)]
     compared: Compared,
     /// What reading its program and libraries takes before the interposer is in
@@ -176,7 +179,7 @@ fn document(service: &Service, ledger: &Ledger) -> anyhow::Result<Document> {
     let after = moved_in_all(ledger);
     let processes: Vec<ProcessAudit> = members
         .iter()
-        .map(|member| process_audit(ledger, member))
+        .map(|member| process_audit(service, ledger, member))
         .collect();
     let total = match whole {
         Some(whole) => Compared::of(before, after, Some(whole)),
@@ -225,7 +228,7 @@ fn sum(processes: &[ProcessAudit]) -> Compared {
     }
 }
 
-fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
+fn process_audit(service: &Service, ledger: &Ledger, member: &Member) -> ProcessAudit {
     let (pid, id) = (member.process.pid, member.id);
     let beside = ledger.beside(Some(id));
     let before = without(moved(&ledger.process_counts(id)), beside);
@@ -240,6 +243,7 @@ fn process_audit(ledger: &Ledger, member: &Member) -> ProcessAudit {
         pid,
         program: member.program(),
         covered: member.entered,
+        reason: why_uncovered(service, member),
         compared: Compared::of(
             before,
             without(moved(&after), beside),

@@ -216,13 +216,18 @@ impl Plan {
         ready: Ready,
     ) -> anyhow::Result<Keeper> {
         write_start(service)?;
+        if self.program.is_expected() {
+            bonsai_supervisor::expect_before_exec(&mut command, Arc::clone(ledger));
+        }
         if self.engine.is_some() {
             answer_questions(service.ledger_path(), Arc::clone(ledger))?;
             if self.program.is_entered {
                 bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(ledger));
             }
         }
-        ready.start(&mut command, &self.program)
+        ready.start(&mut command, &self.program, || {
+            bonsai_supervisor::expect_nothing(ledger);
+        })
     }
 
     /// Fills the service's folder; what starts the program then.

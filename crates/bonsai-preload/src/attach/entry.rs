@@ -109,7 +109,7 @@ unsafe fn is_valgrind(mut environment: *const *const u8) -> bool {
 /// came before that call, in it or after it. The library in the program within decides on its
 /// calls, and takes this entry of the process over; a static program is named by it.
 fn stay_out(given: &Given) {
-    let Some(segment) = given.ledger.and_then(map) else {
+    let Some(Ok(segment)) = given.ledger.map(map) else {
         return;
     };
     read_program(given.auxiliary);
@@ -120,6 +120,7 @@ fn stay_out(given: &Given) {
         let reason = Reason::Valgrind as u32;
         entry.reason.store(reason, Ordering::Relaxed);
         entry.coverage.store(coverage::UNCOVERED, Ordering::Release);
+        entry.expected_ns.store(0, Ordering::Release);
     }
 }
 

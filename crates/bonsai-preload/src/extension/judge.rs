@@ -115,7 +115,12 @@ fn examples(helper: Helper) -> &'static [[usize; 6]] {
         Helper::Writev => with!([2, SOME, 3]),
         Helper::Seccomp => with!([1, 5, SOME]),
         Helper::NoNewPrivs => with!([38, 1]),
-        Helper::Tgkill | Helper::Getpid | Helper::Gettid | Helper::Getuid | Helper::Geteuid => {
+        Helper::Tgkill
+        | Helper::Getpid
+        | Helper::Getppid
+        | Helper::Gettid
+        | Helper::Getuid
+        | Helper::Geteuid => {
             with!([0])
         }
     }

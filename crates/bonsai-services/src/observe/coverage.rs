@@ -4,10 +4,11 @@ use std::path::Path;
 
 use bonsai_host::elf;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Ledger, ProcessId, ProcessReport, Reason, coverage, flags};
+use bonsai_ledger::{Ledger, Numbers, ProcessId, ProcessReport, Reason, coverage, flags};
 use serde::Serialize;
 
 use super::mapped::{self, Mapped};
+use super::sampler::monotonic_ns;
 use crate::harmless;
 use crate::service::Service;
 use crate::service::members::{Member, variable};
@@ -141,19 +142,44 @@ pub(super) fn of(service: &Service, ledger: &Ledger, members: Vec<Member>) -> Co
 /// Processes that ran a program that could not be entered, according to the
 /// ledger, all taken as ended.
 pub fn ended_uncovered(ledger: &Ledger) -> Vec<UncoveredView> {
-    let entries = entries_uncovered(ledger);
+    let entries = entries_uncovered(ledger).filter(|entry| !is_coming(entry));
     entries.map(|entry| ended_view(&entry)).collect()
 }
 
 fn entries_uncovered(ledger: &Ledger) -> impl Iterator<Item = ProcessReport> {
     let table = ledger.process_table().into_iter();
-    table.filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
+    table.filter(|entry| entry.coverage & coverage::UNCOVERED != 0 || entry.expected_ns != 0)
+}
+
+/// Why nothing of what the process runs is covered.
+fn reason(entry: &ProcessReport) -> Reason {
+    match entry.expected_ns {
+        0 => entry.reason,
+        _ => Reason::NotArrived,
+    }
+}
+
+/// True for a process that lives and has been about to run a program for a moment only.
+fn is_coming(entry: &ProcessReport) -> bool {
+    let is_new = entry.expected_ns != 0 && !is_late(entry);
+    let number = || Numbers::of([entry.id].into_iter()).number(entry.id);
+    let lives = |pid: u32| {
+        Path::new(&format!("/proc/{pid}/exe"))
+            .symlink_metadata()
+            .is_ok()
+    };
+    is_new && number().is_some_and(lives)
+}
+
+/// True once the library has had the time to come up.
+fn is_late(entry: &ProcessReport) -> bool {
+    monotonic_ns().saturating_sub(entry.expected_ns) > EXPECTED_NS
 }
 
 fn ended_view(entry: &ProcessReport) -> UncoveredView {
     UncoveredView {
         pid: entry.id.pid,
-        reason: entry.reason.about().to_owned(),
+        reason: reason(entry).about().to_owned(),
         program: harmless(&entry.program),
         ended: true,
     }
@@ -230,6 +256,48 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
     }
 }
 
+/// Why a process of a service that lives is not covered; `None` where it is, or may still be.
+#[must_use]
+pub fn why_uncovered(service: &Service, member: &Member) -> Option<String> {
+    match member.entered {
+        true => None,
+        false => why_not(service, member, uptime_s()),
+    }
+}
+
+/// Time that the library may take to come up in a program, ns.
+const EXPECTED_NS: u64 = 1_000_000_000;
+
+/// Reason that keeps the library out of a process that lives, or the ledger from the library, as far as `/proc`
+/// says it: the view of the file system, and the limit of memory.
+fn missing(service: &Service, member: &Member) -> Option<String> {
+    let pid = member.process.pid;
+    let root = format!("/proc/{pid}/root");
+    let within = |path: &Path| Path::new(&root).join(path.strip_prefix("/").unwrap_or(path));
+    let ledger = within(&service.ledger_path());
+    if let Err(error) = std::fs::metadata(&ledger)
+        && error.kind() == std::io::ErrorKind::NotFound
+    {
+        return Some(Reason::NoFile.about().to_owned());
+    }
+    let is_read_only = rustix::fs::statvfs(&ledger)
+        .is_ok_and(|of| of.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    if is_read_only {
+        return Some(Reason::ReadOnly.about().to_owned());
+    }
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let most = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max address space"))?;
+    let most: usize = most.split_ascii_whitespace().next()?.parse().ok()?;
+    (most < 4 * bonsai_ledger::TOTAL_LEN).then(|| {
+        format!(
+            "its address space is limited to {} (ulimit -v): there is no room for the ledger and the library",
+            bonsai_units::Bytes(most as u64).human()
+        )
+    })
+}
+
 /// Why a member is not entered; `None` if it may still be.
 fn why_not(service: &Service, member: &Member, uptime: Option<f64>) -> Option<String> {
     if let Some(entry) = member
@@ -238,6 +306,12 @@ fn why_not(service: &Service, member: &Member, uptime: Option<f64>) -> Option<St
         .filter(|entry| entry.coverage & coverage::UNCOVERED != 0)
     {
         return Some(entry.reason.about().to_owned());
+    }
+    if let Some(entry) = member.entry.as_ref().filter(|entry| entry.expected_ns != 0) {
+        // Until then it may be on its way.
+        let reason =
+            missing(service, member).unwrap_or_else(|| Reason::NotArrived.about().to_owned());
+        return is_late(entry).then_some(reason);
     }
     let pid = member.process.pid;
     if let Some(other) = member

@@ -64,7 +64,7 @@ impl Mapped {
     }
 }
 
-/// Of a live process, by its number in `/proc` and its identity in the ledger.
+/// Reads of a live process, by its number in `/proc` and its identity in the ledger.
 pub fn of(ledger: &Ledger, pid: u32, id: ProcessId) -> Mapped {
     let Some(Faults { own, .. }) = faults(pid) else {
         return Mapped::default();

@@ -21,7 +21,7 @@ use crate::harmless;
 pub struct Member {
     /// The process.
     pub process: Process,
-    /// Its identity in the ledger, by its number in its own pid namespace.
+    /// Identity in the ledger, by the number in its own pid namespace.
     pub id: ProcessId,
     /// Its entry in the ledger, if it has one.
     pub entry: Option<ProcessReport>,
@@ -87,11 +87,11 @@ impl Living {
         let ledger = Ledger::open(&path).ok();
         if let Some(ledger) = &ledger {
             let namespace = ledger.header.namespace.load(Ordering::Relaxed);
-            // Its processes may be of a pid namespace that is not seen from here.
+            // Processes of a pid namespace that is not seen from here may live.
             if !u32::try_from(namespace).is_ok_and(|made| made == 0 || shows(made)) {
                 return true;
             }
-            // Its `bonsai run`, which does this otherwise, may have ended.
+            // The service's `bonsai run`, which does this otherwise, may have ended.
             ledger.reclaim_left();
         }
         // The table names nearly all; whoever is in it need not be looked for.

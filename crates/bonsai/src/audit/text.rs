@@ -49,6 +49,14 @@ pub(super) fn text(document: &Document, paint: Paint) -> String {
         finish(&rows)
     );
     let mut say = |line: String| text.push_str(&format!("\n  {line}\n"));
+    for process in &document.processes {
+        if let Some(reason) = &process.reason {
+            say(format!(
+                "Not covered: {} ({}): {reason}.",
+                process.program, process.pid
+            ));
+        }
+    }
     let calls = by_call(&document.processes);
     if !calls.is_empty() {
         say(format!("By call, live processes: {}.", calls.join(", ")));

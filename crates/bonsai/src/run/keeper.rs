@@ -82,7 +82,7 @@ impl Ready {
         Ok(Self { signals })
     }
 
-    /// Starts the program.
+    /// Starts the program; `not_run` is called where the kernel does not run it, and a shell does.
     ///
     /// # Errors
     /// A refusal with code 126 if the kernel does not execute it.
@@ -90,11 +90,13 @@ impl Ready {
         mut self,
         command: &mut Command,
         program: &Program,
+        not_run: impl Fn(),
     ) -> anyhow::Result<Keeper> {
         inherit_sigpipe(command);
         let child = match command.spawn() {
             // As every shell and execvp(3) do with text that names no interpreter.
             Err(error) if is_no_exec(&error) && program.cover == Some(Cover::NotElf) => {
+                not_run();
                 by_shell(command, program).spawn()
             }
             spawned => spawned,

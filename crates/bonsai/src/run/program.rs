@@ -106,6 +106,12 @@ impl Program {
         self.file.as_deref()
     }
 
+    /// True for a program in which the library or the engine is expected.
+    pub(super) fn is_expected(&self) -> bool {
+        let cover = self.cover.as_ref();
+        self.is_entered || cover.is_some_and(Cover::is_enterable)
+    }
+
     /// Why nothing of it was covered, in a few words.
     pub(super) fn uncovered(&self) -> Option<String> {
         let cover = self.cover.as_ref()?;

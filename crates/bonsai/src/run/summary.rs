@@ -72,7 +72,8 @@ fn partly_covered(ledger: &Ledger) -> Programs {
     let mut found = Programs::new();
     let asked = ledger.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH != 0;
     for entry in ledger.process_table() {
-        let whole = entry.coverage & (coverage::PATCHED | coverage::UNCOVERED) != 0;
+        let is_named = entry.coverage & coverage::UNCOVERED != 0 || entry.expected_ns != 0;
+        let whole = entry.coverage & coverage::PATCHED != 0 || is_named;
         let as_asked = asked && entry.reason == Reason::PatchOff;
         if !whole && !as_asked {
             let reason = entry.reason.about().to_owned();
@@ -109,7 +110,8 @@ fn covered(ledger: &Ledger) -> String {
         waited = waited.saturating_add(total.waited_ns);
     }
     let attached = |entry: &&bonsai_ledger::ProcessReport| entry.coverage & coverage::ATTACHED != 0;
-    let table = ledger.process_table();
+    let mut table = ledger.process_table();
+    table.retain(|entry| entry.expected_ns == 0);
     let processes = table.iter().filter(attached).count() as u64;
     let patched = table
         .iter()

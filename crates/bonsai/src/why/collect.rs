@@ -10,7 +10,7 @@ use bonsai_host::threads::{self, Doing, Thread, delay_accounting};
 use bonsai_ledger::{Ledger, Noted, Waiting};
 use bonsai_services::group;
 use bonsai_services::limits::{for_people, rate_of, unit_of};
-use bonsai_services::observe::{applies, is_believed, monotonic_ns};
+use bonsai_services::observe::{applies, is_believed, monotonic_ns, why_uncovered};
 use bonsai_services::service::members::{self, Member};
 use bonsai_services::service::{Service, creator};
 
@@ -48,6 +48,8 @@ pub(super) struct Evidence {
     pub(super) crowded: bool,
     /// Pressure in the window.
     pub(super) pressure: Vec<Pressure>,
+    /// Processes that no limit holds back, with the reason.
+    pub(super) uncovered: Vec<String>,
 }
 
 /// The pressure of a resource in the window, as a share of it.
@@ -145,6 +147,7 @@ pub(super) fn watch(
         delay_accounting: delay_accounting(),
         crowded: bonsai_services::observe::has_crowd(ledger),
         pressure,
+        uncovered: watch.uncovered(),
     })
 }
 
@@ -176,6 +179,16 @@ impl Watch<'_> {
             Some(((member.process.pid, thread), waiting.noted))
         };
         waiting.filter_map(note).collect()
+    }
+
+    /// Processes that are not covered, in words.
+    fn uncovered(&self) -> Vec<String> {
+        let named = |member: &Member| {
+            let reason = why_uncovered(self.service, member)?;
+            let (program, pid) = (member.program(), member.process.pid);
+            Some(format!("{program} ({pid}) is not covered: {reason}"))
+        };
+        self.members.iter().filter_map(named).collect()
     }
 
     fn look(&mut self) {

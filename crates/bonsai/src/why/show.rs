@@ -161,9 +161,9 @@ fn rows(evidence: &Evidence, verdict: &Verdict) -> Vec<Row> {
     rows
 }
 
-/// What cannot be seen here, each with what would change that.
+/// Processes that are not covered, and sources that are missing here, each with what would change that.
 fn missing(evidence: &Evidence) -> Vec<String> {
-    let mut missing = Vec::new();
+    let mut missing = evidence.uncovered.clone();
     let mut say = |text: &str| missing.push(text.to_owned());
     match evidence.delay_accounting {
         Some(true) => {}
@@ -304,6 +304,7 @@ mod tests {
             delay_accounting: Some(true),
             crowded: false,
             pressure: vec![pressure("io"), pressure("cpu")],
+            uncovered: Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The program as its user meets it: command lines in, text and exit codes out.
 
+mod arrivals;
 mod bad_input;
 mod cgroups;
 mod davvi;

@@ -29,7 +29,7 @@ int main(int n, char **v) {
     return 0;
 }"#;
 
-/// Whether a pid namespace can be made here; otherwise a skip.
+/// True where a pid namespace can be made; otherwise a skip.
 fn can_unshare(test: &str) -> bool {
     let made = Command::new(OWN[0]).args(&OWN[1..]).arg("true").output();
     let can = made.is_ok_and(|output| output.status.success());
@@ -127,7 +127,7 @@ fn members_of_a_pid_namespace_are_shown_by_the_numbers_of_the_machine() {
         }
         assert!(Instant::now() < end, "{why:#}");
     }
-    // From a namespace beside it none of them is seen, and nobody else is named instead of them.
+    // From a namespace beside it none of them is seen, and no stranger is named instead of them.
     let mut beside = Command::new(OWN[0]);
     let status = place.bonsai(&["status", "ns", "--json", "--interval", "10ms"]);
     beside
@@ -158,7 +158,7 @@ fn equal_numbers_in_two_pid_namespaces_are_counted_apart() {
     let Some((place, reader, file)) = place(test, false) else {
         return;
     };
-    // Both are process 1 of their namespace, at the same time.
+    // Two processes that are number 1 of their namespace, at the same time.
     let (unshare, reader, file) = (OWN.join(" "), text(&reader), text(&file));
     let bytes = [1_228_800_u64, 409_600];
     let each = |bytes| format!("{unshare} '{reader}' '{file}' {bytes} stay <&3 & ");
@@ -258,7 +258,7 @@ fn what_processes_of_a_pid_namespace_leave_is_freed() {
     wait("nothing is left", &|| {
         ledger.foreign_namespaces(own_namespace()).next().is_none()
     });
-    // What it counted is not forgotten, and the shell's entry stays.
+    // Counters are not forgotten, and the shell's entry stays.
     assert!(read(&ledger) >= 40_960);
     let table = ledger.process_table();
     assert!(

@@ -298,7 +298,7 @@ fn a_program_whose_ledger_is_read_only_runs_and_is_named() {
         }
         let is_named = seen
             .stderr
-            .contains("not covered: dd, changed user, root or mounts");
+            .contains("not covered: dd, changed root or mounts");
         assert_eq!(is_named, then.starts_with("exec"), "{}", seen.stderr);
     }
 }

@@ -1,0 +1,75 @@
+//! A program whose library has come up and cannot use its ledger: it runs without limits, which it says
+//! on standard error itself, for there is no other place. Under `--strict` it ends.
+
+use super::{Failure, HEAD};
+use crate::seccomp::{Helper, ask, forbids};
+use crate::sys::{self, nr};
+use crate::uncovered::AT_FDCWD;
+use bonsai_ledger::{MAGIC, flags};
+
+/// Exit code of a program that cannot be executed, as shells have it.
+const NOT_EXECUTABLE: usize = 126;
+
+/// The file is no ledger of this layout; no error of the kernel.
+pub(super) const ANOTHER: isize = -4095;
+
+/// Errors of opening and mapping files (`asm-generic/errno-base.h`, `errno.h`), in words.
+const ERRORS: [(isize, &[u8]); 9] = [
+    (-1, b"operation not permitted"),
+    (-2, b"no such file"),
+    (-12, b"no memory for it (ulimit -v)"),
+    (-13, b"permission denied"),
+    (-20, b"no such file"),
+    (-23, b"too many open files in the system"),
+    (-24, b"too many open files (ulimit -n)"),
+    (-30, b"read-only file system"),
+    (ANOTHER, b"it is one of another version of bonsai"),
+];
+
+/// Flags in the first words of a ledger; none in those of another file.
+#[expect(clippy::cast_possible_truncation, reason = "a part of the word")]
+pub(super) fn flags_in(head: &[u64; HEAD]) -> u32 {
+    match (head.first(), head.last()) {
+        (Some(&MAGIC), Some(flags)) => *flags as u32,
+        _ => 0,
+    }
+}
+
+/// Flags of a ledger that cannot be written, where it can be read.
+pub(super) fn flags_of(path: *const u8) -> u32 {
+    let mut head = [0; HEAD];
+    // SAFETY: a C string of the environment; as many bytes as there are.
+    unsafe {
+        // O_RDONLY | O_CLOEXEC
+        let fd = ask!(OpenRead, AT_FDCWD, path, 0o2_000_000, 0);
+        if fd >= 0 {
+            ask!(Read, fd, head.as_mut_ptr(), size_of_val(&head));
+            ask!(Close, fd);
+        }
+    }
+    flags_in(&head)
+}
+
+/// Says why. A filter that forbids to open it is known to the program before, which has named this one.
+pub(super) fn complain(failure: &Failure, program: &[u8]) {
+    if forbids(Helper::OpenWrite) || forbids(Helper::Mmap) {
+        return;
+    }
+    let program = program.split(|byte| *byte == 0).next().unwrap_or_default();
+    let known = ERRORS.iter().find(|(error, _)| *error == failure.error);
+    let why = known.map_or(&b"an unknown error"[..], |(_, why)| why);
+    let strict = failure.flags & flags::STRICT != 0;
+    let end: &[u8] = if strict {
+        b": --strict refuses that\n"
+    } else {
+        b": it runs without limits\n"
+    };
+    let parts: [&[u8]; 5] = [b"bonsai: ", program, b": its ledger cannot be used: ", why, end];
+    // SAFETY: five slices, which are laid out as `struct iovec` is; the end of the process.
+    unsafe {
+        ask!(Writev, 2, parts.as_ptr(), parts.len());
+        if strict {
+            sys::syscall(nr::EXIT_GROUP, [NOT_EXECUTABLE, 0, 0, 0, 0, 0]);
+        }
+    }
+}
