@@ -9,7 +9,7 @@
 //! labels     the names of the limits, and what they are for
 //! sites      where the system call instructions of libc and others are, by build-id
 //! owners     which thread has which block of counters
-//! processes  who attached, and how much of each could be covered
+//! processes  who attached, and how much of each could be covered; where a library is expected
 //! delays     histograms of the waits imposed, by call, in two shards
 //! threads    one page per thread, populated when claimed: what it waits for, and
 //!            its counters

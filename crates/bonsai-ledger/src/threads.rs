@@ -146,6 +146,31 @@ impl Segment {
         (0..PROCESS_PROBES).map(near).find(own)
     }
 
+    /// The process of that number, in any pid namespace, that was about to run a program of that name
+    /// since an instant, and in which nothing has come up yet; `None` also if there are several.
+    #[inline(never)]
+    pub fn find_expected(
+        &self,
+        pid: u32,
+        program: &[AtomicU64; 5],
+        since_ns: u64,
+    ) -> Option<ProcessId> {
+        let near = |probe: usize| &self.processes[(pid as usize + probe) % PROCESSES];
+        let is_same = |(a, b): (&AtomicU64, &AtomicU64)| {
+            a.load(Ordering::Relaxed) == b.load(Ordering::Relaxed)
+        };
+        let find = |entry: &Process| {
+            let id = ProcessId::from_word(entry.id.load(Ordering::Relaxed))?;
+            let is_it = id.pid == pid
+                && !id.has_ended()
+                && entry.expected_ns.load(Ordering::Acquire) >= since_ns.max(1)
+                && entry.program.iter().zip(program).all(is_same);
+            is_it.then_some(id)
+        };
+        let mut found = (0..PROCESS_PROBES).map(near).filter_map(find);
+        found.next().filter(|_| found.next().is_none())
+    }
+
     /// Describes a process: finds its own entry, or one near its number that is
     /// free or a dead process's. `None` when all that were looked at belong to
     /// others that live; that is counted.

@@ -201,3 +201,37 @@ fn this_process_is_found_in_proc() {
         .unsigned_abs();
     assert_eq!(thread_numbers(own.pid).get(&tid), Some(&tid));
 }
+
+/// Leaves a note that a process is about to run a program.
+fn expect(ledger: &Ledger, process: ProcessId, program: &str, now: u64) {
+    let entry = ledger.claim_process(process, |_| false).expect("an entry");
+    entry.set_program(program);
+    entry.expected_ns.store(now, Ordering::Release);
+}
+
+#[test]
+fn a_program_finds_the_namespace_of_the_one_before_it() {
+    let scratch = Scratch::new();
+    let ledger = &scratch.ledger;
+    let process = process(7, FIRST);
+    let other = ProcessId {
+        namespace: SECOND,
+        ..process
+    };
+    expect(ledger, process, "cat", 100);
+    let program = &ledger.find_process(process).expect("its entry").program;
+    let find = |pid: u32, since: u64| ledger.find_expected(pid, program, since);
+    assert_eq!(find(7, 0), Some(process));
+    assert_eq!(find(7, 100), Some(process));
+    assert_eq!(find(7, 101), None, "too old a note");
+    assert_eq!(find(8, 0), None);
+    // A process of another namespace with the same number says nothing unless it runs the same program now.
+    expect(ledger, other, "dog", 100);
+    assert_eq!(find(7, 0), Some(process));
+    expect(ledger, other, "cat", 0);
+    assert_eq!(find(7, 0), Some(process));
+    expect(ledger, other, "cat", 100);
+    assert_eq!(find(7, 0), None, "either of two");
+    let beside = ProcessId { pid: 8, ..process };
+    assert!(ledger.find_process(beside).is_none());
+}

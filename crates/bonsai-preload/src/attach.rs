@@ -140,7 +140,7 @@ impl Given {
 /// Patches this process, and enters it into the ledger.
 fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segment) -> Reason) {
     seccomp::look_around(segment);
-    identity::begin();
+    identity::begin(segment, from);
     let reason = if segment.header.flags.load(Ordering::Relaxed) & flags::NO_PATCH == 0 {
         patch(segment)
     } else {
@@ -294,6 +294,11 @@ pub(crate) fn store_program(to: &[AtomicU64; 5], path: &[u8]) {
         }
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
+}
+
+/// File name of the program, as [`store_program`] has kept it.
+pub(crate) const fn program_words() -> &'static [AtomicU64; 5] {
+    &PROGRAM
 }
 
 /// File name of the program, as [`store_program`] has kept it; zero bytes behind it.

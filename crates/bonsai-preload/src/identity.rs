@@ -2,7 +2,8 @@
 //!
 //! A process keeps its namespace for good. A forked child can be of another one
 //! (`CLONE_NEWPID`; `unshare` or `setns` before the fork), and its parent's memory says nothing of
-//! that: each looks once, when it makes its first call.
+//! that: each finds out when it makes its first call. The next program of a process is told by a note in the
+//! ledger.
 
 use crate::seccomp::ask;
 use crate::sys;
@@ -16,6 +17,7 @@ pub(crate) use here::*;
 mod here {
     use super::{AtomicU64, Ordering, ProcessId, ask, of, sys};
     use crate::attach;
+    use bonsai_ledger::Segment;
     use core::sync::atomic::AtomicBool;
 
     /// The process that has looked last.
@@ -29,27 +31,44 @@ mod here {
         KNOWN.load(Ordering::Relaxed)
     }
 
-    /// At the start of a program.
-    pub(crate) fn begin() {
-        look(sys::getpid());
+    /// At the start of a program, as of `now`. The namespace is that of the program before, which has left a note
+    /// with it a moment ago: the first look into `/proc/self` takes 10 us.
+    pub(crate) fn begin(segment: &Segment, now: u64) {
+        /// Age of such a note, ns.
+        const LATEST: u64 = 1_000_000_000;
+        let pid = sys::getpid();
+        match segment.find_expected(pid, attach::program_words(), now.saturating_sub(LATEST)) {
+            Some(process) => KNOWN.store(process.word(), Ordering::Relaxed),
+            None => look(pid),
+        }
     }
 
     /// At the first call of a process, which may be a forked child.
     pub(crate) fn meet(pid: u32) {
-        let is_it = ProcessId::from_word(known()).is_some_and(|known| known.pid == pid);
-        if !is_it || USED.swap(true, Ordering::Relaxed) {
+        let before = ProcessId::from_word(known());
+        let is_it = before.is_some_and(|before| before.pid == pid);
+        if is_it && !USED.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if before.is_some_and(|before| is_parent(before.pid)) {
+            KNOWN.store(of(pid).word(), Ordering::Relaxed);
+        } else {
             look(pid);
         }
+    }
+
+    /// True where a process knows its parent by the number that this has in its own namespace: then both are of
+    /// one, as children are never of a namespace above their parent's.
+    fn is_parent(pid: u32) -> bool {
+        // SAFETY: no arguments, no memory.
+        usize::try_from(unsafe { ask!(Getppid) }) == Ok(pid as usize)
     }
 
     /// A process or thread that runs here: also that of a vforked child, which uses the memory of
     /// its parent.
     pub(crate) fn of_running(number: u32) -> ProcessId {
         let (running, registered) = (sys::getpid(), attach::registered());
-        // A child that knows its parent by the number that this has itself is of its namespace.
-        // SAFETY: no arguments, no memory.
-        let parent = || unsafe { ask!(Getppid) };
-        if running == registered || usize::try_from(parent()) == Ok(registered as usize) {
+        if running == registered || is_parent(registered) {
             return of(number);
         }
         ProcessId {

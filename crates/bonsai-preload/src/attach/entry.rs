@@ -113,7 +113,7 @@ fn stay_out(given: &Given) {
         return;
     };
     read_program(given.auxiliary);
-    identity::begin();
+    identity::begin(segment, given.from);
     let process = identity::of(sys::getpid());
     if let Some(entry) = segment.claim_process(process, identity::has_ended) {
         name_program(entry);
