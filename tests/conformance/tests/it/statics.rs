@@ -298,5 +298,6 @@ fn a_member_names_nobody_else_to_be_entered() {
     let seen = finish(&mut command, PATIENCE);
     victim.kill().expect("ours");
     victim.wait().expect("it ends");
-    assert_eq!(seen.expect("an end").stdout, "not traced\n");
+    let seen = seen.expect("an end");
+    assert_eq!(seen.stdout, "not traced\n", "{seen:?}");
 }
