@@ -10,6 +10,7 @@
 #   FUZZ_JOBS     runs at a time (three for two CPUs, as some wait)
 #   FUZZ_PART     calls of one run, a multiple of 4,000
 #   FUZZ_SECONDS  nothing begins after so many seconds
+#   FUZZ_AGAIN    a part that differs is made again, bare and in its mode, and counts if it differs again
 #   FUZZ_PAUSE    nothing begins while this file is there
 #
 # Fifty million in each mode, in the background and in as many runs as it takes:
@@ -30,6 +31,7 @@ jobs=${FUZZ_JOBS:-$((($(nproc) * 3 + 1) / 2))}
 part=${FUZZ_PART:-$((calls / 16 > 400000 ? 400000 : (calls / 16 + 999) / 1000 * 1000))}
 seconds=${FUZZ_SECONDS:-10000000}
 pause=${FUZZ_PAUSE:-}
+again=${FUZZ_AGAIN:-}
 limits=(read write send recv)
 
 [ -x "$bonsai" ] || { echo "fuzz-calls: $bonsai is not there; run make build first" >&2; exit 2; }
@@ -200,6 +202,11 @@ unlike() { # MODE OUT
     "$work/none-$me-$1" "$2.bytes" >"$2.unlike"
 }
 
+# Lines that two runs do not share, but for those of bytes and counts.
+differences() { # OUT OUT
+  diff <(sort -n "$1" | grep -v '^#') <(sort -n "$2" | grep -v '^#') || true
+}
+
 # One part in one mode, beside the bare run BARE. A line `result MODE CALLS DIFFERENCES MOVED CHARGED NS` goes to RESULTS.
 compare() { # MODE RATE SEED COUNT BARE RESULTS WORDS...
   local mode=$1 rate=$2 of=$3 count=$4 bare=$5 results=$6 out=$work/out-$me began differs=0 at sums
@@ -210,7 +217,14 @@ compare() { # MODE RATE SEED COUNT BARE RESULTS WORDS...
   began=$(date +%s%N)
   probe "$mode" "$rate" "$out" "$of" 0 "$count" "$@"
   began=$(($(date +%s%N) - began))
-  diff <(sort -n "$bare" | grep -v '^#') <(sort -n "$out" | grep -v '^#') >"$out.diff" || true
+  differences "$bare" "$out" >"$out.diff"
+  if [ -s "$out.diff" ] && [ -n "$again" ]; then
+    echo "NOTE: $mode, $rate: odd_calls $of 0 $count $* differs, and is made again" | tee -a "$kept/differences"
+    case $mode in go*) probe bare-go "$rate" "$out.bare" "$of" 0 "$count" "$@" ;; *) probe bare "$rate" "$out.bare" "$of" 0 "$count" "$@" ;; esac
+    probe "$mode" "$rate" "$out" "$of" 0 "$count" "$@"
+    bare=$out.bare
+    differences "$bare" "$out" >"$out.diff"
+  fi
   if [ -s "$out.diff" ]; then
     differs=$(grep -c '^>' "$out.diff" || true)
     cp "$out" "$kept/$mode-$of"

@@ -28,6 +28,8 @@ use std::io::Write;
 /// Notes that a test cannot run here, and why: on standard error, and in the
 /// file that `BONSAI_SKIP_LOG` names.
 pub fn skip(test: &str, reason: &str) {
+    // A skip is a line: the lines are counted.
+    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     eprintln!("SKIP: {test}: {reason}");
     let Some(path) = std::env::var_os("BONSAI_SKIP_LOG") else {
         return;

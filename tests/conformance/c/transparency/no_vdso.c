@@ -1,4 +1,5 @@
 /* Unmaps the vDSO, as valgrind does, and goes on under limits. */
+#define _GNU_SOURCE
 #include "probe.h"
 
 #include <fcntl.h>

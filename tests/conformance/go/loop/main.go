@@ -2,7 +2,7 @@
 // one greedy connection, of which the other end is another process, while a polite one, over
 // pipes, goes to and fro. One thread runs all goroutines. A limit on the greedy one shows
 // itself as readiness that comes later, never as a call that takes long. It says what
-// `c/transparency/loops.c` says. `loop DIRECTION end` is the other end.
+// `c/transparency/loops.c` says, but for how long calls took. `loop DIRECTION end` is the other end.
 package main
 
 import (
@@ -92,7 +92,7 @@ func cpu() time.Duration {
 }
 
 // The moved bytes, and what was seen on the way.
-type seen struct{ done, wrong, events, refused, vain, slow int }
+type seen struct{ done, wrong, events, refused, vain int }
 
 // What is done at each event; true at the end.
 func (s *seen) event(fd int, sends bool, block []byte) bool {
@@ -102,16 +102,12 @@ func (s *seen) event(fd int, sends bool, block []byte) bool {
 		for i := 0; sends && i < asked; i++ {
 			block[i] = at(s.done + i)
 		}
-		before := time.Now()
 		var n int
 		var err error
 		if sends {
 			n, err = syscall.Write(fd, block[:asked])
 		} else {
 			n, err = syscall.Read(fd, block[:asked])
-		}
-		if time.Since(before) > 15*time.Millisecond {
-			s.slow++
 		}
 		if err == syscall.EINTR {
 			continue
@@ -186,7 +182,7 @@ func main() {
 	}
 	fmt.Printf("the polite one went on: %s\n", polite)
 	// The runtime's own turns are not seen; an event is one at least.
-	fmt.Printf("# rounds %d\n# turns %d\n# events %d\n# refused %d\n# in-vain %d\n# slow %d\n",
-		rounds.Load(), s.events, s.events, s.refused, s.vain, s.slow)
+	fmt.Printf("# rounds %d\n# turns %d\n# events %d\n# refused %d\n# in-vain %d\n",
+		rounds.Load(), s.events, s.events, s.refused, s.vain)
 	fmt.Printf("# cpu %d ms\n# elapsed %d ms\n", used.Milliseconds(), elapsed.Milliseconds())
 }
