@@ -145,7 +145,7 @@ fn what_the_dead_of_another_namespace_leave_is_freed_from_above() {
         .process_table()
         .into_iter()
         .filter(|p| p.id.has_ended());
-    // The program of the dead one is told until another process needs the entry.
+    // The program of a process that has ended stays in its entry until another process needs that.
     let ended: Vec<_> = ended.map(|p| (p.id.pid, p.coverage)).collect();
     assert_eq!(ended, [(3, coverage::UNCOVERED)]);
     let page = claim(ledger, process(9, SECOND), 9);

@@ -236,10 +236,10 @@ fn map(path: *const u8) -> Result<&'static Segment, Failure> {
             missing::ANOTHER
         };
         ask!(Close, fd);
-        match (at as *const Segment).as_ref() {
-            Some(segment) if !(-4095..0).contains(&at) => Ok(segment),
-            _ => failed(at, missing::flags_in(&head)),
+        if (-4095..0).contains(&at) {
+            return failed(at, missing::flags_in(&head));
         }
+        Ok(&*(at as *const Segment))
     }
 }
 

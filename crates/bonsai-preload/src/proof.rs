@@ -5,9 +5,9 @@
 //! libc, and each has to come there. A libc that fails is decided on by the names of its functions.
 
 use crate::elf::{self, Object};
-use crate::seccomp::{self, ask};
+use crate::seccomp;
 use crate::sys::{self, nr};
-use crate::wait;
+use crate::{uncovered, wait};
 use bonsai_ledger::{Segment, flags};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -87,7 +87,7 @@ fn are_seen() -> bool {
         }
         is_seen(libc, name, &[*nr], [&raw mut file as usize, 0, 1, 0])
     };
-    // It is no folder, and refused as one; musl makes the call by the older number.
+    // A file, refused as no folder; musl makes the call by the older number.
     let path = c"/dev/null".as_ptr() as usize;
     let holds = BY_DESCRIPTOR.iter().all(by_descriptor)
         && BY_FILE.iter().all(by_file)
@@ -113,8 +113,6 @@ fn is_seen(libc: &Object, name: &[u8], numbers: &[usize], a: [usize; 4]) -> bool
 
 /// Says on standard error that calls inside libc are unseen, once in a service. Ends the process if the service is strict.
 pub(crate) fn complain(segment: &Segment, program: &[u8]) {
-    /// Exit code of a program that cannot be executed, as shells have it.
-    const NOT_EXECUTABLE: usize = 126;
     let program = program.split(|byte| *byte == 0).next().unwrap_or_default();
     let before = segment.header.flags.fetch_or(flags::UNSEEN, Ordering::Relaxed);
     let strict = before & flags::STRICT != 0;
@@ -124,12 +122,9 @@ pub(crate) fn complain(segment: &Segment, program: &[u8]) {
         } else {
             b": calls inside this libc are not seen (stdio): only its functions are limited, by their names\n"
         };
-        let parts: [&[u8]; 3] = [b"bonsai: ", program, said];
-        // SAFETY: three slices, which are laid out as `struct iovec` is.
-        unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
+        uncovered::say(&[b"bonsai: ", program, said]);
     }
     if strict {
-        // SAFETY: ends the process.
-        unsafe { sys::syscall(nr::EXIT_GROUP, [NOT_EXECUTABLE, 0, 0, 0, 0, 0]) };
+        uncovered::end_refused();
     }
 }

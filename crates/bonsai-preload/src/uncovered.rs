@@ -8,7 +8,7 @@ use crate::environment::text;
 use crate::headers::Phdr;
 use crate::seccomp::{Helper, ask, forbids};
 use crate::state;
-use crate::sys;
+use crate::sys::{self, nr};
 use crate::trap;
 use bonsai_ledger::{Process, Reason, Segment, coverage, flags};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -40,11 +40,22 @@ pub(crate) fn refuses(segment: &Segment, path: *const u8, killed: bool) -> bool 
         } else {
             b": nothing of it can be shaped, and --strict refuses that\n"
         };
-        let parts: [&[u8]; 3] = [b"bonsai: ", path, said];
-        // SAFETY: three slices, which are laid out as `struct iovec` is.
-        unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
+        say(&[b"bonsai: ", path, said]);
     }
     strict || killed
+}
+
+/// Writes a line to standard error, by one call.
+pub(crate) fn say(parts: &[&[u8]]) {
+    // SAFETY: slices are laid out as `struct iovec` is.
+    unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
+}
+
+/// Ends a process that a strict service refuses, with the exit code of a program that cannot be executed, as shells have it.
+pub(crate) fn end_refused() {
+    const NOT_EXECUTABLE: usize = 126;
+    // SAFETY: ends the process.
+    unsafe { sys::syscall(nr::EXIT_GROUP, [NOT_EXECUTABLE, 0, 0, 0, 0, 0]) };
 }
 
 /// Looks at a program about to be run. If it has no loader, it is entered from

@@ -6,7 +6,7 @@ use super::{
     BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep, map, name_program, read_program,
     value_in,
 };
-use crate::sys::{self, call, nr};
+use crate::sys;
 use crate::{elf, entering, identity, patch, threads, uncovered, unfold};
 use bonsai_ledger::{Reason, coverage};
 use core::arch::global_asm;
@@ -43,9 +43,6 @@ global_asm!(
 
 /// The name of the link to the preload library beside a ledger.
 const PRELOAD_NAME: &[u8] = b"preload.so";
-
-/// The exit code of a program that cannot be executed, as shells have it.
-const NOT_EXECUTABLE: usize = 126;
 
 const AT_HWCAP2: usize = 26;
 /// Programs may read the base of `fs` (`asm/hwcap2.h`).
@@ -135,7 +132,7 @@ unsafe fn enter(given: &Given) {
             entering::is_over(segment);
             let reason = patch::program(segment, bits & HWCAP2_FSGSBASE != 0);
             if reason != Reason::None && uncovered::refuses(segment, c"the program".as_ptr().cast(), false) {
-                call!(nr::EXIT_GROUP, NOT_EXECUTABLE);
+                uncovered::end_refused();
             }
             reason
         });

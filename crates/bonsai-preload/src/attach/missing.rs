@@ -3,12 +3,8 @@
 
 use super::{Failure, HEAD};
 use crate::seccomp::{Helper, ask, forbids};
-use crate::sys::{self, nr};
-use crate::uncovered::AT_FDCWD;
+use crate::uncovered::{self, AT_FDCWD};
 use bonsai_ledger::{MAGIC, flags};
-
-/// Exit code of a program that cannot be executed, as shells have it.
-const NOT_EXECUTABLE: usize = 126;
 
 /// The file is no ledger of this layout; no error of the kernel.
 pub(super) const ANOTHER: isize = -4095;
@@ -64,12 +60,8 @@ pub(super) fn complain(failure: &Failure, program: &[u8]) {
     } else {
         b": it runs without limits\n"
     };
-    let parts: [&[u8]; 5] = [b"bonsai: ", program, b": its ledger cannot be used: ", why, end];
-    // SAFETY: five slices, which are laid out as `struct iovec` is; the end of the process.
-    unsafe {
-        ask!(Writev, 2, parts.as_ptr(), parts.len());
-        if strict {
-            sys::syscall(nr::EXIT_GROUP, [NOT_EXECUTABLE, 0, 0, 0, 0, 0]);
-        }
+    uncovered::say(&[b"bonsai: ", program, b": its ledger cannot be used: ", why, end]);
+    if strict {
+        uncovered::end_refused();
     }
 }

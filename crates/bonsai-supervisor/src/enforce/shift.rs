@@ -15,7 +15,7 @@ pub(crate) struct Shift {
     pub(super) name: &'static str,
     pub(super) run: fn(&Arc<Enforcer>),
     threads: AtomicUsize,
-    /// Of these, those that wait for work.
+    /// Threads among them that wait for work.
     idle: AtomicUsize,
     /// Work that was done.
     done: AtomicU64,

@@ -14,7 +14,7 @@ use crate::support::{PATIENCE, Place, compiled, signal, skip, static_program};
 /// A namespace with its own `/proc`, as containers have it.
 const OWN: [&str; 4] = ["unshare", "-p", "--fork", "--mount-proc"];
 
-/// Reads so many bytes of a file, 4 KiB a call, and stays until its input ends.
+/// Reads a number of bytes of a file, 4 KiB a call, and stays until its input ends.
 const READER: &str = r#"
 #include <fcntl.h>
 #include <stdlib.h>

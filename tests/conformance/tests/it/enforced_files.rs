@@ -63,7 +63,7 @@ fn what_is_closed_is_free_at_once() {
     }
 }
 
-/// What is paid for and not taken goes back to the bucket, up to its burst: what is beyond that would be lost to the service.
+/// An amount that is paid for and not taken goes back to the bucket, up to its burst: what is beyond that would be lost to the service.
 #[test]
 fn a_transfer_pays_no_more_at_once_than_can_go_back() {
     const BURST: i64 = 8192;

@@ -139,7 +139,7 @@ fn make_programs(test: &str) -> bool {
     let Some(gcc) = compiler(test) else {
         return false;
     };
-    // What is linked with an older library runs in all of the releases.
+    // Programs that are linked with an older library run in all of the releases.
     let older = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/cc");
     let older = gcc.by(&older.to_string_lossy());
     let source = ["libcs/moves.c"];

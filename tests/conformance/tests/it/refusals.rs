@@ -252,7 +252,7 @@ fn a_process_that_may_not_be_traced_is_refused_with_the_reason() {
     attach(&hidden.pid(), "it has asked not to be looked at");
 }
 
-/// A filter that kills ends whoever makes the call, without a word.
+/// A filter that kills ends the caller without a word.
 #[test]
 fn what_a_filter_around_it_denies_is_said_before_anything_is_begun() {
     const SECCOMP: &str = "317";
@@ -308,7 +308,7 @@ fn what_a_filter_around_it_denies_is_said_before_anything_is_begun() {
         }
         let finished = finish(&mut bonsai.command(&["doctor"]), PATIENCE).expect("bonsai");
         assert!(finished.stdout.contains(reason), "{finished:?}");
-        // What needs none of it goes on.
+        // A run that needs none of that call goes on.
         let args = ["run", "-l", "write=1GB/s", "--", "true"];
         let finished = finish(&mut bonsai.command(&args), PATIENCE).expect("bonsai");
         assert_eq!((finished.status.code(), &*finished.stderr), (Some(0), ""));
