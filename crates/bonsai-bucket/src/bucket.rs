@@ -57,12 +57,14 @@ impl Bucket {
         self.issued = self.issued.wrapping_sub(units);
     }
 
-    /// Turns `units` of a ticket that is due into a lease. Returns how many the
-    /// budget allowed; the rest is refunded.
-    pub fn lease(&mut self, units: u64) -> u64 {
-        let granted = units.min(self.lease_budget - self.leased);
+    /// Turns the last `units` of a ticket that is due into a lease. Returns how many are
+    /// still to be had at `now` (see [`Curve::fresh`]) and within the budget; what of the
+    /// former is beyond the latter is refunded.
+    pub fn lease(&mut self, ticket: Ticket, units: u64, now: u64) -> u64 {
+        let fresh = self.curve.fresh(ticket.position, units, now);
+        let granted = fresh.min(self.lease_budget - self.leased);
         self.leased += granted;
-        self.refund(units - granted);
+        self.refund(fresh - granted);
         granted
     }
 

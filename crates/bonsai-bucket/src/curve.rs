@@ -149,6 +149,19 @@ impl Curve {
         }
     }
 
+    /// Of the last `units` of a ticket, those that are still to be had at `now`: a bucket loses what goes unused for as
+    /// long as its burst takes, and so does a ticket that was due long ago. Else the leases of all tickets that became
+    /// due while the machine stood still could be used one after the other.
+    #[must_use]
+    pub const fn fresh(&self, ticket: u64, units: u64, now: u64) -> u64 {
+        let above = ahead(ticket, self.floor(now));
+        if above <= 0 {
+            return 0;
+        }
+        let above = above.unsigned_abs();
+        if above < units { above } else { units }
+    }
+
     /// The curve after a change at `now`. `issued` must already have been raised
     /// to this curve's [`Curve::floor`] at `now`, so that an idle bucket is not
     /// enriched; tickets taken since then do no harm.

@@ -1,6 +1,6 @@
 //! The promises of the bucket, on a fake clock.
 
-use bonsai_bucket::{Bucket, Curve, Group, Pace, QUANTUM_NS, Split, Turn};
+use bonsai_bucket::{Bucket, Curve, Group, Pace, QUANTUM_NS, Split, Ticket, Turn};
 use proptest::prelude::*;
 
 const S: u64 = 1_000_000_000;
@@ -237,11 +237,64 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
+/// Most threads lose no time.
+fn some_ms() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => Just(0_u64), 1 => 0..100_u64]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(if MIRI { 3 } else { 600 })
     })]
+
+    /// Threads that look at their tickets late, up to all at once after a long stop, and use their leases at any later
+    /// time: no window has more than the rate, the burst and a call of each thread.
+    #[test]
+    fn late_threads_are_never_over_the_envelope(
+        late in prop::collection::vec(some_ms(), 60), used in prop::collection::vec(some_ms(), 60),
+        threads in 1..12_usize, stop in 0..3_000_u64,
+    ) {
+        const MS: u64 = S / 1000;
+        const CALL: u64 = 100;
+        let (rate, burst) = (10_000, 2_000);
+        let mut bucket = Bucket::new(rate * 1000, burst, 0);
+        // What each thread does next: its ticket is looked at, or a lease of so many units is used.
+        let mut next: Vec<(u64, Option<Ticket>, u64)> = Vec::new();
+        for _ in 0..threads {
+            let ticket = bucket.take(CALL * 5, 0);
+            next.push((bucket.due(ticket, 0), Some(ticket), 0));
+        }
+        let mut passed: Vec<(u64, u64)> = Vec::new();
+        for (step, (late, used)) in late.iter().zip(&used).enumerate() {
+            let (thread, &(at, ticket, lease)) =
+                next.iter().enumerate().min_by_key(|(_, next)| next.0).unwrap();
+            // All of them stand still once.
+            let now = if step == 30 { at + stop * MS } else { at };
+            if step == 30 {
+                for other in &mut next { other.0 = other.0.max(now); }
+            }
+            next[thread] = if let Some(ticket) = ticket {
+                passed.push((now, CALL));
+                let lease = bucket.lease(ticket, CALL * 4, now);
+                (now + used * MS, None, lease)
+            } else {
+                passed.push((now, lease));
+                bucket.end_lease(lease, 0);
+                let ticket = bucket.take(CALL * 5, now);
+                (bucket.due(ticket, now) + late * MS, Some(ticket), 0)
+            };
+        }
+        passed.sort_unstable();
+        for from in 0..passed.len() {
+            let mut sum = 0;
+            for &(at, units) in &passed[from..] {
+                sum += units;
+                let allowed = rate * (at - passed[from].0) / S + burst + CALL * threads as u64 + 1;
+                prop_assert!(sum <= allowed, "{sum} > {allowed} from {} to {at}", passed[from].0);
+            }
+        }
+    }
 
     /// Any window of any history stays under `rate * window + burst`, leases
     /// included, with the largest rate and burst that were in force in it.
@@ -276,7 +329,7 @@ proptest! {
                     unpaid_refund = 0;
                     let ticket = bucket.take(n, now);
                     now = now.max(bucket.due(ticket, now));
-                    lease = bucket.lease(n);
+                    lease = bucket.lease(ticket, n, now);
                     left = lease;
                 }
                 Step::Lease(_) => {}

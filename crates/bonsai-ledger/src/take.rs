@@ -416,6 +416,23 @@ impl Segment {
         due
     }
 
+    /// Of the last `bytes` and `calls` of tickets, those that are still to be had at `now` in every bucket; see
+    /// [`Curve::fresh`].
+    #[must_use]
+    pub fn fresh(&self, tickets: &Tickets, (bytes, calls): (u64, u64), now: u64) -> (u64, u64) {
+        let (mut fresh_bytes, mut fresh_calls) = (bytes, calls);
+        for t in tickets.iter() {
+            let fresh = if t.bytes {
+                &mut fresh_bytes
+            } else {
+                &mut fresh_calls
+            };
+            let (curve, _) = self.curve(usize::from(t.bucket));
+            *fresh = curve.fresh(t.position, *fresh, now);
+        }
+        (fresh_bytes, fresh_calls)
+    }
+
     /// Gives back what a call did not use.
     pub fn refund(&self, tickets: &Tickets, bytes: u64, calls: u64) {
         for t in tickets.iter() {
@@ -493,7 +510,7 @@ impl Segment {
         short
     }
 
-    /// Notes that a ticket was due and its lease found no room. The units are lost: given
+    /// Notes that a ticket was due and its lease found no room, or was looked at so late that it was lost. The units are lost: given
     /// back, they would be had by whoever comes next, at the end of the line, when those who
     /// are in it have theirs as well: at a multiple of the rate.
     #[inline(never)]

@@ -390,7 +390,8 @@ impl Ahead {
         if self.is_booked {
             return all;
         }
-        let got = segment.lease(under.mask, under.byte_buckets, all.0, all.1, under.epoch);
+        let (bytes, calls) = segment.fresh(tickets, all, now);
+        let got = segment.lease(under.mask, under.byte_buckets, bytes, calls, under.epoch);
         if got != all {
             segment.refuse_lease(under.mask, now);
         }
