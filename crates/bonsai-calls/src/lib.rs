@@ -16,6 +16,7 @@
 pub mod about;
 mod class;
 pub mod helpers;
+pub mod io_size;
 pub mod pattern;
 pub mod ring;
 pub mod signals;

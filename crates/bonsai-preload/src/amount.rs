@@ -4,7 +4,10 @@ use crate::seccomp::ask;
 use crate::signal::Context;
 use bonsai_calls as calls;
 use bonsai_calls::CallId;
+pub(crate) use bonsai_calls::io_size::{IoSize, io_size};
 use bonsai_calls::whole::{self, MOST_BYTES, MOST_VECTORS};
+use bonsai_decide::Extras;
+use bonsai_decide::charge::{self, Moved};
 
 /// A call as it stands in the registers.
 #[repr(C)]
@@ -28,44 +31,6 @@ impl Args {
             ],
             nr: context.rax,
         }
-    }
-}
-
-/// Where the number of bytes asked for stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Len {
-    /// In an argument.
-    Arg(u8),
-    /// In an array of `iovec`: which argument points to it, which counts it.
-    Vec(u8, u8),
-    /// In a `msghdr`.
-    Msg,
-    /// In an array of `mmsghdr`.
-    Messages,
-    /// There is none.
-    None,
-}
-
-/// The place of the length in the arguments of an entry.
-pub(crate) const fn len_of(call: CallId) -> Len {
-    match call {
-        calls::READ_FILE | calls::READ_SOCKET | calls::READ_OTHER => Len::Arg(2),
-        calls::WRITE_FILE | calls::WRITE_SOCKET | calls::WRITE_OTHER => Len::Arg(2),
-        calls::PREAD64 | calls::PWRITE64 | calls::RECVFROM | calls::SENDTO => Len::Arg(2),
-        calls::MQ_TIMEDSEND | calls::MQ_TIMEDRECEIVE | calls::MSGSND | calls::MSGRCV => Len::Arg(2),
-        calls::SENDFILE_FILE | calls::SENDFILE_SOCKET | calls::SENDFILE_OTHER => Len::Arg(3),
-        calls::TEE => Len::Arg(2),
-        calls::SPLICE_FILE
-        | calls::SPLICE_SOCKET
-        | calls::SPLICE_OTHER
-        | calls::COPY_FILE_RANGE => Len::Arg(4),
-        calls::READV_FILE | calls::READV_SOCKET | calls::READV_OTHER => Len::Vec(1, 2),
-        calls::WRITEV_FILE | calls::WRITEV_SOCKET | calls::WRITEV_OTHER => Len::Vec(1, 2),
-        calls::PREADV | calls::PREADV2 | calls::PWRITEV | calls::PWRITEV2 => Len::Vec(1, 2),
-        calls::VMSPLICE | calls::PROCESS_VM_READV | calls::PROCESS_VM_WRITEV => Len::Vec(1, 2),
-        calls::SENDMSG | calls::RECVMSG => Len::Msg,
-        calls::SENDMMSG | calls::RECVMMSG => Len::Messages,
-        _ => Len::None,
     }
 }
 
@@ -154,9 +119,9 @@ fn vectors(at: usize, count: usize, pages: &mut Pages) -> usize {
 /// Bytes that a call asks for, at most; 0 for arguments that the kernel may refuse: such a call is made as it came, and what it
 /// moves all the same is paid for afterwards.
 pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
-    match len_of(call) {
-        Len::Arg(i) => counted(call, args, args.a[usize::from(i) % 6], pages),
-        Len::Vec(at, count) => {
+    match io_size(call) {
+        IoSize::Arg(i) => counted(call, args, args.a[usize::from(i) % 6], pages),
+        IoSize::Vec(at, count) => {
             let (at, count) = (args.a[usize::from(at) % 6], args.a[usize::from(count) % 6]);
             let asked = vectors(at, count, pages);
             if has_place(call, args, asked) {
@@ -165,7 +130,7 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
                 0
             }
         }
-        Len::Msg => {
+        IoSize::Msg => {
             let at = args.a[1];
             if !readable(at, size_of::<MsgHdr>(), pages) {
                 return 0;
@@ -174,7 +139,7 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
             let msg = unsafe { &*(at as *const MsgHdr) };
             vectors(msg.iov as usize, msg.iov_len, pages)
         }
-        Len::Messages => {
+        IoSize::Messages => {
             let (at, count) = (args.a[1], args.a[2].min(MOST_VECTORS));
             if !readable(at, count * size_of::<MMsgHdr>(), pages) {
                 return 0;
@@ -183,7 +148,7 @@ pub(crate) fn asked(call: CallId, args: &Args, pages: &mut Pages) -> usize {
                 vectors(m.hdr.iov as usize, m.hdr.iov_len, pages)
             })
         }
-        Len::None => 0,
+        IoSize::None => 0,
     }
 }
 
@@ -271,12 +236,12 @@ fn has_place(call: CallId, args: &Args, count: usize) -> bool {
 
 /// The vectors of a call for which [`asked`] has found some bytes.
 pub(crate) fn list(call: CallId, args: &Args) -> Option<&'static [IoVec]> {
-    let (at, count) = match len_of(call) {
-        Len::Vec(at, count) => (
+    let (at, count) = match io_size(call) {
+        IoSize::Vec(at, count) => (
             args.a[usize::from(at) % 6] as *const IoVec,
             args.a[usize::from(count) % 6],
         ),
-        Len::Msg => {
+        IoSize::Msg => {
             // SAFETY: found readable.
             let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
             (msg.iov, msg.iov_len)
@@ -287,20 +252,29 @@ pub(crate) fn list(call: CallId, args: &Args) -> Option<&'static [IoVec]> {
     Some(unsafe { core::slice::from_raw_parts(at, count) })
 }
 
-/// `MSG_OOB`, `MSG_ZEROCOPY` and `MSG_FASTOPEN`: said of a call, not of its bytes.
-const OF_THE_CALL: usize = 0x2400_0001;
-
-/// Whether a call sends nothing but bytes. What goes with them goes once.
-pub(crate) fn sends_bytes_alone(call: CallId, args: &Args) -> bool {
-    match call {
-        calls::SENDTO => args.a[3] & OF_THE_CALL == 0,
-        calls::SENDMSG => {
-            // SAFETY: `asked` has found it readable.
-            let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
-            args.a[2] & OF_THE_CALL == 0 && msg.name == 0 && msg.control_len == 0
-        }
-        _ => true,
+/// What a call says beside its bytes, of one for which [`asked`] has found some.
+pub(crate) fn extras(call: CallId, args: &Args) -> Extras {
+    let is_addressed = call == calls::SENDMSG && {
+        // SAFETY: found readable.
+        let msg = unsafe { &*(args.a[1] as *const MsgHdr) };
+        msg.name != 0 || msg.control_len != 0
+    };
+    Extras {
+        flags: flags(call, args),
+        is_addressed,
     }
+}
+
+/// Flags of a call (`MSG_*`, `RWF_*`); 0 for a call without them.
+#[expect(clippy::cast_possible_truncation, reason = "the kernel takes 32 bits")]
+pub(crate) fn flags(call: CallId, args: &Args) -> u32 {
+    let flags = match call {
+        calls::SENDTO | calls::RECVFROM | calls::SENDMMSG | calls::RECVMMSG => args.a[3],
+        calls::SENDMSG | calls::RECVMSG => args.a[2],
+        calls::PREADV2 | calls::PWRITEV2 => args.a[5],
+        _ => 0,
+    };
+    flags as u32
 }
 
 /// Adds up an array of messages that is readable: checked, or just used by the
@@ -356,28 +330,14 @@ fn room(args: &Args, pages: &mut Pages) -> usize {
     vectors.iter().fold(0, |sum, v| sum.saturating_add(v.len))
 }
 
-/// `MSG_PEEK`: what it returns stays where it is.
-const PEEK: usize = 0x2;
-
 /// Bytes that a call moved, by its result.
-#[expect(clippy::cast_sign_loss, reason = "checked to be positive")]
 pub(crate) fn moved(call: CallId, args: &Args, result: isize) -> usize {
-    if result < 0 {
-        return 0;
-    }
-    let result = result as usize;
-    match call {
-        // Zero on success: all of it or nothing.
-        calls::MQ_TIMEDSEND | calls::MSGSND => asked(call, args, &mut [0; 2]),
-        calls::SENDMMSG => messages(args.a[1], result, |m| m.len as usize),
-        calls::RECVMMSG if args.a[3] & PEEK == 0 => messages(args.a[1], result, |m| m.len as usize),
-        calls::RECVMMSG => 0,
-        calls::RECVFROM if args.a[3] & PEEK != 0 => 0,
-        calls::RECVMSG if args.a[2] & PEEK != 0 => 0,
-        // With MSG_TRUNC the result is the message's length, not the buffer's.
-        calls::RECVFROM => result.min(args.a[2]),
-        calls::RECVMSG if args.a[2] & 0x20 != 0 => result.min(room(args, &mut [0; 2])),
-        _ if matches!(len_of(call), Len::None) => 0,
-        _ => result,
+    let got = usize::try_from(result).unwrap_or(0);
+    match charge::moved(call, flags(call, args), result) {
+        Moved::Bytes(bytes) => bytes,
+        Moved::All => asked(call, args, &mut [0; 2]),
+        Moved::Messages => messages(args.a[1], got, |m| m.len as usize),
+        Moved::WithinRoom if call == calls::RECVMSG => got.min(room(args, &mut [0; 2])),
+        Moved::WithinRoom => got.min(args.a[2]),
     }
 }

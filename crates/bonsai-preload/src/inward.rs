@@ -1,15 +1,15 @@
 //! Bytes that come in: the call first, then the wait for what it brought.
 
-use crate::amount::{self, Args, Len};
+use crate::amount::{self, Args, IoSize};
 use crate::kind;
 use crate::own::Own;
 use crate::pay::{self, Patience};
-use crate::pieces::{RECORD, advance, finished, length, uncount};
+use crate::pieces::{advance, length, uncount};
 use crate::slots::Site;
 use crate::slow::make;
 use crate::steps::{count, credit_call, denied, patience};
-use crate::sys;
-use bonsai_calls::{self as calls, CallId, Fd};
+use bonsai_calls::CallId;
+use bonsai_decide::{OpenFile as _, Parts, charge, read_division};
 use bonsai_ledger::Segment;
 
 /// Pays for bytes that came in before they were due. A signal ends the wait, not
@@ -29,31 +29,23 @@ pub(crate) fn bytes_in(
     if let Some(error) = denied(pay::acquire(segment, own, call, 0, 1, patience(call, args))) {
         return error;
     }
-    let asked = match amount::len_of(call) {
-        Len::Arg(2) => amount::asked(call, args, &mut own.readable),
+    let asked = match amount::io_size(call) {
+        IoSize::Arg(2) => amount::asked(call, args, &mut own.readable),
         _ => 0,
     };
-    let mut piece = length(own, call, asked);
-    if call == calls::READ_FILE {
-        piece = piece.max(RECORD);
-    }
-    let file = || call == calls::READ_FILE || is_positioned_file(call, args);
-    if asked <= piece || !file() {
+    let piece = length(own, call, asked);
+    let kind = || kind::open_file(args.a[0], None).kind();
+    let Some(parts) = Parts::plan(asked, (piece, piece), || read_division(call, kind)) else {
         let result = make(args, site);
         count(segment, own, call, args, result);
         if result > 0 {
             settle(segment, own, call, args);
-        } else if result == sys::EAGAIN || result == sys::EINTR {
+        } else if charge::did_nothing(result) {
             credit_call(segment, own, call);
         }
         return result;
-    }
-    in_pieces(segment, own, call, args, site, asked, piece)
-}
-
-/// `pread` works on files and on little else; the little else is not split.
-fn is_positioned_file(call: CallId, args: &Args) -> bool {
-    call == calls::PREAD64 && matches!(kind::look(args.a[0]).kind, Fd::File)
+    };
+    in_pieces(segment, own, call, args, site, parts)
 }
 
 /// A large read of a file: each piece is waited for before the next is fetched,
@@ -64,31 +56,27 @@ fn in_pieces(
     call: CallId,
     args: &mut Args,
     site: &Site,
-    asked: usize,
-    piece: usize,
+    mut parts: Parts,
 ) -> isize {
     let start = *args;
-    let mut done = 0_usize;
     loop {
-        let part = piece.min(asked - done);
+        let (done, part) = (parts.done(), parts.next());
         advance(args, &start, call, done, part);
         let result = make(args, site);
         if done > 0 {
             uncount(own, call);
         }
         count(segment, own, call, args, result);
-        let got = usize::try_from(result).unwrap_or(0);
-        done += got;
-        if got == 0 || got < part || done >= asked {
+        if let Some(all) = parts.made(part, result) {
             if result > 0 {
                 settle(segment, own, call, &start);
             }
             *args = start;
-            return finished(done, result);
+            return all;
         }
         if denied(pay::acquire(segment, own, call, 0, 0, Patience::Endless)).is_some() {
             *args = start;
-            return finished(done, result);
+            return parts.result(result);
         }
     }
 }

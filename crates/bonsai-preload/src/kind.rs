@@ -5,6 +5,7 @@
 
 use crate::seccomp::{Helper, ask, forbids};
 use bonsai_calls::{self as calls, CallId, Fd};
+use bonsai_decide::{FileKind, OpenFile, SocketType};
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// Descriptors with a remembered kind; those above are looked up at every call. The
@@ -87,6 +88,48 @@ impl Looked {
         Self {
             kind,
             pipe: mode == S_IFIFO,
+        }
+    }
+}
+
+/// Answers of the kernel about a descriptor. What was looked up a moment ago is not asked for again.
+pub(crate) struct OpenDescriptor {
+    fd: usize,
+    looked: Option<Looked>,
+}
+
+pub(crate) const fn open_file(fd: usize, looked: Option<Looked>) -> OpenDescriptor {
+    OpenDescriptor { fd, looked }
+}
+
+impl OpenFile for OpenDescriptor {
+    fn kind(&self) -> FileKind {
+        let looked = self.looked.unwrap_or_else(|| look(self.fd));
+        match looked.kind {
+            Fd::File => FileKind::File,
+            Fd::Socket => FileKind::Socket,
+            _ if looked.pipe => FileKind::Pipe,
+            _ => FileKind::Other,
+        }
+    }
+
+    fn status(&self) -> Option<u32> {
+        // SAFETY: F_GETFL reads the flags of a descriptor.
+        u32::try_from(unsafe { ask!(Fcntl, self.fd, 3) }).ok()
+    }
+
+    fn socket(&self) -> SocketType {
+        const SO_TYPE: usize = 3;
+        const SO_PROTOCOL: usize = 38;
+        let option = |option: usize| {
+            let (mut value, mut len) = (0_u32, 4_u32);
+            // SAFETY: four bytes.
+            unsafe { ask!(Getsockopt, self.fd, 1, option, &raw mut value, &raw mut len) };
+            value
+        };
+        SocketType {
+            kind: option(SO_TYPE),
+            protocol: option(SO_PROTOCOL),
         }
     }
 }

@@ -11,15 +11,10 @@ use crate::sys;
 use crate::wait::{self, Wait};
 use bonsai_bucket::{Pace, QUANTUM_NS, Turn};
 use bonsai_calls::{self as calls, CALLS, CallId};
+use bonsai_decide::charge::LONGEST_TICKET_NS;
+use bonsai_decide::quantum_length;
 use bonsai_ledger::{Segment, Tickets, Unshaped};
 use core::sync::atomic::Ordering;
-
-/// Pieces of a large call are at least this long: a page, and the bytes that a
-/// pipe takes at once (`PIPE_BUF`).
-const LEAST_PIECE: u64 = 4096;
-
-/// What is waited for with one ticket lasts no longer than this, or a piece.
-const LONGEST_TICKET_NS: u64 = 250_000_000;
 
 /// Microseconds modulo 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "modulo 2^32 is meant")]
@@ -71,7 +66,7 @@ pub(crate) fn sync(segment: &Segment, own: &mut Own) {
         entry.lease_bytes = u32::try_from(kept_bytes).unwrap_or(0);
         entry.lease_calls = u32::try_from(kept_calls).unwrap_or(0);
         entry.piece = if has_bytes {
-            piece(most_bytes)
+            quantum_length(most_bytes)
         } else {
             u32::MAX
         };
@@ -91,12 +86,6 @@ fn is_watched(call: CallId) -> bool {
 pub(crate) fn start_anew(own: &mut Own) {
     own.epoch.store(0, Ordering::Relaxed);
     own.synced = 0;
-}
-
-/// The length of the pieces of a large call: what the bucket gives in a quantum,
-/// whole pages.
-fn piece(quantum: u64) -> u32 {
-    u32::try_from((quantum / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
 }
 
 /// Makes `bytes` and `calls` available to the thread's next call of an entry, and

@@ -1,15 +1,13 @@
 //! Pieces of a large call.
 
-use crate::amount::{Args, Len, len_of};
+use crate::amount::{Args, IoSize, io_size};
 use crate::own::Own;
 use bonsai_calls::{self as calls, CallId, whole};
+use bonsai_decide::{PAGE, part_length};
 use bonsai_ledger::sync::bump;
 use core::sync::atomic::Ordering;
 
-/// The length of the pieces of a call of `asked` bytes, all alike: whole pages, as
-/// near to what the bucket gives in a quantum as that comes. The last one would
-/// otherwise be short, and what the thread takes beyond it missing to others until
-/// its next call.
+/// The length of the pieces of a call of `asked` bytes: see [`part_length`].
 pub(crate) fn length(own: &Own, call: CallId, asked: usize) -> usize {
     if cfg!(feature = "extension") && asked <= PAGE {
         // Most calls, at every one of which a division would be felt.
@@ -20,15 +18,8 @@ pub(crate) fn length(own: &Own, call: CallId, asked: usize) -> usize {
         Some(entry) if entry.piece != 0 => entry.piece as usize,
         _ => u32::MAX as usize,
     };
-    let pieces = (asked.saturating_add(piece / 2) / piece).max(1);
-    asked.div_ceil(pieces).next_multiple_of(PAGE)
+    part_length(asked, piece)
 }
-
-const PAGE: usize = 4096;
-
-/// Calls that use the position of an open file, and writes to files, are not split up to this size: the open file may be shared with other
-/// threads and processes, and some files take a write as a whole or not at all.
-pub(crate) const RECORD: usize = 1 << 20;
 
 /// Later pieces of a call are not calls of their own.
 #[inline(never)]
@@ -48,19 +39,10 @@ pub(crate) fn uncount(own: &mut Own, call: CallId) {
     }
 }
 
-/// Bytes moved by the pieces, or the first one's error.
-pub(crate) fn finished(done: usize, last: isize) -> isize {
-    if done == 0 {
-        last
-    } else {
-        isize::try_from(done).unwrap_or(last)
-    }
-}
-
 /// Sets the arguments to the part of a call that starts after `done` bytes.
 pub(crate) fn advance(args: &mut Args, start: &Args, call: CallId, done: usize, part: usize) {
-    match len_of(call) {
-        Len::Arg(i) => args.a[usize::from(i) % 6] = part,
+    match io_size(call) {
+        IoSize::Arg(i) => args.a[usize::from(i) % 6] = part,
         _ => return,
     }
     match call {

@@ -9,6 +9,7 @@ use crate::slow::make;
 use crate::sys;
 use crate::wait::Wait;
 use bonsai_calls::CallId;
+use bonsai_decide::charge;
 use bonsai_ledger::Segment;
 use bonsai_ledger::sync::bump;
 use core::sync::atomic::Ordering;
@@ -27,8 +28,7 @@ pub(crate) fn counted(
     }
     let result = make(args, site);
     count(segment, own, call, args, result);
-    if result == sys::EAGAIN || result == sys::EINTR {
-        // Nothing was done: the caller will come again.
+    if charge::did_nothing(result) {
         credit_call(segment, own, call);
     }
     if let (0.., Ok(fd)) = (result, usize::try_from(result))

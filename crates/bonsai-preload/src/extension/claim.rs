@@ -1,6 +1,6 @@
 //! What one call draws on: buckets of the service, and of its stream.
 
-use crate::amount::{Args, Len, Pages, len_of};
+use crate::amount::{Args, IoSize, Pages, io_size};
 use crate::descriptors::{self, Known, Note};
 use crate::group::{self, Shares};
 use crate::held::Way;
@@ -11,17 +11,12 @@ use crate::own::Own;
 use crate::paths;
 use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::{CallId, about};
+use bonsai_decide::{PAGE, quantum_length};
 use bonsai_ledger::{Segment, Tickets, Unshaped, flags};
 use core::sync::atomic::Ordering;
 
 /// The most streams' buckets that one call draws on.
 pub(crate) const STREAMS: usize = 4;
-
-/// Pieces of a large call are at least this long.
-pub(crate) const LEAST_PIECE: u64 = 4096;
-
-/// The same.
-const PAGE: usize = 4096;
 
 /// What a call draws on under the limits of one epoch.
 pub(crate) struct Claim {
@@ -331,9 +326,9 @@ impl Claim {
     /// is for calls of every size, as it is kept.
     pub(crate) fn piece(&self, segment: &Segment, call: CallId) -> u32 {
         let small = |arg: u8| self.args.a.get(usize::from(arg)).is_none_or(|n| *n <= PAGE);
-        match len_of(call) {
-            Len::None => return 0,
-            Len::Arg(arg) if !self.is_plain && small(arg) => return 0,
+        match io_size(call) {
+            IoSize::None => return 0,
+            IoSize::Arg(arg) if !self.is_plain && small(arg) => return 0,
             _ if !self.counts().0 => return 0,
             _ => {}
         }
@@ -347,6 +342,6 @@ impl Claim {
         };
         let most = segment.bytes_in(self.all(), self.byte_buckets, time);
         let most = most.min(group::quantum(segment, self.shares));
-        u32::try_from((most / LEAST_PIECE * LEAST_PIECE).max(LEAST_PIECE)).unwrap_or(u32::MAX)
+        quantum_length(most)
     }
 }

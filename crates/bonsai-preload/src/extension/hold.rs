@@ -43,7 +43,7 @@
 //! A `splice` holds its socket: the target if that is one, else the source. A pipe is the program's own buffer, and
 //! no loop waits for it.
 
-use crate::amount::{Args, Len, len_of};
+use crate::amount::{Args, IoSize, io_size};
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::held::{self, CREDIT_SHIFT, Held, Hold, Way, high, hold, sees_waits, state};
@@ -210,8 +210,8 @@ const WORD: usize = 4096;
 /// Whether a call may be a program's last word to a connection that no loop waits for: `vsftpd` says goodbye after
 /// `O_NONBLOCK`, and a refusal would lose that. It is delayed. More bytes than these, programs do not leave to chance.
 fn is_last_word(call: CallId, args: &Args, bytes: impl FnOnce() -> usize, fd: usize) -> bool {
-    let bytes = match len_of(call) {
-        Len::Arg(at) => args.a.get(usize::from(at)).copied().unwrap_or(0),
+    let bytes = match io_size(call) {
+        IoSize::Arg(at) => args.a.get(usize::from(at)).copied().unwrap_or(0),
         _ => bytes(),
     };
     bytes < WORD && !sets::is_known(fd) && !polls::has_waited(fd)

@@ -5,7 +5,7 @@
 pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::ahead;
-use crate::claim::{Claim, LEAST_PIECE};
+use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::group;
 use crate::held::Way;
@@ -16,6 +16,9 @@ use crate::sys;
 use crate::wait::{self, Wait, Waiter};
 use bonsai_calls::CallId;
 use bonsai_ledger::{Segment, Unshaped};
+
+/// The shortest part of a call.
+const PAGE: u64 = bonsai_decide::PAGE as u64;
 
 /// Makes `bytes` and `calls` available to the call under way, and pays for what came in
 /// before it was due.
@@ -280,7 +283,7 @@ pub(crate) fn at_once(segment: &Segment, own: &Own, call: CallId, bytes: usize) 
     let paid = entry.map_or(0, |entry| u64::try_from(entry.bytes).unwrap_or(0));
     let full = segment.burst_of(claim.all(), claim.byte_buckets);
     let piece = u64::from(claim.piece(segment, call));
-    let least = (full.min(piece) / 4).max(LEAST_PIECE);
+    let least = (full.min(piece) / 4).max(PAGE);
     let lacks = (bytes as u64).saturating_sub(paid);
     if lacks == 0 || bytes as u64 <= least {
         return bytes;
@@ -289,7 +292,7 @@ pub(crate) fn at_once(segment: &Segment, own: &Own, call: CallId, bytes: usize) 
     if part < least {
         return bytes;
     }
-    usize::try_from(part / LEAST_PIECE * LEAST_PIECE).map_or(bytes, |part| part.min(bytes))
+    usize::try_from(part / PAGE * PAGE).map_or(bytes, |part| part.min(bytes))
 }
 
 /// Whether a limit in bytes is on the call under way.

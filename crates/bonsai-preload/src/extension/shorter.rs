@@ -6,18 +6,17 @@
 //! and wait for an event: so there is one.
 
 use crate::amount;
-use crate::amount::{Args, IoVec, Len, len_of, list};
+use crate::amount::{Args, IoSize, IoVec, io_size, list};
 use crate::claim::Claim;
 use crate::held::Way;
 use crate::hold;
 
-use crate::outward::{VECTORS, is_stream, window};
+use crate::kind;
+use crate::outward::{VECTORS, window};
 use crate::own::Own;
 use crate::sets;
-use bonsai_calls::{self as calls, CallId};
-
-/// `MSG_PEEK | MSG_TRUNC | MSG_WAITALL | MSG_ERRQUEUE | MSG_OOB`
-const WHOLE: usize = 0x2 | 0x20 | 0x100 | 0x2000 | 0x1;
+use bonsai_calls::CallId;
+use bonsai_decide::{is_stream, may_be_shortened};
 
 /// Makes the call by `made`, for no more bytes than are good.
 pub(crate) fn within_piece(
@@ -36,29 +35,24 @@ pub(crate) fn within_piece(
         Some(entry) if may_be_held && entry.piece != 0 => entry.piece as usize,
         _ => return made(own, args),
     };
-    let splits = match call {
-        calls::RECVFROM => args.a[3] & WHOLE == 0,
-        calls::READ_SOCKET | calls::READ_OTHER => true,
-        calls::READV_SOCKET | calls::READV_OTHER => true,
-        _ => false,
-    };
+    let splits = may_be_shortened(call, amount::flags(call, args));
     // Half as much again goes at once, as everywhere.
     let enough = |asked: usize| asked <= most.saturating_add(most / 2);
     if !splits || enough(amount::asked(call, args, &mut own.readable)) {
         return made(own, args);
     }
-    if !hold::must_not_block(call, args, Way::In) || !is_stream(args.a[0]) {
+    if !hold::must_not_block(call, args, Way::In) || !is_stream(&kind::open_file(args.a[0], None)) {
         return made(own, args);
     }
     let mut bytes = most;
-    match (len_of(call), list(call, &start)) {
-        (Len::Vec(at, count), Some(all)) => {
+    match (io_size(call), list(call, &start)) {
+        (IoSize::Vec(at, count), Some(all)) => {
             let (used, len) = window(all, 0, most, &mut vectors);
             args.a[usize::from(at) % 6] = vectors.as_ptr() as usize;
             args.a[usize::from(count) % 6] = used;
             bytes = len;
         }
-        (Len::Arg(i), _) => args.a[usize::from(i) % 6] = most,
+        (IoSize::Arg(i), _) => args.a[usize::from(i) % 6] = most,
         _ => {}
     }
     let result = made(own, args);

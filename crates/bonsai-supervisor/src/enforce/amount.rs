@@ -4,7 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
+use bonsai_calls::io_size::{IoSize, io_size};
 use bonsai_calls::whole;
+
+use super::filter::entry_of;
 
 /// The most one call moves (`MAX_RW_COUNT`).
 pub(crate) const MOST: u64 = whole::MOST_BYTES as u64;
@@ -21,16 +24,17 @@ pub(crate) enum Amount {
 }
 
 pub(crate) fn amount(nr: u32, args: &[u64; 6]) -> Amount {
-    let register = |i: usize| Amount::AtMost(args[i].min(MOST));
+    let size = entry_of(nr).map_or(IoSize::None, io_size);
     match nr {
         // The kernel refuses it before anything moves.
-        0 | 1 | 17 | 18 if !is_memory(args[1], args[2]) => Amount::AtMost(0),
-        17 | 18 if !is_place(args[3], args[2]) => Amount::AtMost(0),
-        0 | 1 | 17 | 18 | 44 | 45 | 69 | 70 | 242 | 243 | 276 => register(2),
-        40 => register(3),
-        275 | 326 => register(4),
-        19 | 20 | 46 | 47 | 278 | 295 | 296 | 299 | 307 | 310 | 311 | 327 | 328 => Amount::InMemory,
-        _ => Amount::None,
+        0 | 1 | 17 | 18 if !is_memory(args[1], args[2]) => return Amount::AtMost(0),
+        17 | 18 if !is_place(args[3], args[2]) => return Amount::AtMost(0),
+        _ => {}
+    }
+    match size {
+        IoSize::Arg(at) => Amount::AtMost(args[usize::from(at)].min(MOST)),
+        IoSize::Vec(..) | IoSize::Msg | IoSize::Messages => Amount::InMemory,
+        IoSize::None => Amount::None,
     }
 }
 

@@ -103,6 +103,8 @@ pub(crate) struct Performers {
     turn: Turn,
     /// The same of those who may wait: bytes that come in before they are charged, at most.
     ahead: AtomicU64,
+    /// Bytes of copies that are longer than a piece.
+    large: AtomicU64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -120,6 +122,7 @@ impl Performers {
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             turn: Turn::default(),
             ahead: AtomicU64::new(0),
+            large: AtomicU64::new(0),
         })
     }
 
@@ -337,6 +340,7 @@ impl Enforcer {
                 job.limited_since = Some(now);
                 return Next::At(now + line.max(LEAST_WAIT_NS));
             }
+            let (piece, _copy) = self.performers.copy(piece);
             match self.attempt(job, piece) {
                 Ok(Came::Bytes(moved)) => {
                     self.use_up(job, drawn, (moved, owes), now);

@@ -44,6 +44,20 @@ fn files_of_the_kernel_know_their_reader_and_writer() {
     }
 }
 
+/// Lists that are appended, and files that are sent as datagrams, are longer than the pieces of other calls.
+#[test]
+fn calls_that_others_see_as_one_are_one() {
+    let test = "calls_that_others_see_as_one_are_one";
+    let sets: [&[&str]; 2] = [
+        &["write=100MB/s", "send=500kB/s"],
+        &["write=60MB/s", "send=100kB/s", "read=1GB/s"],
+    ];
+    if let Some(said) = same(test, "one.c", &sets) {
+        let whole = "appended: 10 of 10 records, 0 torn, all written: 1";
+        assert!(said.starts_with(whole), "{said}");
+    }
+}
+
 #[test]
 fn a_read_of_a_fifo_with_a_name_is_interrupted() {
     let test = "a_read_of_a_fifo_with_a_name_is_interrupted";

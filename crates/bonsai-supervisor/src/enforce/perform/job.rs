@@ -6,7 +6,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use bonsai_calls::CallId;
+use bonsai_calls::{self as calls, CallId};
+use bonsai_decide::charge::{self, LONGEST_TICKET_NS, Moved};
+use bonsai_decide::{
+    Division, Extras, FileKind, OpenFile, PAGE, RECORD, SocketType, division, read_division,
+};
 use bonsai_ledger::Tickets;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 
@@ -20,11 +24,16 @@ use crate::enforce::serve::Enforcer;
 use crate::enforce::threads::{descriptor, entry_on};
 use crate::enforce::{amount, memory};
 
-/// Pieces are at least and at most so long; between, what a quarter of a second gives.
+/// Pieces are at least and at most so long; between, what [`LONGEST_TICKET_NS`] gives.
 pub(super) const LEAST: u64 = 64 * 1024;
-const MOST: u64 = 1024 * 1024;
-const BLOCK: u64 = 4096;
-const PIECE_NS: u64 = 250_000_000;
+pub(super) const MOST: u64 = RECORD as u64;
+const BLOCK: u64 = PAGE as u64;
+
+/// The longest piece of a call that is one: it is copied as a whole.
+const WHOLE: u64 = 16 * MOST;
+
+/// The longest message that a transfer sends as one.
+const MESSAGE: u64 = 4 * LEAST;
 
 /// What a thread's call is known by, while it is made for it.
 #[derive(Debug)]
@@ -295,12 +304,15 @@ impl Job {
         wanted && !self.whole && !matches!(self.asked.nr, 299) && self.blocks()
     }
 
-    /// Bytes that have moved, of a call with that result. With `MSG_TRUNC` it is the length of the message.
+    /// Bytes that have moved, of one message or another call with that result.
     pub(super) fn moved_of(&self, result: u64) -> u64 {
-        match &self.plan {
-            Plan::Receive(message) if message.flags & libc::MSG_PEEK != 0 => 0,
-            Plan::Receive(message) => result.min(memory::total(&message.spans)),
-            _ => result,
+        let Plan::Receive(message) = &self.plan else {
+            return result;
+        };
+        let got = isize::try_from(result).unwrap_or(isize::MAX);
+        match charge::moved(calls::RECVFROM, message.flags.cast_unsigned(), got) {
+            Moved::Bytes(bytes) => bytes as u64,
+            _ => result.min(memory::total(&message.spans)),
         }
     }
 
@@ -372,30 +384,93 @@ impl Job {
 
     pub(super) fn piece(&self, own: &Enforcer, drawn: Drawn) -> u64 {
         let left = self.plan.len().saturating_sub(self.done);
-        let is_write = matches!(self.plan, Plan::Write { .. });
         if self.whole || !drawn.counts_bytes() {
-            return left.min(16 * MOST);
-        }
-        if is_write && matches!(self.kind, FileType::RegularFile | FileType::BlockDevice) {
-            // Others see it as one.
-            return left.min(MOST);
+            return left.min(WHOLE);
         }
         let slice = own
             .ledger
-            .bytes_in(drawn.mask, drawn.byte_buckets, PIECE_NS);
+            .bytes_in(drawn.mask, drawn.byte_buckets, LONGEST_TICKET_NS);
         // Direct I/O goes by blocks.
-        let piece = left.min(slice.clamp(LEAST, MOST) & !(BLOCK - 1));
+        let slice = slice.clamp(LEAST, MOST) & !(BLOCK - 1);
         let streams = |kind| matches!(kind, FileType::Socket | FileType::Fifo);
         let takes_less = match self.other {
             Some(_) => streams(self.kind) || streams(self.other_kind),
             None => streams(self.kind) && !self.plan.is_in() && !self.blocks(),
         };
-        if takes_less {
+        let most = if takes_less {
             // Bytes that are not taken go back, up to the burst.
-            piece.min(drawn.most_at_once(&own.ledger))
+            slice.min(drawn.most_at_once(&own.ledger))
         } else {
-            piece
+            slice
+        };
+        if left <= most {
+            return left;
         }
+        match self.division() {
+            Division::Any => most,
+            Division::Records => left.min(MOST),
+            Division::Never if self.other_kind == FileType::Socket => left.min(MESSAGE),
+            // Transfers, and pages given to a pipe (vmsplice(2)), may be short.
+            Division::Never if self.other.is_some() || self.entry == calls::VMSPLICE => most,
+            Division::Never => left.min(WHOLE),
+        }
+    }
+
+    /// Parts that the call may be made in. What comes in may be less than was asked for, unless it is read from a file.
+    fn division(&self) -> Division {
+        if self.plan.is_in() {
+            return match read_division(self.entry, || self.target().kind()) {
+                Division::Never => Division::Any,
+                division => division,
+            };
+        }
+        let extras = match &self.plan {
+            Plan::Send(message) => Extras {
+                flags: message.flags.cast_unsigned(),
+                is_addressed: !message.name.is_empty() || !message.control.is_empty(),
+            },
+            Plan::Write { flags, .. } => Extras {
+                flags: flags.cast_unsigned(),
+                is_addressed: false,
+            },
+            _ => Extras::default(),
+        };
+        division(self.entry, extras, &self.target())
+    }
+
+    /// The file that its bytes go to, or come from.
+    fn target(&self) -> Target<'_> {
+        match &self.other {
+            Some(other) => Target(other, self.other_kind),
+            None => Target(&self.fd, self.kind),
+        }
+    }
+}
+
+/// An open file and its type.
+struct Target<'a>(&'a OwnedFd, FileType);
+
+impl OpenFile for Target<'_> {
+    fn kind(&self) -> FileKind {
+        match self.1 {
+            FileType::RegularFile | FileType::BlockDevice => FileKind::File,
+            FileType::Socket => FileKind::Socket,
+            FileType::Fifo => FileKind::Pipe,
+            _ => FileKind::Other,
+        }
+    }
+
+    fn status(&self) -> Option<u32> {
+        rustix::fs::fcntl_getfl(self.0)
+            .ok()
+            .map(|flags| flags.bits())
+    }
+
+    fn socket(&self) -> SocketType {
+        let fd = self.0.as_raw_fd();
+        let [kind, protocol] = [libc::SO_TYPE, libc::SO_PROTOCOL]
+            .map(|name| option::<4>(fd, name).map_or(0, u32::from_le_bytes));
+        SocketType { kind, protocol }
     }
 }
 

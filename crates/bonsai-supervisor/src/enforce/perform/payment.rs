@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::job::{Job, Paid};
+use super::job::{Job, MOST, Paid};
 use super::{KEPT_NS, Next, Performers, locked};
 use crate::enforce::drawn::Drawn;
 use crate::enforce::serve::Enforcer;
@@ -70,7 +70,37 @@ impl Drop for Payment<'_> {
     }
 }
 
+/// Copies of calls that are longer than a piece take so many bytes together, at most.
+const LARGE: u64 = 64 * MOST;
+
+/// Memory for a copy, until it is dropped.
+pub(super) struct Copy<'a> {
+    large: &'a AtomicU64,
+    bytes: u64,
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        self.large.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Performers {
+    /// Memory for a copy of `bytes` bytes, or of a piece of them where too much is in use.
+    pub(super) fn copy(&self, bytes: u64) -> (u64, Copy<'_>) {
+        let large = &self.large;
+        let fits = |sum: u64| sum.checked_add(bytes).filter(|sum| *sum <= LARGE);
+        let is_short = bytes <= MOST;
+        if !is_short
+            && large
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+                .is_ok()
+        {
+            return (bytes, Copy { large, bytes });
+        }
+        (bytes.min(MOST), Copy { large, bytes: 0 })
+    }
+
     /// How a job's next piece is paid for. No lock is held over what may wait for a device: everybody would wait with it.
     pub(super) fn payment(&self, job: &Job, drawn: Drawn, piece: u64) -> Payment<'_> {
         let is_paid = job.paid.as_ref().is_some_and(|paid| paid.bytes > 0);
