@@ -16,8 +16,8 @@ enum Step {
     Take(u64),
     /// Gives back a share of the last ticket, in 1/256.
     Refund(u8),
-    /// Takes a ticket, waits for it and books it as a lease.
-    Lease(u64),
+    /// Takes a ticket, waits for it and so many ns longer, and books it as a lease.
+    Lease(u64, u64),
     /// Ends the lease after a share of it was used, in 1/256.
     EndLease(u8),
     /// A new rate in thousandths of a unit per second, and a new burst.
@@ -30,7 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..2 * S).prop_map(Step::Wait),
         4 => (1..5_000_u64).prop_map(Step::Take),
         2 => any::<u8>().prop_map(Step::Refund),
-        2 => (1..2_000_u64).prop_map(Step::Lease),
+        2 => (1..2_000_u64, 0..2_000_000_000_u64).prop_map(|(units, late)| Step::Lease(units, late)),
         2 => any::<u8>().prop_map(Step::EndLease),
         2 => (rate, 1..4_000_u64).prop_map(|(r, b)| Step::Retune(r, b)),
     ];
@@ -103,18 +103,19 @@ impl Pair {
                     self.bucket.refund(unused);
                 }
             }
-            Step::Lease(_) if self.lease > 0 => {}
-            Step::Lease(units) => {
+            Step::Lease(..) if self.lease > 0 => {}
+            Step::Lease(units, late) => {
                 let due = self.take(units);
                 if due == u64::MAX {
                     return Ok(());
                 }
-                self.now = due;
+                self.now = due.saturating_add(late);
                 let ledger = &self.scratch.ledger;
-                let (got, _) = ledger.lease(self.mask, self.mask, units, 0, self.epoch);
-                let (tickets, ..) = self.tickets.pop().unwrap();
-                ledger.refund(&tickets, units - got, 0);
-                prop_assert_eq!(got, self.bucket.lease(units));
+                let (tickets, ticket, _) = self.tickets.pop().unwrap();
+                let (fresh, _) = ledger.fresh(&tickets, (units, 0), self.now);
+                let (got, _) = ledger.lease(self.mask, self.mask, fresh, 0, self.epoch);
+                ledger.refund(&tickets, fresh - got, 0);
+                prop_assert_eq!(got, self.bucket.lease(ticket, units, self.now));
                 self.lease = got;
             }
             Step::EndLease(part) => {
