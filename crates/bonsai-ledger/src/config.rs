@@ -195,6 +195,28 @@ impl Segment {
         word >> (call % 64) & 1 != 0
     }
 
+    /// True where a limit, or the service's group, is on a call, whatever its descriptor is.
+    #[must_use]
+    pub fn is_limited(&self, call: CallId) -> bool {
+        let (_, limited) = self.with_config(|config| {
+            let of = |masks: &[AtomicU64; ROWS]| {
+                let mask = masks.get(usize::from(call));
+                mask.is_some_and(|mask| mask.load(Ordering::Relaxed) != 0)
+            };
+            of(&config.masks) || of(&config.narrowed) || config.grouped(call) != 0
+        });
+        limited
+    }
+
+    /// Entries that are limited, of the system calls whose first entries are `set` bits.
+    pub fn limited_of(&self, set: [u64; 2]) -> impl Iterator<Item = CallId> {
+        (0_u8..).zip(calls::CALLS).filter_map(move |(call, row)| {
+            let first = *calls::BY_NR.get(usize::from(row.nr))?;
+            let is_set = set[usize::from(first / 64) & 1] >> (first % 64) & 1 != 0;
+            (is_set && self.is_limited(call)).then_some(call)
+        })
+    }
+
     /// The buckets a call draws on, with the epoch and those of them that count
     /// bytes.
     #[must_use]

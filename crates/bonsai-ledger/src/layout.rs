@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -202,6 +202,8 @@ pub mod flags {
     pub const FILTER_ALLOWS: u32 = 8192;
     /// A process has said on standard error that calls inside its libc are not seen.
     pub const UNSEEN: u32 = 16384;
+    /// A process has said on standard error that it makes limited calls by instructions that cannot be replaced.
+    pub const HOLES: u32 = 32768;
 }
 
 /// Why calls went through without a decision.
@@ -346,6 +348,9 @@ pub struct Process {
     /// When it was about to run a program in which the library or the engine has not come up since,
     /// ns of the monotonic clock; 0 once it has.
     pub expected_ns: AtomicU64,
+    /// First entries of system calls of which a site could not be replaced, a bit each.
+    pub unseen: [AtomicU64; 2],
+    pub(crate) _pad1: [AtomicU64; 6],
 }
 
 /// Bits of [`Process::coverage`].
@@ -545,7 +550,7 @@ mod frozen {
         assert!(size_of::<BucketLine>() == 128);
         assert!(size_of::<Label>() == 192);
         assert!(size_of::<SiteTable>() == 8 * 64 + SITES * 8);
-        assert!(size_of::<Process>() == 128);
+        assert!(size_of::<Process>() == 192);
         assert!(DELAYS == bonsai_stats::BUCKETS);
         assert!(size_of::<DelayRow>() == 528);
         assert!(size_of::<ThreadPage>() == 4096);
@@ -559,7 +564,7 @@ mod frozen {
         assert!(offset_of!(Segment, sites) == 40_960);
         assert!(offset_of!(Segment, owners) == 49_280);
         assert!(offset_of!(Segment, processes) == 65_664);
-        assert!(offset_of!(Segment, delays) == 98_432);
+        assert!(offset_of!(Segment, delays) == 114_816);
         assert!(size_of::<StreamLine>() == 64);
         assert!(FIXED_LEN <= 256 * 1024);
         assert!(FIXED_LEN.is_multiple_of(4096));

@@ -132,7 +132,7 @@ mod made {
         StreamLine { key issued generation fd pid namespace used waited_ns waits lease }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { id coverage sites reason _pad0 attached_ns attach_cost_ns program missed beside beside_of trapped expected_ns }
+        Process { id coverage sites reason _pad0 attached_ns attach_cost_ns program missed beside beside_of trapped expected_ns unseen _pad1 }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { wait counts }

@@ -34,6 +34,8 @@ pub struct ProcessReport {
     pub sites: u32,
     /// Sites of libraries other than libc that could not be patched.
     pub missed: u64,
+    /// First entries of system calls of which a site could not be replaced: see [`crate::layout::Process::unseen`].
+    pub unseen: [u64; 2],
     /// Calls that came by a trap.
     pub trapped: u64,
     /// Why it is not fully covered.
@@ -173,6 +175,7 @@ impl Ledger {
                     coverage: p.coverage.load(Ordering::Relaxed),
                     sites: p.sites.load(Ordering::Relaxed),
                     missed: p.missed.load(Ordering::Relaxed),
+                    unseen: [0, 1].map(|i: usize| p.unseen[i].load(Ordering::Relaxed)),
                     trapped: p.trapped.load(Ordering::Relaxed),
                     reason: Reason::from_u32(p.reason.load(Ordering::Relaxed)),
                     program: load_text(&p.program),

@@ -4,6 +4,7 @@
 mod entry;
 #[cfg(not(feature = "alone"))]
 mod library;
+mod holes;
 mod missing;
 #[cfg(feature = "alone")]
 pub(crate) mod running;
@@ -104,7 +105,7 @@ unsafe fn begin(given: &Given, patch: impl FnOnce(&'static Segment) -> Reason) {
     read_program(given.auxiliary);
     let segment = match map(ledger) {
         Ok(segment) => segment,
-        Err(failure) => return missing::complain(&failure, &program()),
+        Err(failure) => return missing::complain(&failure, ProgramName::own().bytes()),
     };
     enter(segment, given.from, patch);
 }
@@ -167,7 +168,15 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     #[cfg(not(feature = "alone"))]
     if is_unseen && !(trap::is_active() && proof::is_trapped()) {
         reason_of(Reason::Unseen);
-        proof::complain(segment, &program());
+        proof::complain(segment, ProgramName::own().bytes());
+    }
+    // A program that runs already has its standard error for itself: there `bonsai attach` says it.
+    #[cfg(feature = "alone")]
+    let is_running = running::is_running();
+    #[cfg(not(feature = "alone"))]
+    let is_running = false;
+    if PATCHED.load(Ordering::Relaxed) && !is_running {
+        holes::complain(segment);
     }
     state::set_segment(segment);
     let now = sys::now_early();
@@ -301,13 +310,21 @@ pub(crate) const fn program_words() -> &'static [AtomicU64; 5] {
     &PROGRAM
 }
 
-/// File name of the program, as [`store_program`] has kept it; zero bytes behind it.
-fn program() -> [u8; 40] {
-    let mut name = [0; 40];
-    for (to, word) in name.chunks_exact_mut(8).zip(&PROGRAM) {
-        to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+/// File name of the program, as [`store_program`] has kept it, with zero bytes behind it.
+struct ProgramName([u8; 40]);
+
+impl ProgramName {
+    fn own() -> Self {
+        let mut name = [0; 40];
+        for (to, word) in name.chunks_exact_mut(8).zip(&PROGRAM) {
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        Self(name)
     }
-    name
+
+    fn bytes(&self) -> &[u8] {
+        self.0.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
 }
 
 /// The process that was entered last; in a vforked child, its parent.
@@ -356,6 +373,9 @@ fn enter_counts(entry: &Process) {
     let (patched, missed) = patch::count();
     entry.sites.store(patched, Ordering::Relaxed);
     entry.missed.store(missed.into(), Ordering::Relaxed);
+    for (to, from) in entry.unseen.iter().zip(patch::unseen()) {
+        to.store(from, Ordering::Relaxed);
+    }
 }
 
 /// Enters the process into the ledger, once per process: also a forked child's.

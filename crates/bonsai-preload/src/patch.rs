@@ -43,7 +43,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 mod seen;
 
-pub(crate) use seen::{all_patched, count};
+pub(crate) use seen::{all_patched, count, unseen};
 #[cfg(not(feature = "alone"))]
 pub(crate) use seen::{count_also, is_point_here};
 use seen::{MISSED_SITES, saw};

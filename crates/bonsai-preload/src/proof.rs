@@ -113,7 +113,6 @@ fn is_seen(libc: &Object, name: &[u8], numbers: &[usize], a: [usize; 4]) -> bool
 
 /// Says on standard error that calls inside libc are unseen, once in a service. Ends the process if the service is strict.
 pub(crate) fn complain(segment: &Segment, program: &[u8]) {
-    let program = program.split(|byte| *byte == 0).next().unwrap_or_default();
     let before = segment.header.flags.fetch_or(flags::UNSEEN, Ordering::Relaxed);
     let strict = before & flags::STRICT != 0;
     if before & flags::UNSEEN == 0 || strict {

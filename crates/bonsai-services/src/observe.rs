@@ -34,7 +34,7 @@ use crate::group::GroupView;
 use crate::service::Enforced;
 
 pub use counters::{calls_of, classes_of, unshaped_of};
-pub use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered, why_uncovered};
+pub use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered, holes, why_uncovered};
 pub use mapped::{
     Mapped, of as mapped_by, of_ended as mapped_by_ended, of_service as mapped_by_service,
 };

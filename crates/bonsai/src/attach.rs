@@ -12,7 +12,7 @@ use bonsai_host::proc::{self, Processes};
 use bonsai_ledger::{EventLoops, Ledger, identity_of};
 use bonsai_services::group;
 use bonsai_services::limits::{self, Limit};
-use bonsai_services::observe::monotonic_ns;
+use bonsai_services::observe::{self, monotonic_ns};
 use bonsai_services::refusal::{Refusal, before_start};
 use bonsai_services::service::{self, OwnService, Service, Services, Wanted, members};
 use bonsai_services::{LEDGER_VARIABLE, harmless};
@@ -103,6 +103,7 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
             return Err(before_start(error));
         }
     };
+    say_holes(&ledger, &entered);
     if args.keep {
         return Ok(0);
     }
@@ -281,6 +282,24 @@ fn warn(pid: i32, reason: u32) {
     let reason = bonsai_ledger::Reason::from_u32(reason);
     if reason != bonsai_ledger::Reason::None {
         say!("bonsai: {}: {}", shown(pid), reason.about());
+    }
+}
+
+/// Names the limited calls that a process makes by instructions which cannot be replaced.
+fn say_holes(ledger: &Ledger, entered: &BTreeSet<i32>) {
+    let table = ledger.process_table();
+    for pid in entered {
+        let id = u32::try_from(*pid).ok().and_then(identity_of);
+        let entry = table.iter().find(|entry| Some(entry.id) == id);
+        let unseen = entry.map_or([0, 0], |entry| entry.unseen);
+        let names = observe::holes(ledger, unseen);
+        if !names.is_empty() {
+            say!(
+                "bonsai: {}: not limited in part: made by instructions that cannot be replaced: {}",
+                shown(*pid),
+                names.join(", ")
+            );
+        }
     }
 }
 

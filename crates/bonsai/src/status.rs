@@ -356,6 +356,10 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             (0, _) => String::new(),
             (n, _) => format!(", {} of libraries unseen", count(n, "call", "calls")),
         };
+        let holes = match process.holes.as_slice() {
+            [] => String::new(),
+            names => format!(", not limited in part: {}", names.join(", ")),
+        };
         let untrapped = if process.untrapped {
             ", code that could not be trapped: unseen"
         } else {
@@ -368,7 +372,7 @@ fn processes_text(processes: &[ProcessView], paint: Paint) -> String {
             process.calls.to_string(),
             bonsai_units::Bytes(process.bytes).human(),
             format!(
-                "{}{missed}{untrapped}{rings}{loops}{guarded}{reason}",
+                "{}{missed}{holes}{untrapped}{rings}{loops}{guarded}{reason}",
                 process.covered.about()
             ),
         ]);

@@ -51,7 +51,6 @@ pub(super) fn complain(failure: &Failure, program: &[u8]) {
     if forbids(Helper::OpenWrite) || forbids(Helper::Mmap) {
         return;
     }
-    let program = program.split(|byte| *byte == 0).next().unwrap_or_default();
     let known = ERRORS.iter().find(|(error, _)| *error == failure.error);
     let why = known.map_or(&b"an unknown error"[..], |(_, why)| why);
     let strict = failure.flags & flags::STRICT != 0;

@@ -1,11 +1,12 @@
 //! Record of the sites that were found, and of what has become of them: which of libc's functions end in patched sites only.
 
+use crate::elf::{self, Object};
 use crate::found::Found;
 #[cfg(not(feature = "alone"))]
 use crate::proof;
-use bonsai_calls::{self as calls, CallId, NR_LIMIT};
+use bonsai_calls::{self as calls, BY_NR, CallId, NO_CALL, NR_LIMIT};
 use bonsai_sites::ANY;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Sites seen by system call number, and whether one of them could not be patched (the highest bit).
 static SEEN: [AtomicU8; NR_LIMIT] = [const { AtomicU8::new(0) }; NR_LIMIT];
@@ -15,6 +16,36 @@ const MISSED: u8 = 0x80;
 static PATCHED_SITES: AtomicU32 = AtomicU32::new(0);
 #[unsafe(link_section = ".bss.bonsai_early")]
 pub(super) static MISSED_SITES: AtomicU32 = AtomicU32::new(0);
+
+/// Calls of which a site could not be replaced, as in the ledger (`Process::unseen`).
+#[unsafe(link_section = ".bss.bonsai_early")]
+static UNSEEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// See [`UNSEEN`].
+pub(crate) fn unseen() -> [u64; 2] {
+    [0, 1].map(|i: usize| UNSEEN[i].load(Ordering::Relaxed))
+}
+
+/// Takes note of a site that could not be replaced. A call after which the process ends at once is its last words, and no hole.
+fn miss(site: &Found) {
+    if let Some(&call) = BY_NR.get(usize::from(site.nr)).filter(|call| **call != NO_CALL)
+        && !ends_behind(site.at + 2)
+    {
+        UNSEEN[usize::from(call / 64) & 1].fetch_or(1 << (call % 64), Ordering::Relaxed);
+    }
+}
+
+/// True where the code is `mov $status,%edi; mov $__NR_exit_group,%eax; syscall`, as behind messages of libc's start.
+fn ends_behind(at: usize) -> bool {
+    let text = elf::objects().flat_map(Object::texts);
+    let mut behind = text.filter_map(|text| {
+        let from = at.checked_sub(text.as_ptr() as usize)?;
+        text.get(from..from + 12)
+    });
+    behind.next().is_some_and(|code| {
+        matches!(code, [0xbf, _, _, _, _, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05])
+    })
+}
 
 /// Sites patched in this process, and sites of other libraries that could not be.
 pub(crate) fn count() -> (u32, u32) {
@@ -78,6 +109,8 @@ pub(crate) fn all_patched(nr: usize, is_point: bool) -> bool {
 pub(super) fn saw(site: &Found, of_libc: bool, patched: bool) {
     if patched {
         PATCHED_SITES.fetch_add(1, Ordering::Relaxed);
+    } else {
+        miss(site);
     }
     if site.is_moved() {
         MISSED_SITES.fetch_add(u32::from(!patched), Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bonsai_calls::CALLS;
 use bonsai_host::elf;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, Numbers, ProcessId, ProcessReport, Reason, coverage, flags};
@@ -77,6 +78,8 @@ pub struct ProcessView {
     pub sites: u32,
     /// System call sites of libraries that could not be patched.
     pub sites_missed: u64,
+    /// System calls under limits of which a site could not be patched: they go unlimited there.
+    pub holes: Vec<&'static str>,
     /// Whether calls of code that cannot be patched are trapped.
     pub trapping: bool,
     /// Whether there is code that could be neither patched nor put under the trap.
@@ -245,6 +248,12 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         },
         sites: entry.map_or(0, |entry| entry.sites),
         sites_missed: entry.map_or(0, |entry| entry.missed),
+        holes: match (entry, covered) {
+            (Some(entry), Covered::Patched) if !bit(coverage::TRAPPED) => {
+                holes(ledger, entry.unseen)
+            }
+            _ => Vec::new(),
+        },
         trapping: bit(coverage::TRAPPED),
         untrapped: bit(coverage::UNTRAPPED),
         trapped: entry.map_or(0, |entry| entry.trapped),
@@ -254,6 +263,15 @@ fn entered(ledger: &Ledger, member: &Member) -> ProcessView {
         calls,
         bytes,
     }
+}
+
+/// Names of the limited system calls of which a site could not be replaced.
+#[must_use]
+pub fn holes(ledger: &Ledger, unseen: [u64; 2]) -> Vec<&'static str> {
+    let rows = ledger.limited_of(unseen);
+    let mut names: Vec<&str> = rows.map(|call| CALLS[usize::from(call)].name).collect();
+    names.dedup();
+    names
 }
 
 /// Why a process of a service that lives is not covered; `None` where it is, or may still be.

@@ -18,6 +18,7 @@ mod fixture;
 mod go;
 mod groups;
 mod groups_live;
+mod holes;
 mod hosts;
 mod interrupted;
 mod libcs;
