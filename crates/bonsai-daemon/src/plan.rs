@@ -320,7 +320,8 @@ pub(crate) fn further(
     for (name, setting) in limits {
         let place = format!("{place}.limits.{name}");
         let limit = Limit::parse(&format!("{name}={setting}"));
-        let limit = limit.map_err(|error| format!("{place}: {error:#}"))?;
+        let limit =
+            limit.map_err(|error| format!("{place}: {}", bonsai_host::sentence(error.as_ref())))?;
         let plain = Resource::ALL
             .into_iter()
             .find(|resource| resource.class() == name);

@@ -33,7 +33,7 @@ pub fn before_start(error: anyhow::Error) -> anyhow::Error {
     if error.is::<Refusal>() {
         error
     } else {
-        Refusal::input(format!("{error:#}"))
+        Refusal::input(bonsai_host::sentence(error.as_ref()))
     }
 }
 

@@ -15,7 +15,7 @@ const RECORDS: &str = ".held";
 pub(crate) fn records() -> anyhow::Result<PathBuf> {
     let folder = bonsai_host::runtime_dir().map_err(|error| {
         let error = anyhow::Error::from(error);
-        Refusal::input(format!("{error:#}"))
+        Refusal::input(bonsai_host::sentence(error.as_ref()))
     })?;
     Ok(folder.join(RECORDS))
 }

@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Doctor) -> anyhow::Result<u8> {
 fn look_at_machine() -> Machine {
     let (library, library_error) = match library::find() {
         Ok(path) => (Some(path.display().to_string()), None),
-        Err(error) => (None, Some(format!("{error:#}"))),
+        Err(error) => (None, Some(bonsai_host::sentence(error.as_ref()))),
     };
     let trial = try_out();
     let mut found: Vec<CapabilityView> = capabilities().into_iter().map(capability).collect();
@@ -311,7 +311,7 @@ fn try_out() -> Trial {
     };
     let table = match trial(TRIED) {
         Ok(table) => table,
-        Err(error) => return nothing(format!("{error:#}")),
+        Err(error) => return nothing(bonsai_host::sentence(error.as_ref())),
     };
     let attached = table
         .into_iter()

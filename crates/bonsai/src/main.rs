@@ -90,7 +90,10 @@ fn answer() -> ExitCode {
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Names of files and peers stand in errors, and a line is one error.
-            say!("bonsai: {}", escaped(&format!("{error:#}")));
+            say!(
+                "bonsai: {}",
+                escaped(&bonsai_host::sentence(error.as_ref()))
+            );
             ExitCode::from(refusal::exit_code(&error))
         }
     }

@@ -130,7 +130,10 @@ impl Teller {
                 }
                 Err(error) => {
                     self.say(|_, _| {
-                        format!("what viewers see is not told to the daemon: {error:#}")
+                        format!(
+                            "what viewers see is not told to the daemon: {}",
+                            bonsai_host::sentence(error.as_ref())
+                        )
                     });
                 }
             }

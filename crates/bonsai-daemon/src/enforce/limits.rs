@@ -58,7 +58,10 @@ impl Enforcer for Limits {
                     }
                 }
                 Err(error) => {
-                    let text = format!("its limits could not be written: {error:#}");
+                    let text = format!(
+                        "its limits could not be written: {}",
+                        bonsai_host::sentence(error.as_ref())
+                    );
                     outcome
                         .problems
                         .insert(Arc::clone(&watched.id), text.into());

@@ -108,7 +108,10 @@ impl Enforcer for Pooled {
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome, _read: &mut Reads<'_>) {
         if let Err(error) = self.share(wanted, outcome) {
             // Then all have plain limits, which need no pool.
-            outcome.problem = Some(format!("services cannot share in a group: {error:#}"));
+            outcome.problem = Some(format!(
+                "services cannot share in a group: {}",
+                bonsai_host::sentence(error.as_ref())
+            ));
         }
     }
 }
@@ -289,7 +292,8 @@ impl Pooled {
                 }
                 Err(error) => {
                     let why = format!(
-                        "it has a limit of its own instead of a part in the pool: {error:#}"
+                        "it has a limit of its own instead of a part in the pool: {}",
+                        bonsai_host::sentence(error.as_ref())
                     );
                     let age_ns = watched.is_young_for();
                     let again_ns =

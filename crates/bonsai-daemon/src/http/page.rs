@@ -101,7 +101,7 @@ pub(super) async fn open(
         return Err(forbidden("the page is opened over the daemon's Unix socket").into());
     };
     let address = app.doors.open_page().await;
-    let address = address.map_err(|error| unavailable(format!("{error:#}")))?;
+    let address = address.map_err(|error| unavailable(bonsai_host::sentence(error.as_ref())))?;
     app.tokens.pages.are_at(address.port());
     let token = app.tokens.for_page(&who, gid, LASTS_MS)?;
     let opened = Opened {

@@ -363,7 +363,8 @@ fn run(theirs: &Theirs, home: Home) {
         match looked {
             Ok(Ok(found)) if is_whole => state.take(found, &wanted),
             Ok(Err(error)) if is_whole => {
-                (state.found, state.problem) = (Arc::default(), Some(format!("{error:#}")));
+                (state.found, state.problem) =
+                    (Arc::default(), Some(bonsai_host::sentence(error.as_ref())));
             }
             _ => {
                 let text = format!(
@@ -449,7 +450,10 @@ impl Looking {
                 match self.put_soon(&name, ledger, wanted) {
                     Ok(()) => drop(self.problems.remove(&name)),
                     Err(error) => {
-                        let text = format!("its limits could not be written: {error:#}");
+                        let text = format!(
+                            "its limits could not be written: {}",
+                            bonsai_host::sentence(error.as_ref())
+                        );
                         self.problems.insert(name.clone(), text);
                     }
                 }

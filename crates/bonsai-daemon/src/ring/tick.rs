@@ -50,8 +50,13 @@ impl Ring {
                 arrivals
             }
             Err(error) => {
-                self.notes
-                    .insert("look", format!("services cannot be looked at: {error:#}"));
+                self.notes.insert(
+                    "look",
+                    format!(
+                        "services cannot be looked at: {}",
+                        bonsai_host::sentence(error.as_ref())
+                    ),
+                );
                 // Whoever asks is told so.
                 self.show();
                 return;
@@ -210,7 +215,7 @@ impl Ring {
                     Err(error) => self.refuse_file(&error.to_string()),
                 }
             }
-            Some(Err(error)) => self.refuse_file(&format!("{error:#}")),
+            Some(Err(error)) => self.refuse_file(&bonsai_host::sentence(error.as_ref())),
         }
         self.end_what_is_over();
     }
@@ -311,7 +316,8 @@ impl Ring {
             Ok(()) => drop(self.notes.remove("keep")),
             Err(error) => {
                 let text = format!(
-                    "changes are in force, and would be lost if the daemon were restarted: {error:#}"
+                    "changes are in force, and would be lost if the daemon were restarted: {}",
+                    bonsai_host::sentence(error.as_ref())
                 );
                 self.notes.insert("keep", text);
             }
@@ -329,7 +335,10 @@ impl Ring {
             match further(watched, configured, before, now_ns) {
                 Ok(()) => drop(self.unfit.remove(&watched.id)),
                 Err(error) => {
-                    let text = format!("its further limits are not in force: {error:#}");
+                    let text = format!(
+                        "its further limits are not in force: {}",
+                        bonsai_host::sentence(error.as_ref())
+                    );
                     self.unfit.insert(Arc::clone(&watched.id), text);
                 }
             }

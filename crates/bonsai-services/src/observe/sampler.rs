@@ -140,16 +140,24 @@ fn seen_now(ledger: &Ledger, streams: bool) -> Seen {
 }
 
 fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<ServiceView> {
-    // Until everything is in it, a ledger looks like a foreign file.
-    let unfinished = match error.downcast_ref::<LedgerError>() {
+    let is_missing = match error.downcast_ref::<LedgerError>() {
         Some(LedgerError::File { source, .. }) => *source == rustix::io::Errno::NOENT,
-        Some(LedgerError::Foreign { .. } | LedgerError::Damaged { .. }) => true,
         _ => false,
     };
-    let error = if unfinished && service.has_keeper()? {
+    // Until everything is in it, a ledger looks like a foreign file.
+    let is_unfinished = matches!(
+        error.downcast_ref::<LedgerError>(),
+        Some(LedgerError::Foreign { .. } | LedgerError::Damaged { .. })
+    );
+    // Links are made once it is there.
+    let was_there = service.preload_path().symlink_metadata().is_ok();
+    let error = if is_missing && was_there {
+        "its ledger was removed: the limits of its processes stay as they are and cannot be changed, and programs that they start are not limited"
+            .to_owned()
+    } else if (is_missing || is_unfinished) && service.has_keeper()? {
         "is being started".to_owned()
     } else {
-        format!("{error:#}")
+        bonsai_host::sentence(error.as_ref())
     };
     Ok(ServiceView {
         name: service.name.clone(),

@@ -139,7 +139,7 @@ pub(super) fn within<T>(
     {
         stop(started);
         share.end();
-        return Err(Refusal::input(format!("{error:#}")));
+        return Err(Refusal::input(bonsai_host::sentence(error.as_ref())));
     }
     Ok((started, share))
 }

@@ -136,6 +136,26 @@ fn a_program_without_room_for_the_ledger_is_named() {
 }
 
 #[test]
+fn a_service_whose_ledger_was_removed_is_said_to_be_one() {
+    let test = "a_service_whose_ledger_was_removed_is_said_to_be_one";
+    let Some((place, [program, _])) = programs(test) else {
+        return;
+    };
+    let running = place.start("gone", &["--limit", "read=1MB/s", "--", &program]);
+    place.until("gone", |service| service["processes"][0].is_object());
+    let ledger = place.path().join("gone/ledger");
+    std::fs::remove_file(&ledger).expect("removed");
+    let status = place.say(&["status", "gone"]);
+    assert!(status.out.contains("its ledger was removed"), "{status:?}");
+    // The error once, and the file.
+    let set = place.say(&["set", "gone", "read=2MB/s"]);
+    let file = text(&ledger);
+    let said = format!("bonsai: {file}: open: No such file or directory (os error 2)\n");
+    assert_eq!((set.code, set.err), (Some(1), said));
+    running.end();
+}
+
+#[test]
 fn static_programs_that_are_run_by_other_names_are_named() {
     let test = "static_programs_that_are_run_by_other_names_are_named";
     let Some((place, [dynamic, without])) = programs(test) else {
