@@ -149,7 +149,7 @@ impl Curve {
         }
     }
 
-    /// Of the last `units` of a ticket, those that are still to be had at `now`: a bucket loses what goes unused for as
+    /// Units among the last `units` of a ticket that are still to be had at `now`: a bucket loses what goes unused for as
     /// long as its burst takes, and so does a ticket that was due long ago. Else the leases of all tickets that became
     /// due while the machine stood still could be used one after the other.
     #[must_use]

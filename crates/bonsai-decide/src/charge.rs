@@ -21,10 +21,10 @@ pub const fn before(asked: usize) -> usize {
     }
 }
 
-/// What is left to be done about a call's bytes when it was made.
+/// Difference between the bytes that were paid for and those that have moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// It moved what was paid for.
+    /// None.
     Even,
     /// Bytes that were paid for and have not moved.
     Refund(usize),
@@ -48,7 +48,7 @@ pub const fn settle(paid: usize, moved: usize) -> Settlement {
 const EINTR: isize = -4;
 const EAGAIN: isize = -11;
 
-/// Whether a call with this raw result has done nothing, so that its program comes again: it is not one for a limit in calls.
+/// True for a raw result of a call that has done nothing, so that its program makes it again: no call for a limit in calls.
 #[must_use]
 #[inline]
 pub const fn did_nothing(result: isize) -> bool {
@@ -80,7 +80,7 @@ pub fn moved(call: CallId, flags: u32, result: isize) -> Moved {
     match call {
         // Zero on success: all of it or nothing.
         calls::MQ_TIMEDSEND | calls::MSGSND => Moved::All,
-        // What it returns stays where it is.
+        // Bytes that were looked at stay in the queue.
         calls::RECVFROM | calls::RECVMSG | calls::RECVMMSG if flags & MSG_PEEK != 0 => {
             Moved::Bytes(0)
         }

@@ -35,7 +35,7 @@ const SOCK_STREAM: u32 = 1;
 const SCTP: u32 = 132;
 
 impl SocketType {
-    /// Whether it is a stream of bytes without messages.
+    /// True for a stream of bytes without messages.
     #[must_use]
     pub const fn is_byte_stream(self) -> bool {
         self.kind == SOCK_STREAM && self.protocol != SCTP
@@ -45,15 +45,15 @@ impl SocketType {
 /// Answers of the kernel about the file that the bytes of a call go to, or come from. Each is asked for at most once, and only where
 /// the decision depends on it.
 pub trait OpenFile {
-    /// Its kind.
+    /// Kind of the file.
     fn kind(&self) -> FileKind;
-    /// Its status flags (`F_GETFL`); `None` if the kernel refuses to say.
+    /// Status flags (`F_GETFL`); `None` if the kernel refuses to say.
     fn status(&self) -> Option<u32>;
     /// Type of a socket.
     fn socket(&self) -> SocketType;
 }
 
-/// What a call says beside its bytes.
+/// Flags of a call, and addresses or control data beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// Flags of the call: `MSG_*`, `RWF_*`.
@@ -65,9 +65,9 @@ pub struct Extras {
 /// Parts that a call may be made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// Of any length.
+    /// Any length.
     Any,
-    /// Of [`RECORD`] bytes at least.
+    /// At least [`RECORD`] bytes.
     Records,
     /// None: it is one.
     Never,
@@ -95,7 +95,7 @@ const RWF_WHOLE: u32 = 0x2 | 0x4 | 0x10 | 0x40;
 /// `MSG_OOB`, `MSG_ZEROCOPY`, `MSG_FASTOPEN`: said of a call, not of its bytes.
 const MSG_WHOLE: u32 = 0x2400_0001;
 
-/// Whether a call for outgoing bytes may be made in parts. Pipes in stream mode and stream sockets take anything in parts. A write to
+/// Parts of a call for outgoing bytes. Pipes in stream mode and stream sockets take anything in parts. A write to
 /// a file is one write up to a mebibyte, and of any size where it is appended, synchronous, direct or atomic. A datagram is one, and
 /// so is whatever a device or a packet socket takes at a time.
 #[must_use]
@@ -134,8 +134,8 @@ pub fn division(call: CallId, extras: Extras, file: &impl OpenFile) -> Division 
     }
 }
 
-/// Whether a call for incoming bytes of a file may be made in parts. One that uses the position of the open file moves it for others
-/// who have that file open as well.
+/// Parts of a call that reads from a file. A read at the position of the open file moves that for all threads and processes which share
+/// the open file.
 #[must_use]
 pub fn read_division(call: CallId, kind: impl Fn() -> FileKind) -> Division {
     match call {
@@ -147,7 +147,7 @@ pub fn read_division(call: CallId, kind: impl Fn() -> FileKind) -> Division {
     }
 }
 
-/// Whether what is read from a file, or written to it, is a stream of bytes.
+/// True for a pipe and a socket of type stream: bytes without boundaries.
 #[must_use]
 pub fn is_stream(file: &impl OpenFile) -> bool {
     match file.kind() {
@@ -160,7 +160,7 @@ pub fn is_stream(file: &impl OpenFile) -> bool {
 /// `MSG_PEEK`, `MSG_TRUNC`, `MSG_WAITALL`, `MSG_ERRQUEUE`, `MSG_OOB`.
 const RECEIVED_WHOLE: u32 = 0x2 | 0x20 | 0x100 | 0x2000 | 0x1;
 
-/// Whether a call may bring fewer bytes than it asks for although there are more: of a stream, and where it does not say otherwise.
+/// True for a call that may bring fewer bytes than are there: on a stream, and without a flag that says otherwise.
 /// The program then has to be told that there is more (`EPOLLIN`).
 #[must_use]
 pub const fn may_be_shortened(call: CallId, flags: u32) -> bool {

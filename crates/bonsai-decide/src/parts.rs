@@ -9,7 +9,7 @@ pub const PAGE: usize = 4096;
 /// other threads and processes, and some files take a write as a whole or not at all.
 pub const RECORD: usize = 1 << 20;
 
-/// What the buckets of a call give in a quantum, as the length of a part: whole pages, at least one.
+/// Length of a part by the `units` that the buckets of a call give in a quantum: whole pages, at least one.
 #[must_use]
 pub fn quantum_length(units: u64) -> u32 {
     let pages = (units / PAGE as u64).max(1);
@@ -77,7 +77,7 @@ impl Parts {
         if most < left { most } else { left }
     }
 
-    /// Whether none was made. Only the first part is a call for a limit in calls.
+    /// True before the first part, which alone is a call for a limit in calls.
     #[must_use]
     pub const fn is_first(&self) -> bool {
         self.done == 0
@@ -100,7 +100,7 @@ impl Parts {
         (!goes_on).then(|| self.result(result))
     }
 
-    /// What the call returns if it ends now, `last` being the result of the part that was made last.
+    /// Result of the call if it ends now, `last` being the result of the part that was made last.
     #[must_use]
     pub fn result(&self, last: isize) -> isize {
         match self.done {

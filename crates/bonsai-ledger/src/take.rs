@@ -416,7 +416,7 @@ impl Segment {
         due
     }
 
-    /// Of the last `bytes` and `calls` of tickets, those that are still to be had at `now` in every bucket; see
+    /// Units among the last `bytes` and `calls` of tickets that are still to be had at `now` in every bucket; see
     /// [`Curve::fresh`].
     #[must_use]
     pub fn fresh(&self, tickets: &Tickets, (bytes, calls): (u64, u64), now: u64) -> (u64, u64) {

@@ -252,7 +252,7 @@ pub(crate) fn list(call: CallId, args: &Args) -> Option<&'static [IoVec]> {
     Some(unsafe { core::slice::from_raw_parts(at, count) })
 }
 
-/// What a call says beside its bytes, of one for which [`asked`] has found some.
+/// Flags and the like of a call for which [`asked`] has found some bytes.
 pub(crate) fn extras(call: CallId, args: &Args) -> Extras {
     let is_addressed = call == calls::SENDMSG && {
         // SAFETY: found readable.

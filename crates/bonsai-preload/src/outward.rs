@@ -196,7 +196,7 @@ fn out_part(
     count(segment, own, call, args, result);
     match charge::settle(bytes, amount::moved(call, args, result)) {
         Settlement::Refund(rest) => pay::give_back(segment, own, call, rest as u64, 0),
-        // Its size was not known beforehand.
+        // The size was not known beforehand.
         Settlement::Owe(_) => settle(segment, own, call, args),
         Settlement::Even => {}
     }
