@@ -5,7 +5,7 @@ use crate::calls::first_entry;
 use crate::slots::Symbol;
 use crate::slow::control;
 use crate::sys::place;
-use crate::{elf, kind, pay, resolve, state};
+use crate::{kind, pay, resolve, state};
 use bonsai_calls as calls;
 
 /// `syscall(SYS_fork)` and its like, decided on before libc makes them.
@@ -47,11 +47,6 @@ pub(crate) unsafe extern "C" fn bonsai_before(symbol: &Symbol, saved: &[usize; 7
             control(segment, own, site.call());
         });
     }
-    let mut real = resolve::real(site);
-    if real == 0 {
-        // Constructors of other libraries may run before ours: glibc before 2.35 puts them in another order.
-        elf::survey();
-        real = resolve::real(site);
-    }
+    let real = resolve::real_early(site);
     if real == 0 { place!("bonsai_first_all_slow") } else { real }
 }

@@ -80,9 +80,20 @@ pub(crate) fn real(site: &Site) -> usize {
 /// From `bonsai_real` only.
 pub(crate) unsafe extern "C" fn bonsai_real_target(symbol: &Symbol) -> usize {
     let site = symbol.site();
-    match real(site) {
-        // Not found before the libraries have been looked at.
+    match real_early(site) {
         0 => first_door(site),
+        at => at,
+    }
+}
+
+/// The same as [`real`], also before our start: constructors of other libraries may run before ours (glibc before 2.35 puts them in
+/// another order, and a program's own `.preinit_array` always comes first).
+pub(crate) fn real_early(site: &Site) -> usize {
+    match real(site) {
+        0 => {
+            elf::survey();
+            real(site)
+        }
         at => at,
     }
 }

@@ -455,3 +455,23 @@ fn handlers_on_stacks_of_their_own_keep_to_limits() {
     assert_eq!(bytes.to_string(), seen.notes["written"].to_string());
     seen.assert_shaped(bytes, 1_000_000, 4000);
 }
+
+/// Calls before the constructor of any library has run end as bare, and the program starts. The library that is first in any case is
+/// another one than Bonsai's here, as libpthread is before glibc 2.34.
+#[test]
+fn calls_before_all_constructors_end_as_bare() {
+    let test = "calls_before_all_constructors_end_as_bare";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let source = ["transparency/earliest.c"];
+    let options = ["-DLIBRARY", "-shared", "-fPIC", "-Wl,-z,initfirst"];
+    let library = compiler.make("libearliest.so", &source, &options);
+    let library = library.unwrap_or_else(|error| panic!("{error}"));
+    let library = library.to_string_lossy();
+    let program = compiler.make("earliest", &source, &[&library]);
+    let program = program.unwrap_or_else(|error| panic!("{error}"));
+    for seen in Probe::of(program, &[]).same(&[]) {
+        assert_eq!(seen.lines.len(), 9, "{:?}", seen.finished);
+    }
+}
