@@ -151,6 +151,9 @@ pub(crate) enum Search {
     Compared,
     /// Any, all of them moved.
     Moved,
+    /// Likewise, also where no site has a number that is known.
+    #[cfg(not(feature = "alone"))]
+    Program,
     /// Calls that set handlers and masks of signals, moved.
     Signals,
     /// Any, moved where there is no comparison.

@@ -52,6 +52,10 @@ use seen::{MISSED_SITES, saw};
 /// own are small; a large one would make `dlopen` slower by reading all its pages.
 const LATE_TEXT: usize = 512 << 10;
 
+/// Text of a program that is looked through at each start: a few milliseconds' worth.
+#[cfg(not(feature = "alone"))]
+const PROGRAM_TEXT: usize = 16 << 20;
+
 /// Patches libc, the loader, and what the segment has sites of. Returns why not
 /// libc, or `Reason::None`.
 #[cfg(not(feature = "alone"))]
@@ -67,7 +71,7 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
     for libc in elf::objects().filter(|object| elf::is_libc(object)) {
         reason = library(segment, libc, Search::Compared);
     }
-    for object in elf::objects().filter(|object| !elf::is_libc(object)) {
+    for (i, object) in elf::objects().enumerate().filter(|(_, object)| !elf::is_libc(object)) {
         let file = object.file();
         let glibc = file.starts_with(b"ld-linux")
             || file.starts_with(b"libpthread")
@@ -77,10 +81,20 @@ pub(crate) fn libraries(segment: &'static Segment) -> Reason {
         } else if file.starts_with(b"liburing") || file.starts_with(b"libaio") {
             library(segment, object, Search::Moved);
         } else if !file.starts_with(b"linux-vdso") {
-            library(segment, object, other);
+            let is_looked_at = i == 0 && other == Search::No && is_pascal(object);
+            let search = if is_looked_at { Search::Program } else { other };
+            library(segment, object, search);
         }
     }
     reason
+}
+
+/// True of a program that makes system calls by instructions of its own beside libc's, and that no table has, as its linker leaves out
+/// the build-id.
+#[cfg(not(feature = "alone"))]
+fn is_pascal(program: &Object) -> bool {
+    let text = || program.texts().map(<[u8]>::len).sum::<usize>();
+    program.notes().any(bonsai_sites::is_pascal) && text() <= PROGRAM_TEXT
 }
 
 /// Patches a program without a loader, or Go's own code in one that has one.
@@ -218,8 +232,9 @@ fn patch_all(
     // All calls of a small musl program may be made by one instruction.
     #[cfg(feature = "alone")]
     let worth = |site: &Found| site.is_wanted() || search == Search::Both;
+    // All calls of a program may be made by instructions whose number is an argument.
     #[cfg(not(feature = "alone"))]
-    let worth = Found::is_wanted;
+    let worth = |site: &Found| site.is_wanted() || search == Search::Program && site.nr == ANY;
     let wanted = known.is_some() || found.iter().any(worth) || others && !found.is_empty();
     if !wanted || go {
         if function.is_none() {

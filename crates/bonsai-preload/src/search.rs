@@ -27,6 +27,8 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
                 let compared = compared().filter(|site| !matches!(site.nr, 56..=58 | 157 | 317));
                 compared.or_else(moved)
             }
+            #[cfg(not(feature = "alone"))]
+            Search::Program => moved(),
             Search::Moved | Search::Signals | Search::No => moved(),
         };
         if site.is_none() && search != Search::Compared && bonsai_sites::may_be_call(text, next) {

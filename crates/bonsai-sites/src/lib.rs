@@ -60,7 +60,7 @@ mod start;
 pub use branch::{branch_into, reject_branch_targets};
 pub use empty::does_nothing;
 pub use moved::{MOVED_MOST, guess_moved, may_be_call, movable, moved_at};
-pub use notes::{build_id, is_go};
+pub use notes::{build_id, is_go, is_pascal};
 pub use point::{CANCELLING, Point, cancellation_point, cancelling, is_open};
 pub use quick::guess_at;
 pub use scan::{Scan, find_syscall, scan};

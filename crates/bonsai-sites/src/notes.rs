@@ -1,5 +1,9 @@
 //! ELF notes: the build identifier of a library.
 
+/// `n_type` of the note that names the oldest kernel (`elf.h`).
+const NT_GNU_ABI_TAG: u32 = 1;
+/// Linux 2.4.0: in the start files of Free Pascal (`rtl/linux/x86_64/cprt0.as`, `si_c.inc`), and of no C library that runs today.
+const PASCAL: [u8; 16] = [0, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
 /// `n_type` of the note that holds the build identifier (`elf.h`).
 const NT_GNU_BUILD_ID: u32 = 3;
 /// `n_type` of the note that the Go linker writes.
@@ -13,17 +17,29 @@ const HEADER: usize = 12;
 /// before it are damaged.
 #[must_use]
 pub fn build_id(notes: &[u8]) -> Option<&[u8]> {
-    find(notes, NT_GNU_BUILD_ID, b"GNU\0").filter(|id| !id.is_empty())
+    find(notes, NT_GNU_BUILD_ID, b"GNU\0", |_| true).filter(|id| !id.is_empty())
 }
 
 /// Whether the contents of a `PT_NOTE` segment say that the Go toolchain made it: code that runs on
 /// stacks of a few kilobytes, with no room for anybody else.
 #[must_use]
 pub fn is_go(notes: &[u8]) -> bool {
-    find(notes, NT_GO_BUILD_ID, b"Go\0\0").is_some()
+    find(notes, NT_GO_BUILD_ID, b"Go\0\0", |_| true).is_some()
 }
 
-fn find<'a>(notes: &'a [u8], kind: u32, name: &[u8; 4]) -> Option<&'a [u8]> {
+/// Whether the contents of a `PT_NOTE` segment say that Free Pascal made the program: it makes system calls by instructions of its own,
+/// also where it has a loader and libc.
+#[must_use]
+pub fn is_pascal(notes: &[u8]) -> bool {
+    find(notes, NT_GNU_ABI_TAG, b"GNU\0", |desc| *desc == PASCAL).is_some()
+}
+
+fn find<'a>(
+    notes: &'a [u8],
+    kind: u32,
+    name: &[u8; 4],
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Option<&'a [u8]> {
     let mut rest = notes;
     loop {
         let name_len = word(rest, 0)?;
@@ -34,7 +50,7 @@ fn find<'a>(notes: &'a [u8], kind: u32, name: &[u8; 4]) -> Option<&'a [u8]> {
         let desc_end = desc_start.checked_add(desc_len)?;
         let its_name = rest.get(HEADER..name_end)?;
         let desc = rest.get(desc_start..desc_end)?;
-        if found == kind as usize && its_name == name {
+        if found == kind as usize && its_name == name && wanted(desc) {
             return Some(desc);
         }
         rest = rest.get(pad(desc_end)?..)?;
@@ -86,6 +102,19 @@ mod tests {
         assert!(!super::is_go(&note(b"GNU\0", 3, b"id")));
         assert_eq!(build_id(&note(b"Go\0\0", 3, b"id")), None);
         assert_eq!(build_id(&note(b"GNU\0", 3, b"")), None);
+    }
+
+    #[test]
+    fn start_files_of_free_pascal_are_known_beside_others() {
+        let tag = |minor: u8, patch: u8| {
+            let words = [0, 2, minor, patch];
+            let desc: Vec<u8> = words.iter().flat_map(|word| [*word, 0, 0, 0]).collect();
+            note(b"GNU\0", 1, &desc)
+        };
+        assert!(super::is_pascal(&tag(4, 0)));
+        assert!(super::is_pascal(&[tag(6, 32), tag(4, 0)].concat()));
+        assert!(!super::is_pascal(&tag(6, 32)));
+        assert!(!super::is_pascal(&note(b"GNU\0", 3, &super::PASCAL)));
     }
 
     #[test]

@@ -225,3 +225,25 @@ fn a_programs_own_instructions_are_entered() {
     let limited = probe.through(DOORS[0], &["write=480kB/s:burst=4kB"]);
     limited.assert_shaped(192 * 1024, 480_000, 4000);
 }
+
+/// The same in a child, without a build-id by which it could have been known, and with one instruction for all calls: what Free Pascal
+/// makes of a program that needs libc.
+#[test]
+fn own_instructions_of_free_pascal_are_entered_in_children() {
+    let test = "own_instructions_of_free_pascal_are_entered_in_children";
+    let Some(compiler) = compiler(test) else {
+        return;
+    };
+    let options = ["-Wl,--build-id=none", "-DPASCAL"];
+    let made = compiler.make(test, &["transparency/own.c"], &options);
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
+    let script = format!("'{}'; exit $?", program.display());
+    let probe = Probe::of(PathBuf::from("/bin/sh"), &["-c", &script]);
+    let seen = probe.through(DOORS[0], &[]);
+    assert_eq!(seen.lines, ["196608 bytes, then -9"], "{:?}", seen.finished);
+    let said = seen.finished.stdout.len() as u64;
+    let want = (192 + 2, 192 * 1024 + said);
+    assert_eq!(seen.counters.of("write.other"), want, "{:?}", seen.finished);
+    let limited = probe.through(DOORS[0], &["write=480kB/s:burst=4kB"]);
+    limited.assert_shaped(192 * 1024, 480_000, 4000);
+}
