@@ -2,14 +2,19 @@
 //! not covered.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use conformance::{Finished, finish, skip};
+use conformance::{Finished, ProcessError, finish, skip};
 
 use crate::fixture::{compiler, scratch};
 use crate::probe::PATIENCE;
+
+mod more;
+mod servers;
 
 const LENGTH: u64 = 3_000_000;
 const RATE: u64 = 3_000_000;
@@ -77,33 +82,48 @@ fn binaries() -> PathBuf {
 }
 
 impl Host {
-    /// Runs a shell command under the limit, in a mount namespace of its own.
-    fn limited(&self, command: &str, args: &[&str]) -> Finished {
+    /// Runs a shell command bare, with namespaces of its own for mounts, network and processes: nothing that it starts outlives it.
+    fn enter(&self, command: &str, args: &[&str]) -> Result<Finished, ProcessError> {
         const ENTER: &str = "mount --bind \"$1\" \"$0/mnt/bonsai\" && mount --bind \"$2\" \"$0/mnt/work\" && mount --rbind /dev \"$0/dev\" \
-            && mount -t proc none \"$0/proc\" && mount -t tmpfs none \"$0/run\" && mkdir -m 700 \"$0/run/bonsai\" && shift 2 \
-            && exec chroot \"$0\" \"$@\"";
-        let limit = format!("read={RATE}B/s:burst={BURST}B");
+            && mount -t proc none \"$0/proc\" && mount -t tmpfs none \"$0/run\" && mkdir -m 700 \"$0/run/bonsai\" && ip link set lo up \
+            && shift 2 && exec chroot \"$0\" \"$@\"";
         let mut enter = Command::new("unshare");
-        enter.args(["--mount", "--propagation", "private", "sh", "-c", ENTER]);
+        enter.args(["--mount", "--propagation", "private", "--net"]);
+        enter.args(["--pid", "--fork", "--kill-child", "sh", "-c", ENTER]);
         enter.args([&self.root, &binaries(), &scratch()]);
-        enter.args([
-            "/mnt/bonsai/bonsai",
-            "run",
-            "--limit",
-            &limit,
-            "--",
-            "sh",
-            "-c",
-        ]);
-        enter.arg(command).args(args);
+        enter.args(["sh", "-c", command]).args(args);
         enter.env("BONSAI_RUNTIME_DIR", "/run/bonsai");
         enter.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        finish(&mut enter, PATIENCE).unwrap_or_else(|error| panic!("{}: {error}", self.release))
+        enter.env("LC_ALL", "C").env("HOME", "/run");
+        finish(&mut enter, PATIENCE)
     }
 
-    fn has(&self, path: &str) -> bool {
-        self.root.join(path).exists()
+    /// Runs a shell command under the limit on reads.
+    fn limited(&self, command: &str, args: &[&str]) -> Result<Finished, ProcessError> {
+        let run = format!(
+            "exec /mnt/bonsai/bonsai run --json --limit read={RATE}B/s:burst={BURST}B -- sh -c \"$0\" \"$@\""
+        );
+        let args: Vec<&str> = [command].iter().chain(args).copied().collect();
+        self.enter(&run, &args)
     }
+
+    /// A link may lead to a path of that root.
+    fn has(&self, path: &str) -> bool {
+        self.root.join(path).symlink_metadata().is_ok()
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        let folders = ["usr/bin", "bin", "usr/sbin", "sbin"];
+        folders
+            .iter()
+            .any(|folder| self.has(&format!("{folder}/{name}")))
+    }
+}
+
+/// True where the run said on standard error that the program is out of reach.
+fn is_named(finished: &Finished) -> bool {
+    let named = ["not covered", "covered in part", "cannot be entered"];
+    named.iter().any(|words| finished.stderr.contains(words))
 }
 
 /// Says how fast a program was, in parts of its limit: with its start, so that it may be less. A program that is faster has to be named.
@@ -115,10 +135,8 @@ fn verdict(what: &str, finished: &Finished, elapsed: Duration) -> String {
     if rate <= 1.02 {
         return format!("{rate:.2}");
     }
-    let named = ["not covered", "covered in part", "cannot be entered"];
-    let is_named = named.iter().any(|words| finished.stderr.contains(words));
     assert!(
-        is_named,
+        is_named(finished),
         "{what}: {rate:.1} of its limit, and not named: {finished:?}"
     );
     "named".to_owned()
@@ -195,36 +213,30 @@ fn rows(host: &Host) -> (String, String) {
             .chain(rest.iter().copied())
             .collect();
         let command = format!("/mnt/work/{program} \"$0\" \"$@\" >&2");
-        let finished = host.limited(&command, &args);
         let what = format!("{}: {heading}", host.release);
+        let finished = host.limited(&command, &args);
+        let finished = finished.unwrap_or_else(|error| panic!("{what}: {error}"));
         let elapsed = said(&finished).unwrap_or_else(|| panic!("{what}: {finished:?}"));
         write!(cells, " {} |", verdict(&what, &finished, elapsed)).expect("a string");
     }
     let mut programs = format!("{}:", host.release);
     for (name, command) in PROGRAMS {
         let word = name.split(',').next().unwrap_or(name);
-        if !["usr/bin", "bin"]
-            .iter()
-            .any(|folder| host.has(&format!("{folder}/{word}")))
-        {
+        if !host.has_program(word) {
             continue;
         }
-        let finished = host.limited(&format!("{command} >/dev/null"), &[FILE]);
         let what = format!("{}: {name}", host.release);
+        let finished = host.limited(&format!("{command} >/dev/null"), &[FILE]);
+        let finished = finished.unwrap_or_else(|error| panic!("{what}: {error}"));
         let verdict = verdict(&what, &finished, finished.elapsed);
         write!(programs, " {name} {verdict},").expect("a string");
     }
     (cells, programs)
 }
 
-#[test]
-fn programs_of_other_releases_are_limited_or_named() {
-    let test = "hosts";
-    let folder = std::env::var_os("BONSAI_HOSTS").map_or_else(
-        || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("hosts"),
-        PathBuf::from,
-    );
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+/// The root file systems in a folder, by name. None is a skip of `test`, and so is a user that cannot enter them.
+fn hosts_in(test: &str, folder: &Path) -> Vec<Host> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let roots = entries.filter(|entry| entry.path().join("mnt/bonsai").is_dir());
     let mut hosts: Vec<Host> = roots
         .map(|entry| Host {
@@ -234,29 +246,62 @@ fn programs_of_other_releases_are_limited_or_named() {
         .collect();
     hosts.sort_by(|a, b| a.release.cmp(&b.release));
     if hosts.is_empty() {
-        return skip(
-            test,
-            &format!("no root file systems in {}: make hosts", folder.display()),
-        );
+        let reason = format!("no root file systems in {}: make hosts", folder.display());
+        skip(test, &reason);
+    } else if !rustix::process::geteuid().is_root() {
+        skip(test, "other root file systems are entered by root");
+        return Vec::new();
     }
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "other root file systems are entered by root");
-    }
+    hosts
+}
+
+fn write_data() {
     let contents = "a line of thirty bytes or so.\n".repeat(100_000);
     std::fs::write(scratch().join("hosts.data"), contents).expect("a file");
-    if !make_programs(test) {
-        return;
-    }
-    let rows = std::thread::scope(|scope| {
+}
+
+/// What is found of each root, which are looked at together.
+fn in_each<T: Send>(hosts: &[Host], look: impl Fn(&Host) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let look = &look;
         let running: Vec<_> = hosts
             .iter()
-            .map(|host| scope.spawn(|| rows(host)))
+            .map(|host| scope.spawn(move || look(host)))
             .collect();
         let ended = running
             .into_iter()
             .map(|thread| thread.join().expect("no failure"));
-        ended.collect::<Vec<_>>()
-    });
+        ended.collect()
+    })
+}
+
+/// Prints a table, and adds it to the file that is named.
+fn print_table(lines: &[String]) {
+    let table = lines.join("\n") + "\n";
+    println!("{table}");
+    if let Some(path) = std::env::var_os("BONSAI_HOSTS_TABLE") {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("a file");
+        writeln!(file, "{table}").expect("room for a table");
+    }
+}
+
+#[test]
+fn programs_of_other_releases_are_limited_or_named() {
+    let test = "hosts";
+    let folder = std::env::var_os("BONSAI_HOSTS").map_or_else(
+        || Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("hosts"),
+        PathBuf::from,
+    );
+    let hosts = hosts_in(test, &folder);
+    write_data();
+    if hosts.is_empty() || !make_programs(test) {
+        return;
+    }
+    let rows = in_each(&hosts, rows);
     let headings: Vec<&str> = CELLS.iter().map(|(heading, ..)| *heading).collect();
     let mut lines = vec![format!("| release | {} |", headings.join(" | "))];
     lines.push(format!("|---|{}", "---|".repeat(CELLS.len())));
@@ -265,9 +310,5 @@ fn programs_of_other_releases_are_limited_or_named() {
         lines.push(String::new());
         lines.push(programs.trim_end_matches(',').to_owned());
     }
-    let table = lines.join("\n") + "\n";
-    println!("{table}");
-    if let Some(path) = std::env::var_os("BONSAI_HOSTS_TABLE") {
-        std::fs::write(path, table).expect("a file");
-    }
+    print_table(&lines);
 }
