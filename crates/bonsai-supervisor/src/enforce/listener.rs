@@ -26,9 +26,17 @@ pub(crate) struct Asked {
     pub(crate) args: [u64; 6],
 }
 
+/// The first kernel whose `SECCOMP_IOCTL_NOTIF_RECV` returns when the last process behind the listener ends. On older ones it waits for ever,
+/// and only poll(2) tells of that end (from 5.9 on).
+const RECEIVING_ENDS_FROM: (u32, u32) = (6, 11);
+
 /// The listener of a service.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener {
+    fd: OwnedFd,
+    /// Whether poll(2) has to wait instead of the receiving itself.
+    polls: bool,
+}
 
 /// What came instead of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,17 +58,30 @@ impl Listener {
                 SYNC_WAKE_UP,
             )
         };
-        Self(fd)
+        Self {
+            fd,
+            polls: release().is_none_or(|release| release < RECEIVING_ENDS_FROM),
+        }
     }
 
     /// Waits for the next call.
     pub(crate) fn receive(&self) -> Result<Asked, Nothing> {
+        if self.polls {
+            let ready = self.poll(-1);
+            if ready & libc::POLLIN == 0 {
+                return Err(if ready & libc::POLLHUP == 0 {
+                    Nothing::Gone
+                } else {
+                    Nothing::End
+                });
+            }
+        }
         // SAFETY: plain numbers; the kernel wants zeros.
         let mut asked: seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the structure that this request fills.
         let got = unsafe {
             libc::ioctl(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_RECV,
                 &raw mut asked,
             )
@@ -82,14 +103,19 @@ impl Listener {
     }
 
     fn is_abandoned(&self) -> bool {
+        self.poll(0) & libc::POLLHUP != 0
+    }
+
+    /// What poll(2) says of the listener; nothing if a signal has ended the wait.
+    fn poll(&self, timeout_ms: i32) -> i16 {
         let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
+            fd: self.fd.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one descriptor, and no wait.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
-        ready > 0 && poll.revents & libc::POLLHUP != 0
+        // SAFETY: one descriptor.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, timeout_ms) };
+        if ready > 0 { poll.revents } else { 0 }
     }
 
     /// Lets the call go on, as it stood in the registers. False if nobody waits for it
@@ -117,7 +143,7 @@ impl Listener {
         // SAFETY: the structure that this request reads.
         let sent = unsafe {
             libc::ioctl(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_SEND,
                 &raw mut answer,
             )
@@ -141,7 +167,7 @@ impl Listener {
         // SAFETY: the structure that this request reads.
         let theirs = unsafe {
             libc::ioctl(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_ADDFD,
                 &raw const gift,
             )
@@ -158,13 +184,20 @@ impl Listener {
         // SAFETY: the number that this request reads.
         let valid = unsafe {
             libc::ioctl(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
                 &raw const id,
             )
         };
         valid == 0
     }
+}
+
+/// The first two numbers of the kernel's release.
+fn release() -> Option<(u32, u32)> {
+    let uname = rustix::system::uname();
+    let mut numbers = uname.release().to_str().ok()?.splitn(3, ['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 /// Whether this kernel has listeners.
@@ -186,5 +219,47 @@ pub fn probe() -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::{Listener, Nothing};
+    use crate::enforce::filter;
+
+    const GETPPID: u32 = 110;
+
+    #[test]
+    fn the_end_of_the_last_caller_is_heard_where_receiving_would_wait_for_ever() {
+        let (made, listener) = channel();
+        let caller = std::thread::spawn(move || {
+            let installed = rustix::thread::set_no_new_privs(true)
+                .map_err(std::io::Error::from)
+                .and_then(|()| filter::install(&[GETPPID]));
+            made.send(installed).expect("a test that waits");
+            rustix::process::getppid()
+        });
+        let fd = match listener.recv().expect("a thread") {
+            Ok(fd) => fd,
+            Err(error) => return eprintln!("SKIP: no listener here: {error}"),
+        };
+        // As on a kernel before 6.11, whichever this one is.
+        let listener = Listener {
+            polls: true,
+            ..Listener::new(fd)
+        };
+        let next = || loop {
+            match listener.receive() {
+                Err(Nothing::Gone) => {}
+                other => break other,
+            }
+        };
+        let asked = next().expect("a call");
+        assert_eq!(asked.nr, GETPPID);
+        assert!(listener.go_on(asked.id));
+        caller.join().expect("no failure");
+        assert_eq!(next().map(|asked| asked.nr), Err(Nothing::End));
     }
 }
