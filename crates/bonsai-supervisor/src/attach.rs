@@ -47,6 +47,7 @@ use self::sites::{Sites, TWIN};
 use self::why::refused;
 pub use self::why::{AttachError, check, may_trace};
 use crate::engine::Engine;
+use crate::text;
 
 const PAGE: u64 = 4096;
 /// Room for the engine's stack, where it runs to enter and to leave.
@@ -241,7 +242,7 @@ impl Process {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), AttachError> {
-        let written = self.memory.write_all_at(bytes, at);
+        let written = text::write(&self.memory, self.held.threads.iter().copied(), at, bytes);
         written.map_err(|error| AttachError::system("its memory", error))
     }
 

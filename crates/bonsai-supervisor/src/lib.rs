@@ -29,6 +29,7 @@ pub mod enforce;
 mod engine;
 mod enter;
 mod patience;
+mod text;
 mod tracee;
 mod trap;
 

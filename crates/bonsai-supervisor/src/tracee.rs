@@ -11,6 +11,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::enter::EnterError;
+use crate::text;
 
 /// `syscall; int3`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xcc];
@@ -66,7 +67,7 @@ impl Tracee {
     }
 
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), EnterError> {
-        let written = self.memory.write_all_at(bytes, at);
+        let written = text::write(&self.memory, [self.pid], at, bytes);
         written.map_err(|error| EnterError::system("its memory", error))
     }
 

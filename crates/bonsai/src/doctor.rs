@@ -165,7 +165,7 @@ fn allowed(trial: &Trial, found: &[CapabilityView]) -> Allowed {
         (Need::Patching, trial.covered == Some(Covered::Patched)),
         (Need::Unfiltered, has("unfiltered")),
         (Need::Tracing, has("ptrace")),
-        (Need::Attaching, has("attach") && has("text_write")),
+        (Need::Attaching, has("attach")),
         (Need::OtherUsers, has("attach_other_users")),
         (Need::Enforcing, has(ENFORCED)),
         (Need::Trapping, has(TRAPPED)),

@@ -13,7 +13,9 @@ use std::ptr;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
 use super::{Capability, State};
 
@@ -44,6 +46,17 @@ impl Page {
             )
         }
         .map(Self)
+    }
+
+    fn of_program() -> io::Result<Self> {
+        Ok(Self::text(&File::open("/proc/self/exe")?)?)
+    }
+
+    /// Whether it may be written and executed at once.
+    fn is_made_writable(&self) -> bool {
+        let protection = MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC;
+        // SAFETY: the page is ours; more is allowed there than before.
+        unsafe { mprotect(self.0, PAGE, protection) }.is_ok()
     }
 
     fn advise(&self, advice: Advice) -> Result<(), Errno> {
@@ -92,10 +105,13 @@ pub(super) fn wipe_on_fork() -> Capability {
     advice("madvise_wipe_on_fork", Advice::LinuxWipeOnFork, yes, no)
 }
 
-/// Tries what the preload library does to replace system call sites: a write through
-/// `/proc/self/mem` into a private, read-only, executable page of a file.
+/// Tries what the preload library does to replace system call sites in a private, read-only, executable page of a file: it makes the page
+/// writable for a moment, or, where memory may not be writable and executable, writes through `/proc/self/mem`.
 pub(super) fn text_write() -> Capability {
     let name = "text_write";
+    if Page::of_program().is_ok_and(|page| page.is_made_writable()) {
+        return Capability::new(name, State::Yes, "libc's system call sites can be replaced");
+    }
     match try_text_write() {
         Ok(true) => Capability::new(name, State::Yes, "libc's system call sites can be replaced"),
         Ok(false) => {
@@ -115,7 +131,7 @@ fn try_text_write() -> io::Result<bool> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let memory = rustix::fs::open("/proc/self/mem", flags, rustix::fs::Mode::empty())?;
     let memory = File::from(memory);
-    let page = Page::text(&File::open("/proc/self/exe")?)?;
+    let page = Page::of_program()?;
     let mark = page.first_bytes().map(|byte| !byte);
     memory.write_all_at(&mark, page.0.addr() as u64)?;
     Ok(page.first_bytes() == mark)

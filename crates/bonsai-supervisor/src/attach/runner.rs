@@ -28,6 +28,7 @@ use nix::unistd::Pid;
 use super::AttachError;
 use super::held::Held;
 use crate::patience::Patience;
+use crate::text;
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
@@ -96,8 +97,7 @@ impl Runner {
 
     fn write_stub(&self, number: u64, args: [u64; 6]) -> Result<(), AttachError> {
         let code = stub(number, args, &going_on(&self.home), self.mask);
-        self.memory
-            .write_all_at(&code, self.stub)
+        text::write(&self.memory, [self.tid], self.stub, &code)
             .map_err(|error| AttachError::system("its code", error))
     }
 
@@ -200,8 +200,7 @@ impl Runner {
         Held::set(self.tid, self.home)?;
         ptrace::cont(self.tid, None).map_err(system)?;
         held.wait_for_stop(self.tid, &mut Patience::of(PATIENCE))?;
-        self.memory
-            .write_all_at(&self.before, self.stub)
+        text::write(&self.memory, [self.tid], self.stub, &self.before)
             .map_err(|error| AttachError::system("its code", error))
     }
 }
