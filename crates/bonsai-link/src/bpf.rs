@@ -18,6 +18,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 pub(crate) use code::Which;
 pub(crate) use tables::{Entry, GroupTable, Table, Tables};
 
@@ -123,6 +125,26 @@ fn load(code: &[u64], name: &str) -> io::Result<OwnedFd> {
     attr.open(BPF_PROG_LOAD)
 }
 
+/// Does something with as much locked memory as may be had. Before Linux 5.11, what programs and tables take is locked memory, of which few
+/// processes may have more than 64 KiB, root's included.
+fn with_locked_memory<T>(act: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Memlock);
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    // To raise the maximum takes CAP_SYS_RESOURCE.
+    let most = Rlimit {
+        current: before.maximum,
+        ..before
+    };
+    let _ = setrlimit(Resource::Memlock, unlimited).or_else(|_| setrlimit(Resource::Memlock, most));
+    let done = act();
+    // To lower it is always allowed.
+    let _ = setrlimit(Resource::Memlock, before);
+    done
+}
+
 /// The tables that a program reads, by the program's number, at most two: each with the bytes of its
 /// keys.
 fn tables_of(program: u32) -> io::Result<Vec<(OwnedFd, u32)>> {
@@ -211,9 +233,30 @@ impl Attr {
     }
 
     fn open(&mut self, command: libc::c_int) -> io::Result<OwnedFd> {
-        let fd = self.call(command)?;
+        let fd = match self.call(command) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                with_locked_memory(|| self.call(command))?
+            }
+            answer => answer?,
+        };
         let fd = i32::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
         // SAFETY: the kernel has just made this descriptor for us (close-on-exec).
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_memory_may_be_locked_for_as_long_as_it_takes() {
+        let before = getrlimit(Resource::Memlock);
+        let within = with_locked_memory(|| getrlimit(Resource::Memlock).current);
+        assert!(
+            within.is_none() || within == before.maximum,
+            "{within:?} of {before:?}"
+        );
+        assert_eq!(getrlimit(Resource::Memlock).current, before.current);
     }
 }

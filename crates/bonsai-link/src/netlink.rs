@@ -8,7 +8,7 @@
 pub(crate) mod message;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::sockopt;
@@ -290,8 +290,17 @@ impl Socket {
 
 impl Socket {
     /// The number that the kernel gives to the socket's network namespace and to no other, until
-    /// the machine restarts (`SO_NETNS_COOKIE`, Linux 5.14).
+    /// the machine restarts (`SO_NETNS_COOKIE`, Linux 5.14). Older kernels have the number of the
+    /// namespace's file only, which a later namespace may get again once this one has ended.
     pub(crate) fn cookie(&self) -> Result<u64, Error> {
+        match self.netns_cookie() {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => self.netns_inode(),
+            answer => answer,
+        }
+        .map_err(Error::Socket)
+    }
+
+    fn netns_cookie(&self) -> io::Result<u64> {
         const SO_NETNS_COOKIE: libc::c_int = 71;
         let mut cookie = 0_u64;
         let mut length: libc::socklen_t = 8;
@@ -307,9 +316,23 @@ impl Socket {
             )
         };
         if answer != 0 {
-            return Err(Error::Socket(io::Error::last_os_error()));
+            return Err(io::Error::last_os_error());
         }
         Ok(cookie)
+    }
+
+    /// The inode of the socket's network namespace.
+    fn netns_inode(&self) -> io::Result<u64> {
+        /// `linux/sockios.h`, from Linux 4.10 on.
+        const SIOCGSKNS: libc::Ioctl = 0x894c;
+        // SAFETY: `SIOCGSKNS` has no argument, and its answer is a descriptor or an error.
+        let fd = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCGSKNS) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just made this descriptor for us (close-on-exec).
+        let namespace = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(rustix::fs::fstat(&namespace)?.st_ino)
     }
 }
 
@@ -344,4 +367,24 @@ fn refusal(answer: &Received<'_>) -> Result<(), Refused> {
         errno: code.wrapping_neg(),
         words,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_has_the_number_of_its_file_where_the_kernel_gives_it_none() {
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("SKIP: namespaces of sockets are told to root");
+        }
+        let socket = Socket::open(None, &[]).expect("a socket");
+        let own = std::fs::metadata("/proc/self/ns/net").expect("a namespace");
+        assert_eq!(socket.netns_inode().expect("a number"), own.ino());
+        let other = namespace::make().expect("a namespace");
+        let there = Socket::open(Some(other.as_fd()), &[]).expect("a socket");
+        assert_ne!(there.netns_inode().expect("a number"), own.ino());
+    }
 }

@@ -358,10 +358,11 @@ impl Site {
         self.socket.port()
     }
 
-    /// A number that belongs to this namespace and to no other, until the machine restarts.
+    /// A number that belongs to this namespace and to no other, until the machine restarts; before Linux 5.14 to
+    /// no other that lives.
     ///
     /// # Errors
-    /// If the kernel gives none (before Linux 5.14).
+    /// If the kernel gives none.
     pub fn cookie(&self) -> Result<u64, Error> {
         self.socket.cookie()
     }
