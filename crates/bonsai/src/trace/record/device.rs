@@ -12,7 +12,7 @@ use bonsai_trace::import::{Event, Format, Options, import};
 use bonsai_trace::{Digest, Error, Interning, Request, Sink, Volume};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::tracefs::{Instance, event_of, root};
+use super::tracefs::{Instance, event_of, missing, root};
 use super::{LOOK, Recorded, Target, Until};
 use crate::cli::{TraceEvent, TraceRecord};
 use crate::output::say;
@@ -30,6 +30,12 @@ pub(super) fn record(device: &Path, args: &TraceRecord) -> anyhow::Result<Record
         )));
     }
     let root = root().map_err(Refusal::input)?;
+    if let Some(why) = missing(&root, args.event) {
+        return Err(Refusal::input(format!(
+            "{}: no recording: {why}",
+            disk.name
+        )));
+    }
     let instance = Instance::make(&root).map_err(|error| {
         Refusal::input(format!(
             "{}: no recording: {error}",

@@ -43,6 +43,14 @@ fn unescaped(path: &str) -> String {
     path.replace("\\040", " ").replace("\\011", "\t")
 }
 
+/// Where kernel_lockdown(7) is told.
+const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
+
+/// Whether a kernel is locked down so far that nothing of it may be traced: `none integrity [confidentiality]`.
+fn hides_secrets(lockdown: &str) -> bool {
+    lockdown.contains("[confidentiality]")
+}
+
 /// Whether devices can be recorded here: yes, no, or not by this user; and why.
 pub(crate) fn available() -> (&'static str, String) {
     let no = |why: String| {
@@ -55,22 +63,29 @@ pub(crate) fn available() -> (&'static str, String) {
         Ok(root) => root,
         Err(why) => return no(why),
     };
-    let event = root.join("events/block").join(event_of(TraceEvent::Issue));
-    match fs::metadata(&event) {
-        Ok(_) => match Instance::make(&root) {
+    match missing(&root, TraceEvent::Issue) {
+        Some(why) => no(why),
+        None => match Instance::make(&root) {
             Ok(_) => (
                 "yes",
                 format!("bonsai trace record --device, by {}", root.display()),
             ),
             Err(error) => no(format!("{}: {error}", root.display())),
         },
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            no("only root can record devices".to_owned())
-        }
-        Err(_) => {
-            no("the kernel has no events of block devices (CONFIG_BLK_DEV_IO_TRACE)".to_owned())
-        }
     }
+}
+
+/// Why an event cannot be had, in a sentence.
+pub(super) fn missing(root: &Path, event: TraceEvent) -> Option<String> {
+    let error = fs::metadata(root.join("events/block").join(event_of(event))).err()?;
+    let lockdown = fs::read_to_string(LOCKDOWN).unwrap_or_default();
+    Some(if error.kind() == io::ErrorKind::PermissionDenied {
+        "only root can record devices".to_owned()
+    } else if hides_secrets(&lockdown) {
+        format!("the kernel is locked down ({LOCKDOWN}: confidentiality), and shows no events")
+    } else {
+        "the kernel has no events of block devices (CONFIG_BLK_DEV_IO_TRACE)".to_owned()
+    })
 }
 
 pub(super) const fn event_of(event: TraceEvent) -> &'static str {
@@ -183,5 +198,13 @@ mod tests {
                      now ts: 12262.895188\ndropped events: 2\nread events: 7\n";
         assert_eq!(lost_of(stats), 6);
         assert_eq!(lost_of(""), 0);
+    }
+
+    #[test]
+    fn a_kernel_that_is_locked_down_hides_its_events_by_confidentiality_alone() {
+        assert!(hides_secrets("none integrity [confidentiality]\n"));
+        assert!(!hides_secrets("none [integrity] confidentiality\n"));
+        assert!(!hides_secrets("[none] integrity confidentiality\n"));
+        assert!(!hides_secrets(""));
     }
 }
