@@ -145,6 +145,17 @@ test-hosts: hosts deps-test build-checked ## programs and servers of other relea
 		BONSAI_HOSTS_PROGRAMS="$(PROGRAMS)" scripts/test.sh --package conformance --test it hosts:: -- --test-threads 1
 	@cat "$(TARGET)/hosts.md"
 
+# Kernels of these releases, 20 to 60 MB each. Every one is booted four times in an emulator, two at a time: a quarter of an hour. KERNELS names others.
+KERNELS ?= bullseye bookworm trixie sid
+.PHONY: kernels test-kernels
+kernels: deps-guests
+	@tests/hosts/kernels.sh "$(TARGET)/kernels" $(KERNELS)
+
+test-kernels: kernels deps-test build-checked ## kernels of four releases of Debian, in an emulator: what they have is limited, what they lack is said (15 minutes)
+	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_KERNELS="$(TARGET)/kernels" BONSAI_KERNELS_TABLE="$(TARGET)/kernels.md" \
+		scripts/test.sh --package conformance --test it kernels::
+	@cat "$(TARGET)/kernels.md"
+
 # What the short versions in `make test` do, for long. As root; what cannot be is skipped with its reason.
 .PHONY: test-integrity
 test-integrity: deps-test ## the block server: 10 million operations, 1,000 kills, power cuts and outside writes, 100 GB verified (an hour and more)

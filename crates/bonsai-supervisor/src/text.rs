@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
-const WORD: u64 = size_of::<libc::c_long>() as u64;
+const WORD: usize = size_of::<libc::c_long>();
 
 /// Writes into the memory of a process, of which threads are stopped and traced by us. A kernel may let no file of `/proc` write where the
 /// process may not (`proc_mem.force_override=never`, Linux 6.12); then one of `threads` is asked for that by ptrace(2), a word at a time.
@@ -36,9 +36,9 @@ pub(crate) fn write(
 }
 
 fn poke(memory: &File, thread: Pid, at: u64, bytes: &[u8]) -> io::Result<()> {
-    let mut place = at - at % WORD;
+    let mut place = at - at % WORD as u64;
     while place < at + bytes.len() as u64 {
-        let mut word = [0; WORD as usize];
+        let mut word = [0; WORD];
         memory.read_exact_at(&mut word, place)?;
         for (to, address) in word.iter_mut().zip(place..) {
             let index = address
@@ -50,7 +50,7 @@ fn poke(memory: &File, thread: Pid, at: u64, bytes: &[u8]) -> io::Result<()> {
         }
         let address = std::ptr::without_provenance_mut(usize::try_from(place).unwrap_or(0));
         ptrace::write(thread, address, libc::c_long::from_ne_bytes(word))?;
-        place += WORD;
+        place += WORD as u64;
     }
     Ok(())
 }

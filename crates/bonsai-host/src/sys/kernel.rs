@@ -69,9 +69,13 @@ pub(super) fn futex_waitv() -> Capability {
     let (state, detail) = match waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) {
         Ok(_) | Err(Errno::INVAL) => (
             State::Yes,
-            "a wait can end at several rate changes".to_owned(),
+            "after a signal, a wait for a limit ends or goes on as the call would".to_owned(),
         ),
-        Err(Errno::NOSYS) => (State::No, "Linux 5.16 brought it".to_owned()),
+        Err(Errno::NOSYS) => {
+            let detail = "Linux 5.16 brought it; after a signal, a wait for a limit goes on if all handlers of the program \
+                          have SA_RESTART";
+            (State::No, detail.to_owned())
+        }
         Err(errno) => (State::Unknown, errno.to_string()),
     };
     Capability::new("futex_waitv", state, detail)

@@ -52,7 +52,7 @@ impl Page {
         Ok(Self::text(&File::open("/proc/self/exe")?)?)
     }
 
-    /// Whether it may be written and executed at once.
+    /// True if the page may be written and executed at once.
     fn is_made_writable(&self) -> bool {
         let protection = MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC;
         // SAFETY: the page is ours; more is allowed there than before.

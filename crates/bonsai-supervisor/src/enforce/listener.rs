@@ -30,11 +30,14 @@ pub(crate) struct Asked {
 /// and only poll(2) tells of that end (from 5.9 on).
 const RECEIVING_ENDS_FROM: (u32, u32) = (6, 11);
 
+/// Before 5.9 nothing tells of it: the receiver looks around after so many milliseconds.
+const LOOK_AROUND_MS: i32 = 1000;
+
 /// The listener of a service.
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: OwnedFd,
-    /// Whether poll(2) has to wait instead of the receiving itself.
+    /// True if poll(2) has to wait instead of the receiving itself.
     polls: bool,
 }
 
@@ -67,7 +70,7 @@ impl Listener {
     /// Waits for the next call.
     pub(crate) fn receive(&self) -> Result<Asked, Nothing> {
         if self.polls {
-            let ready = self.poll(-1);
+            let ready = self.poll(LOOK_AROUND_MS);
             if ready & libc::POLLIN == 0 {
                 return Err(if ready & libc::POLLHUP == 0 {
                     Nothing::Gone
@@ -106,7 +109,7 @@ impl Listener {
         self.poll(0) & libc::POLLHUP != 0
     }
 
-    /// What poll(2) says of the listener; nothing if a signal has ended the wait.
+    /// Events that poll(2) reports of the listener; none if a signal or the time has ended the wait.
     fn poll(&self, timeout_ms: i32) -> i16 {
         let mut poll = libc::pollfd {
             fd: self.fd.as_raw_fd(),

@@ -21,6 +21,7 @@ mod groups_live;
 mod holes;
 mod hosts;
 mod interrupted;
+mod kernels;
 mod libcs;
 mod libraries;
 mod loops;

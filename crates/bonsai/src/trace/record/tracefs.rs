@@ -43,10 +43,10 @@ fn unescaped(path: &str) -> String {
     path.replace("\\040", " ").replace("\\011", "\t")
 }
 
-/// Where kernel_lockdown(7) is told.
+/// The state of kernel_lockdown(7).
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// Whether a kernel is locked down so far that nothing of it may be traced: `none integrity [confidentiality]`.
+/// True if a kernel is locked down so far that nothing of it may be traced: `none integrity [confidentiality]`.
 fn hides_secrets(lockdown: &str) -> bool {
     lockdown.contains("[confidentiality]")
 }
