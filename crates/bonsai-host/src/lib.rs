@@ -29,6 +29,7 @@ mod file_size;
 mod heap;
 pub mod libs;
 mod lookup;
+mod mapped;
 mod output;
 pub mod pressure;
 pub mod proc;

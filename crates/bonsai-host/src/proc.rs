@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::Error;
+use crate::{Error, mapped};
 
 /// A process as it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,17 +212,22 @@ pub fn io(pid: u32) -> Result<Option<IoCounters>, Error> {
 /// [`Error::Read`] if the process belongs to someone else.
 pub fn has_mapped(pid: u32, file: &Path) -> Result<Option<bool>, Error> {
     let path = path(pid, "maps");
+    let id = fs::metadata(file).ok().map(|metadata| {
+        let device = metadata.dev();
+        let device = (rustix::fs::major(device), rustix::fs::minor(device));
+        (device, metadata.ino())
+    });
+    if let Some((device, inode)) = id
+        && let Ok(maps) = fs::File::open(&path)
+        && mapped::shares(&maps, device, inode)
+    {
+        return Ok(Some(true));
+    }
     let Some(maps) = read(&path)? else {
         return Ok(None);
     };
-    let id = fs::metadata(file).ok().map(|metadata| {
-        let device = metadata.dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        (
-            format!("{major:02x}:{minor:02x}"),
-            metadata.ino().to_string(),
-        )
-    });
+    let id =
+        id.map(|((major, minor), inode)| (format!("{major:02x}:{minor:02x}"), inode.to_string()));
     // address perms offset device inode path
     let is_file = |line: &str| {
         let mut fields = line.splitn(6, ' ').skip(3);
@@ -265,9 +270,12 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 fn read(path: &Path) -> Result<Option<String>, Error> {
-    match fs::read(path) {
+    // With room for all of it the kernel is asked twice instead of ten times.
+    let mut bytes = Vec::with_capacity(1 << 14);
+    let read = fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    match read {
         // Names of programs and files may be any bytes.
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(Error::read(path, error)),
     }

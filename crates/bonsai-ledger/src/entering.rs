@@ -4,6 +4,7 @@
 //! ```text
 //!          asker         keeper           helper
 //!   free ── ask ──> ASKED ─────> STARTED ── name ──> NAMED ── allow ──> ALLOWED ─┬─ seize ──> READY ── done ──> free
+//!                                   ├── seize, where nothing has to be allowed ─────────────────^
 //!                                   └───────────────────────────────── refused ──┴─> REFUSED ─────────────────> free
 //!   asker gives up:  ASKED, STARTED ──> free
 //!                    anything after that before READY, or a failed exec ──> CANCELLED ──> free (helper)
@@ -155,7 +156,14 @@ impl Segment {
         is_started.then_some(AskedFor { entry, asker })
     }
 
-    /// The numbers under which something is asked: to start a helper for each, or to
+    /// True while something is asked that no helper has taken.
+    #[must_use]
+    pub fn has_questions(&self) -> bool {
+        let mut entries = self.header.entering.iter();
+        entries.any(|entry| entry.state.load(Ordering::Acquire) == ASKED)
+    }
+
+    /// The numbers under which something is asked: to answer it, to start a helper for each, or to
     /// refuse it. Each question is found once.
     pub fn take_questions(&self) -> impl Iterator<Item = usize> + '_ {
         (0..ENTERING).filter(|number| self.header.entering[*number].step(ASKED, STARTED))
@@ -180,6 +188,19 @@ impl AskedFor<'_> {
     pub fn refuse(&self, futex: &mut impl Futex) {
         self.entry.step(STARTED, REFUSED);
         futex.wake(&self.entry.state);
+    }
+
+    /// Says which process answers, so that the asker finds out should it die.
+    pub fn name(&self, helper: u32) {
+        self.entry.helper.store(helper, Ordering::Relaxed);
+    }
+
+    /// Says that the asker is held, which had nothing to allow. False if it has given up.
+    pub fn seized_at_once(&self, futex: &mut impl Futex) -> bool {
+        // Otherwise the entry is the asker's, or another one's by now.
+        let told = self.entry.step(STARTED, READY);
+        futex.wake(&self.entry.state);
+        told
     }
 
     /// Says who answers, and waits until that may trace the asker. False if the asker

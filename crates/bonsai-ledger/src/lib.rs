@@ -82,7 +82,7 @@ pub use layout::*;
 pub use mapping::{Ledger, LedgerError};
 #[cfg(all(feature = "std", not(loom)))]
 pub use namespaces::{
-    Numbers, identity_of, number_of, own_namespace, own_process, shows, thread_numbers,
+    Numbers, identity_of, number_of, own_namespace, own_process, read_proc, shows, thread_numbers,
 };
 pub use noted::LOOK_AGAIN_NS;
 #[cfg(any(feature = "std", loom, miri))]

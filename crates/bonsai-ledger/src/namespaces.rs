@@ -2,6 +2,7 @@
 //! namespace, never by the number alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::OnceLock;
 
@@ -31,10 +32,21 @@ fn namespace_of(process: &str) -> Option<u32> {
     u32::try_from(link.ino()).ok()
 }
 
+/// Reads a file of `/proc`, whose length is not known before. With room for all of it the kernel is asked twice instead of
+/// ten times, for 32 bytes at first, each of which may make the text anew.
+///
+/// # Errors
+/// As of `std::fs::read`.
+pub fn read_proc(path: &str) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(1 << 14);
+    std::fs::File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The numbers of a process or thread (`/proc/PROCESS/status`), from the namespace of `/proc` to
 /// its own.
 fn numbers_of(process: &str) -> std::io::Result<Vec<u32>> {
-    let status = std::fs::read(format!("/proc/{process}/status"))?;
+    let status = read_proc(&format!("/proc/{process}/status"))?;
     let status = String::from_utf8_lossy(&status);
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let numbers = numbers.unwrap_or_default().split_ascii_whitespace();

@@ -115,6 +115,37 @@ fn a_question_is_answered() {
     }
 }
 
+/// Where the helper may trace the asker without being allowed to, it does so at once.
+#[test]
+fn a_question_is_answered_without_asking_to_be_allowed() {
+    let scratch = kept();
+    let ledger = &scratch.ledger;
+    let ask = |patience: u64, allowed: &mut bool| {
+        let allow = |_: ProcessId| *allowed = true;
+        ledger.ask_to_enter(ASKER, &mut Test::new(patience, &[]), allow)
+    };
+    let mut allowed = false;
+    let number = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let asked = question(ledger);
+            asked.name(HELPER);
+            assert!(asked.seized_at_once(&mut Test::new(5000, &[])));
+        });
+        ask(5000, &mut allowed)
+    });
+    assert!(number.is_some() && !allowed);
+    let entry = &ledger.header.entering[number.expect("held")];
+    assert_eq!(entry.helper.load(Ordering::Relaxed), HELPER);
+    // A helper that comes late is told that the asker has given up, and changes nothing.
+    let late = std::thread::scope(|scope| {
+        let asker = scope.spawn(|| ask(50, &mut false));
+        let asked = question(ledger);
+        assert_eq!(asker.join().expect("no panic"), None);
+        asked.seized_at_once(&mut Test::new(50, &[]))
+    });
+    assert!(!late && !ledger.has_questions());
+}
+
 #[test]
 fn nobody_is_asked_where_nobody_answers() {
     let scratch = Scratch::new();

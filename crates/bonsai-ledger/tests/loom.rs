@@ -360,24 +360,32 @@ impl bonsai_ledger::Futex for Impatient {
     }
 }
 
-/// A program is entered if and only if its process waits for that.
+/// A program is entered if and only if its process waits for that, whether it has to allow that or not.
 #[test]
 fn who_asks_and_who_answers_agree() {
-    check(Some(3), || {
-        let segment = Arc::<Segment>::from(model::segment());
-        segment.header.keeper.store(1, Ordering::Relaxed);
-        let helper = spawn(&segment, |s| {
-            let Some(asked) = s.take_questions().next().and_then(|number| s.asked(number)) else {
-                return false;
-            };
-            let mut futex = Impatient(3);
-            asked.wait_until_allowed(2, &mut futex) && asked.seized(true, &mut futex)
-        });
-        let held = segment.ask_to_enter(process(3), &mut Impatient(3), |helper| {
-            assert_eq!(helper.pid, 2);
-        });
-        assert_eq!(held.is_some(), helper.join().unwrap());
+    for at_once in [false, true] {
+        check(Some(3), move || agree(at_once));
+    }
+}
+
+fn agree(at_once: bool) {
+    let segment = Arc::<Segment>::from(model::segment());
+    segment.header.keeper.store(1, Ordering::Relaxed);
+    let helper = spawn(&segment, move |s| {
+        let Some(asked) = s.take_questions().next().and_then(|number| s.asked(number)) else {
+            return false;
+        };
+        let mut futex = Impatient(3);
+        if at_once {
+            asked.name(2);
+            return asked.seized_at_once(&mut futex);
+        }
+        asked.wait_until_allowed(2, &mut futex) && asked.seized(true, &mut futex)
     });
+    let held = segment.ask_to_enter(process(3), &mut Impatient(3), |helper| {
+        assert_eq!(helper.pid, 2);
+    });
+    assert_eq!(held.is_some(), helper.join().unwrap());
 }
 
 #[test]

@@ -51,9 +51,11 @@ pub(crate) fn say(parts: &[&[u8]]) {
     unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
 }
 
-/// Ends a process that a strict service refuses, with the exit code of a program that cannot be executed, as shells have it.
+/// Exit code of a program that cannot be executed, as shells have it.
+pub(crate) const NOT_EXECUTABLE: usize = 126;
+
+/// Ends a process that a strict service refuses.
 pub(crate) fn end_refused() {
-    const NOT_EXECUTABLE: usize = 126;
     // SAFETY: ends the process.
     unsafe { sys::syscall(nr::EXIT_GROUP, [NOT_EXECUTABLE, 0, 0, 0, 0, 0]) };
 }

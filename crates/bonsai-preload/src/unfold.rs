@@ -39,7 +39,9 @@ pub(crate) unsafe fn unfold(fd: usize, room: usize) -> bool {
         if !mapped {
             return false;
         }
-        call!(nr::MUNMAP, at + end, room - end);
+        if room > end {
+            call!(nr::MUNMAP, at + end, room - end);
+        }
         if let Some(dynamic) = headers.iter().find(|h| h.kind == PT_DYNAMIC) {
             relocate(at, at + dynamic.address);
         }

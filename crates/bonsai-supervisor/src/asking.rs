@@ -11,10 +11,15 @@ use rustix::process::{PTracer, Pid, set_ptracer, test_kill_process};
 use rustix::thread::futex;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::engine::Engine;
+use crate::enter::{EnterError, enter};
 use crate::patience::Patience;
 
 /// How long a process waits for a helper.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the keeper sleeps while the resident helper is about to take a question.
+const TURN: Duration = Duration::from_micros(500);
 
 /// How long it sleeps before it looks again by itself: whoever should wake it may
 /// have been killed.
@@ -69,16 +74,30 @@ pub fn keep(ledger: &Ledger) {
     keeper.store(std::process::id(), Ordering::Release);
 }
 
-/// Waits until processes of a service ask for their programs to be entered, and
-/// calls `start` with the number of each question: it has to start a process that
-/// calls [`crate::enter`], or to say that it could not. Frees what processes of other pid
+/// Processes that enter programs ([`enter`]).
+pub trait Helpers {
+    /// Sees to it that a helper waits for questions ([`stay`]), where that can be had. How long it gets to take one.
+    fn resident(&mut self) -> Duration;
+
+    /// Starts a helper for one question; false if there is none.
+    fn start(&mut self, number: usize) -> bool;
+}
+
+/// Waits until processes of a service ask for their programs to be entered. The resident helper takes a question
+/// by itself; one that it leaves, because it is busy or stopped, gets a helper of its own. Frees what processes of other pid
 /// namespaces leave in the ledger.
-pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) -> ! {
+pub fn answer(ledger: &Ledger, mut helpers: impl Helpers) -> ! {
     let header = &ledger.header;
     loop {
         let bell = header.bell.load(Ordering::Acquire);
+        if ledger.has_questions() {
+            let mut patience = Patience::of(helpers.resident());
+            while ledger.has_questions() && !patience.is_over() {
+                std::thread::sleep(TURN);
+            }
+        }
         for number in ledger.take_questions() {
-            if !start(number)
+            if !helpers.start(number)
                 && let Some(asked) = ledger.asked(number)
             {
                 asked.refuse(&mut Until::within(PATIENCE));
@@ -87,6 +106,37 @@ pub fn answer(ledger: &Ledger, mut start: impl FnMut(usize) -> bool) -> ! {
         ledger.reclaim_left();
         sleep(&header.bell, bell, Duration::from_secs(1));
     }
+}
+
+/// Answers questions one after the other until `is_over`, as the resident helper.
+///
+/// # Errors
+/// A program was not entered. The caller has to end then, for the kernel sees to it what becomes of a process that is
+/// still held.
+pub fn stay(
+    ledger: &Ledger,
+    engine: &Engine,
+    is_member: impl Fn(u32) -> bool,
+    is_over: impl Fn() -> bool,
+) -> Result<(), EnterError> {
+    let header = &ledger.header;
+    loop {
+        let bell = header.bell.load(Ordering::Acquire);
+        for number in ledger.take_questions() {
+            enter(ledger, number, engine, &is_member)?;
+        }
+        if is_over() {
+            return Ok(());
+        }
+        sleep(&header.bell, bell, Duration::from_secs(1));
+    }
+}
+
+/// Rings the bell of a service: helpers look whether their time is over.
+pub fn ring(ledger: &Ledger) {
+    let bell = &ledger.header.bell;
+    bell.fetch_add(1, Ordering::Release);
+    let _ = futex::wake(bell, futex::Flags::empty(), u32::MAX >> 1);
 }
 
 /// Whether programs that cannot be entered are not to run.

@@ -1,13 +1,12 @@
 //! Following one process through its exec, and entering the program.
 
-use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bonsai_ledger::{AskedFor, ProcessId, Segment, identity_of, number_of};
+use bonsai_ledger::{AskedFor, ProcessId, Segment, identity_of, number_of, read_proc};
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use object::elf::{PT_DYNAMIC, PT_INTERP};
@@ -56,7 +55,6 @@ impl EnterError {
 }
 
 const PAGE: u64 = 4096;
-const PROT_NONE: u64 = 0;
 const PROT_RX: u64 = 5;
 const PROT_RW: u64 = 3;
 const MAP_PRIVATE: u64 = 2;
@@ -72,8 +70,8 @@ const O_CLOEXEC: u64 = 0o2_000_000;
 /// How long a process that has been seized may take to get to its exec.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an exec takes, nearly always.
-const SOON: Duration = Duration::from_millis(2);
+/// How long it is waited for a stop before it is looked whether the exec has failed, which nothing tells.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Answers what a process has asked for in the ledger: enters the program that it
 /// runs next. Members can write any process id into the ledger, and the helper may have more rights: the id is read once,
@@ -117,23 +115,39 @@ fn answer(
     };
     stranger().inspect_err(|_| asked.refuse(&mut futex))?;
     let pid = i32::try_from(number).map_or(Pid::from_raw(0), Pid::from_raw);
-    if !asked.wait_until_allowed(std::process::id(), &mut futex) {
-        return Err(EnterError::Cancelled);
-    }
-    // Who does not want a program that is not covered wants it to end with its helper.
+    // Stops of the tracee are waited for with `sigtimedwait`.
+    let _ = SigSet::from_iter([Signal::SIGCHLD]).thread_block();
+    // In a strict service, a program ends with its helper rather than run without limits.
     let strict = is_strict(segment);
     let mut options = Options::PTRACE_O_TRACEEXEC;
     options.set(Options::PTRACE_O_EXITKILL, strict || ends_with_us(segment));
-    let seized = ptrace::seize(pid, options);
-    if seized.is_ok()
-        && let Err(error) = stranger()
-    {
+    // Without Yama nothing has to be allowed, which takes both sides longer than all the rest here.
+    let at_once = !is_restricted() && {
+        asked.name(std::process::id());
+        ptrace::seize(pid, options).is_ok()
+    };
+    if !at_once {
+        if !asked.wait_until_allowed(std::process::id(), &mut futex) {
+            return Err(EnterError::Cancelled);
+        }
+        if let Err(error) = ptrace::seize(pid, options) {
+            asked.seized(false, &mut futex);
+            return Err(EnterError::system("the process", error));
+        }
+    }
+    if let Err(error) = stranger() {
         leave(pid);
-        asked.seized(false, &mut futex);
+        if at_once {
+            asked.refuse(&mut futex);
+        } else {
+            asked.seized(false, &mut futex);
+        }
         return Err(error);
     }
-    let told = asked.seized(seized.is_ok(), &mut futex);
-    seized.map_err(|error| EnterError::system("the process", error))?;
+    let told = match at_once {
+        true => asked.seized_at_once(&mut futex),
+        false => asked.seized(true, &mut futex),
+    };
     if !told {
         leave(pid);
         return Err(EnterError::Cancelled);
@@ -143,6 +157,12 @@ fn answer(
         .and_then(|pid| enter_program(pid, engine, strict, stopped));
     asked.done();
     result
+}
+
+/// True where the kernel (Yama) lets processes trace others only where these allow it, and logs each attempt.
+fn is_restricted() -> bool {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim() != "0")
 }
 
 /// True where a number in `/proc` is that of a process or thread, as far as its namespace is known.
@@ -156,8 +176,7 @@ fn is(number: u32, asker: ProcessId) -> bool {
 /// Waits for the stop at the end of its exec. A signal that stops it meanwhile is kept
 /// for later: it cannot be entered before it has got there.
 fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Result<Pid, EnterError> {
-    let begin = Instant::now();
-    let (soon, mut patience) = (begin + SOON, Patience::of(PATIENCE));
+    let mut patience = Patience::of(PATIENCE);
     loop {
         let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG));
         match status.map_err(|error| EnterError::system("the process", error))? {
@@ -185,12 +204,22 @@ fn follow(pid: Pid, asked: &AskedFor<'_>, stopped: &mut Option<Signal>) -> Resul
                     let _ = stopped.map(|signal| kill(pid, signal));
                     return Err(EnterError::Cancelled);
                 }
-                // It is about to; what takes longer than that has failed.
-                let turn = if Instant::now() < soon { 10 } else { 100 };
-                std::thread::sleep(Duration::from_micros(turn));
+                wait_for_news();
             }
         }
     }
+}
+
+/// Waits for a stop of the tracee (`SIGCHLD`), or a moment.
+fn wait_for_news() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK_AGAIN.subsec_nanos().into(),
+    };
+    let news = SigSet::from_iter([Signal::SIGCHLD]);
+    // SAFETY: waits for a signal that `enter` has blocked in this thread, and writes nothing; where the signal is not
+    // sent, because it was ignored when this program was started, it sleeps.
+    unsafe { libc::sigtimedwait(news.as_ref(), std::ptr::null_mut(), &raw const time) };
 }
 
 /// Detaches from a running process: it has to stop for that.
@@ -221,12 +250,16 @@ fn enter_program(
         pid,
         Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL,
     );
-    let tracee = Tracee::new(pid)?;
-    match map(&tracee, engine) {
-        Ok(at) => {
+    let tracee = Tracee::new(pid, path_bytes(&engine.path).len())?;
+    let mapped = match tracee.is_filtered() {
+        true => map_parts(&tracee, engine).map(|at| (at, 0)),
+        false => map_file(&tracee, engine),
+    };
+    match mapped {
+        Ok((at, file)) => {
             stop();
-            let program = tracee.start.rip;
-            tracee.release(at + engine.entry, program)
+            let arguments = [tracee.start.rip, file, length(engine), strict.into()];
+            tracee.release(at + engine.entry, arguments)
         }
         Err(error) => {
             if strict {
@@ -243,14 +276,16 @@ fn enter_program(
 /// True for a program that names a loader, or is one, which brings the preload library.
 fn has_loader(pid: Pid) -> bool {
     // All headers that a linker writes; the rest may be a hundred megabytes.
-    const HEADERS: u64 = 1 << 14;
-    let mut bytes = Vec::new();
+    const HEADERS: usize = 1 << 14;
+    let mut bytes = vec![0; HEADERS];
     let Ok(exe) = std::fs::File::open(format!("/proc/{pid}/exe")) else {
         return false;
     };
-    if (&exe).take(HEADERS).read_to_end(&mut bytes).is_err() {
+    // Of a file all that is there comes at once.
+    let Ok(len) = exe.read_at(&mut bytes, 0) else {
         return false;
-    }
+    };
+    bytes.truncate(len);
     let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes);
     let Ok((header, endian)) = header.and_then(|h| Ok((h, h.endian()?))) else {
         return false;
@@ -282,17 +317,40 @@ fn names_itself(entries: &[u8]) -> bool {
         .any(|entry| tag(entry) == Some(DT_SONAME))
 }
 
-/// Maps the engine: where it is.
-fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
-    let filtered = tracee.is_filtered();
-    // Then there is a page behind it, at which calls are made.
-    let own = if filtered { PAGE } else { 0 };
-    let len = engine.len.next_multiple_of(PAGE);
-    let at = place(tracee, len + own)?;
+/// Bytes of memory that the engine takes.
+fn length(engine: &Engine) -> u64 {
+    engine.len.next_multiple_of(PAGE)
+}
+
+/// Maps the engine's file as it is, by one stop; the engine puts its own parts in place. Where it is, and its descriptor plus
+/// one, which it closes.
+fn map_file(tracee: &Tracee, engine: &Engine) -> Result<(u64, u64), EnterError> {
+    let failed = |error| EnterError::system("a system call made in it", error);
+    let len = length(engine);
+    let at = place(tracee, len)?;
+    let how = MAP_PRIVATE | MAP_FIXED_NOREPLACE;
+    let path = path_bytes(&engine.path);
+    let [opened, mapped] = tracee.open_and_map(&path, O_CLOEXEC, [at, len, how])?;
+    let fd = opened.map_err(failed)?;
+    match mapped {
+        Ok(there) if there == at => Ok((at, fd + 1)),
+        not => {
+            tracee.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
+            Err(not.err().map_or(EnterError::NoRoom, failed))
+        }
+    }
+}
+
+/// Maps the engine part by part in a process that is under a seccomp filter: a filter of whatever ran there before may
+/// trap calls by where they are made, so that they are made in a page of their own. Where the engine is.
+fn map_parts(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
+    tracee.settle()?;
+    let len = length(engine);
+    let at = place(tracee, len + PAGE)?;
     let reserve = [
         at,
-        len + own,
-        if filtered { PROT_RX } else { PROT_NONE },
+        len + PAGE,
+        PROT_RX,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
         u64::MAX,
         0,
@@ -300,9 +358,7 @@ fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
     if tracee.call(SYS_MMAP, reserve)? != at {
         return Err(EnterError::NoRoom);
     }
-    if filtered {
-        tracee.call_at(Some(at + len))?;
-    }
+    tracee.call_at(Some(at + len))?;
     let name = path_bytes(&engine.path);
     // Below the stack, whose pages are there: the kernel has just written above.
     let text = (tracee.start.rsp - 1024 - name.len() as u64) & !15;
@@ -343,10 +399,8 @@ fn map(tracee: &Tracee, engine: &Engine) -> Result<u64, EnterError> {
         }
     }
     tracee.call(SYS_CLOSE, [fd, 0, 0, 0, 0, 0])?;
-    if filtered {
-        tracee.call_at(None)?;
-        tracee.call(SYS_MUNMAP, [at + len, PAGE, 0, 0, 0, 0])?;
-    }
+    tracee.call_at(None)?;
+    tracee.call(SYS_MUNMAP, [at + len, PAGE, 0, 0, 0, 0])?;
     tracee.write(text, &vec![0; name.len()])?;
     for (word, value) in &engine.relocations {
         tracee.write(at + word, &(at + value).to_le_bytes())?;
@@ -374,7 +428,8 @@ const REACH: u64 = 0x6000_0000;
 /// grows.
 fn place(tracee: &Tracee, len: u64) -> Result<u64, EnterError> {
     let path = format!("/proc/{}/maps", tracee.pid);
-    let maps = std::fs::read_to_string(path).map_err(|e| EnterError::system("its memory", e))?;
+    let maps = read_proc(&path).map_err(|e| EnterError::system("its memory", e))?;
+    let maps = String::from_utf8_lossy(&maps);
     let mapped: Vec<(u64, u64)> = maps.lines().filter_map(range).collect();
     let here = mapped
         .iter()

@@ -6,12 +6,13 @@
 //! `execve`. Then it runs on with the engine's start-up first, and is left alone:
 //! ```text
 //!   process about to exec            keeper of the service        this (`bonsai enter`)
-//!     asks in the ledger  ──bell──>  starts it            ──────>  names itself
-//!     allows it (PR_SET_PTRACER)     <──────────────────────────  seizes the process
-//!     execve ──────────────────────────── stop ────────────────>  maps the engine,
-//!     engine: finds sites, patches   <─────────────────────────── detaches, ends
+//!     asks in the ledger  ──bell──>  starts it, if none waits ──>  takes the question
+//!     allows it, if Yama wants that  <──────────────────────────  seizes the process
+//!     execve ──────────────────────────── stop ────────────────>  maps the engine's file,
+//!     engine: finds sites, patches   <─────────────────────────── detaches, waits for the next
 //!     program
 //! ```
+//! Starting this program takes ten times as long as entering another, so the first one stays (`stay`).
 //!
 //! # Invariants
 //! 1. Nobody waits for ever: a process that asks goes on without cover after five
@@ -34,7 +35,9 @@ mod tracee;
 mod trap;
 
 pub use around::{Denied, Way, is_allowed, note_filter};
-pub use asking::{answer, ask_before_exec, expect_before_exec, expect_nothing, keep, wake};
+pub use asking::{
+    Helpers, answer, ask_before_exec, expect_before_exec, expect_nothing, keep, ring, stay, wake,
+};
 pub use attach::{AttachError, Attached, attach, check, detach, is_attached, may_trace};
 pub use engine::{Engine, EngineError};
 pub use enter::{EnterError, enter};

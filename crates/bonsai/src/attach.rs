@@ -25,7 +25,7 @@ use crate::cli::Attach;
 use crate::detach::take_off;
 use crate::library::{self, ENGINE_LINK};
 use crate::output::say;
-use crate::run::{STANDARD_LOADER, answer_questions, merged, store_sites};
+use crate::run::{Residence, STANDARD_LOADER, merged, store_sites};
 
 /// How long between two looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -87,14 +87,18 @@ pub(crate) fn run(args: &Attach) -> anyhow::Result<u8> {
     };
     let entered = ledger.and_then(|ledger| {
         let ledger = Arc::new(ledger);
-        if matches!(service, Into::New(_)) && !args.keep {
-            answer_questions(service.ledger_path(), Arc::clone(&ledger))?;
-        }
+        let residence = match &service {
+            Into::New(own) if !args.keep => {
+                Some(Residence::open(own.ledger_path(), Arc::clone(&ledger))?)
+            }
+            _ => None,
+        };
         let engine = Engine::read(&engine)?;
         let entered = enter_all(&args.processes, args.tree, &engine, &service)?;
-        Ok((ledger, entered))
+        Ok((ledger, entered, residence))
     });
-    let (ledger, entered) = match entered {
+    // Until the end.
+    let (ledger, entered, _residence) = match entered {
         Ok(entered) => entered,
         Err(error) => {
             if let Into::New(own) = service {

@@ -1,16 +1,19 @@
-//! `bonsai enter`: puts the engine into a program without a loader that a process of
-//! a service is about to run. The keeper starts it when one asks.
+//! `bonsai enter`: puts the engine into programs without a loader that processes of
+//! a service are about to run. The keeper starts it when one asks; it stays for those that ask after that.
+
+use std::os::fd::AsFd as _;
 
 use bonsai_ledger::Ledger;
 use bonsai_supervisor::{Engine, EnterError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::cli::Enter;
 use crate::library::ENGINE_LINK;
 
-/// Enters the program.
+/// Enters the program of one process, or of each that asks while the keeper holds the other end of standard input.
 ///
 /// # Errors
-/// Why it was not; then it runs on, and the ledger says that it is not covered.
+/// Why one was not; then it runs on, and the ledger says that it is not covered.
 pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
     let ledger = Ledger::open(&args.ledger)?;
     let engine = Engine::read(&args.ledger.with_file_name(ENGINE_LINK))?;
@@ -20,11 +23,29 @@ pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
             Ok(Some(true))
         )
     };
-    match bonsai_supervisor::enter(&ledger, args.number, &engine, is_member) {
+    let entered = match args.number {
+        Some(number) => bonsai_supervisor::enter(&ledger, number, &engine, is_member),
+        None => bonsai_supervisor::stay(&ledger, &engine, is_member, is_left),
+    };
+    match entered {
         Ok(()) | Err(EnterError::Cancelled | EnterError::Gone) => Ok(0),
         Err(error @ EnterError::Stranger(_)) => Err(error.into()),
         Err(error) => {
             Err(anyhow::Error::new(error).context("a static program runs without limits"))
         }
+    }
+}
+
+/// True once the keeper has ended, or wants this to end: it has closed the pipe that is our standard input.
+fn is_left() -> bool {
+    let input = std::io::stdin();
+    let mut fds = [PollFd::from_borrowed_fd(input.as_fd(), PollFlags::empty())];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    match poll(&mut fds, Some(&at_once)) {
+        Ok(_) => !fds[0].revents().is_empty(),
+        Err(_) => false,
     }
 }

@@ -2,6 +2,7 @@
 //! beside it, and cleans up.
 
 mod enforced;
+mod helpers;
 mod keeper;
 mod program;
 mod share;
@@ -28,6 +29,7 @@ use bonsai_units::Setting;
 use rustix::process::{WaitOptions, wait};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::helpers::Residence;
 use self::keeper::{Keeper, Ready};
 use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
@@ -219,13 +221,14 @@ impl Plan {
         if self.program.is_expected() {
             bonsai_supervisor::expect_before_exec(&mut command, Arc::clone(ledger));
         }
+        let mut residence = None;
         if self.engine.is_some() {
-            answer_questions(service.ledger_path(), Arc::clone(ledger))?;
+            residence = Some(Residence::open(service.ledger_path(), Arc::clone(ledger))?);
             if self.program.is_entered {
                 bonsai_supervisor::ask_before_exec(&mut command, Arc::clone(ledger));
             }
         }
-        ready.start(&mut command, &self.program, || {
+        ready.start(&mut command, &self.program, residence, || {
             bonsai_supervisor::expect_nothing(ledger);
         })
     }
@@ -309,24 +312,6 @@ impl Plan {
             );
         command
     }
-}
-
-/// Starts a helper (`bonsai enter`) for each process that is about to run a program
-/// without a loader.
-pub(crate) fn answer_questions(path: PathBuf, ledger: Arc<Ledger>) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("cannot tell where bonsai itself is")?;
-    let start = move |number: usize| {
-        let mut helper = Command::new(&own);
-        helper.arg("enter").arg(&path).arg(number.to_string());
-        // It ends by itself, and the keeper reaps it.
-        let helper = helper.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        helper.is_ok()
-    };
-    bonsai_supervisor::keep(&ledger);
-    let answer = move || bonsai_supervisor::answer(&ledger, start);
-    let thread = std::thread::Builder::new().name("answer".to_owned());
-    thread.spawn(answer).context("no thread for questions")?;
-    Ok(())
 }
 
 /// The ledger of the service that this process is of.

@@ -6,7 +6,8 @@ use super::{
     BESIDE, DONE, Given, PRELOAD, begin, beside_ledger, keep, map, name_program, read_program,
     value_in,
 };
-use crate::sys;
+use crate::sys::{self, call, nr};
+use crate::uncovered::NOT_EXECUTABLE;
 use crate::{elf, entering, identity, patch, threads, uncovered, unfold};
 use bonsai_ledger::{Reason, coverage};
 use core::arch::global_asm;
@@ -16,8 +17,9 @@ global_asm!(
     ".pushsection .text.bonsai_entry,\"ax\",@progbits",
     ".globl bonsai_enter",
     ".type bonsai_enter,@function",
-    // rdi: where the program begins. The stack is the kernel's, with argc on top, and
-    // has to be as it was, with all registers 0, when the program begins.
+    // rdi: where the program begins. rsi, rdx, rcx: where only our file has been mapped, see `start`.
+    // The stack is the kernel's, with argc on top, and has to be as it was, with all registers 0, when the
+    // program begins.
     "bonsai_enter:",
     "test rdi, rdi",
     "jz {beside}",
@@ -70,9 +72,18 @@ unsafe extern "C" fn beside(_: usize, environment: *const *const u8, fd: usize) 
     1 << 32
 }
 
-unsafe extern "C" fn start(stack: *const usize) {
-    // SAFETY: the stack of a new process (System V ABI, 3.4.1).
+/// `file`: descriptor of our file plus one, where it has been mapped as it is in a region of `room` bytes; 0 where all parts are in
+/// place. In a `strict` service a program does not run without us.
+unsafe extern "C" fn start(stack: *const usize, file: usize, room: usize, strict: usize) {
+    // SAFETY: our own file. The stack of a new process (System V ABI, 3.4.1).
     unsafe {
+        if file != 0 && !unfold::unfold(file - 1, room) {
+            // Nothing that is written is there: not even a note that this is over.
+            if strict != 0 {
+                call!(nr::EXIT_GROUP, NOT_EXECUTABLE);
+            }
+            return;
+        }
         let environment = stack.add(*stack + 2).cast::<*const u8>();
         let given = Given::in_environment(environment);
         if is_valgrind(environment) {

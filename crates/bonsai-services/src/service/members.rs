@@ -140,7 +140,9 @@ pub fn all(service: &Service, ledger: &Ledger, keeper: Option<u32>) -> anyhow::R
         });
         return Ok(member.into_iter().collect());
     }
-    let lives = |process: &&Process| process.state != 'Z' && Some(process.pid) != keeper;
+    let lives = |process: &&Process| {
+        process.state != 'Z' && Some(process.pid) != keeper && !is_helper(process, keeper)
+    };
     for process in processes.iter().filter(lives) {
         let facts = Facts::of(process.pid, &path, table.contains_key(&process.pid));
         if facts.belongs(&path) {
@@ -161,6 +163,19 @@ pub fn all(service: &Service, ledger: &Ledger, keeper: Option<u32>) -> anyhow::R
         }
     }
     Ok(members.into_values().collect())
+}
+
+/// True for a helper of the keeper (`bonsai enter`), which puts the engine into programs of the service and belongs to it as little
+/// as the keeper does.
+fn is_helper(process: &Process, keeper: Option<u32>) -> bool {
+    let program = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let enters = || {
+        let line = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"enter")
+    };
+    keeper.is_some_and(|keeper| {
+        process.ppid == keeper && enters() && program(process.pid) == program(keeper)
+    })
 }
 
 /// The processes of an enforced service: all that descend from its supervisor, which

@@ -35,15 +35,15 @@ pub(crate) struct Confine {
     pub(crate) program: Vec<OsString>,
 }
 
-/// Enter a program without a loader, for a process of a service that asks for it.
+/// Enter programs without a loader, for processes of a service that ask for it.
 ///
 /// Started by `bonsai run`; of no use by hand.
 #[derive(Args, Debug)]
 pub(crate) struct Enter {
     /// The service's ledger.
     pub(crate) ledger: PathBuf,
-    /// The number under which it asks.
-    pub(crate) number: usize,
+    /// The number under which one asks; without it, all that ask until standard input is closed.
+    pub(crate) number: Option<usize>,
 }
 
 /// Start a program as a service, under limits.

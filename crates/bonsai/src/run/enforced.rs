@@ -146,7 +146,9 @@ pub(super) fn guard(program: &Program, more: &[&str]) -> anyhow::Result<u8> {
         .args(["run", "--guarded"])
         .args(more)
         .args(std::env::args_os().skip(2));
-    let end = Ready::new()?.start(&mut command, program, || ())?.wait()?;
+    let end = Ready::new()?
+        .start(&mut command, program, None, || ())?
+        .wait()?;
     if end.by_signal {
         let ended = end_the_rest()?;
         let processes = if ended == 1 { "process" } else { "processes" };
@@ -270,7 +272,7 @@ fn start(
     let (ours, theirs) = UnixStream::pair().context("no socket")?;
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty()).context("no socket")?;
     let mut command = command(plan, &asked, theirs.as_raw_fd())?;
-    let keeper = ready.start(&mut command, &plan.program, || ())?;
+    let keeper = ready.start(&mut command, &plan.program, None, || ())?;
     drop(theirs);
     more_descriptors();
     // Without one, the program has ended already, and has said why.

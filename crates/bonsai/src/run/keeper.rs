@@ -29,6 +29,7 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use super::helpers::Residence;
 use super::program::{CANNOT_EXECUTE, Program};
 
 /// Signals that are passed on.
@@ -50,6 +51,8 @@ pub(super) struct Ready {
 pub(super) struct Keeper {
     signals: SignalsInfo<WithOrigin>,
     program: Pid,
+    /// The resident helper, which ends with the program.
+    residence: Option<Residence>,
     /// Somebody asked for a stop: we follow the program.
     follow_stop: bool,
     stopped: bool,
@@ -90,6 +93,7 @@ impl Ready {
         mut self,
         command: &mut Command,
         program: &Program,
+        residence: Option<Residence>,
         not_run: impl Fn(),
     ) -> anyhow::Result<Keeper> {
         inherit_sigpipe(command);
@@ -119,6 +123,7 @@ impl Ready {
         let mut keeper = Keeper {
             signals: self.signals,
             program,
+            residence,
             follow_stop: false,
             stopped: false,
         };
@@ -178,6 +183,8 @@ impl Keeper {
                 self.pass_on(&origin, sent);
             }
         };
+        // Among those that live on, this is none of the program's.
+        drop(self.residence.take());
         Ok(End {
             code,
             left_behind: self.others_live_on()?,
@@ -253,12 +260,17 @@ impl Keeper {
     /// Whether children are left: orphans of the program that we adopted.
     fn others_live_on(&self) -> anyhow::Result<bool> {
         let end = Instant::now() + GRACE;
+        // Nearly always it is a helper, which is about to end.
+        let mut turn = Duration::from_micros(100);
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Err(Errno::CHILD) => return Ok(false),
                 Ok(None) if Instant::now() >= end => return Ok(true),
-                Ok(None) => std::thread::sleep(Duration::from_millis(2)),
+                Ok(None) => {
+                    std::thread::sleep(turn);
+                    turn = (2 * turn).min(Duration::from_millis(2));
+                }
                 Err(errno) => return Err(errno).context("orphans cannot be waited for"),
             }
         }

@@ -103,8 +103,8 @@ fn a_helper_that_is_killed_freezes_nobody() {
         assert!(waited < 3 * PATIENCE, "{killed} killed in {waited:?}");
         let helper = helper_of(keeper.id()).filter(|pid| Some(*pid) != last);
         if let Some(helper) = helper {
-            // Each one a bit later than the one before.
-            std::thread::sleep(Duration::from_micros(300 * u64::from(killed % KILLED)));
+            // Each one a bit later than the one before: it has been started for a question.
+            std::thread::sleep(Duration::from_micros(1500 * u64::from(killed % KILLED)));
             let _ = kill_process(helper, Signal::KILL);
             killed += 1;
             last = Some(helper);
@@ -117,25 +117,71 @@ fn a_helper_that_is_killed_freezes_nobody() {
     }
     keeper.wait().expect("it ends");
     let codes = std::fs::read_to_string(&done).expect("ours");
-    assert!(codes.lines().count() >= KILLED as usize, "{codes}");
+    // For one program at most the resident helper is killed, and the one that was started in its place.
+    assert!(2 * codes.lines().count() >= KILLED as usize, "{codes}");
     for code in codes.lines() {
         assert!(matches!(code, "0" | "137"), "{codes}");
     }
 }
 
+/// The helper that stays for the next static program is no process of the service, and outlives `bonsai run` by no more than it takes
+/// to find out.
+#[test]
+fn a_resident_helper_is_not_of_the_service_and_ends_with_its_keeper() {
+    let test = "a_resident_helper_is_not_of_the_service_and_ends_with_its_keeper";
+    let Some((_, program)) = forms(test, "threads").into_iter().nth(1) else {
+        return;
+    };
+    let script = format!("'{}' >/dev/null 2>&1; exec sleep 60", program.display());
+    let bonsai = bonsai();
+    let args = [OsStr::new("-c"), OsStr::new(&script)];
+    let (name, mut command) = bonsai.run(&[], Path::new("/bin/sh"), &args);
+    let mut keeper = command.spawn().expect("bonsai");
+    let until = |what: &dyn Fn() -> bool| {
+        let began = Instant::now();
+        while !what() {
+            assert!(began.elapsed() < PATIENCE, "{test}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let status = || {
+        let mut command = bonsai.command(&["status", &name, "--json"]);
+        let seen = conformance::finish(&mut command, PATIENCE).expect("an end");
+        seen.stdout
+    };
+    until(&|| status().contains("\"sleep\""));
+    let helper = helper_of(keeper.id()).expect("it stays");
+    let number = helper.as_raw_nonzero().to_string();
+    let said = status();
+    assert!(!said.contains(&number), "{number} in {said}");
+    let all = all_children(keeper.id());
+    keeper.kill().expect("ours");
+    keeper.wait().expect("it ends");
+    until(&|| !Path::new(&format!("/proc/{number}")).exists());
+    for child in all.into_iter().filter(|child| *child != helper) {
+        let _ = kill_process(child, Signal::KILL);
+    }
+}
+
 /// A child of the keeper that enters a program.
 fn helper_of(keeper: u32) -> Option<Pid> {
-    let threads = std::fs::read_dir(format!("/proc/{keeper}/task")).ok()?;
-    for thread in threads.flatten() {
-        let children = std::fs::read_to_string(thread.path().join("children")).ok()?;
-        for child in children.split_whitespace() {
-            let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-            if line.split(|b| *b == 0).nth(1) == Some(b"enter") {
-                return Pid::from_raw(child.parse().ok()?);
-            }
-        }
-    }
-    None
+    let enters = |child: &Pid| {
+        let line = std::fs::read(format!("/proc/{}/cmdline", child.as_raw_nonzero()));
+        line.unwrap_or_default().split(|b| *b == 0).nth(1) == Some(b"enter")
+    };
+    all_children(keeper).into_iter().find(enters)
+}
+
+/// The children of all threads of a process.
+fn all_children(process: u32) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let all: String = children.map(Result::unwrap_or_default).collect();
+    let numbers = all
+        .split_whitespace()
+        .filter_map(|number| number.parse().ok());
+    numbers.filter_map(Pid::from_raw).collect()
 }
 
 /// Also one that is stopped while a helper holds it.

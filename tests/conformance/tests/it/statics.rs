@@ -174,7 +174,7 @@ fn without_its_keeper_a_static_program_runs_and_is_named() {
         let script = format!(
             ">'{began}'\n\
              while kill -0 $PPID && [ $(ps -o ppid= -p $$) = $PPID ]; do sleep 0.01; done 2>/dev/null\n\
-             '{}' >/dev/null; echo $? >'{done}.new'; mv '{done}.new' '{done}'; sleep 1",
+             '{}' >/dev/null; echo $? >'{done}.new'; mv '{done}.new' '{done}'; sleep 5",
             program.display(),
             done = done.display(),
             began = began.display(),
