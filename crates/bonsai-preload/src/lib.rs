@@ -116,6 +116,7 @@ mod own_to_extension {
     pub(crate) mod ahead;
     pub(crate) mod aio;
     pub(crate) mod answers;
+    pub(crate) mod beside;
     pub(crate) mod claim;
     pub(crate) mod clock;
     pub(crate) mod descriptors;

@@ -8,6 +8,7 @@
 //!    granted, and is booked there; a change of the group's terms leaves it.
 //! 2. While something is held, each call of the thread that was refused is looked at.
 
+use crate::beside;
 use crate::calls;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
@@ -63,7 +64,13 @@ pub(crate) fn grant(
 }
 
 /// The same of the service's own limits; returns the lease.
-fn lease_own(segment: &Segment, claim: &Claim, short: u64, lease: u64, now: u64) -> Option<u64> {
+pub(crate) fn lease_own(
+    segment: &Segment,
+    claim: &Claim,
+    short: u64,
+    lease: u64,
+    now: u64,
+) -> Option<u64> {
     let (mask, byte_buckets) = (claim.mask, claim.byte_buckets);
     if mask == 0 {
         return Some(lease);
@@ -84,8 +91,14 @@ pub(crate) unsafe extern "C" fn release(segment: &Segment, own: &mut Own, call: 
     let Some(entry) = own.entries.get(usize::from(call)) else {
         return;
     };
-    let (epoch, shares) = segment.with_config(|config| Shares::of(config, call));
-    if shares.any() {
+    let (epoch, (shares, narrowed)) = segment.with_config(|config| {
+        let narrowed = config.narrowed.get(usize::from(call));
+        let narrowed = narrowed.map_or(0, |word| word.load(Ordering::Relaxed));
+        (Shares::of(config, call), narrowed)
+    });
+    if narrowed != 0 {
+        beside::release(segment, entry, call);
+    } else if shares.any() {
         group::end_lease(segment, shares, entry.lease_bytes.into(), epoch);
         let left = u64::try_from(entry.bytes).unwrap_or(0);
         group::give_back(segment, shares, left.min(entry.lease_bytes.into()), 0);

@@ -118,7 +118,9 @@ fn limited(
         // terms of a group may change without those.
         let lasts = claim.is_plain && !claim.shares.any();
         if !(lasts && entry.granted_us == claim.epoch) {
-            entry.granted_us = claim.epoch * u32::from(lasts);
+            if claim.is_plain {
+                entry.granted_us = claim.epoch * u32::from(lasts);
+            }
             entry.piece = claim.piece(segment, call);
         }
         if !claim.is_plain {

@@ -5,6 +5,7 @@
 pub(crate) use crate::patience::{Patience, Timeout};
 
 use crate::ahead;
+use crate::beside;
 use crate::claim::Claim;
 use crate::facts::{fact, facts};
 use crate::group;
@@ -57,13 +58,67 @@ pub(crate) fn acquire(
     }
     // Bytes that came in have moved: they are owed, whatever becomes of the wait.
     let owed = bytes == 0 && calls == 0;
-    let (end, got) = turn(segment, own, claim, (call, patience), (short, owed));
+    let (end, got) = if beside::concerns(claim) && pay_beside(segment, own, claim, call, short, now)
+    {
+        (Wait::Due, short)
+    } else {
+        turn(segment, own, claim, (call, patience), (short, owed))
+    };
     if let Some(entry) = own.entries.get_mut(usize::from(call)) {
         entry.bytes += i64::try_from(got.0).unwrap_or(0);
         entry.calls += i64::try_from(got.1).unwrap_or(0);
     }
     end
 }
+
+/// Pays the part of the whole service from the thread's lease (`beside.rs`), and the part of the stream, if both may go at once; nothing
+/// otherwise.
+#[inline(never)]
+fn pay_beside(
+    segment: &Segment,
+    own: &mut Own,
+    claim: &mut Claim,
+    call: CallId,
+    short: (u64, u64),
+    now: u64,
+) -> bool {
+    if !beside::pay(segment, own, call, claim, short.0, now) {
+        return false;
+    }
+    let mask = core::mem::take(&mut claim.mask);
+    let line = claim.only_line();
+    let is_due =
+        pay_leased(segment, claim, line, short) || pay_due(segment, claim, line, short, now);
+    claim.mask = mask;
+    if !is_due {
+        segment.refund_mask(mask, claim.byte_buckets, short.0, 0);
+    }
+    is_due
+}
+
+/// Pays from the lease of the only stream that a claim draws on, without a look at the clock.
+#[inline(always)]
+fn pay_leased(segment: &Segment, claim: &Claim, line: Line, short: (u64, u64)) -> bool {
+    line.is_some_and(|(index, _)| segment.use_stream_lease(index, claim.epoch, short.0))
+}
+
+/// Pays what a claim draws on if all of it may go at once, and nothing otherwise.
+#[inline(always)]
+fn pay_due(segment: &Segment, claim: &Claim, line: Line, short: (u64, u64), now: u64) -> bool {
+    if let Some(line) = line
+        && segment.take_stream_lease(line, short.0, (claim.epoch, now))
+    {
+        return true;
+    }
+    let is_due = claim.take_due(segment, short.0, short.1, now);
+    if is_due {
+        claim.note(segment, short, 0);
+    }
+    is_due
+}
+
+/// The only line of a stream that a claim draws on ([`Claim::only_line`]).
+type Line = Option<(usize, u8)>;
 
 /// Waits for what the service's group has to give, when its own limits have given; returns
 /// how that ended, and what there is of both. A call that may be refused is, instead.
@@ -154,19 +209,11 @@ pub(crate) fn turn(
     (short, owed): ((u64, u64), bool),
 ) -> (Wait, (u64, u64)) {
     let line = claim.only_line();
-    if let Some((index, _)) = line
-        && segment.use_stream_lease(index, claim.epoch, short.0)
-    {
+    if pay_leased(segment, claim, line, short) {
         return (Wait::Due, short);
     }
     let now = sys::now();
-    if let Some(line) = line
-        && segment.take_stream_lease(line, short.0, (claim.epoch, now))
-    {
-        return (Wait::Due, short);
-    }
-    let (end, got) = if claim.take_due(segment, short.0, short.1, now) {
-        claim.note(segment, short, 0);
+    let (end, got) = if pay_due(segment, claim, line, short, now) {
         (Wait::Due, short)
     } else {
         wait_for(segment, own, claim, what, (short, owed), now)

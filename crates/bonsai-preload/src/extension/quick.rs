@@ -1,6 +1,7 @@
 //! The short way through a decision, for what most calls of a service with limits on some
 //! descriptors, or on each, are: on a descriptor that none of those is for, or on a stream
-//! that has a lease (`bonsai_ledger::StreamLine`). A few words are looked at, and neither the
+//! that has a lease (`bonsai_ledger::StreamLine`), while the thread has one under the limits of the whole service
+//! (`beside.rs`), where there are such. A few words are looked at, and neither the
 //! clock nor the curve of a limit. And, in served event loops, for incoming bytes under limits
 //! that are the same for every descriptor, while the thread has a lease (`ahead.rs`).
 //!
@@ -12,6 +13,7 @@
 //!    meanwhile, they are waited for as ever.
 
 use crate::amount::{self, Args};
+use crate::beside;
 use crate::claim::Claim;
 use crate::descriptors::{self, Known, Note};
 use crate::facts::{Site, fact, facts};
@@ -30,6 +32,8 @@ struct Limits {
     epoch: u32,
     /// None of them: they are on bytes, whatever the descriptor.
     narrowed: u64,
+    /// Those on bytes that are the same for every descriptor.
+    mask: u64,
     byte_buckets: u64,
     per_stream: u64,
 }
@@ -58,10 +62,40 @@ pub(crate) fn made(
     if limits.narrowed == 0 {
         return plain(segment, own, call, args, site, &limits);
     }
+    if limits.mask != 0 {
+        return beside_others(segment, own, call, args, site);
+    }
+    streamed::<false>(segment, own, call, args, site, &limits)
+}
+
+/// The same beside limits of the whole service. By itself, and not with the limits that were read: those of the other way stay in registers.
+#[cold]
+#[inline(never)]
+fn beside_others(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+) -> Option<isize> {
+    let limits = Limits::of(segment, call)?;
+    streamed::<true>(segment, own, call, args, site, &limits)
+}
+
+/// Makes a call that draws on a stream alone, or on nothing; or, `BESIDE` that, on what the thread's lease is of.
+#[inline(always)]
+fn streamed<const BESIDE: bool>(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    limits: &Limits,
+) -> Option<isize> {
     let Some(line) = limits.line(segment, call, args)? else {
-        return Some(free(segment, own, call, args, site));
+        return (!BESIDE).then(|| free(segment, own, call, args, site));
     };
-    let is_out = way == fact::OUT;
+    let is_out = facts(call) & (fact::IN | fact::OUT) == fact::OUT;
     let asked = amount::asked(call, args, &mut own.readable) as u64;
     if !is_out {
         // An answer goes out, and the call takes longer than that.
@@ -71,14 +105,23 @@ pub(crate) fn made(
     if asked == 0 || lease < asked || line.note.has_kept(is_out) {
         return None;
     }
+    if BESIDE && beside::left(own, call, limits.epoch) < asked {
+        return None;
+    }
     if is_out {
         if !segment.use_stream_lease(line.index, limits.epoch, asked) {
             return None;
+        }
+        if BESIDE {
+            beside::spend(own, call, asked);
         }
         let result = free(segment, own, call, args, site);
         let moved = amount::moved(call, args, result) as u64;
         if moved < asked {
             segment.return_to_stream(line.index, asked - moved);
+            if BESIDE {
+                beside::restore(own, call, limits.epoch, asked - moved);
+            }
         }
         return Some(result);
     }
@@ -86,6 +129,8 @@ pub(crate) fn made(
     let moved = amount::moved(call, args, result) as u64;
     if moved > 0 && !segment.use_stream_lease(line.index, limits.epoch, moved) {
         late(segment, own, call, args, moved);
+    } else if BESIDE {
+        beside::spend(own, call, moved);
     }
     Some(result)
 }
@@ -172,14 +217,12 @@ impl Limits {
             (words, config.grouped(call))
         });
         let [mask, narrowed, byte_buckets, per_stream] = words;
-        // Beside those, limits of the whole service and groups are left to others.
-        let is_one = match narrowed {
-            0 => mask != 0 && mask & !byte_buckets == 0,
-            _ => mask == 0,
-        };
+        // Groups, and limits on calls beside those, are left to others.
+        let is_one = (mask != 0 || narrowed != 0) && mask & !byte_buckets == 0;
         (is_one && shares == 0).then_some(Self {
             epoch,
             narrowed,
+            mask,
             byte_buckets,
             per_stream,
         })

@@ -72,6 +72,25 @@ fn no_stream_is_faster_than_its_limit_and_none_waits_for_another() {
     }
 }
 
+/// Threads pay for a limit of the service with leases, also where each call is under a limit per stream, too.
+#[test]
+fn a_limit_of_the_service_holds_beside_one_per_stream() {
+    let test = "a_limit_of_the_service_holds_beside_one_per_stream";
+    let Some(probe) = Probe::new(test, "narrowed", &["streams", "8", "150000"]) else {
+        return;
+    };
+    for seen in probe.same(&["send=1MB/s:burst=20kB", "send/stream=10MB/s"]) {
+        seen.assert_shaped(8 * 150_000, 1_000_000, 20_000);
+        assert!(seen.counters.unshaped.is_empty(), "{:?}", seen.counters);
+    }
+    // The limit of the service is above what goes through: it gives leases, and the streams are held back.
+    for seen in probe.same(&["send=100MB/s", "send/stream=500kB/s"]) {
+        for stream in 'a'..='h' {
+            assert_not_faster(&seen, &format!("stream {stream}"), 150_000, 500_000);
+        }
+    }
+}
+
 #[test]
 fn files_are_limited_by_their_path_whatever_reads_them() {
     let test = "files_are_limited_by_their_path_whatever_reads_them";
@@ -310,5 +329,35 @@ fn a_change_reaches_every_stream() {
     assert!(elapsed > 0.3 + 0.2, "{elapsed}");
     if elapsed > 1.2 + 1.0 {
         eprintln!("NOTE: the change of the rate took {elapsed} s to reach all");
+    }
+}
+
+/// Calls of each thread on a descriptor of its own write to no memory that other threads' calls write, but for the few that take a lease:
+/// on many cores, such a line costs each call a microsecond.
+#[test]
+fn calls_on_streams_of_their_own_write_nothing_in_common() {
+    let test = "calls_on_streams_of_their_own_write_nothing_in_common";
+    let Some(gcc) = compiler(test) else { return };
+    let made = gcc.make(
+        "shared_writes",
+        &["narrowed/shared_writes.c"],
+        &["-pthread"],
+    );
+    let program = made.unwrap_or_else(|error| panic!("{error}"));
+    for limits in [
+        &["--limit", "read/stream=100GB/s"][..],
+        &["--limit", "read=100GB/s", "--limit", "read/stream=100GB/s"],
+    ] {
+        let (_, mut command) = bonsai().run::<&str>(limits, &program, &[]);
+        let seen = finish(&mut command, PATIENCE).expect("an end");
+        assert!(seen.status.success(), "{limits:?}: {seen:?}");
+        let number = |name: &str| -> u64 {
+            let line = seen.stdout.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|number| number.trim().parse().ok());
+            number.unwrap_or_else(|| panic!("{limits:?}: {name} in {seen:?}"))
+        };
+        // Each call is counted, so that without any write nothing was looked at.
+        assert!(number("writes") >= 3000, "{limits:?}: {seen:?}");
+        assert!(number("shared") <= 3000 / 10, "{limits:?}: {seen:?}");
     }
 }
