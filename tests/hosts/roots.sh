@@ -14,6 +14,7 @@ hook=true
 if [ "${1-}" = --more ]; then
   shift
   # Without security updates: of those, copies of the archive may lack some.
+  # shellcheck disable=SC2016 # mmdebstrap's shell has the folder.
   hook='sed -i /security/d "$1"/etc/apt/sources.list'
   mapfile -t -O "${#packages[@]}" packages < <(sed 's/#.*//' "$here/more-packages.txt" | tr -s ' \n' '\n' | sed '/^$/d')
 fi
