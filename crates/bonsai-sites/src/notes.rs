@@ -27,7 +27,7 @@ pub fn is_go(notes: &[u8]) -> bool {
     find(notes, NT_GO_BUILD_ID, b"Go\0\0", |_| true).is_some()
 }
 
-/// Whether the contents of a `PT_NOTE` segment say that Free Pascal made the program: it makes system calls by instructions of its own,
+/// True where the contents of a `PT_NOTE` segment say that Free Pascal made the program: it makes system calls by instructions of its own,
 /// also where it has a loader and libc.
 #[must_use]
 pub fn is_pascal(notes: &[u8]) -> bool {

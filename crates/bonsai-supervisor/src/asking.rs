@@ -18,7 +18,7 @@ use crate::patience::Patience;
 /// How long a process waits for a helper.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the keeper sleeps while the resident helper is about to take a question.
+/// Sleep of the keeper while the resident helper is about to take a question.
 const TURN: Duration = Duration::from_micros(500);
 
 /// How long it sleeps before it looks again by itself: whoever should wake it may

@@ -70,7 +70,7 @@ const O_CLOEXEC: u64 = 0o2_000_000;
 /// How long a process that has been seized may take to get to its exec.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long it is waited for a stop before it is looked whether the exec has failed, which nothing tells.
+/// Longest wait for a stop before a look whether the exec has failed, which nothing tells.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// Answers what a process has asked for in the ledger: enters the program that it
@@ -281,7 +281,7 @@ fn has_loader(pid: Pid) -> bool {
     let Ok(exe) = std::fs::File::open(format!("/proc/{pid}/exe")) else {
         return false;
     };
-    // Of a file all that is there comes at once.
+    // A file gives all that is there at once.
     let Ok(len) = exe.read_at(&mut bytes, 0) else {
         return false;
     };

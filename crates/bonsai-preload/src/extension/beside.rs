@@ -104,7 +104,7 @@ fn grant(segment: &Segment, entry: &mut Entry, claim: &Claim, short: u64, now: u
     let booked = core::mem::take(&mut entry.lease_bytes).into();
     segment.end_lease(mask, byte_buckets, booked, 0, epoch);
     let kept = core::mem::take(&mut entry.lease_calls);
-    // What was left counts for what the call needs.
+    // The rest of the lease before counts for what the call needs.
     let needs = short.saturating_sub(kept.into());
     match ahead::lease_own(segment, claim, needs, most, now) {
         Some(got) => {

@@ -32,7 +32,7 @@ struct Limits {
     epoch: u32,
     /// None of them: they are on bytes, whatever the descriptor.
     narrowed: u64,
-    /// Those on bytes that are the same for every descriptor.
+    /// Limits on bytes that are the same for every descriptor.
     mask: u64,
     byte_buckets: u64,
     per_stream: u64,

@@ -15,7 +15,7 @@ use anyhow::Context;
 use bonsai_ledger::Ledger;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long the resident helper gets to take a question: an idle one needs some tens of microseconds.
+/// Time that the resident helper gets to take a question: an idle one needs some tens of microseconds.
 const TAKES: Duration = Duration::from_millis(10);
 
 /// The same while it starts.
@@ -65,7 +65,7 @@ impl Drop for Residence {
     }
 }
 
-/// What starts helpers.
+/// Starter of helpers.
 struct Helpers {
     program: PathBuf,
     /// The ledger.
@@ -90,7 +90,7 @@ impl bonsai_supervisor::Helpers for Helpers {
         if input.as_ref().is_some_and(has_reader) {
             return TAKES;
         }
-        // It ends by itself, and the keeper reaps it.
+        // The helper ends by itself, and the keeper reaps it.
         let started = self
             .command()
             .stdin(Stdio::piped())

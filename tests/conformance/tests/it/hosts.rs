@@ -260,7 +260,7 @@ fn write_data() {
     std::fs::write(scratch().join("hosts.data"), contents).expect("a file");
 }
 
-/// What is found of each root, which are looked at together.
+/// Findings in each root; all roots are looked at together.
 fn in_each<T: Send>(hosts: &[Host], look: impl Fn(&Host) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let look = &look;

@@ -10,7 +10,7 @@ use super::{BURST, FILE, Host, RATE, hosts_in, print_table, said, verdict, write
 use crate::fixture::scratch;
 use crate::probe::PATIENCE;
 
-/// What the scripts below begin with. All that they start ends with them, as their namespace of processes does.
+/// Beginning of the scripts below. All that they start ends with them, as their namespace of processes does.
 const BEGIN: &str = r#"
 file=$0
 limited() { limit=$1; shift; /mnt/bonsai/bonsai run --limit "$limit=$RATE" -- "$@" 2>/run/said & }
