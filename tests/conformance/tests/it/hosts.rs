@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 use std::time::Duration;
 
 use conformance::{Finished, ProcessError, finish, skip};
@@ -255,9 +256,25 @@ fn hosts_in(test: &str, folder: &Path) -> Vec<Host> {
     hosts
 }
 
+/// The larger root file systems, and the data beside them. None of them is a skip of `test`.
+fn larger_hosts(test: &str) -> Option<Vec<Host>> {
+    let Some(folder) = std::env::var_os("BONSAI_HOSTS_MORE").map(PathBuf::from) else {
+        let reason = "takes root file systems of 1 GB each: make test-hosts";
+        skip(test, reason);
+        return None;
+    };
+    let hosts = hosts_in(test, &folder);
+    write_data();
+    Some(hosts)
+}
+
+/// The file that programs read, once for all tests: others read it at the time.
 fn write_data() {
-    let contents = "a line of thirty bytes or so.\n".repeat(100_000);
-    std::fs::write(scratch().join("hosts.data"), contents).expect("a file");
+    static WRITTEN: Once = Once::new();
+    WRITTEN.call_once(|| {
+        let contents = "a line of thirty bytes or so.\n".repeat(100_000);
+        std::fs::write(scratch().join("hosts.data"), contents).expect("a file");
+    });
 }
 
 /// Findings in each root; all roots are looked at together.

@@ -1,12 +1,10 @@
 //! The programs of `tests/hosts/more.txt` in each root file system that has them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use conformance::{Finished, skip};
+use conformance::Finished;
 
-use super::{
-    BURST, FILE, Host, LENGTH, RATE, hosts_in, in_each, is_named, print_table, write_data,
-};
+use super::{BURST, FILE, Host, LENGTH, RATE, in_each, is_named, larger_hosts, print_table};
 use crate::fixture::scratch;
 
 /// One line of the list.
@@ -80,14 +78,9 @@ fn verdict(program: &Program, finished: &Finished) -> Result<String, String> {
 #[test]
 fn more_programs_of_each_release_are_limited_or_named() {
     let test = "more_programs_of_each_release_are_limited_or_named";
-    let Some(folder) = std::env::var_os("BONSAI_HOSTS_MORE").map(PathBuf::from) else {
-        return skip(
-            test,
-            "takes root file systems of 1 GB each: make test-hosts",
-        );
+    let Some(hosts) = larger_hosts(test) else {
+        return;
     };
-    let hosts = hosts_in(test, &folder);
-    write_data();
     let text = std::fs::read_to_string(scratch().join("hosts.data")).expect("a file");
     for (end, before, after) in [("pas", "{ ", " } begin end.\n"), ("xml", "<a>", "</a>\n")] {
         let wrapped = format!("{before}{text}{after}");

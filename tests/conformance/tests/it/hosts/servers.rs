@@ -1,12 +1,12 @@
 //! Servers and runtimes of other releases: what their clients get, or what they read, by the clock of the client or their own.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use conformance::{finish, skip};
 
-use super::{BURST, FILE, Host, RATE, hosts_in, print_table, said, verdict, write_data};
+use super::{BURST, FILE, Host, RATE, larger_hosts, print_table, said, verdict};
 use crate::fixture::scratch;
 use crate::probe::PATIENCE;
 
@@ -148,14 +148,9 @@ fn cell(
 #[test]
 fn servers_and_runtimes_of_each_release_are_limited_or_named() {
     let test = "servers_and_runtimes_of_each_release_are_limited_or_named";
-    let Some(folder) = std::env::var_os("BONSAI_HOSTS_MORE").map(PathBuf::from) else {
-        return skip(
-            test,
-            "takes root file systems of 1 GB each: make test-hosts",
-        );
+    let Some(hosts) = larger_hosts(test) else {
+        return;
     };
-    let hosts = hosts_in(test, &folder);
-    write_data();
     let has_java = make_class(test);
     let rate = format!("RATE={RATE}B/s:burst={BURST}B");
     let row = |host: &Host| -> String {
