@@ -1,5 +1,6 @@
 //! What all tests use: the compiled programs, Bonsai, and the bare results.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,16 +116,25 @@ pub(crate) fn cases(test: &str) -> Option<&'static Cases> {
 
 /// Bonsai, as `make build` has built it. All tests that run at a time share one
 /// runtime directory; the last of them takes it away.
+///
+/// A command has the directory's path only: a test that keeps nothing but the command would otherwise
+/// lose the directory with the last other test, while its program runs.
 pub(crate) fn bonsai() -> Arc<Bonsai> {
     static BONSAI: Mutex<Weak<Bonsai>> = Mutex::new(Weak::new());
+    thread_local! {
+        /// Share of this test, which has a thread of its own.
+        static HELD: RefCell<Option<Arc<Bonsai>>> = const { RefCell::new(None) };
+    }
     let mut shared = BONSAI.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
+    let bonsai = shared.upgrade().unwrap_or_else(|| {
         let built = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("bonsai");
         let fresh = Bonsai::find(&built).unwrap_or_else(|error| panic!("{error}"));
         let fresh = Arc::new(fresh);
         *shared = Arc::downgrade(&fresh);
         fresh
-    })
+    });
+    HELD.set(Some(Arc::clone(&bonsai)));
+    bonsai
 }
 
 /// What a run of a case printed.
