@@ -259,7 +259,7 @@ proptest! {
         const CALL: u64 = 100;
         let (rate, burst) = (10_000, 2_000);
         let mut bucket = Bucket::new(rate * 1000, burst, 0);
-        // Next step of each thread: its ticket is looked at, or a lease of so many units is used.
+        // Next step of each thread, and its time: a look at its ticket, or the use of a lease.
         let mut next: Vec<(u64, Option<Ticket>, u64)> = Vec::new();
         for _ in 0..threads {
             let ticket = bucket.take(CALL * 5, 0);

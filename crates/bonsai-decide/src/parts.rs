@@ -37,8 +37,8 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// A call of `asked` bytes whose parts have at most so many: the `first` one, and each `further` one. `None` where it is made as a
-    /// whole; `division` is asked for only where parts are wanted.
+    /// Plan of a call of `asked` bytes, by the most bytes of its `first` part and of each `further` one. `None` for a call that is made as
+    /// a whole; `division` is asked for only where parts are wanted.
     #[must_use]
     #[inline]
     pub fn plan(

@@ -34,7 +34,7 @@ const REQUEST: Opcode = opcode::read_write::<Query>(b'f', 17);
 /// Writable, shared, of a file, at an address or the first one behind it.
 const WANTED: u64 = 0x02 | 0x08 | 0x20 | 0x10;
 
-/// At most so many mappings are asked for.
+/// Mappings that are asked for, at most.
 const MOST: usize = 16;
 
 /// True if one of the first writable shared mappings is of this file; false also where the kernel cannot tell. `maps` is the open

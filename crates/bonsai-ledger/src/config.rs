@@ -208,13 +208,11 @@ impl Segment {
         limited
     }
 
-    /// Entries that are limited, of the system calls whose first entries are `set` bits.
+    /// Entries that are limited, of those whose bits are in `set`.
     pub fn limited_of(&self, set: [u64; 2]) -> impl Iterator<Item = CallId> {
-        (0_u8..).zip(calls::CALLS).filter_map(move |(call, row)| {
-            let first = *calls::BY_NR.get(usize::from(row.nr))?;
-            let is_set = set[usize::from(first / 64) & 1] >> (first % 64) & 1 != 0;
-            (is_set && self.is_limited(call)).then_some(call)
-        })
+        let entries = (0_u8..).take(calls::CALLS.len());
+        let is_set = move |call: CallId| set[usize::from(call / 64) & 1] >> (call % 64) & 1 != 0;
+        entries.filter(move |call| is_set(*call) && self.is_limited(*call))
     }
 
     /// The buckets a call draws on, with the epoch and those of them that count

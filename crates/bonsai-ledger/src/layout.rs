@@ -348,7 +348,7 @@ pub struct Process {
     /// When it was about to run a program in which the library or the engine has not come up since,
     /// ns of the monotonic clock; 0 once it has.
     pub expected_ns: AtomicU64,
-    /// First entries of system calls of which a site could not be replaced, a bit each.
+    /// Entries of system calls of which a site could not be replaced, a bit each.
     pub unseen: [AtomicU64; 2],
     pub(crate) _pad1: [AtomicU64; 6],
 }

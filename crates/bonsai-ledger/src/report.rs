@@ -34,7 +34,7 @@ pub struct ProcessReport {
     pub sites: u32,
     /// Sites of libraries other than libc that could not be patched.
     pub missed: u64,
-    /// First entries of system calls of which a site could not be replaced: see [`crate::layout::Process::unseen`].
+    /// Entries of system calls of which a site could not be replaced: see [`crate::layout::Process::unseen`].
     pub unseen: [u64; 2],
     /// Calls that came by a trap.
     pub trapped: u64,

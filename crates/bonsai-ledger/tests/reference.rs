@@ -16,7 +16,7 @@ enum Step {
     Take(u64),
     /// Gives back a share of the last ticket, in 1/256.
     Refund(u8),
-    /// Takes a ticket, waits for it and so many ns longer, and books it as a lease.
+    /// Takes a ticket, waits for it and for a number of ns beyond, and books it as a lease.
     Lease(u64, u64),
     /// Ends the lease after a share of it was used, in 1/256.
     EndLease(u8),

@@ -10,6 +10,12 @@ pub(crate) fn first_entry(nr: usize) -> Option<CallId> {
     BY_NR.get(nr).copied().filter(|c| *c != NO_CALL)
 }
 
+/// All entries of a system call, by its first one: one for each kind of descriptor that makes a difference.
+pub(crate) fn entries_of(first: CallId) -> core::ops::RangeInclusive<CallId> {
+    let has_kinds = slots::facts(first) & slots::fact::KINDS != 0 || first == calls::SPLICE_FILE;
+    first..=if has_kinds { first + 2 } else { first }
+}
+
 /// The entry for a call, by the kind of descriptor it works on, which is looked
 /// up `afresh`, or if it is not known.
 pub(crate) fn entry_of(first: CallId, args: &Args, afresh: bool) -> (CallId, Option<Looked>) {

@@ -111,19 +111,13 @@ fn is_seen(libc: &Object, name: &[u8], numbers: &[usize], a: [usize; 4]) -> bool
     numbers.iter().any(|nr| nr + 1 == last)
 }
 
-/// Says on standard error that calls inside libc are unseen, once in a service. Ends the process if the service is strict.
+/// Says that calls inside libc are unseen.
 pub(crate) fn complain(segment: &Segment, program: &[u8]) {
-    let before = segment.header.flags.fetch_or(flags::UNSEEN, Ordering::Relaxed);
-    let strict = before & flags::STRICT != 0;
-    if before & flags::UNSEEN == 0 || strict {
-        let said: &[u8] = if strict {
-            b": calls inside this libc are not seen, and --strict refuses that\n"
-        } else {
-            b": calls inside this libc are not seen (stdio): only its functions are limited, by their names\n"
-        };
-        uncovered::say(&[b"bonsai: ", program, said]);
-    }
-    if strict {
-        uncovered::end_refused();
-    }
+    uncovered::complain(
+        segment,
+        flags::UNSEEN,
+        program,
+        b": calls inside this libc are not seen (stdio): only its functions are limited, by their names\n",
+        b": calls inside this libc are not seen, and --strict refuses that\n",
+    );
 }

@@ -51,6 +51,18 @@ pub(crate) fn say(parts: &[&[u8]]) {
     unsafe { ask!(Writev, 2, parts.as_ptr(), parts.len()) };
 }
 
+/// Says on standard error, once in a service, that not all of a program is limited; `flag` is the one of the ledger that stands for this
+/// line. In a strict service each process says the words of its refusal instead, and ends.
+pub(crate) fn complain(segment: &Segment, flag: u32, program: &[u8], said: &[u8], refused: &[u8]) {
+    let before = segment.header.flags.fetch_or(flag, Ordering::Relaxed);
+    if before & flags::STRICT != 0 {
+        say(&[b"bonsai: ", program, refused]);
+        end_refused();
+    } else if before & flag == 0 {
+        say(&[b"bonsai: ", program, said]);
+    }
+}
+
 /// Exit code of a program that cannot be executed, as shells have it.
 pub(crate) const NOT_EXECUTABLE: usize = 126;
 

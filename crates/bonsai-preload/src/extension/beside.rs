@@ -20,7 +20,7 @@ use bonsai_bucket::QUANTUM_NS;
 use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
 
-/// A lease is at least so many times what the call needs.
+/// Least lease, in needs of a call.
 const WORTH: u64 = 8;
 
 /// Bytes that the thread has left for calls of this kind, under the limits of `epoch`.

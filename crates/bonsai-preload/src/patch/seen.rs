@@ -1,10 +1,11 @@
 //! Record of the sites that were found, and of what has become of them: which of libc's functions end in patched sites only.
 
+use crate::calls::{entries_of, first_entry};
 use crate::elf::{self, Object};
 use crate::found::Found;
 #[cfg(not(feature = "alone"))]
 use crate::proof;
-use bonsai_calls::{self as calls, BY_NR, CallId, NO_CALL, NR_LIMIT};
+use bonsai_calls::{self as calls, CallId, NR_LIMIT};
 use bonsai_sites::ANY;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -28,10 +29,12 @@ pub(crate) fn unseen() -> [u64; 2] {
 
 /// Takes note of a site that could not be replaced. A call after which the process ends at once is its last words, and no hole.
 fn miss(site: &Found) {
-    if let Some(&call) = BY_NR.get(usize::from(site.nr)).filter(|call| **call != NO_CALL)
+    if let Some(first) = first_entry(usize::from(site.nr))
         && !ends_behind(site.at + 2)
     {
-        UNSEEN[usize::from(call / 64) & 1].fetch_or(1 << (call % 64), Ordering::Relaxed);
+        for call in entries_of(first) {
+            UNSEEN[usize::from(call / 64) & 1].fetch_or(1 << (call % 64), Ordering::Relaxed);
+        }
     }
 }
 

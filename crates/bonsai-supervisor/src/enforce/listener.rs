@@ -30,7 +30,7 @@ pub(crate) struct Asked {
 /// and only poll(2) tells of that end (from 5.9 on).
 const RECEIVING_ENDS_FROM: (u32, u32) = (6, 11);
 
-/// Before 5.9 nothing tells of it: the receiver looks around after so many milliseconds.
+/// Interval at which the receiver looks around, as nothing tells of that end before 5.9; ms.
 const LOOK_AROUND_MS: i32 = 1000;
 
 /// The listener of a service.

@@ -70,7 +70,7 @@ impl Drop for Payment<'_> {
     }
 }
 
-/// Copies of calls that are longer than a piece take so many bytes together, at most.
+/// Bytes of all copies of calls that are longer than a piece, at most.
 const LARGE: u64 = 64 * MOST;
 
 /// Memory for a copy, until it is dropped.
