@@ -5,7 +5,8 @@
 # commands that repeat it.
 #
 #   FUZZ_CALLS    calls in each mode (1000000)
-#   MODES         default, no-patch, trap, static, attach, event-loops, enforced, go (these), static-trap, go-attach
+#   MODES         default, streams, places, elsewhere, no-patch, trap, static, attach, event-loops, enforced, go (these), static-trap,
+#                 go-attach, static-streams; in streams a limit is on each descriptor, in places on files and peers, in elsewhere on others only
 #   FUZZ_SEED     the first seed (the time, so that each run makes other calls)
 #   FUZZ_JOBS     runs at a time (three for two CPUs, as some wait)
 #   FUZZ_PART     calls of one run, a multiple of 4,000
@@ -24,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bonsai=$(realpath -m "${BONSAI_BIN_DIR:-target/bonsai}/bonsai")
 calls=${FUZZ_CALLS:-1000000}
-read -ra modes <<<"${MODES:-default no-patch trap static attach event-loops enforced go}"
+read -ra modes <<<"${MODES:-default streams places elsewhere no-patch trap static attach event-loops enforced go}"
 seed=${FUZZ_SEED:-$(date +%s)}
 jobs=${FUZZ_JOBS:-$((($(nproc) * 3 + 1) / 2))}
 # At least sixteen parts, as these differ in what they do (`words_of`), and no more than a mode makes in some seconds.
@@ -104,6 +105,9 @@ probe() { # MODE RATE OUT ARG...
       return
       ;;
     default) ;;
+    # Calls wait, as they do under other limits.
+    streams | places | elsewhere) options=(--event-loops off) ;;
+    static-streams) program=$work/odd-static options=(--event-loops off) ;;
     no-patch) options=(--no-patch) ;;
     trap) options=(--unpatched trap) ;;
     static) program=$work/odd-static ;;
@@ -116,7 +120,18 @@ probe() { # MODE RATE OUT ARG...
     go-attach) attached "$work/odd-go" "$rate" "$out" "$@"; return ;;
     *) echo "fuzz-calls: no such mode: $mode" >&2; exit 2 ;;
   esac
-  for name in "${limits[@]}"; do options+=(--limit "$name=$rate"); done
+  case $mode in
+    *streams) for name in "${limits[@]}"; do options+=(--limit "$name/stream=$rate"); done ;;
+    places)
+      for name in read write; do options+=(--limit "$name@/**=$rate"); done
+      for name in send recv; do options+=(--limit "$name@127.0.0.0/8=$rate"); done
+      ;;
+    elsewhere)
+      for name in read write; do options+=(--limit "$name@/nowhere/**=$rate"); done
+      for name in send recv; do options+=(--limit "$name@192.0.2.0/24=$rate"); done
+      ;;
+    *) for name in "${limits[@]}"; do options+=(--limit "$name=$rate"); done ;;
+  esac
   GODEBUG=asyncpreemptoff=1,updatemaxprocs=0 "$bonsai" run --json --name "fuzz-$me" "${options[@]}" -- "$program" "$@" >"$out" 2>"$out.err" || code=$?
   grep '^{' "$out.err" | tail -n 1 >"$out.counters" || true
   [ "$code" = 0 ] || echo "exit code $code" >>"$out"

@@ -8,6 +8,8 @@ mod doors;
 mod first;
 #[path = "gen/pools.rs"]
 mod pools;
+#[path = "gen/quick.rs"]
+mod quick;
 #[path = "gen/second.rs"]
 mod second;
 #[path = "gen/symbols.rs"]
@@ -91,5 +93,8 @@ fn main() {
         symbols::targets() + &symbols::doors()
     };
     write("doors.s", first + &doors::paths() + &second::slots());
-    write("pools.rs", pools::rust_table() + &symbols::facts());
+    write(
+        "pools.rs",
+        pools::rust_table() + &symbols::facts() + &quick::rust_table(),
+    );
 }

@@ -73,6 +73,14 @@ fn bucket_of(key: u64) -> Option<usize> {
 }
 
 impl StreamLine {
+    /// Offsets, for code that is no Rust: of the key, of what was ever asked for, of what went through, and of the lease.
+    pub const PLACES: [usize; 4] = [
+        core::mem::offset_of!(Self, key),
+        core::mem::offset_of!(Self, issued),
+        core::mem::offset_of!(Self, used),
+        core::mem::offset_of!(Self, lease),
+    ];
+
     /// The bucket of the limit that it is under; `None` where it is free.
     #[must_use]
     pub fn bucket(&self) -> Option<usize> {

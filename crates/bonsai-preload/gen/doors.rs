@@ -14,17 +14,17 @@
 use crate::alone;
 use crate::pools::{Body, POOLS, VECTORS_FROM};
 use crate::threads::Thread;
-use crate::{first, second, threads, unwind};
+use crate::{first, quick, second, threads, unwind};
 use std::fmt::Write;
 
 /// Offsets in `Own::entries` and `ThreadPage::counts`.
 pub(crate) const CALLS_AT: isize = 64;
-const BYTES_AT: isize = 72;
+pub(crate) const BYTES_AT: isize = 72;
 /// Offset of `Entry::piece`.
 const PIECE_AT: isize = 92;
 
 /// `MSG_PEEK | MSG_TRUNC | MSG_ERRQUEUE`.
-const ODD_FLAGS: u32 = 0x2022;
+pub(crate) const ODD_FLAGS: u32 = 0x2022;
 
 /// The two ways in: an ordinary function call, and a jump from a patched site,
 /// which may be using 128 bytes below the stack pointer, so those are skipped.
@@ -168,6 +168,7 @@ pub(crate) fn paths() -> String {
         if door == Door::Second {
             text += &second::ways_out();
             text += &unwind::in_r11(0);
+            text += &quick::path();
         } else {
             text.push_str(
                 ".globl bonsai_first_return

@@ -18,9 +18,11 @@ global_asm!(
     ".set BONSAI_EPOCH, {epoch}",
     ".set BONSAI_BY_NR, {by_nr}",
     ".set bonsai_slow, {slow}",
+    ".set BONSAI_QUICK, {quick}",
     epoch = sym crate::state::BONSAI_EPOCH,
     by_nr = sym crate::calls::BONSAI_BY_NR,
     slow = sym crate::slow::bonsai_slow,
+    quick = sym crate::extension::BONSAI_QUICK,
 );
 
 #[cfg(feature = "alone")]
@@ -46,6 +48,9 @@ pub(crate) mod mode {
     /// A call that returns twice, or on another stack: it is only decided on. The
     /// number goes back as it came.
     pub(crate) const TWICE: usize = 2;
+    /// The call is made and counted, and the lease of its stream has not paid for what it has received; its number stands above the
+    /// lowest byte (`gen/quick.rs`).
+    pub(crate) const STREAM: usize = crate::facts::quick_path::STREAM;
 }
 
 // The second door.
@@ -110,6 +115,11 @@ global_asm!(
     ".endif",
     // The second door.
     "bonsai_second_slow:",
+    "cmp qword ptr [rip + BONSAI_QUICK], 0",
+    "je 3f",
+    "cmp eax, dword ptr [r11]",
+    "je bonsai_quick",
+    "3:",
     "xor ecx, ecx",
     "jmp 4f",
     ".if {alone}",
@@ -267,14 +277,14 @@ global_asm!(
     "or ecx, 0x80000000",
     "jmp bonsai_on_stack",
     // In use, by what a signal handler has interrupted; or there is none left. The
-    // call is made as it came; if it is made already, it is not paid.
+    // call is made as it came; if it is made already, it is not paid. Both modes of those are odd.
     "7:",
     "mov rax, qword ptr [rsp]",
     "mov rcx, qword ptr [rsp + 8]",
     "mov r11, qword ptr [rsp + 16]",
     "lea rsp, [rsp + 160]",
-    "cmp cl, {late}",
-    "jne 9b",
+    "test cl, 1",
+    "jz 9b",
     "cmp rax, qword ptr [r11 + 16]",
     "jmp qword ptr [r11 + 8]",
     ".endif",
@@ -288,7 +298,6 @@ global_asm!(
     mmap = const crate::sys::nr::MMAP,
     alone = const cfg!(feature = "alone") as i32,
     twice = const mode::TWICE,
-    late = const mode::LATE,
     probes = const crate::threads::PROBES,
     stack_bits = const crate::threads::STACK_BITS,
     top = const (1 << crate::threads::STACK_BITS) - 64,

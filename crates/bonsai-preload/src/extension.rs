@@ -18,6 +18,8 @@ use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
 use core::ops::Range;
 use core::sync::atomic::AtomicU64;
+#[cfg(not(feature = "extension"))]
+use core::sync::atomic::AtomicUsize;
 
 #[cfg(feature = "extension")]
 mod begin;
@@ -54,6 +56,8 @@ pub(crate) type Begin = unsafe extern "C" fn(
 /// How the extension is asked.
 #[repr(C)]
 pub(crate) struct Extension {
+    pub(crate) known: KnownPlaces,
+    pub(crate) late: Late,
     pub(crate) decide: Decide,
     pub(crate) given: Given,
     pub(crate) search: LookThrough,
@@ -64,6 +68,24 @@ pub(crate) struct Extension {
     pub(crate) signal: unsafe extern "C" fn(i32, &Info, &mut Context, bool),
     pub(crate) signals: unsafe extern "C" fn(&mut Args, bool) -> isize,
 }
+
+/// Where the extension keeps what is known of descriptors, and a byte of what is held for each.
+pub(crate) type KnownPlaces = fn() -> [usize; 2];
+
+/// Waits for bytes that a call has received, counted already, and that the lease of its stream has not paid for.
+pub(crate) type Late = unsafe extern "C" fn(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    moved: u64,
+);
+
+/// What the path of known descriptors goes by (`gen/quick.rs`): the places of [`KnownPlaces`], and the lines of streams. Zero while there is
+/// no extension.
+#[cfg(not(feature = "extension"))]
+#[unsafe(link_section = ".bss.bonsai_early")]
+pub(crate) static BONSAI_QUICK: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// Where our own code is.
 pub(crate) fn own_text() -> Range<usize> {

@@ -2,6 +2,7 @@
 
 use crate::amount::Args;
 use crate::cancel::Cancel;
+use crate::facts::quick_path;
 use crate::seccomp::ask;
 use crate::wait::Waiter;
 use bonsai_calls::{CALLS, CallId, MAX_CALLS};
@@ -25,6 +26,8 @@ pub(crate) struct Own {
     pub(crate) depth: u32,
     /// The page is shared with other threads.
     pub(crate) crowd: bool,
+    /// The extension knows of the thread.
+    pub(crate) met: bool,
     /// Where the outermost of them stands on the stack.
     pub(crate) frame: usize,
     /// Slow paths so far.
@@ -82,6 +85,8 @@ const ENTRIES: usize = 123;
 const _: () = assert!(CALLS.len() <= ENTRIES && ENTRIES <= MAX_CALLS);
 const _: () = assert!(size_of::<Own>() <= 4032 && size_of::<Entry>() == 32);
 const _: () = assert!(core::mem::offset_of!(Own, entries) == 64);
+const _: () = assert!(core::mem::offset_of!(Own, entered) == quick_path::ENTERED_AT);
+const _: () = assert!(core::mem::offset_of!(Own, met) == quick_path::MET_AT);
 
 /// Whether this is a handler on the thread's signal stack, and a frame is on another one.
 #[cold]

@@ -85,11 +85,8 @@ fn decide(
     if how == mode::WHOLE {
         return whole(segment, own, args, site);
     }
-    let number = if how & 0xff == mode::LATE {
-        how >> 8
-    } else {
-        args.nr
-    };
+    let is_made = matches!(how & 0xff, mode::LATE | mode::STREAM);
+    let number = if is_made { how >> 8 } else { args.nr };
     let Some(call) = first_entry(number) else {
         return result;
     };
@@ -100,7 +97,14 @@ fn decide(
         pay::sync(segment, own);
         control(segment, own, call);
     } else {
-        settle(segment, own, entry_of(call, args, false).0, args);
+        let (call, _) = entry_of(call, args, false);
+        match extension::there().filter(|_| how & 0xff == mode::STREAM) {
+            // SAFETY: the extension's own, for such calls.
+            Some(extension) => unsafe {
+                (extension.late)(segment, own, call, args, result.unsigned_abs() as u64);
+            },
+            None => settle(segment, own, call, args),
+        }
     }
     result
 }

@@ -112,6 +112,7 @@ fn set_up(segment: &'static Segment, words: *mut Words) -> *mut Own {
         (*own).tid = tid;
         (*own).depth = 0;
         (*own).crowd = claimed.is_none();
+        (*own).met = false;
         (*own).epoch.store(0, Ordering::Relaxed);
         (*own).page = page;
         point(words, own);
@@ -153,6 +154,7 @@ fn inherit(segment: &Segment, own: &mut Own, me: Owner) -> bool {
     // In the middle of a slow path, some of its numbers may be somewhere else.
     if own.depth == 0 && !own.crowd && segment.pass_page(page, from, me) {
         own.tid = me.tid;
+        own.met = false;
         return true;
     }
     crate::pay::release(segment, own);

@@ -88,7 +88,7 @@ pub(crate) fn lease_own(
 /// See [`crate::extension::Release`]: what the library does not know of is what the group
 /// gave.
 pub(crate) unsafe extern "C" fn release(segment: &Segment, own: &mut Own, call: CallId) {
-    let Some(entry) = own.entries.get(usize::from(call)) else {
+    let Some(entry) = own.entries.get_mut(usize::from(call)) else {
         return;
     };
     let (epoch, (shares, narrowed)) = segment.with_config(|config| {

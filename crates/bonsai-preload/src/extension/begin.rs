@@ -41,6 +41,8 @@ unsafe extern "C" fn bonsai_extension(
 }
 
 static EXTENSION: Extension = Extension {
+    known,
+    late: crate::quick::received,
     decide: super::decide::decide,
     given: super::decide::given,
     install: crate::filter::install,
@@ -51,6 +53,10 @@ static EXTENSION: Extension = Extension {
     judge: crate::judge::judge,
     release: crate::ahead::release,
 };
+
+fn known() -> [usize; 2] {
+    [crate::descriptors::place(), held::place()]
+}
 
 extern "C" fn leave() {
     crate::loops::leave();

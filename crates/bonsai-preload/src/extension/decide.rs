@@ -36,7 +36,10 @@ pub(crate) unsafe extern "C" fn decide(
     site: &Site,
     call: CallId,
 ) -> isize {
-    held::meet(own.tid);
+    if !own.met {
+        held::meet(own.tid);
+        own.met = true;
+    }
     if own.entered & LOOK_AGAIN != 0
         && let Some(result) = quick::made(segment, own, call, args, site)
     {

@@ -12,6 +12,7 @@
 //! ```
 //! A reader takes what it read for true only if the state is the same before and after.
 
+use crate::facts::quick_path;
 use crate::kind::KINDS;
 use crate::look;
 use crate::seccomp::{Helper, ask, forbids};
@@ -39,6 +40,8 @@ pub(crate) struct Note {
     /// Bytes that calls have paid for which ended early, or less than zero: that came in
     /// before they were due. For the next call in that direction, in or out.
     kept: [AtomicI64; 2],
+    /// By which calls of either way are made without the slow path (`gen/quick.rs`): version << 32 | what holds under it. 0 for none.
+    quick: [AtomicU64; 2],
     /// The lines of its stream: index | bucket << 16 | 1 << 31; 0 for none.
     pub(crate) lines: [AtomicU32; LINES],
     /// The file: its device and number.
@@ -47,7 +50,26 @@ pub(crate) struct Note {
     port: AtomicU32,
 }
 
-const _: () = assert!(core::mem::offset_of!(Note, file) == 64);
+const _: () = {
+    use core::mem::offset_of;
+    assert!(
+        offset_of!(Note, state) == 0
+            && offset_of!(Note, identity) == 8
+            && size_of::<Note>() == quick_path::NOTE
+    );
+    assert!(
+        offset_of!(Note, kept) == quick_path::KEPT_AT
+            && offset_of!(Note, quick) == quick_path::QUICK_AT
+    );
+    let [key, issued, used, lease] = StreamLine::PLACES;
+    assert!(
+        key == 0
+            && issued == quick_path::ISSUED_AT
+            && used == quick_path::USED_AT
+            && lease == quick_path::LEASE_AT
+    );
+    assert!(size_of::<StreamLine>() == 64 && STREAMS <= 1 << 13);
+};
 
 /// No epoch of a service that has not changed its limits four billion times.
 const WRITING: u64 = 0xffff_ffff;
@@ -59,6 +81,7 @@ static NOTES: [Note; KINDS] = [const {
         matches: AtomicU64::new(0),
         by_call: AtomicU64::new(0),
         kept: [const { AtomicI64::new(0) }; 2],
+        quick: [const { AtomicU64::new(0) }; 2],
         lines: [const { AtomicU32::new(0) }; LINES],
         file: [const { AtomicU64::new(0) }; 2],
         port: AtomicU32::new(0),
@@ -78,6 +101,13 @@ pub(crate) struct Known {
     pub(crate) by_call: u64,
     /// Of a socket, its own port.
     pub(crate) port: u16,
+    /// How often the number has changed its meaning.
+    pub(crate) version: u32,
+}
+
+/// Where they are.
+pub(crate) fn place() -> usize {
+    NOTES.as_ptr() as usize
 }
 
 /// The note of a descriptor; `None` for one beyond the array.
@@ -173,6 +203,7 @@ impl Note {
         }
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let mut known = Known {
+            version: (state >> 32) as u32,
             identity: word(&self.identity),
             matches: word(&self.matches),
             by_call: word(&self.by_call),
@@ -265,6 +296,17 @@ impl Note {
         let [inward, outward] = &self.kept;
         let word = if out { outward } else { inward };
         word.load(Ordering::Relaxed) != 0
+    }
+
+    /// Has the calls that follow made without the slow path, as `word` says, while the version holds.
+    #[inline]
+    pub(crate) fn remember(&self, out: bool, version: u32, word: u64) {
+        let [inward, outward] = &self.quick;
+        let quick = if out { outward } else { inward };
+        let word = u64::from(version) << 32 | word;
+        if quick.load(Ordering::Relaxed) != word {
+            quick.store(word, Ordering::Release);
+        }
     }
 
     /// Has the lines of its stream fetched, for the calls that follow.

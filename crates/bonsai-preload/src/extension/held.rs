@@ -206,6 +206,11 @@ pub(crate) fn state(fd: usize) -> u8 {
     WIPED.states.get(fd).map_or(0, |s| s.load(Ordering::SeqCst))
 }
 
+/// Where the states are.
+pub(crate) fn place() -> usize {
+    WIPED.states.as_ptr() as usize
+}
+
 /// Eight states from `fd` on, which eight divides: 0 where nothing is known of any.
 pub(crate) fn eight(fd: usize) -> u64 {
     let states = WIPED.states.get(fd..fd + 8);

@@ -71,8 +71,8 @@ pub(crate) fn acquire(
     end
 }
 
-/// Pays the part of the whole service from the thread's lease (`beside.rs`), and the part of the stream, if both may go at once; nothing
-/// otherwise.
+/// Pays the part that is not the stream's from the thread's lease (`beside.rs`), and the part of the stream, if both may go at once;
+/// nothing otherwise.
 #[inline(never)]
 fn pay_beside(
     segment: &Segment,
@@ -84,6 +84,9 @@ fn pay_beside(
 ) -> bool {
     if !beside::pay(segment, own, call, claim, short.0, now) {
         return false;
+    }
+    if claim.len == 0 {
+        return true;
     }
     let mask = core::mem::take(&mut claim.mask);
     let line = claim.only_line();

@@ -1,8 +1,8 @@
 //! The short way through a decision, for what most calls of a service with limits on some
 //! descriptors, or on each, are: on a descriptor that none of those is for, or on a stream
 //! that has a lease (`bonsai_ledger::StreamLine`), while the thread has one under the limits of the whole service
-//! (`beside.rs`), where there are such. A few words are looked at, and neither the
-//! clock nor the curve of a limit. And, in served event loops, for incoming bytes under limits
+//! (`beside.rs`), where there are such; or on one limit that the thread has a lease of. A few words are looked at, and neither the
+//! clock nor the curve of a limit. The library makes those that follow by itself (`gen/quick.rs`). And, in served event loops, for incoming bytes under limits
 //! that are the same for every descriptor, while the thread has a lease (`ahead.rs`).
 //!
 //! # Invariants
@@ -13,17 +13,21 @@
 //!    meanwhile, they are waited for as ever.
 
 use crate::amount::{self, Args};
-use crate::beside;
+use crate::beside::{self, Mark};
+use crate::calls::first_entry;
 use crate::claim::Claim;
 use crate::descriptors::{self, Known, Note};
-use crate::facts::{Site, fact, facts};
+use crate::facts::{Site, fact, facts, quick_path};
 use crate::held;
 use crate::inward;
 use crate::look;
 use crate::own::Own;
 use crate::slow::make;
 use crate::steps::count;
-use bonsai_calls::{CallId, about};
+use bonsai_calls::{
+    CallId, PREAD64, PWRITE64, READ_FILE, READV_FILE, RECVFROM, RECVMSG, SENDMSG, SENDTO,
+    WRITE_FILE, WRITEV_FILE, about,
+};
 use bonsai_ledger::Segment;
 use core::sync::atomic::Ordering;
 
@@ -41,9 +45,37 @@ struct Limits {
 /// The line of a stream that a call draws on, and nothing else.
 struct Line<'a> {
     note: &'a Note,
-    identity: u64,
+    known: Known,
     index: usize,
     bucket: u8,
+}
+
+/// What a call draws on.
+enum Draws<'a> {
+    Line(Line<'a>),
+    /// On a limit on some descriptors that is not per stream: its bucket.
+    Lease(&'a Note, Known, u8),
+    /// On nothing, by what is known of its descriptor, if it has one.
+    Nothing(Option<(&'a Note, Known)>),
+}
+
+/// Has the calls of this kind that follow on a descriptor made without the slow path; `draws` says what they draw on.
+fn remember(note: &Note, known: &Known, call: CallId, args: &Args, draws: u64) {
+    let Some(first) = first_entry(args.nr) else {
+        return;
+    };
+    let is_any = match first {
+        READ_FILE | PREAD64 | RECVFROM | WRITE_FILE | PWRITE64 | SENDTO => true,
+        // Of these the length is in no register.
+        READV_FILE | WRITEV_FILE | RECVMSG | SENDMSG => draws == 0,
+        _ => false,
+    };
+    if is_any {
+        let is_out = facts(call) & (fact::IN | fact::OUT) == fact::OUT;
+        let delta = u64::from(call.wrapping_sub(first) & 3) << quick_path::DELTA_SHIFT;
+        let word = u64::from(first) | quick_path::VALID | delta | draws;
+        note.remember(is_out, known.version, word);
+    }
 }
 
 /// Makes a call, if it is such a one.
@@ -92,8 +124,19 @@ fn streamed<const BESIDE: bool>(
     site: &Site,
     limits: &Limits,
 ) -> Option<isize> {
-    let Some(line) = limits.line(segment, call, args)? else {
-        return (!BESIDE).then(|| free(segment, own, call, args, site));
+    let line = match limits.draws_on(segment, call, args)? {
+        Draws::Line(line) => line,
+        Draws::Nothing(_) | Draws::Lease(..) if BESIDE => return None,
+        Draws::Lease(note, known, bucket) => {
+            let of = (note, &known, Mark::of(bucket));
+            return leased(segment, own, call, args, site, of, limits.epoch);
+        }
+        Draws::Nothing(note) => {
+            if let Some((note, known)) = note {
+                remember(note, &known, call, args, 0);
+            }
+            return Some(free(segment, own, call, args, site));
+        }
     };
     let is_out = facts(call) & (fact::IN | fact::OUT) == fact::OUT;
     let asked = amount::asked(call, args, &mut own.readable) as u64;
@@ -101,13 +144,24 @@ fn streamed<const BESIDE: bool>(
         // An answer goes out, and the call takes longer than that.
         line.note.fetch_lines(segment);
     }
-    let lease = segment.stream_lease((line.index, line.bucket), line.identity, limits.epoch);
+    let identity = line.known.identity;
+    let lease = segment.stream_lease((line.index, line.bucket), identity, limits.epoch);
     if asked == 0 || lease < asked || line.note.has_kept(is_out) {
         return None;
     }
-    if BESIDE && beside::left(own, call, limits.epoch) < asked {
+    if BESIDE && beside::left(own, call, (limits.epoch, Mark::ALL)) < asked {
         return None;
     }
+    let place = u64::from(line.bucket) << quick_path::BUCKET_SHIFT
+        | (line.index as u64) << quick_path::INDEX_SHIFT;
+    let lease = if BESIDE { quick_path::LEASE } else { 0 };
+    remember(
+        line.note,
+        &line.known,
+        call,
+        args,
+        quick_path::LINE | lease | place,
+    );
     if is_out {
         if !segment.use_stream_lease(line.index, limits.epoch, asked) {
             return None;
@@ -131,6 +185,38 @@ fn streamed<const BESIDE: bool>(
         late(segment, own, call, args, moved);
     } else if BESIDE {
         beside::spend(own, call, moved);
+    }
+    Some(result)
+}
+
+/// Makes a call that draws on the lease of the thread under a limit on some descriptors.
+#[inline(never)]
+fn leased(
+    segment: &Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    site: &Site,
+    (note, known, mark): (&Note, &Known, Mark),
+    epoch: u32,
+) -> Option<isize> {
+    let is_out = facts(call) & (fact::IN | fact::OUT) == fact::OUT;
+    let asked = amount::asked(call, args, &mut own.readable) as u64;
+    let left = beside::left(own, call, (epoch, mark));
+    if asked == 0 || left < asked || note.has_kept(is_out) {
+        return None;
+    }
+    let draws = quick_path::LEASE | u64::from(mark.number()) << quick_path::INDEX_SHIFT;
+    remember(note, known, call, args, draws);
+    if is_out {
+        beside::spend(own, call, asked);
+    }
+    let result = free(segment, own, call, args, site);
+    let moved = amount::moved(call, args, result) as u64;
+    if !is_out {
+        beside::spend(own, call, moved);
+    } else if moved < asked {
+        beside::restore(own, call, epoch, asked - moved);
     }
     Some(result)
 }
@@ -177,6 +263,17 @@ fn free(segment: &Segment, own: &mut Own, call: CallId, args: &Args, site: &Site
         (entry.bytes, entry.calls) = had;
     }
     result
+}
+
+/// See [`crate::extension::Late`].
+pub(crate) unsafe extern "C" fn received(
+    segment: &'static Segment,
+    own: &mut Own,
+    call: CallId,
+    args: &Args,
+    moved: u64,
+) {
+    late(segment, own, call, args, moved);
 }
 
 /// Waits for bytes that came in, when the lease that they were to be paid from is gone.
@@ -228,9 +325,9 @@ impl Limits {
         })
     }
 
-    /// The stream that a call draws on; nothing in there if it is under no limit.
+    /// What a call draws on.
     #[inline]
-    fn line<'a>(&self, segment: &Segment, call: CallId, args: &Args) -> Option<Option<Line<'a>>> {
+    fn draws_on<'a>(&self, segment: &Segment, call: CallId, args: &Args) -> Option<Draws<'a>> {
         let ends = about::ends(call);
         if ends.one() == about::NO_ARG {
             return None;
@@ -249,21 +346,25 @@ impl Limits {
                 return None;
             }
             if under == 0 {
-                return Some(None);
+                return Some(Draws::Nothing(None));
             }
         }
         let (note, known) = self.known(args, ends.one())?;
         let under = known.matches & at_target;
         if under == 0 {
-            return Some(None);
+            let of = (!ends.both()).then_some((note, known));
+            return Some(Draws::Nothing(of));
         }
-        let is_one = under.is_power_of_two() && under & self.per_stream & self.byte_buckets != 0;
+        let is_one = under.is_power_of_two() && under & self.byte_buckets != 0;
         #[expect(clippy::cast_possible_truncation, reason = "below 64")]
         let bucket = under.trailing_zeros() as u8;
+        if is_one && under & self.per_stream == 0 && !ends.both() {
+            return Some(Draws::Lease(note, known, bucket));
+        }
         let index = note.line(bucket).filter(|_| is_one)?;
-        Some(Some(Line {
+        Some(Draws::Line(Line {
             note,
-            identity: known.identity,
+            known,
             index: usize::from(index),
             bucket,
         }))

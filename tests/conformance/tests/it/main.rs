@@ -22,6 +22,7 @@ mod holes;
 mod hosts;
 mod interrupted;
 mod kernels;
+mod known;
 mod libcs;
 mod libraries;
 mod loops;

@@ -347,6 +347,7 @@ fn calls_on_streams_of_their_own_write_nothing_in_common() {
     for limits in [
         &["--limit", "read/stream=100GB/s"][..],
         &["--limit", "read=100GB/s", "--limit", "read/stream=100GB/s"],
+        &["--limit", "read@/dev/*=100GB/s"],
     ] {
         let (_, mut command) = bonsai().run::<&str>(limits, &program, &[]);
         let seen = finish(&mut command, PATIENCE).expect("an end");
