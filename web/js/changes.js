@@ -93,7 +93,7 @@ export class Changes {
     const what = changed.differences.length > 0 ? sentence(changed.differences) + until : "Nothing was different.";
     const action = changed.differences.length > 0 ? { text: "Undo", run: () => this.undo(changed.revision) } : null;
     toast(what, { action });
-    for (const text of changed.problems) toast(text, { error: true });
+    for (const text of [...changed.problems, ...(changed.held ?? [])]) toast(text, { error: true });
     return { changed };
   }
 

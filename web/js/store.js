@@ -3,6 +3,11 @@
 
 import { Tape } from "./tape.js";
 
+/** The limit that is shown is the lowest in force, which need not be the daemon's. */
+function shown(use) {
+  return use.limit ? { ...use, max: use.limit.rate } : use;
+}
+
 /** Two minutes, at two pictures a second. */
 const MOMENTS = 240;
 
@@ -35,6 +40,7 @@ export class Store {
   takeServices(picture) {
     // One that was on its way while a change was made would show the state before it.
     if (picture.revision < this.changed.revision && Date.now() < this.changed.until) return;
+    for (const service of picture.services) service.resources = service.resources.map(shown);
     this.services = new Map(picture.services.map((service) => [service.id, service]));
     this.groups = picture.groups;
     this.revision = picture.revision;
@@ -55,9 +61,10 @@ export class Store {
       const before = this.services.get(service.id);
       if (!before) continue;
       const resources = before.resources.map((use) => {
-        const { min, max, weight, share, reason, enforced } =
-          service.resources.find((of) => of.resource === use.resource) ?? use;
-        return { ...use, min, max, weight, share, reason, enforced };
+        const { min, max, weight, share, reason, enforced, limit } = shown(
+          service.resources.find((of) => of.resource === use.resource) ?? use,
+        );
+        return { ...use, min, max, weight, share, reason, enforced, limit };
       });
       this.services.set(service.id, {
         ...before,

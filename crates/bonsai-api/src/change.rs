@@ -35,6 +35,9 @@ pub struct Changed {
     pub services: Vec<ServiceView>,
     /// What could not be done, in words.
     pub problems: Vec<String>,
+    /// Limits that are not this daemon's and lower than a ceiling that was asked for, which does nothing therefore; in words.
+    #[serde(default)]
+    pub held: Vec<String>,
 }
 
 /// Which change to undo.

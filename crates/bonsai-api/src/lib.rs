@@ -43,7 +43,8 @@ pub use probe::{ProbeRequest, Probed};
 pub use problem::Problem;
 pub use resource::Resource;
 pub use view::{
-    Decision, Enforced, GroupView, Proposal, ServiceView, Services, Status, StoreState, Use,
+    Decision, Enforced, GroupView, LimitInForce, LimitOwner, Proposal, ServiceView, Services,
+    Status, StoreState, Use,
 };
 
 /// The version of the interface: the first part of each path, and of what changes together.

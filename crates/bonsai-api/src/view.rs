@@ -143,6 +143,54 @@ pub struct Decision {
     pub enforced: Enforced,
 }
 
+/// Whose a limit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LimitOwner {
+    /// The service's own: set by `bonsai run`, `bonsai attach` or `bonsai set --direct`.
+    Service,
+    /// This daemon's: its ceiling.
+    Daemon,
+    /// The daemon's of the whole machine, on a service of another user.
+    System,
+    /// The daemon's of the service's user, seen by that of the machine.
+    User,
+}
+
+impl LimitOwner {
+    /// By the name of a limit that is none of this daemon's.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name.rsplit_once('/') {
+            Some((_, "system")) => Self::System,
+            Some((_, "daemon")) => Self::User,
+            _ => Self::Service,
+        }
+    }
+
+    /// In words: set by it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Service => "bonsai run, attach or set --direct",
+            Self::Daemon => "the daemon",
+            Self::System => "root's daemon",
+            Self::User => "the daemon of its user",
+        }
+    }
+}
+
+/// The lowest limit on all calls of a resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LimitInForce {
+    /// Units/s.
+    pub rate: f64,
+    /// Its name in the ledger; `null` for a ceiling of this daemon, which may hold elsewhere.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub by: LimitOwner,
+}
+
 /// One resource of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Use {
@@ -158,6 +206,9 @@ pub struct Use {
     pub waiting: bool,
     /// Waits imposed, seconds per second, over all threads.
     pub waited: f64,
+    /// The lowest limit on all of it, from any source; `null` for none.
+    #[serde(default)]
+    pub limit: Option<LimitInForce>,
     /// What is decided.
     #[serde(flatten)]
     pub decision: Decision,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api as api;
-use bonsai_api::{Decision, Enforced, Proposal, ServiceView, Use};
+use bonsai_api::{Decision, Enforced, LimitInForce, LimitOwner, Proposal, ServiceView, Use};
 use bonsai_policy::{Allocated, Allocation, Change, PerResource, Seen};
+use bonsai_services::glance::{Bound, OwnLimits};
 use bonsai_units::Resource;
 
 use crate::enforce::Outcome;
@@ -21,7 +22,7 @@ pub(crate) struct Identity {
     /// Of the limits in its ledger.
     pub(crate) epoch: u32,
     /// Those of them that are not the daemon's.
-    pub(crate) limits: Arc<BTreeMap<String, String>>,
+    pub(crate) limits: Arc<OwnLimits>,
     /// What cannot be seen or done, in words.
     pub(crate) problems: Vec<String>,
 }
@@ -61,6 +62,23 @@ pub(crate) struct Picture {
     pub(crate) absent: Arc<BTreeMap<Arc<str>, String>>,
     pub(crate) health: Health,
     pub(crate) qos: Arc<Vec<api::QosView>>,
+}
+
+/// The lowest limit on all of a resource: one that is none of the daemon's, or its ceiling.
+fn lowest(own: Option<&Bound>, ceiling: Option<u64>) -> Option<LimitInForce> {
+    let own = own.filter(|own| ceiling.is_none_or(|ceiling| own.rate_milli < ceiling));
+    let Some(own) = own else {
+        return ceiling.map(|ceiling| LimitInForce {
+            rate: per_s(ceiling),
+            name: None,
+            by: LimitOwner::Daemon,
+        });
+    };
+    Some(LimitInForce {
+        rate: per_s(own.rate_milli),
+        by: LimitOwner::of(&own.name),
+        name: Some(own.name.clone()),
+    })
 }
 
 /// A rate of the policy's as one of the interface's.
@@ -127,17 +145,17 @@ impl Picture {
             created_unix_ms: identity.created_unix_ms,
             mode: self.mode(settings),
             settings: settings.cloned().unwrap_or_default(),
-            resources: self.uses(i, decided),
+            resources: self.uses(i, decided, &identity.limits),
             limits: settings.map_or_else(
-                || (*identity.limits).clone(),
-                |settings| as_configured(&identity.limits, &settings.limits),
+                || identity.limits.written.clone(),
+                |settings| as_configured(&identity.limits.written, &settings.limits),
             ),
             proposals: self.proposals(&decided.name),
             problems,
         })
     }
 
-    fn uses(&self, i: usize, decided: &Allocated) -> Vec<Use> {
+    fn uses(&self, i: usize, decided: &Allocated, own: &OwnLimits) -> Vec<Use> {
         let how = self.outcome.how.get(i);
         let settings = self.config.services.get(&*decided.name);
         let is_placed = settings.is_some_and(|settings| settings.target.is_some());
@@ -161,6 +179,7 @@ impl Picture {
                 borrowed: per_s(usage.borrowed.unwrap_or_default()),
                 waiting: usage.wanted_more,
                 waited: waited / 1e9,
+                limit: lowest(own.bounds[at].as_ref(), grant.ceiling),
                 decision: Decision {
                     min: per_s(grant.guarantee),
                     max: grant.ceiling.map(per_s),

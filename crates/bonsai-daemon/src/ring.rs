@@ -23,6 +23,7 @@ mod ask;
 mod audit;
 mod further;
 mod links;
+mod taken;
 mod tick;
 
 use std::collections::BTreeMap;

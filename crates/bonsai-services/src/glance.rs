@@ -27,6 +27,7 @@ use std::sync::Arc;
 use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_units::Resource;
 
+use crate::limits::{BY_DAEMON, BY_SYSTEM};
 use crate::observe::monotonic_ns;
 use crate::service::{Service, Services};
 
@@ -69,6 +70,39 @@ pub struct Glance {
     pub at_ns: u64,
     /// The number of the limits in force.
     pub epoch: u32,
+}
+
+/// A limit on all calls of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Its name.
+    pub name: String,
+    /// Thousandths of a unit per second.
+    pub rate_milli: u64,
+}
+
+/// Limits of a service that are none of the daemon's that looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnLimits {
+    /// Those that no daemon sets, as they are written, by name.
+    pub written: BTreeMap<String, String>,
+    /// The lowest on all calls of a resource, also of another daemon's; by [`Resource::index`].
+    pub bounds: [Option<Bound>; Resource::COUNT],
+}
+
+impl OwnLimits {
+    /// Takes a limit that is on all calls of some resources, a bit each.
+    fn bound(&mut self, limit: &bonsai_ledger::Limit, resources: u8) {
+        for (i, lowest) in self.bounds.iter_mut().enumerate() {
+            let is_lower = |known: &Bound| limit.rate_milli < known.rate_milli;
+            if resources >> i & 1 != 0 && lowest.as_ref().is_none_or(is_lower) {
+                *lowest = Some(Bound {
+                    name: limit.name.clone(),
+                    rate_milli: limit.rate_milli,
+                });
+            }
+        }
+    }
 }
 
 /// Who came and who went since the look before. A service that was replaced by another one of
@@ -207,10 +241,9 @@ impl Glances {
         self.seen(name).map(|seen| &seen.glance)
     }
 
-    /// The limits that were in force at the last look and are none of a daemon's, as they are
-    /// written.
+    /// The limits that were in force at the last look and are none of this daemon's.
     #[must_use]
-    pub fn own_limits(&self, name: &str) -> Arc<BTreeMap<String, String>> {
+    pub fn own_limits(&self, name: &str) -> Arc<OwnLimits> {
         let seen = self.seen(name);
         seen.map(|seen| Arc::clone(&seen.own)).unwrap_or_default()
     }
@@ -314,7 +347,12 @@ impl Glances {
         match opened {
             Ok(watch) => {
                 changes.came.push(service.name.clone());
-                self.seen.push((service.name, Seen::new(watch)));
+                let ours = if self.by.is_some() {
+                    BY_SYSTEM
+                } else {
+                    BY_DAEMON
+                };
+                self.seen.push((service.name, Seen::new(watch, ours)));
             }
             // It is half made, or just being removed. What is of another version stays so.
             Err(LedgerError::Version { .. } | LedgerError::NotYours { .. }) => {}

@@ -70,6 +70,7 @@ impl Done {
 /// A limit that makes no sense, no such service, or a ledger that cannot be read.
 pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
     let done = change(args)?;
+    let is_held = matches!(&done, Done::ByDaemon(changed, _) if !changed.held.is_empty());
     match done {
         Done::ByDaemon(changed, _) => crate::daemon::show(&changed, args.json)?,
         Done::Direct {
@@ -92,7 +93,8 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
             print(&lines.map(|line| line + "\n").collect::<String>())?;
         }
     }
-    Ok(0)
+    // Another limit binds.
+    Ok(u8::from(is_held))
 }
 
 /// Makes the change: by the daemon where one runs, otherwise in the ledger.
@@ -107,6 +109,7 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
         && args.event_loops.is_none()
         && let Some(client) = crate::daemon::running_for(&args.service)?
     {
+        crate::daemon::known(&client, &args.service)?;
         let changed = crate::daemon::set(&client, args, &limits)?;
         return Ok(Done::ByDaemon(Box::new(changed), client));
     }

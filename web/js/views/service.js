@@ -20,6 +20,13 @@ const LINES = [
   { field: "waited", label: "Waits", mark: "line", name: "waits", waits: true, width: 1 },
 ];
 
+/** Limits that are not the daemon's: a change here takes the place of the first. */
+const OWNERS = {
+  service: "The limit was set by bonsai run, attach or set --direct. ",
+  system: "The limit is that of root's daemon. ",
+  user: "The limit is that of the daemon of its user. ",
+};
+
 const ENFORCED = {
   pool: "Shared in the ledger: what others leave is lent within microseconds.",
   limit: "By a limit of its own that is rewritten each period.",
@@ -330,7 +337,7 @@ class ServiceView {
       );
       setText(
         this.reason,
-        `${use.reason ? `${use.reason[0].toUpperCase()}${use.reason.slice(1)}. ` : ""}${ENFORCED[use.enforced] ?? ""}`.replace(
+        `${OWNERS[use.limit?.by] ?? ""}${use.reason ? `${use.reason[0].toUpperCase()}${use.reason.slice(1)}. ` : ""}${ENFORCED[use.enforced] ?? ""}`.replace(
           "..",
           ".",
         ),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_policy::PerResource;
-use bonsai_services::glance::{Glance, Glances, Opens};
+use bonsai_services::glance::{Glance, Glances, Opens, OwnLimits};
 use bonsai_services::limits::BY_SYSTEM;
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::members::Living;
@@ -65,8 +65,8 @@ pub(crate) struct Found {
     pub(crate) created_ns: u64,
     /// Its `bonsai run`.
     pub(crate) keeper: Option<u32>,
-    /// Its limits that are none of a daemon's.
-    pub(crate) limits: Arc<BTreeMap<String, String>>,
+    /// Its limits that are none of this daemon's.
+    pub(crate) limits: Arc<OwnLimits>,
     /// What could not be done, in words.
     pub(crate) problem: Option<String>,
 }

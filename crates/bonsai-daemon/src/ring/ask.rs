@@ -11,7 +11,7 @@ use bonsai_services::limits::Holds;
 use bonsai_units::Resource;
 use serde_json::Value;
 
-use super::{Reply, Ring, audit::Deed, may_write};
+use super::{Reply, Ring, audit::Deed, may_write, taken};
 use crate::desired::{Change, Refused};
 use crate::picture::Picture;
 use crate::plan::{self, check};
@@ -159,15 +159,21 @@ impl Ring {
         };
         self.can_hold(&config).map_err(bad_input)?;
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
+        let ceilings = taken::ceilings(&patch);
+        let own = self.own_under(&ceilings);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
+            let taken_over = own
+                .iter()
+                .map(|own| format!("{} would be replaced", own.words()));
             return Ok(Changed {
                 revision: self.desired.revision(),
                 dry_run: true,
                 until_unix_ms: until,
                 differences,
                 services,
-                problems: Vec::new(),
+                problems: taken_over.collect(),
+                held: Vec::new(),
             });
         }
         let change = Change {
@@ -177,13 +183,22 @@ impl Ring {
             owner: !who.writes_all,
             patch,
         };
+        let first = self.desired.revision();
+        self.take_over(who, &own).map_err(|e| refused(&e))?;
         let before = self.desired.revision();
         let differences = self
             .desired
             .change(change, check)
             .map_err(|e| refused(&e))?;
         if self.desired.revision() == before {
-            return Ok(self.answer(&self.picture(), who, differences, None));
+            let mut changed = match before == first && own.is_empty() {
+                true => self.answer(&self.picture(), who, differences, None),
+                // What was taken over is what is asked for.
+                false => self.changed(who, differences, None),
+            };
+            changed.problems.extend(self.lift(&own));
+            changed.held = self.held(&ceilings);
+            return Ok(changed);
         }
         let deed = Deed {
             who: Some(who),
@@ -198,7 +213,13 @@ impl Ring {
             },
         };
         self.note(deed);
-        Ok(self.changed(who, differences, until))
+        self.configured();
+        let problems = self.lift(&own);
+        let picture = self.show();
+        let mut changed = self.answer(&picture, who, differences, until);
+        changed.problems.extend(problems);
+        changed.held = self.held(&ceilings);
+        Ok(changed)
     }
 
     /// Whether services that run can hold what a change gives them: the server of a disk image holds limits on reads and
@@ -315,6 +336,7 @@ impl Ring {
             } else {
                 Vec::new()
             },
+            held: Vec::new(),
         }
     }
 

@@ -356,7 +356,7 @@ impl Ring {
 
     /// Who the services are, beside what they do. Of those whose limits nobody has changed,
     /// what was known before; of many, not each is asked each time whether its keeper lives.
-    fn identify(&mut self) {
+    pub(super) fn identify(&mut self) {
         let before = Arc::clone(&self.identities);
         let turns = self.looker.watched().len().div_ceil(KEEPERS).max(1);
         self.keepers = (self.keepers + 1) % turns;
@@ -445,6 +445,13 @@ impl Ring {
     /// Publishes what is.
     pub(super) fn show(&mut self) -> Arc<Picture> {
         self.pictures += 1;
+        let is_new = |watched: &Watched| {
+            let known = self.identities.get(&watched.id);
+            known.is_some_and(|known| known.epoch != watched.epoch())
+        };
+        if self.looker.watched().values().any(is_new) {
+            self.identify();
+        }
         self.health.problems = self.notes.values().cloned().collect();
         let picture = Arc::new(self.picture());
         self.publish.send_replace(Arc::clone(&picture));

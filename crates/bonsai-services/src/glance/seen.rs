@@ -8,7 +8,7 @@ use bonsai_calls::{CALLS, CallId, Selection, select};
 use bonsai_ledger::{Ledger, LedgerError, Limit, Lines, Watch};
 use bonsai_units::Resource;
 
-use super::{CLOSELY_NS, Glance, Opens, SELDOM, TURNS};
+use super::{CLOSELY_NS, Glance, Opens, OwnLimits, SELDOM, TURNS};
 use crate::limits::{calls_of, is_of_daemon, written};
 use crate::observe::monotonic_ns;
 use crate::service::Service;
@@ -25,8 +25,10 @@ pub(super) struct Seen {
     /// Where anything was counted in any of them: threads of a service do the same things.
     used: Lines,
     limits: Vec<Line>,
-    /// Those that are none of a daemon's, as they are written.
-    pub(super) own: Arc<BTreeMap<String, String>>,
+    /// Those that are none of a daemon's.
+    pub(super) own: Arc<OwnLimits>,
+    /// What the names of limits end with that this daemon sets.
+    ours: &'static str,
     pub(super) glance: Glance,
     /// Something was held back since the waits were read.
     was_held: bool,
@@ -106,8 +108,10 @@ impl Rows {
 }
 
 impl Seen {
-    pub(super) fn new(watch: Watch) -> Self {
+    /// `ours` is what the names of limits end with that this daemon sets.
+    pub(super) fn new(watch: Watch, ours: &'static str) -> Self {
         Self {
+            ours,
             turn: usize::try_from(watch.identity().1).unwrap_or(0) % (TURNS * SELDOM),
             looks: 0,
             awaited: 0,
@@ -204,12 +208,12 @@ impl Seen {
         }
         self.glance.epoch = epoch;
         let all = ledger.limits(monotonic_ns());
-        let mut own = BTreeMap::new();
+        let mut own = OwnLimits::default();
         self.limits.clear();
         for limit in &all {
             let is_own = !is_of_daemon(&limit.name);
             if is_own {
-                own.insert(limit.name.clone(), written(limit));
+                own.written.insert(limit.name.clone(), written(limit));
             }
             if limit.per_stream {
                 continue;
@@ -219,7 +223,11 @@ impl Seen {
             };
             let (_, curve) = ledger.with_config(|config| config.curves[limit.bucket].load().0);
             // Not what is narrowed down to some files or peers.
-            let bounds = limit.used.is_none() && is_own;
+            let is_on_all = limit.used.is_none();
+            let bounds = is_on_all && is_own;
+            if is_on_all && !limit.name.ends_with(self.ours) {
+                own.bound(limit, wholes);
+            }
             self.limits.push(Line {
                 bucket: limit.bucket,
                 curve,

@@ -1,8 +1,8 @@
 //! Changes by the daemon.
 
 use bonsai_api::{Changed, Difference, Share};
-use bonsai_client::{Client, How};
-use bonsai_services::limits::Limit;
+use bonsai_client::{Client, ClientError, How};
+use bonsai_services::limits::{Limit, nearest};
 use bonsai_services::refusal::Refusal;
 use bonsai_units::{LimitSpec, Resource, Setting};
 use serde_json::{Map, Value, json};
@@ -31,6 +31,23 @@ pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Resu
     client
         .change_service(&args.service, &patch, &how(&args.how))
         .map_err(said)
+}
+
+/// Whether a service runs or is configured: a name that was mistyped would be configured.
+///
+/// # Errors
+/// A [`Refusal`]: there is none of that name.
+pub(crate) fn known(client: &Client, id: &str) -> anyhow::Result<()> {
+    match client.service(id) {
+        Err(ClientError::Refused(problem)) if problem.status == 404 => {}
+        other => return other.map(drop).map_err(said),
+    }
+    let services = client.services().map_err(said)?.services;
+    let near = nearest(id, services.iter().map(|service| &*service.id));
+    let near = near.map_or_else(String::new, |near| format!(" (the nearest is {near})"));
+    Err(Refusal::input(format!(
+        "no service {id} runs or is configured{near}: for one that comes later, write bonsai config set services.{id}.send.max=10Mbit/s"
+    )))
 }
 
 /// The resources that a weight is of: all that the service has.
@@ -239,7 +256,7 @@ fn differences(changed: &Changed) -> Vec<String> {
 }
 
 fn notes(changed: &Changed) -> impl Iterator<Item = String> {
-    let problems = changed.problems.iter();
+    let problems = changed.problems.iter().chain(&changed.held);
     problems.map(|problem| format!("note: {problem}"))
 }
 

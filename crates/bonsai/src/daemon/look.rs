@@ -2,7 +2,9 @@
 
 use std::io;
 
-use bonsai_api::{AdmitRequest, AuditEntry, Enforced, QosReport, ServiceView, Status, Use};
+use bonsai_api::{
+    AdmitRequest, AuditEntry, Enforced, LimitOwner, QosReport, ServiceView, Status, Use,
+};
 use bonsai_client::Range;
 use bonsai_services::observe::unix_ms;
 use bonsai_services::refusal::Refusal;
@@ -85,9 +87,11 @@ pub(super) fn table_of(services: &[ServiceView], reasons: Option<&str>, all: boo
     let mut table = table(&header, &[2, 3, 4, 5, 6]);
     for service in services {
         let uses = service.resources.iter();
-        for of in
-            uses.filter(|of| all || of.decision.enforced != Enforced::None || of.decision.min > 0.0)
-        {
+        for of in uses.filter(|of| {
+            all || of.decision.enforced != Enforced::None
+                || of.decision.min > 0.0
+                || of.limit.is_some()
+        }) {
             table.add_row(row(service, of, reasons.is_some()));
         }
     }
@@ -106,14 +110,22 @@ fn row(service: &ServiceView, of: &Use, with_reason: bool) -> Vec<String> {
         } else {
             "-".to_owned()
         },
-        some(decision.max),
+        some(of.limit.as_ref().map(|limit| limit.rate)),
         decision.weight.to_string(),
         some(decision.share),
         rate(resource, of.got),
         if of.waiting { "yes" } else { "no" }.to_owned(),
     ];
     if with_reason {
-        row.push(decision.reason.clone());
+        let own = of
+            .limit
+            .as_ref()
+            .filter(|limit| limit.by != LimitOwner::Daemon);
+        let own = own.map(|limit| {
+            let name = limit.name.as_deref().unwrap_or_default();
+            format!("{name}, set by {}, holds; ", limit.by.words())
+        });
+        row.push(own.unwrap_or_default() + &decision.reason);
     }
     row
 }

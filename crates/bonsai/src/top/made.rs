@@ -114,6 +114,7 @@ mod tests {
             differences: differs.then_some(difference).into_iter().collect(),
             services: Vec::new(),
             problems: Vec::new(),
+            held: Vec::new(),
         }
     }
 

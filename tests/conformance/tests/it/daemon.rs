@@ -8,6 +8,7 @@ mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod own_limits;
 mod owners;
 mod secure;
 mod shares;

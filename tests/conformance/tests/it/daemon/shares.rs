@@ -198,6 +198,7 @@ fn whether_streams_fit_is_answered_with_a_reason() {
 #[test]
 fn what_is_written_in_bits_is_repeated_in_bits() {
     let ring = Ring::started("[capacity]\nsend = \"1Gbit/s\"\nrecv = \"125MB/s\"\n");
+    ring.done(&["config", "set", "services.vod.mode=static"]);
     let said = ring.done(&[
         "set",
         "vod",
