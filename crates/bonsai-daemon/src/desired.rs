@@ -58,6 +58,22 @@ pub(crate) struct Kept {
     steps: Vec<Step>,
 }
 
+impl Kept {
+    /// The revision that it is of.
+    pub(crate) const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Nothing at a revision.
+    #[cfg(test)]
+    pub(crate) fn at(revision: Revision) -> Self {
+        Self {
+            revision,
+            ..Self::default()
+        }
+    }
+}
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {

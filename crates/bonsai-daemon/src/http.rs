@@ -30,17 +30,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use bonsai_api::Problem;
+use bonsai_api::{Changed, Problem};
 use bonsai_services::observe::monotonic_ns;
 use tokio::sync::oneshot;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::keeping::{self, Written};
 use crate::problems::unavailable;
 use crate::ring::{Ask, Asked, Event, Published, Reply};
 use crate::who::Who;
 
+use body::Revised;
 pub(crate) use events::places as streams;
 pub(crate) use export::places as exports;
 pub(crate) use serve::{Doors, tls};
@@ -54,6 +56,9 @@ const STALE_NS: u64 = 100_000_000;
 
 /// So long is waited for that.
 const SHOWN: Duration = Duration::from_secs(1);
+
+/// A period that has not ended so long after its time is one that may never.
+const STALLED: Duration = Duration::from_secs(3);
 
 /// What all handlers share.
 #[derive(Debug)]
@@ -105,6 +110,37 @@ impl App {
         {
             let _ = tokio::time::timeout(SHOWN, pictures.changed()).await;
         }
+    }
+
+    /// A change, once the disk has it; where that takes too long, with that said.
+    pub(crate) async fn kept(&self, mut changed: Changed) -> Revised<Changed> {
+        if !changed.dry_run {
+            let mut written = self.published.written.clone();
+            let is_there = |written: &Written| written.revision >= changed.revision;
+            let written = tokio::time::timeout(keeping::PATIENCE, written.wait_for(is_there)).await;
+            let is_kept = match written {
+                Ok(Ok(written)) => written.problem.is_none(),
+                Ok(Err(_)) | Err(_) => false,
+            };
+            if !is_kept {
+                let text = "the change is in force, and not on the disk yet: it would be lost if the daemon or the machine ended now";
+                changed.problems.push(text.to_owned());
+            }
+        }
+        Revised(changed.revision, changed)
+    }
+
+    /// That nothing is decided any more, in words, if that is so.
+    pub(crate) fn stalled(&self) -> Option<String> {
+        let ns = monotonic_ns().saturating_sub(self.published.beat_ns.load(Ordering::Relaxed));
+        let period = self.published.pictures.borrow().config.daemon.period.0;
+        let silent = Duration::from_nanos(ns);
+        (silent > period + STALLED).then(|| {
+            format!(
+                "nothing has been looked at or decided for {} s",
+                silent.as_secs()
+            )
+        })
     }
 
     /// Asks the owner for something.

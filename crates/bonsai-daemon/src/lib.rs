@@ -23,6 +23,7 @@ mod drives;
 mod enforce;
 mod files;
 mod http;
+mod keeping;
 mod links;
 mod look;
 mod past;

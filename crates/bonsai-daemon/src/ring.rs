@@ -40,6 +40,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Outcome};
 use crate::files::Files;
+use crate::keeping::{Keeping, Written};
 use crate::links::Orders;
 use crate::look::Looker;
 use crate::past::Past;
@@ -116,6 +117,10 @@ pub(crate) struct Ring {
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
     above_ns: u64,
+    /// What is to survive a restart is on its way to the disk there.
+    keeping: Keeping,
+    /// When a period has ended last, monotonic ns.
+    beat_ns: Arc<AtomicU64>,
     /// When those who may not change everything have made changes lately.
     changes: BTreeMap<u32, Vec<Instant>>,
     /// The clocks at the last look at them, ms: the wall's, and one that is never set.
@@ -133,6 +138,10 @@ pub(crate) struct Published {
     pub(crate) audits: broadcast::Sender<api::AuditEntry>,
     /// What was done lately.
     pub(crate) recent: audit::Recent,
+    /// What is on the disk.
+    pub(crate) written: watch::Receiver<Written>,
+    /// When a period has ended last, monotonic ns.
+    pub(crate) beat_ns: Arc<AtomicU64>,
 }
 
 impl Ring {
@@ -168,6 +177,7 @@ impl Ring {
             health: Health::default(),
             qos: Arc::default(),
         };
+        let keeping = Keeping::start(files.clone(), desired.revision())?;
         let (publish, pictures) = watch::channel(Arc::new(empty));
         let audits = audit::Audits::new(Past::recall(&files.state, &mut policy));
         let published = Published {
@@ -175,6 +185,8 @@ impl Ring {
             pictures,
             audits: audits.live(),
             recent: audits.recent(),
+            written: keeping.written(),
+            beat_ns: Arc::new(AtomicU64::new(bonsai_services::observe::monotonic_ns())),
         };
         let notes = (!notes.is_empty()).then(|| ("start", notes.join("; ")));
         let further = further::Further::open(&files.state);
@@ -211,6 +223,8 @@ impl Ring {
             unfit: BTreeMap::new(),
             slow_ns: 0,
             above_ns: 0,
+            keeping,
+            beat_ns: Arc::clone(&published.beat_ns),
             changes: BTreeMap::new(),
             clocks: tick::clocks(),
         };

@@ -7,7 +7,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::Context;
 use bonsai_api::Config;
@@ -15,7 +16,7 @@ use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
 use listenfd::ListenFd;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::desired::Desired;
 use crate::enforce::{Enforcer, Limits, Pooled, Uplinks};
@@ -28,6 +29,9 @@ use bonsai_services::observe::unix_ms;
 
 /// What may be waiting for the owner.
 const QUEUE: usize = 1024;
+
+/// It is looked so often whether all threads are there.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Where the runtime directories of users are.
 const USERS: [&str; 2] = ["/run/user/{uid}/bonsai", "/dev/shm/bonsai-{uid}"];
@@ -138,7 +142,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let is_passed = passed.is_some();
-    let served = runtime.block_on(serve(&app, &socket, passed, options));
+    let threads = Threads {
+        ring: &owner,
+        others: [("outsiders", minder.as_ref()), ("links", keeper.as_ref())],
+    };
+    let served = runtime.block_on(async {
+        // A signal that comes before all is ready counts, too.
+        let ends = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let [terminate, interrupt] = ends;
+        let ends = (terminate?, interrupt?);
+        serve(&app, &socket, passed, options).await?;
+        end(&app, &threads, ends).await
+    });
     let _ = events.send(Event::Stop);
     let ended = owner.join();
     if let (Some(outsiders), Some(minder)) = (outsiders, minder) {
@@ -194,10 +209,6 @@ async fn serve(
     passed: Option<UnixListener>,
     options: &Options,
 ) -> anyhow::Result<()> {
-    let mut ends = [
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    ];
     app.doors.answer_with(crate::http::router(app));
     let mut said = match passed {
         Some(listener) => {
@@ -232,10 +243,57 @@ async fn serve(
     }
     // Who started it as a service of type `notify` waits for this; nobody else does.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let [terminate, interrupt] = &mut ends;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    Ok(())
+}
+
+/// Threads that never end before the daemon does.
+struct Threads<'a> {
+    ring: &'a JoinHandle<()>,
+    others: [(&'static str, Option<&'a JoinHandle<()>>); 2],
+}
+
+impl Threads<'_> {
+    /// One that has ended all the same.
+    fn ended(&self) -> Option<&'static str> {
+        let others = self
+            .others
+            .iter()
+            .filter(|(_, thread)| thread.is_some_and(JoinHandle::is_finished));
+        let ring = self.ring.is_finished().then_some("ring");
+        ring.or_else(|| others.map(|(name, _)| *name).next())
+    }
+}
+
+/// Waits until the daemon is told to end, or has to: without one of its threads it would go on to look healthy, and whatever starts it
+/// again would not.
+///
+/// # Errors
+/// Which thread has ended.
+async fn end(
+    app: &App,
+    threads: &Threads<'_>,
+    (mut terminate, mut interrupt): (Signal, Signal),
+) -> anyhow::Result<()> {
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = look.tick() => {}
+        }
+        let keeping = app
+            .published
+            .written
+            .has_changed()
+            .is_err()
+            .then_some("keeping");
+        if let Some(name) = threads.ended().or(keeping) {
+            anyhow::bail!("the thread {name} has ended, without which nothing is decided or kept");
+        }
+        // Whatever started it as a service may end one that has stopped deciding.
+        if app.stalled().is_none() {
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        }
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(())

@@ -60,6 +60,12 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         .values()
         .filter(|identity| who.sees(identity.uid));
     let health = &picture.health;
+    let mut problems = if who.reads_all {
+        health.problems.clone()
+    } else {
+        Vec::new()
+    };
+    problems.extend(app.stalled());
     Status {
         bonsai: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -79,11 +85,7 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         periods: health.periods,
         decision_ns: health.decision_ns,
         work_ns: health.work_ns,
-        problems: if who.reads_all {
-            health.problems.clone()
-        } else {
-            Vec::new()
-        },
+        problems,
         may_write: who.writes_all,
     }
 }
@@ -199,7 +201,7 @@ pub(super) async fn change_service(
     let id = means(&app, &who, id);
     let wish = how.wish(Some(id), patch, revision);
     let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
-    Ok(Revised(changed.revision, changed))
+    Ok(app.kept(changed).await)
 }
 
 /// What is configured: the file, with all changes since.
@@ -244,7 +246,7 @@ pub(super) async fn change_config(
 ) -> Answer<Changed> {
     let wish = how.wish(None, patch, revision);
     let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
-    Ok(Revised(changed.revision, changed))
+    Ok(app.kept(changed).await)
 }
 
 /// Takes the last change back, or all since a revision. The audit trail keeps both.
@@ -267,7 +269,7 @@ pub(super) async fn undo(
     let changed = app
         .ask(who, |reply| Ask::Undo(undo, revision, reply))
         .await?;
-    Ok(Revised(changed.revision, changed))
+    Ok(app.kept(changed).await)
 }
 
 /// What clients of services with a target see.

@@ -79,6 +79,7 @@ impl Ring {
                 none if none.is_empty() => drop(self.notes.remove("others")),
                 problems => drop(self.notes.insert("others", problems.join("; "))),
             }
+            self.look_at_what_is_kept();
             self.look_at_what_moves_slowly();
             self.look_at_links();
             // Names of services come and go; those of nobody are not asked for again.
@@ -100,6 +101,7 @@ impl Ring {
         self.past
             .tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
+        self.beat_ns.store(monotonic_ns(), Ordering::Relaxed);
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let attended_ns = self.attended_ns.load(Ordering::Relaxed);
         if now_ns.saturating_sub(attended_ns) < ATTENDED_NS {
@@ -296,12 +298,12 @@ impl Ring {
             }
             Err(problem) => drop(self.notes.insert("policy", problem)),
         }
-        self.keep();
         self.place();
         let now_ns = monotonic_ns();
         self.enforce_further(now_ns);
         self.decide_and_enforce(now_ns);
         self.order_links();
+        self.keep();
         // A change is in force when it is answered; who keeps their thread busy has to wait.
         self.looker.settle(SETTLED);
         if let Some(links) = self.links.as_ref().filter(|_| self.has_places()) {
@@ -310,14 +312,18 @@ impl Ring {
         self.identify();
     }
 
-    /// Keeps what is to survive a restart.
-    fn keep(&mut self) {
-        match self.files.keep(self.desired.kept()) {
-            Ok(()) => drop(self.notes.remove("keep")),
-            Err(error) => {
+    /// Has what is to survive a restart written.
+    fn keep(&self) {
+        self.keeping.keep(self.desired.kept().clone());
+    }
+
+    /// Looks whether that could be written.
+    fn look_at_what_is_kept(&mut self) {
+        match self.keeping.problem() {
+            None => drop(self.notes.remove("keep")),
+            Some(problem) => {
                 let text = format!(
-                    "changes are in force, and would be lost if the daemon were restarted: {}",
-                    bonsai_host::sentence(error.as_ref())
+                    "changes are in force, and would be lost if the daemon were restarted: {problem}"
                 );
                 self.notes.insert("keep", text);
             }

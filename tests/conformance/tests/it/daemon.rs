@@ -12,5 +12,6 @@ mod own_limits;
 mod owners;
 mod secure;
 mod shares;
+mod stalls;
 mod top;
 mod users;
