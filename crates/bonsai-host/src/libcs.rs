@@ -23,7 +23,7 @@ use crate::libs::{LibSites, libc_sites, moved_sites};
 /// [`WAYS`], first on one thread and then on a second one.
 pub const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libc-probe"));
 
-/// How often [`PROBE`] moves the length of its input: by stdio and by functions on its first thread, then by both on its second. Every
+/// Times that [`PROBE`] moves the length of its input: by stdio and by functions on its first thread, then by both on its second. Every
 /// sum of some of these is another number.
 pub const WAYS: [u64; 4] = [1, 2, 4, 8];
 
@@ -37,15 +37,15 @@ pub struct RootLibc {
     pub loader: PathBuf,
     /// The library, by such a path; of musl, the same file.
     pub libc: PathBuf,
-    /// Whose it is.
+    /// Kind of library.
     pub flavour: LibcFlavour,
-    /// Its version, such as `2.36`; `None` where the file does not tell.
+    /// Version, such as `2.36`; `None` where the file does not tell.
     pub version: Option<String>,
     /// The library's file: its path may be another file's here.
     file: OwnedFd,
 }
 
-/// What the code of a C library tells of the system calls in it.
+/// System calls of a C library, as its code tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LibcCode {
     /// Number of instructions that are replaced in a process.

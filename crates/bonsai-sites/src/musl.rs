@@ -38,7 +38,7 @@ fn number_kept(text: &[u8], at: usize) -> Option<u16> {
         ([0x4c, 0x89, 0xf0], &[0x41, 0xbe]),
         ([0x4c, 0x89, 0xf8], &[0x41, 0xbf]),
     ];
-    /// How far before it is looked for; and the copy.
+    /// Bytes before the call in which it is looked for; and the copy.
     const FAR: usize = 256;
     const NEAR: usize = 16;
     let before = text.get(at.saturating_sub(FAR)..at)?;

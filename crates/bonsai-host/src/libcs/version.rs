@@ -13,7 +13,7 @@ pub(super) fn of(file: &OwnedFd, flavour: LibcFlavour) -> Option<String> {
     }
 }
 
-/// What glibc prints when it is executed: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
+/// Version in the line that glibc prints when it is executed: `GNU C Library (Debian GLIBC 2.36-9) stable release version 2.36.`
 fn glibc(bytes: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b" release version ";
     let banner = find(bytes, b"GNU C Library ")?;

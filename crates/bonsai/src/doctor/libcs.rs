@@ -35,15 +35,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A C library, and what is seen of its calls.
 #[derive(Debug, Serialize)]
 pub(super) struct LibcView {
-    /// Its file, as the root that it is of has it.
+    /// File, as the root that it is of has it.
     libc: PathBuf,
     /// The loader by which programs get it.
     loader: PathBuf,
-    /// Whose root that is; `null` for this host's own.
+    /// Name of that root; `null` for this host's own.
     root: Option<String>,
     /// `glibc` or `musl`.
     flavour: &'static str,
-    /// Its version; `null` where its file does not tell.
+    /// Version; `null` where its file does not tell.
     version: Option<String>,
     /// `run`, or `code` where its machine code was searched only.
     by: &'static str,
@@ -71,7 +71,7 @@ pub(super) enum Where<'a> {
 /// Looks for C libraries, and tries them.
 ///
 /// # Errors
-/// What was named is not there, or is no C library.
+/// A path that was named is not there, or has no C library.
 pub(super) fn look(at: Where<'_>) -> anyhow::Result<Vec<LibcView>> {
     let roots = match at {
         Where::Host => roots::of_host(),

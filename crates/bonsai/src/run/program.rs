@@ -70,7 +70,7 @@ impl Program {
             |cover: &Cover| Refusal::code(CANNOT_EXECUTE, format!("{} {cover}", path.display()));
         let is_loader = |elf: &elf::Elf| elf.linkage == Linkage::Loader;
         if program.elf.as_ref().is_some_and(is_loader) && program.cover == Cover::Enterable {
-            // What it loads gets the library that belongs to it.
+            // Programs that it loads get the library that belongs to it.
             return Ok(found(Some(program.path), None, Some(program.cover), None));
         }
         let loader = program

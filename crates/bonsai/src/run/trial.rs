@@ -15,13 +15,13 @@ use crate::bounded::wait_at_most;
 use crate::cli::Unpatched;
 use crate::library;
 
-/// What a program that was tried has shown.
+/// Findings of a trial.
 pub(crate) struct Tried {
-    /// What its processes say of themselves.
+    /// Reports of its processes.
     pub(crate) processes: Vec<ProcessReport>,
-    /// What was counted.
+    /// Calls that were counted.
     pub(crate) calls: Vec<CallTotals>,
-    /// How it ended; `None` where it had to be killed.
+    /// End of the program; `None` where it had to be killed.
     pub(crate) end: Option<ExitStatus>,
 }
 

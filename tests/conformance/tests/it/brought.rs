@@ -42,7 +42,7 @@ fn assert_limited(what: &str, finished: Finished, entries: &[&str]) {
     let counters = Counters::said(&finished.stderr);
     let counters = counters.unwrap_or_else(|error| panic!("{what}: {error}: {finished:?}"));
     let bytes: u64 = entries.iter().map(|entry| counters.of(entry).1).sum();
-    // What loaders and shells read is counted, too: the libraries of a program, and a script.
+    // Reads of loaders and shells are counted, too: the libraries of a program, and a script.
     let most = LENGTH + 40_000;
     assert!(
         (LENGTH..most).contains(&bytes),
@@ -120,7 +120,7 @@ fn an_app_image_with_a_libc_of_its_own_is_limited() {
     let libraries = from.parent().expect("a folder");
     std::fs::copy(libraries.join("libc.so.6"), lib.join("libc.so.6")).expect("a copy");
     let app_run = mount.path().join("AppRun");
-    // Both in use: the loader called by its path, and libraries found by the variable.
+    // Ways in use: the loader called by its path, and libraries found by the variable.
     for call in [
         "LD_LIBRARY_PATH=\"$here/lib\" exec \"$here/lib/ld-linux-x86-64.so.2\" \"$here/bin/moves\" \"$@\"",
         "exec \"$here/lib/ld-linux-x86-64.so.2\" --library-path \"$here/lib\" \"$here/bin/moves\" \"$@\"",
@@ -161,7 +161,7 @@ fn root_of(test: &str) -> Option<PathBuf> {
     }
 }
 
-/// What `md5sum` prints of the data.
+/// Digest of the data, by this machine's `md5sum`.
 fn digest(file: &str) -> String {
     let mut command = Command::new("md5sum");
     let digest = finish(command.arg(file), PATIENCE).expect("md5sum");

@@ -125,7 +125,7 @@ fn a_libc_whose_calls_are_not_seen_is_told_by_run_and_by_code() {
 
 /// A loader that does not end, one that cannot be run, and none.
 #[test]
-fn a_loader_that_does_not_work_keeps_nobody_waiting() {
+fn a_loader_that_does_not_work_is_given_up() {
     let test = "doctor-libcs-broken";
     let Some(gcc) = compiler(test) else { return };
     let source = scratch().join("doctor-sleeps.c");
@@ -206,6 +206,15 @@ fn libcs_of_other_roots_are_found_and_not_run() {
         .arg("sleeps");
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("unshare");
+    let mount = tempfile::Builder::new()
+        .prefix(".mount_")
+        .tempdir_in("/tmp")
+        .expect("a folder");
+    std::fs::create_dir(mount.path().join("lib")).expect("a folder");
+    for file in ["libc.so.6", GLIBC_LOADER] {
+        let from = root.join("lib64").join(file);
+        std::fs::copy(from, mount.path().join("lib").join(file)).expect("a copy");
+    }
     std::thread::sleep(Duration::from_millis(300));
     let is_running = child.try_wait().expect("ours").is_none();
     let (finished, document) = doctor(&bonsai(), &[]);
@@ -215,6 +224,9 @@ fn libcs_of_other_roots_are_found_and_not_run() {
         return skip(test, "user namespaces cannot be made here");
     }
     let all = told(&document);
+    let name = format!("the AppImage at {}", mount.path().display());
+    let image = all.iter().find(|found| found["root"] == *name);
+    assert!(image.is_some_and(|image| image["by"] == "code"), "{all:?}");
     let mut of_roots = all.iter().filter(|found| {
         let root = found["root"].as_str().unwrap_or_default();
         root.starts_with("process ") && root.contains("(ld-linux")

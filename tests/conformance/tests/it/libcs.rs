@@ -12,7 +12,7 @@ use crate::probe::{PATIENCE, Probe};
 pub(crate) struct Libc {
     pub(crate) release: String,
     compiler: Compiler,
-    /// Its loader.
+    /// Loader of programs with it.
     pub(crate) loader: PathBuf,
 }
 

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     pub(super) path: PathBuf,
-    /// Whose it is; `None` for the host's own.
+    /// Name for people; `None` for the host's own.
     pub(super) name: Option<String>,
     /// A loader that is the only one of interest, and is run.
     loader: Option<PathBuf>,

@@ -18,7 +18,7 @@ pub(super) struct Scanned {
     pub(super) libc: PathBuf,
     pub(super) flavour: String,
     pub(super) version: Option<String>,
-    /// What its machine code tells, where it is not to be run.
+    /// Findings in its machine code, where it is not to be run.
     pub(super) code: Option<CodeView>,
     /// Why that cannot be told.
     pub(super) error: Option<String>,

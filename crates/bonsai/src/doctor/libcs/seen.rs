@@ -1,4 +1,4 @@
-//! What is said of a C library, by the bytes that the ledger has counted, or by its machine code.
+//! Judgement on a C library, by the bytes that the ledger has counted, or by its machine code.
 
 use bonsai_calls::{BY_NR, CALLS, NO_CALL};
 use bonsai_host::libcs::WAYS;
@@ -6,7 +6,7 @@ use bonsai_ledger::Reason;
 
 use super::scan::CodeView;
 
-/// What was not seen.
+/// Ways and calls that were not seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unseen {
     /// On the first thread.
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// How the probe moves bytes: the name of a way, the calls that may be made for it, and whether stdio goes that way, too.
+/// Ways in which the probe moves bytes: the name of a way, the calls that may be made for it, and whether stdio goes that way, too.
 const MOVES: [(&str, &[&str], bool); 4] = [
     ("read", &["read", "readv"], true),
     ("write", &["write", "writev"], true),
@@ -107,7 +107,7 @@ pub(super) fn by_run(
             let text = format!("calls are seen ({on}); its library of threads is not there");
             ("yes", text)
         }
-        // What is said of a process counts, also where each of these ways was seen.
+        // The word of the process counts, also where each of these ways was seen.
         (false, is_seen) => {
             let why = match (reason, is_seen) {
                 (Reason::Unseen, true) => "not all calls inside it are seen".to_owned(),
