@@ -181,8 +181,10 @@ fn look_at_machine() -> anyhow::Result<Machine> {
     Ok(Machine {
         library,
         library_error,
+        libcs: libcs::look(Where::Host {
+            is_run: trial.has_run,
+        })?,
         trial,
-        libcs: libcs::look(Where::Host)?,
         capabilities: found,
         coverage,
     })

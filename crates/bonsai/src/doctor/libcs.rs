@@ -29,8 +29,8 @@ use self::seen::Unseen;
 use crate::output::escaped;
 use crate::run::{Tried, trial};
 
-/// Longest time that a program may take to move some kilobytes.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time that a program may take to move some kilobytes: milliseconds, on a machine that is not busy.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A C library, and what is seen of its calls.
 #[derive(Debug, Serialize)]
@@ -62,8 +62,8 @@ pub(super) struct LibcView {
 /// Where C libraries are looked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Where<'a> {
-    /// On the whole host.
-    Host,
+    /// On the whole host; nothing is run where programs cannot be tried.
+    Host { is_run: bool },
     /// A loader, which is run, or a folder, which is only read.
     At(&'a Path),
 }
@@ -74,7 +74,7 @@ pub(super) enum Where<'a> {
 /// A path that was named is not there, or has no C library.
 pub(super) fn look(at: Where<'_>) -> anyhow::Result<Vec<LibcView>> {
     let roots = match at {
-        Where::Host => roots::of_host(),
+        Where::Host { is_run } => roots::of_host(is_run),
         Where::At(path) => vec![roots::at(path)?],
     };
     let mut views = Vec::new();

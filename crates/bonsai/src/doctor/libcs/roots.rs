@@ -17,8 +17,8 @@ use crate::bounded::wait_at_most;
 /// Roots that are looked at; of more, their number is said.
 const MOST: usize = 32;
 
-/// Time for all looks together, which are made at once.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for all looks together, which are made at once: some milliseconds of processor time for each library, on a machine that may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A root file system.
 #[derive(Clone, Debug)]
@@ -26,20 +26,25 @@ pub(super) struct Root {
     pub(super) path: PathBuf,
     /// Name for people; `None` for the host's own.
     pub(super) name: Option<String>,
+    /// Libraries that the host has installed there for itself are run.
+    is_run: bool,
     /// A loader that is the only one of interest, and is run.
     loader: Option<PathBuf>,
 }
 
 /// All roots of this host that can be found without a look into files.
-pub(super) fn of_host() -> Vec<Root> {
+pub(super) fn of_host(is_run: bool) -> Vec<Root> {
     let mut roots = vec![Root {
         path: "/".into(),
         name: None,
+        is_run,
         loader: None,
     }];
     let read = |(path, name)| Root {
         path,
         name: Some(name),
+        // Foreign code.
+        is_run: false,
         loader: None,
     };
     roots.extend(apps().into_iter().chain(processes()).map(read));
@@ -62,6 +67,7 @@ pub(super) fn at(path: &Path) -> anyhow::Result<Root> {
     Ok(Root {
         path: folder.to_owned(),
         name: is_folder.then(|| whole.display().to_string()),
+        is_run: false,
         loader: (!is_folder).then(|| whole.clone()),
     })
 }
@@ -165,12 +171,8 @@ fn start(root: &Root) -> Result<Look, String> {
     let found = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("scan-libcs").arg(&root.path);
-    match (&root.loader, &root.name) {
-        (Some(_), _) => command.arg("--named"),
-        (None, None) => command.arg("--own"),
-        // Foreign code.
-        (None, Some(_)) => &mut command,
-    };
+    command.args(root.loader.as_ref().map(|_| "--named"));
+    command.args(root.is_run.then_some("--own"));
     let output = found.try_clone().map_err(failed)?;
     command
         .stdin(Stdio::null())
