@@ -118,10 +118,10 @@ test-guests: deps-guests build-checked ## real virtual machines and containers: 
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/test.sh --package bonsai --test it guests::
 	@BONSAI_BIN_DIR="$(CHECKED)" BONSAI_GUEST_KERNEL="$(TARGET)/guests" scripts/browser-tests.sh guest
 
-# Debian's archive is asked for some 10 MB. `make test` runs a part of this, where they are there.
+# Debian's archive is asked for some 40 MB. `make test` runs a part of this, where they are there.
 .PHONY: libcs test-libcs
 libcs: deps-guests
-	@tests/hosts/libcs.sh "$(TARGET)/libcs"
+	@tests/hosts/libcs.sh --frames "$(TARGET)/libcs"
 
 test-libcs: libcs deps-test build-checked ## calls, waits and cancellation with the C libraries of other releases of Debian
 	@for libc in "$(TARGET)"/libcs/*/; do \

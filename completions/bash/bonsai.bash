@@ -1742,12 +1742,16 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__doctor)
-            opts="-h --json --help"
+            opts="-h --libc --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --libc)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

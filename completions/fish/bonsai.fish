@@ -509,6 +509,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -l json -d 'As JSON
 complete -c bonsai -n "__fish_bonsai_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand audit" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -l libc -d 'C library: a loader, which is run with a small program, or a folder or root file system, which is only read' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand daemon" -s c -l config -d 'The configuration file' -r -F

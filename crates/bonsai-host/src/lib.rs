@@ -2,7 +2,7 @@
 //!
 //! - [`elf`]: what kind of program a file is, and whether the preload library can enter it;
 //! - [`lookup_program`]: which file a command name means;
-//! - [`libs`]: the C library of a program, and the system call sites in it;
+//! - [`libs`]: the C library of a program, and the system call sites in it; [`libcs`]: those of a whole root file system;
 //! - [`proc`]: processes, their family, counters and mappings;
 //! - [`threads`]: what threads use, wait for and do; [`pressure`]: how long all of them had to wait;
 //!   [`sockets`]: what lies in the queues of connections;
@@ -27,6 +27,7 @@ mod error;
 pub mod faults;
 mod file_size;
 mod heap;
+pub mod libcs;
 pub mod libs;
 mod lookup;
 mod mapped;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 pub use bonsai_sites::{ANY, Site, is_left_alone};
 use bonsai_sites::{
-    build_id, cancelling, find_syscall, is_go, is_open, moved_at, reject_branch_targets, scan,
+    build_id, cancelling, find_syscall, is_go, is_open, moved_at, musl_itself,
+    reject_branch_targets, scan,
 };
 pub use needed::{find_library, libraries};
 use object::elf::{self, FileHeader64};
@@ -83,15 +84,6 @@ pub fn libc_sites(path: &Path) -> Result<LibSites, Error> {
     Ok(found)
 }
 
-/// Calls by which musl reads, writes, opens and looks things up by itself (stdio, the resolver, ...):
-/// `read`, `write`, `open`, `close`, `lseek`, `pread64`, `pwrite64`, `readv`, `writev`, `access`,
-/// `socket`, `bind`, `rename`, `mkdir`, `unlink`, `readlink`, `getdents64`, `openat`, `unlinkat`,
-/// `preadv`, `pwritev`. The functions of these names, where they have such a site of their own, are
-/// not entered after the decision on their symbol: no call is seen twice.
-const MUSL_ITSELF: [u16; 21] = [
-    0, 1, 2, 3, 8, 17, 18, 19, 20, 21, 41, 49, 82, 83, 87, 89, 217, 257, 263, 295, 296,
-];
-
 fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
     let points = cancelling(text);
     let is_point = |at: usize| {
@@ -99,52 +91,17 @@ fn musl_sites(text: &[u8]) -> Vec<Option<Site>> {
         offsets.any(|offset| offset == at)
     };
     let mut sites = Vec::new();
-    for (at, site) in moved(text).filter(|(at, _)| !is_point(*at)) {
-        let nr = match site.nr {
-            ANY => number_kept(text, at).unwrap_or(ANY),
-            nr => nr,
-        };
-        if MUSL_ITSELF.contains(&nr) {
-            sites.push(Some(Site { nr, ..site }));
-        }
-    }
+    let others = moved(text).filter(|(at, _)| !is_point(*at));
+    sites.extend(
+        others
+            .map(|(_, site)| musl_itself(text, site))
+            .filter(Option::is_some),
+    );
     if points[0].is_none() {
         return Vec::new();
     }
     sites.extend(points.into_iter().filter(Option::is_some));
     sites
-}
-
-/// The number of a call in a loop, which a register keeps (`__stdio_write`): it is set before
-/// (`mov $nr,%r12d`) and copied just before the `syscall` at `at` (`mov %r12,%rax`). A guess, which is
-/// compared when the site is reached.
-fn number_kept(text: &[u8], at: usize) -> Option<u16> {
-    /// The copy, and the instruction that sets the lower half, for `rbx`, `rbp`, `r8` to `r15`.
-    const KEPT: [([u8; 3], &[u8]); 10] = [
-        ([0x48, 0x89, 0xd8], &[0xbb]),
-        ([0x48, 0x89, 0xe8], &[0xbd]),
-        ([0x4c, 0x89, 0xc0], &[0x41, 0xb8]),
-        ([0x4c, 0x89, 0xc8], &[0x41, 0xb9]),
-        ([0x4c, 0x89, 0xd0], &[0x41, 0xba]),
-        ([0x4c, 0x89, 0xd8], &[0x41, 0xbb]),
-        ([0x4c, 0x89, 0xe0], &[0x41, 0xbc]),
-        ([0x4c, 0x89, 0xe8], &[0x41, 0xbd]),
-        ([0x4c, 0x89, 0xf0], &[0x41, 0xbe]),
-        ([0x4c, 0x89, 0xf8], &[0x41, 0xbf]),
-    ];
-    /// How far before it is looked for; and the copy.
-    const FAR: usize = 256;
-    const NEAR: usize = 16;
-    let before = text.get(at.saturating_sub(FAR)..at)?;
-    let near = before.len().saturating_sub(NEAR);
-    KEPT.iter().find_map(|(copy, set)| {
-        before.get(near..)?.windows(3).find(|code| code == copy)?;
-        let found = before.windows(set.len() + 4).rev().find_map(|code| {
-            let nr = code.strip_prefix(*set)?.first_chunk().copied()?;
-            u16::try_from(u32::from_le_bytes(nr)).ok()
-        })?;
-        (found < bonsai_sites::NR_END).then_some(found)
-    })
 }
 
 /// Every system call instruction, with its offset.

@@ -5,6 +5,27 @@
 use crate::found::{Found, MOVED, SITES, Search, Sites, is_signals, is_wanted, next_call};
 use bonsai_sites::ANY;
 
+/// Finds the calls that a musl of an unknown build makes by itself, but for its cancellation points.
+#[cfg(not(feature = "alone"))]
+fn musl_itself(
+    text: &[u8],
+    points: &[Option<bonsai_sites::Site>],
+    found: &mut dyn FnMut(bonsai_sites::Site),
+) {
+    let mut at = 0;
+    while let Some(next) = next_call(text, at) {
+        at = next + 2;
+        let is_point = |site: &bonsai_sites::Site| {
+            let mut points = points.iter().flatten();
+            points.any(|point| point.offset == site.offset)
+        };
+        let site = bonsai_sites::guess_moved(text, next).filter(|site| !is_point(site));
+        if let Some(site) = site.and_then(|site| bonsai_sites::musl_itself(text, site)) {
+            found(site);
+        }
+    }
+}
+
 /// Looks for sites in the text of a library of an unknown build.
 // Its arrays are several pages, and each page of a frame is touched.
 #[inline(never)]
@@ -43,7 +64,17 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
     // The engine patches such calls as any other moved ones.
     #[cfg(not(feature = "alone"))]
     if search == Search::Compared {
-        let any = bonsai_sites::cancelling(text).into_iter().flatten();
+        let points = bonsai_sites::cancelling(text);
+        let (all, left) = (SITES, slots.len());
+        // As musl has no site that is compared, and glibc hundreds.
+        if left == all && points.iter().any(Option::is_some) {
+            musl_itself(text, &points, &mut |site| {
+                if let Some(slot) = slots.next() {
+                    *slot = Some(site);
+                }
+            });
+        }
+        let any = points.into_iter().flatten();
         slots.zip(any).for_each(|(slot, site)| *slot = Some(site));
     }
     let used = sites.iter().position(Option::is_none).unwrap_or(SITES);

@@ -277,11 +277,20 @@ fn reason_against(path: *const u8, dir: usize, is_readable: &mut bool) -> Option
     if becomes != real {
         return Some((Reason::SetId, killed));
     }
-    let enters = headers.iter().any(|h| h.kind == PT_INTERP);
+    // A loader brings the library as it does where a program names it; its name spares the helper's look at the file.
+    let enters = headers.iter().any(|h| h.kind == PT_INTERP) || is_loader(path, *is_readable);
     match enters {
         false => Some((ledger_refused().unwrap_or(Reason::Static), killed)),
         true => ledger_refused().map(|reason| (reason, killed)),
     }
+}
+
+/// True for the name of a loader, where the kernel has read it.
+fn is_loader(path: *const u8, is_readable: bool) -> bool {
+    // SAFETY: the program's own string, which the kernel has read.
+    let path = if is_readable { unsafe { text(path) } } else { b"" };
+    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    file.starts_with(b"ld-linux") || file.starts_with(b"ld-musl")
 }
 
 /// Whether the program of a child is refused before there is one.

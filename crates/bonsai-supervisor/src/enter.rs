@@ -302,19 +302,27 @@ fn has_loader(pid: Pid) -> bool {
                 .min(1 << 14)
         ];
         let read = exe.read_exact_at(&mut entries, dynamic.p_offset(endian));
-        read.is_ok() && names_itself(&entries)
+        read.is_ok() && is_library(&entries)
     });
     is_loader || headers.iter().any(|h| h.p_type(endian) == PT_INTERP)
 }
 
-/// True for a dynamic section with a name for others to find (`DT_SONAME`), as those of loaders have, which
-/// are libraries, and those of static programs have not.
-fn names_itself(entries: &[u8]) -> bool {
+/// True for the dynamic section of a library, as loaders are: it has a name for others to find (`DT_SONAME`), or, as musl's, none of the
+/// marks that linkers leave in programs (`DT_DEBUG`, `DF_1_PIE`).
+fn is_library(entries: &[u8]) -> bool {
     const DT_SONAME: u64 = 14;
-    let tag = |entry: &[u8]| entry.first_chunk().copied().map(u64::from_le_bytes);
-    entries
-        .chunks_exact(16)
-        .any(|entry| tag(entry) == Some(DT_SONAME))
+    const DT_DEBUG: u64 = 21;
+    const DT_FLAGS_1: u64 = 0x6fff_fffb;
+    const DF_1_PIE: u64 = 0x0800_0000;
+    let number = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let all = || {
+        let words = entries
+            .chunks_exact(16)
+            .map(|entry| (number(entry), number(&entry[8..])));
+        words.take_while(|(tag, _)| *tag != 0)
+    };
+    let is_program = |(tag, value)| tag == DT_DEBUG || tag == DT_FLAGS_1 && value & DF_1_PIE != 0;
+    all().any(|(tag, _)| tag == DT_SONAME) || !all().any(is_program)
 }
 
 /// Bytes of memory that the engine takes.

@@ -38,7 +38,7 @@ pub(crate) use group::{
     GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
 };
 pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
-pub(crate) use look::{Audit, Doctor, Stats, Status, Why};
+pub(crate) use look::{Audit, Doctor, ScanLibcs, Stats, Status, Why};
 pub(crate) use run::{Confine, Enter, Loops, Run, Unpatched, WhenDead};
 pub(crate) use serve::{Behind, Sends, Serve};
 pub(crate) use sim::{SimCommand, SimCurve, SimRun, SimTable};
@@ -122,6 +122,8 @@ pub(crate) enum Command {
     Gen(Gen),
     #[command(hide = true)]
     Enter(Enter),
+    #[command(hide = true)]
+    ScanLibcs(ScanLibcs),
     #[command(hide = true)]
     Confine(Confine),
 }

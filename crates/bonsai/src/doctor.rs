@@ -1,7 +1,12 @@
 //! `bonsai doctor`: what can and cannot be shaped, here or of a program, and why.
 
 pub(crate) mod coverage;
+pub(crate) mod libcs;
 mod program;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Duration;
 
 use bonsai_host::sys::{Capability, State, capabilities};
 use bonsai_ledger::{Reason, coverage as bits};
@@ -12,15 +17,19 @@ use bonsai_units::format_duration_ns;
 use serde::Serialize;
 
 use self::coverage::{Allowed, Need};
+use self::libcs::{LibcView, Where};
 use self::program::ProgramView;
 use crate::cli::Doctor;
 use crate::library;
 use crate::output::{Ink, Paint, finish, print, print_json, table};
-use crate::run::trial;
 use crate::run::unpatched::price_of;
+use crate::run::{STANDARD_LOADER, trial};
 
 /// The program that is tried out.
 const TRIED: &str = "/bin/true";
+
+/// Longest time that it may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `bonsai doctor --json` prints.
 #[derive(Debug, Serialize)]
@@ -31,6 +40,9 @@ struct Document {
     ok: bool,
     machine: Option<Machine>,
     program: Option<ProgramView>,
+    /// C libraries that were asked about.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    libcs: Vec<LibcView>,
 }
 
 /// This machine.
@@ -41,6 +53,8 @@ struct Machine {
     /// Why there is none.
     library_error: Option<String>,
     trial: Trial,
+    /// C libraries of this host.
+    libcs: Vec<LibcView>,
     capabilities: Vec<CapabilityView>,
     /// What of which program is limited.
     coverage: Vec<coverage::Cell>,
@@ -78,24 +92,36 @@ struct CapabilityView {
 pub(crate) fn run(args: &Doctor) -> anyhow::Result<u8> {
     // It makes files to try things out, and runs no program of others.
     bonsai_host::ignore_file_size_signal();
-    let document = match &args.program {
-        Some(name) => {
+    let document = match (&args.program, &args.libc) {
+        (_, Some(path)) => {
+            let libcs = libcs::look(Where::At(path))?;
+            Document {
+                head: Head::now(),
+                ok: libcs.iter().all(LibcView::is_seen),
+                machine: None,
+                program: None,
+                libcs,
+            }
+        }
+        (Some(name), None) => {
             let program = program::look_at(name)?;
             Document {
                 head: Head::now(),
                 ok: program.ok,
                 machine: None,
                 program: Some(program),
+                libcs: Vec::new(),
             }
         }
-        None => {
-            let machine = look_at_machine();
+        (None, None) => {
+            let machine = look_at_machine()?;
             let ok = machine.trial.covered.is_some();
             Document {
                 head: Head::now(),
                 ok,
                 machine: Some(machine),
                 program: None,
+                libcs: Vec::new(),
             }
         }
     };
@@ -111,12 +137,29 @@ pub(crate) fn run(args: &Doctor) -> anyhow::Result<u8> {
             .program
             .as_ref()
             .map(|program| program::text(program, paint));
-        print(&machine.into_iter().chain(program).collect::<String>())?;
+        let libcs = libcs_text(&document.libcs);
+        print(
+            &machine
+                .into_iter()
+                .chain(program)
+                .chain(libcs)
+                .collect::<String>(),
+        )?;
     }
     Ok(u8::from(!document.ok))
 }
 
-fn look_at_machine() -> Machine {
+/// The C libraries that were asked about, a line each.
+fn libcs_text(libcs: &[LibcView]) -> Option<String> {
+    let mut rows = table(&["", "libc"], &[]);
+    for libc in libcs {
+        let (state, detail) = libc.row();
+        rows.add_row([state.to_owned(), detail]);
+    }
+    (!libcs.is_empty()).then(|| finish(&rows))
+}
+
+fn look_at_machine() -> anyhow::Result<Machine> {
     let (library, library_error) = match library::find() {
         Ok(path) => (Some(path.display().to_string()), None),
         Err(error) => (None, Some(bonsai_host::sentence(error.as_ref()))),
@@ -135,13 +178,16 @@ fn look_at_machine() -> Machine {
     found.extend([trap(), enforced_mode(), interfaces(), recording()]);
     found.extend(bonsai_nbd::image::abilities().into_iter().map(of_images));
     let coverage = coverage::cells(&allowed(&trial, &found));
-    Machine {
+    Ok(Machine {
         library,
         library_error,
+        libcs: libcs::look(Where::Host {
+            is_run: trial.has_run,
+        })?,
         trial,
         capabilities: found,
         coverage,
-    }
+    })
 }
 
 /// The capabilities that need `ptrace(2)`.
@@ -309,8 +355,9 @@ fn try_out() -> Trial {
         reason: Some(reason),
         ..Trial::default()
     };
-    let table = match trial(TRIED) {
-        Ok(table) => table,
+    let loader = Path::new(STANDARD_LOADER);
+    let table = match trial(OsStr::new(TRIED), loader, PATIENCE, |_, _| {}) {
+        Ok(tried) => tried.processes,
         Err(error) => return nothing(bonsai_host::sentence(error.as_ref())),
     };
     let attached = table
@@ -364,6 +411,10 @@ fn machine_text(machine: &Machine, paint: Paint) -> String {
             format!("{}: exported symbols only, {reason}", trial.program),
         ),
         None => add("no", "covered", format!("{}: {reason}", trial.program)),
+    }
+    for libc in &machine.libcs {
+        let (state, detail) = libc.row();
+        add(state, "libc", detail);
     }
     for found in &machine.capabilities {
         let state = if found.state == "unknown" {

@@ -16,6 +16,7 @@
 
 mod attach;
 mod audit;
+mod bounded;
 mod cgroup;
 mod cli;
 mod confine;
@@ -134,6 +135,7 @@ fn perform(command: Command) -> anyhow::Result<u8> {
         Command::Token(command) => daemon::token(&command),
         Command::Gen(args) => generate::run(&args),
         Command::Enter(args) => enter::run(&args),
+        Command::ScanLibcs(args) => doctor::libcs::scan::run(&args),
         Command::Confine(args) => confine::run(args),
     }
 }

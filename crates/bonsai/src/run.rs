@@ -8,17 +8,18 @@ mod program;
 mod share;
 mod sites;
 mod summary;
+mod trial;
 pub(crate) mod unpatched;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
+use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_services::LEDGER_VARIABLE;
 use bonsai_services::group::{self, Wishes};
 use bonsai_services::limits::{self, Limit};
@@ -34,6 +35,7 @@ use self::keeper::{Keeper, Ready};
 use self::program::Program;
 pub(crate) use self::program::STANDARD_LOADER;
 pub(crate) use self::sites::{is_wanted, is_worth_entering, store as store_sites};
+pub(crate) use self::trial::{Tried, trial};
 use crate::cli::{Run, Unpatched, WhenDead};
 use crate::library;
 use crate::output::say;
@@ -342,43 +344,6 @@ fn refuse_within_service() -> anyhow::Result<()> {
          starts: a service within a service is not possible (bonsai set {name} changes its limits)"
     );
     Err(Refusal::input(text))
-}
-
-/// Runs a program that ends by itself as a service without limits, and returns
-/// what its processes say of themselves.
-///
-/// # Errors
-/// Whatever keeps it from being started.
-pub(crate) fn trial(program: &str) -> anyhow::Result<Vec<ProcessReport>> {
-    refuse_within_service()?;
-    let plan = Plan {
-        name: None,
-        limits: Vec::new(),
-        group: None,
-        program: Program::find(&[program.into()], false)?,
-        library: library::find()?,
-        engine: None,
-        no_patch: false,
-        strict: false,
-        unpatched: Unpatched::Leave,
-        ends: false,
-        event_loops: EventLoops::Off,
-    };
-    let service = Services::open()?.make(&Wanted::Like("doctor"))?;
-    let tried = || -> anyhow::Result<Vec<ProcessReport>> {
-        let (ledger, mut command) = plan.prepare(&service)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        command
-            .status()
-            .with_context(|| format!("{program} cannot be started"))?;
-        Ok(ledger.process_table())
-    };
-    let table = tried();
-    service.remove()?;
-    table
 }
 
 /// AddressSanitizer ends a program whose first library is another one, unless it

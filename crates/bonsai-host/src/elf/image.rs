@@ -276,6 +276,8 @@ impl<'a> Image<'a> {
         Ok(None)
     }
 
+    /// True of glibc's loader, by its name for others (`DT_SONAME`), and of musl's, which is a library without one: linkers mark programs
+    /// (`DT_DEBUG`, `DF_1_PIE`).
     fn is_loader(&self) -> Result<bool, Error> {
         let names = self.dynamic_strings(elf::DT_SONAME)?;
         let is_loader = |name: &String| {
@@ -283,11 +285,17 @@ impl<'a> Image<'a> {
                 .iter()
                 .any(|prefix| name.starts_with(prefix))
         };
-        Ok(names.iter().any(is_loader))
+        let entries = self.dynamic()?;
+        let is_program = |entry: &elf::Dyn64<LittleEndian>| {
+            let (tag, value) = (entry.d_tag.get(LE), entry.d_val.get(LE));
+            elf::DT_DEBUG == tag || elf::DT_FLAGS_1 == tag && value & elf::DF_1_PIE.0 != 0
+        };
+        let is_musl = || !entries.is_empty() && !entries.iter().any(is_program);
+        Ok(names.iter().any(is_loader) || names.is_empty() && is_musl())
     }
 
-    /// The strings of all entries `tag` in the dynamic section.
-    fn dynamic_strings(&self, tag: elf::DynamicTag) -> Result<Vec<String>, Error> {
+    /// The dynamic section; empty without one.
+    fn dynamic(&self) -> Result<&'a [elf::Dyn64<LittleEndian>], Error> {
         let mut entries: &[elf::Dyn64<LittleEndian>] = &[];
         for segment in self.segments {
             let found = segment.dynamic(LE, self.data);
@@ -295,6 +303,12 @@ impl<'a> Image<'a> {
                 entries = found;
             }
         }
+        Ok(entries)
+    }
+
+    /// The strings of all entries `tag` in the dynamic section.
+    fn dynamic_strings(&self, tag: elf::DynamicTag) -> Result<Vec<String>, Error> {
+        let entries = self.dynamic()?;
         let value = |tag: elf::DynamicTag| {
             let entry = entries.iter().find(|entry| tag == entry.d_tag.get(LE));
             entry.map(|entry| entry.d_val.get(LE))

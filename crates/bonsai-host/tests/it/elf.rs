@@ -132,6 +132,12 @@ fn a_loader_can_be_entered_and_a_missing_one_is_named() {
     let program = look(&loader);
     assert_eq!(program.cover, Cover::Enterable);
     assert_eq!(program.elf.map(|elf| elf.linkage), Some(Linkage::Loader));
+    // A library without a name for others.
+    let musl = Path::new("/lib/ld-musl-x86_64.so.1");
+    match musl.exists() {
+        true => assert_eq!(elf(musl).linkage, Linkage::Loader),
+        false => skip("a_loader_can_be_entered", "musl is not installed"),
+    }
 
     let directory = tempdir().expect("a directory");
     let missing = Path::new("/nonexistent/ld-linux.so");

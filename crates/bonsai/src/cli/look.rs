@@ -1,6 +1,7 @@
 //! Commands that look at services and change nothing.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bonsai_units::parse_duration;
@@ -99,21 +100,45 @@ pub(crate) struct Audit {
 /// which is tried out on /bin/true; and a table of what becomes of each kind of call
 /// in each kind of program, for each way to put it under limits, for you on this
 /// machine (in JSON: machine.coverage, a cell each, with the mode as the words behind
-/// `bonsai`). With one: how it is linked, and which of its calls can be shaped. The
-/// exit code is 1 when the answer is that nothing can.
+/// `bonsai`). Each C library of this machine is tried: whether its calls are seen, on one
+/// thread and on a second (machine.libcs). Those of containers, snaps and AppImages are
+/// read, and not run.
+///
+/// With a program: how it is linked, and which of its calls can be shaped. The exit code
+/// is 1 when the answer is that nothing can, or that calls of a C library are not seen.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   bonsai doctor
   bonsai doctor /usr/sbin/nginx
+  bonsai doctor --libc /opt/app/lib/ld-linux-x86-64.so.2
   bonsai doctor busybox --json")]
 pub(crate) struct Doctor {
     /// The program, as it would be given to `bonsai run`.
     pub(crate) program: Option<OsString>,
 
+    /// C library: a loader, which is run with a small program, or a folder or root file system, which is only read.
+    #[arg(long, value_name = "PATH", conflicts_with = "program")]
+    pub(crate) libc: Option<PathBuf>,
+
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Look for the C libraries of a root file system.
+///
+/// Started by `bonsai doctor`; of no use by hand.
+#[derive(Args, Debug)]
+pub(crate) struct ScanLibcs {
+    /// The root.
+    pub(crate) root: PathBuf,
+    /// Leave out the machine code of what this host may have installed for itself, which is run.
+    #[arg(long)]
+    pub(crate) own: bool,
+    /// Leave out all machine code.
+    #[arg(long)]
+    pub(crate) named: bool,
 }
 
 /// A time between two looks: at least 10 ms, so that watching costs little, and

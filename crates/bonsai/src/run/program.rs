@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use bonsai_host::elf::{self, Cover};
+use bonsai_host::elf::{self, Cover, Linkage};
 use bonsai_host::lookup_program;
 use bonsai_services::refusal::Refusal;
 
@@ -68,6 +68,11 @@ impl Program {
         };
         let cannot =
             |cover: &Cover| Refusal::code(CANNOT_EXECUTE, format!("{} {cover}", path.display()));
+        let is_loader = |elf: &elf::Elf| elf.linkage == Linkage::Loader;
+        if program.elf.as_ref().is_some_and(is_loader) && program.cover == Cover::Enterable {
+            // Programs that it loads get the library that belongs to it.
+            return Ok(found(Some(program.path), None, Some(program.cover), None));
+        }
         let loader = program
             .elf
             .and_then(|elf| elf.interpreter)
@@ -93,6 +98,14 @@ impl Program {
                 );
                 Ok(found(loader, Some(warning), Some(cover), None))
             }
+        }
+    }
+
+    /// The same with another loader than the one that it names.
+    pub(super) fn with_loader(self, loader: &Path) -> Self {
+        Self {
+            loader: Some(loader.to_owned()),
+            ..self
         }
     }
 

@@ -9,14 +9,16 @@ use crate::fixture::{bonsai, compiler, scratch};
 use crate::probe::{PATIENCE, Probe};
 
 /// A C library, and a compiler that links programs with it.
-struct Libc {
-    release: String,
+pub(crate) struct Libc {
+    pub(crate) release: String,
     compiler: Compiler,
+    /// Loader of programs with it.
+    pub(crate) loader: PathBuf,
 }
 
 /// C libraries of this machine, and those in `BONSAI_LIBCS` or in the folder of `make libcs`: its release and newer ones, as programs for
 /// a newer library do not run with an older one. An empty folder is a skip of `test`.
-fn libcs(test: &str) -> Vec<Libc> {
+pub(crate) fn libcs(test: &str) -> Vec<Libc> {
     let Some(compiler) = compiler(test) else {
         return Vec::new();
     };
@@ -26,17 +28,19 @@ fn libcs(test: &str) -> Vec<Libc> {
         PathBuf::from,
     );
     let with = |path: PathBuf| {
-        let compiler = if path.join(GLIBC_LOADER).exists() {
-            Some(compiler)
-        } else if path.join(MUSL_LOADER).exists() {
-            musl.as_ref()
+        let (glibc, musls) = (path.join(GLIBC_LOADER), path.join(MUSL_LOADER));
+        let (compiler, loader) = if glibc.exists() {
+            (Some(compiler), glibc)
+        } else if musls.exists() {
+            (musl.as_ref(), musls)
         } else {
-            None
+            (None, musls)
         };
         let name = path.file_name().unwrap_or_default();
         Some(Libc {
             release: name.to_string_lossy().into_owned(),
             compiler: compiler?.with_libc(&path),
+            loader,
         })
     };
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -46,11 +50,23 @@ fn libcs(test: &str) -> Vec<Libc> {
         let reason = format!("no other C libraries in {}: make libcs", folder.display());
         skip(test, &reason);
     }
-    let own = [("own", Some(compiler)), ("own-musl", musl.as_ref())];
-    found.extend(own.into_iter().filter_map(|(release, compiler)| {
+    let own = [
+        (
+            "own",
+            Some(compiler),
+            Path::new("/lib64").join(GLIBC_LOADER),
+        ),
+        (
+            "own-musl",
+            musl.as_ref(),
+            Path::new("/lib").join(MUSL_LOADER),
+        ),
+    ];
+    found.extend(own.into_iter().filter_map(|(release, compiler, loader)| {
         Some(Libc {
             release: release.to_owned(),
             compiler: compiler?.clone(),
+            loader,
         })
     }));
     found
@@ -58,19 +74,21 @@ fn libcs(test: &str) -> Vec<Libc> {
 
 impl Libc {
     fn probe(&self, test: &str, source: &str, args: &[&str]) -> Probe {
+        Probe::of(self.program(test, source, &[]), args)
+    }
+
+    /// A program that is linked with it.
+    pub(crate) fn program(&self, test: &str, source: &str, options: &[&str]) -> PathBuf {
         let name = format!("{test}-{}", self.release);
-        let program = self
-            .compiler
-            .make(&name, &[source], &[])
-            .unwrap_or_else(|error| panic!("{error}"));
-        Probe::of(program, args)
+        let made = self.compiler.make(&name, &[source], options);
+        made.unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
 /// A rate at which [`LENGTH`] takes 0.2 s, with a burst of a call.
-const LENGTH: u64 = 200_000;
-const RATE: u64 = 1_000_000;
-const BURST: u64 = 4096;
+pub(crate) const LENGTH: u64 = 200_000;
+pub(crate) const RATE: u64 = 1_000_000;
+pub(crate) const BURST: u64 = 4096;
 
 /// Said of a libc that fails the proof at a start.
 const UNSEEN: &str = "calls inside this libc are not seen";
@@ -153,7 +171,7 @@ fn threads_are_cancelled_in_calls_and_in_waits_for_limits() {
 
 /// Changes what libc compares the results of its calls with, so that its instructions have a form that no release has, and its build-id.
 /// `of`: calls of that number only, where it stands shortly before them.
-fn disfigured(libc: &[u8], of: Option<u32>) -> Vec<u8> {
+pub(crate) fn disfigured(libc: &[u8], of: Option<u32>) -> Vec<u8> {
     const CALL: [u8; 8] = [0x0f, 0x05, 0x48, 0x3d, 0x00, 0xf0, 0xff, 0xff];
     const BUILD_ID: [u8; 16] = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
     let mut libc = libc.to_vec();
@@ -184,7 +202,7 @@ fn disfigured(libc: &[u8], of: Option<u32>) -> Vec<u8> {
 }
 
 /// The file that this process has mapped by that name.
-fn mapped(name: &str) -> Option<PathBuf> {
+pub(crate) fn mapped(name: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let paths = maps
         .lines()
@@ -211,6 +229,7 @@ fn a_libc_whose_calls_are_not_seen_is_named_and_its_functions_are_limited() {
         Libc {
             release: name.to_owned(),
             compiler: compiler.with_libc(&folder),
+            loader: folder.join(GLIBC_LOADER),
         }
     };
     let unseen = flavour("libc-unseen", None);

@@ -2,6 +2,7 @@
 
 mod attach;
 mod attach_one_thread;
+mod brought;
 mod bursts;
 mod busy;
 mod calls;
@@ -9,6 +10,7 @@ mod coverage;
 mod covered;
 mod crowds;
 mod daemon;
+mod doctor_libcs;
 mod enforced;
 mod enforced_calls;
 mod enforced_files;
