@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
     use crate::tc::htb;
-    use crate::tc::queue::Leaf;
+    use crate::tc::queue::{Leaf, Manner};
 
     /// What the kernel would do; it refuses what is not there, and what is there already.
     fn perform(objects: &mut Objects, step: &Step) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn node() -> impl Strategy<Value = Node> {
-        (0_u16..3, 1_u64..5, 0_u8..4).prop_map(|(parent, rate, leaf)| Node {
+        (0_u16..3, 1_u64..5, 0_u8..5).prop_map(|(parent, rate, leaf)| Node {
             terms: htb::Class {
                 parent,
                 rate,
@@ -249,7 +249,11 @@ mod tests {
             },
             leaf: (leaf > 0).then_some(Leaf {
                 limit: 7,
-                target: (leaf > 1).then_some(leaf.into()),
+                manner: match leaf {
+                    1 => Manner::Plain,
+                    2 => Manner::Cutting(9),
+                    _ => Manner::Short(leaf.into()),
+                },
             }),
         })
     }

@@ -24,7 +24,7 @@ use crate::links::Link;
 use crate::plan::{Means, Plan};
 use crate::rules::{self, BURST_NS, NOTHING, QUEUE_NS, SHARE_BURST_NS, SHARE_QUEUE_NS, WEIGHT};
 use crate::tc::htb;
-use crate::tc::queue::Leaf;
+use crate::tc::queue::{Kind, Leaf};
 use crate::wanted::{Part, Terms, Wanted, Who};
 
 /// The number of all our disciplines: whose it is, is seen by it.
@@ -130,7 +130,7 @@ pub(crate) fn objects(
         groups: rules(wanted, slots).all(&wanted.tree),
         ..Objects::default()
     };
-    let shaping = Shaping::new(links, means.short);
+    let shaping = Shaping::new(links, means.queues);
     for uplink in wanted.shares().into_keys() {
         let groups = wanted.groups.iter();
         let here = groups.filter(|(_, group)| group.share.uplink == uplink);
@@ -183,11 +183,11 @@ struct Shaping {
     /// A packet may come from any link before it is cut, so turns and queues go by the largest.
     gso_max: u32,
     mtus: BTreeMap<u32, u32>,
-    short: bool,
+    queues: Kind,
 }
 
 impl Shaping {
-    fn new(links: &[Link], short: bool) -> Self {
+    fn new(links: &[Link], queues: Kind) -> Self {
         let mtu = |link: &Link| (link.index, link.mtu.min(65_535));
         Self {
             gso_max: links
@@ -196,7 +196,7 @@ impl Shaping {
                 .max()
                 .unwrap_or(65_536),
             mtus: links.iter().map(mtu).collect(),
-            short,
+            queues,
         }
     }
 
@@ -229,7 +229,7 @@ impl Shaping {
     }
 
     fn leaf(&self, ceil: u64, queue_ns: u64, mtu: u32) -> Leaf {
-        rules::leaf(ceil, queue_ns, mtu, self.gso_max, self.short)
+        rules::leaf(ceil, queue_ns, mtu, self.gso_max, self.queues)
     }
 
     /// What is at the root of a link with a limit of what it sends: a trunk, a class of its own in
@@ -289,7 +289,7 @@ mod tests {
     const MEANS: Means = Means {
         plan: Plan::Bpf,
         redirects: true,
-        short: false,
+        queues: Kind::Plain,
     };
 
     fn link(index: u32) -> Link {

@@ -21,6 +21,7 @@ use crate::hooks::Hook;
 use crate::namespace;
 use crate::netlink::Socket;
 use crate::tc::filter::{self, Place};
+use crate::tc::queue::Kind;
 use crate::tc::{self, Handle, Write};
 use crate::wanted::Wanted;
 
@@ -70,8 +71,8 @@ pub(crate) struct Means {
     pub(crate) plan: Plan,
     /// Whether a program can send packets through a block itself: see [`can_redirect`].
     pub(crate) redirects: bool,
-    /// Whether queues can keep themselves short.
-    pub(crate) short: bool,
+    /// The queues that classes end in.
+    pub(crate) queues: Kind,
 }
 
 /// Whether a program can send packets through a block itself. Before Linux 6.14 (commit ba8de796baf4,

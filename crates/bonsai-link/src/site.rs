@@ -17,6 +17,7 @@ use crate::netlink::Socket;
 use crate::objects::{self, Objects};
 use crate::plan::{self, Means, Plan};
 use crate::saved::Saved;
+use crate::tc::queue::Kind;
 use crate::tc::seen::{self, Class, Counters, Qdisc};
 use crate::tc::{Handle, Write, htb};
 use crate::wanted::{Wanted, Who};
@@ -44,9 +45,9 @@ pub struct Seen {
     tables: Tables,
     /// By what means it is to be, if that was said.
     plan: Option<Plan>,
-    /// Whether queues can keep themselves short.
-    short: bool,
-    /// What such queues have dropped, packets, by device and class.
+    /// The queues that classes end in.
+    queues: Kind,
+    /// What queues of classes have dropped, packets, by device and class.
     dropped: BTreeMap<(u32, Handle), u32>,
 }
 
@@ -171,7 +172,7 @@ impl Seen {
         Ok(Some(Gate::new(table.try_clone()?, wanted, &slots)))
     }
 
-    /// What has been dropped of a class, packets. Of what a queue that keeps itself short drops, the
+    /// What has been dropped of a class, packets. Of what a queue drops that keeps itself short or cuts packets, the
     /// kernel counts hardly anything at the class.
     #[must_use]
     pub fn drops(&self, class: &Class) -> u32 {
@@ -221,7 +222,7 @@ impl Seen {
         Means {
             plan,
             redirects: plan::can_redirect(),
-            short: self.short,
+            queues: self.queues,
         }
     }
 

@@ -432,7 +432,7 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
     match way {
         Way::Make(new) => {
             messages.push(class(Write::Make, new));
-            messages.extend(new.leaf.map(|of| leaf(Write::Make, of)));
+            messages.extend(new.leaf.and_then(|of| leaf(Write::Make, of)));
         }
         // Such a class is somebody else's work: ours are never moved, and keep their queues.
         Way::Change(old, new)
@@ -448,14 +448,15 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
             match (old.leaf, new.leaf) {
                 (Some(old), Some(new)) if old == new => {}
                 (Some(old), Some(new)) if old.is_like(new) => {
-                    messages.push(leaf(Write::Change, new));
+                    messages.extend(leaf(Write::Change, new));
                 }
-                // The kernel changes no kind: it was made by another version, or on another kernel.
+                // The kernel changes no kind: it was made by another version, on another kernel, or by another
+                // program, which may have named it as it likes.
                 (Some(_), Some(new)) => {
-                    messages.push(tc::no_qdisc(device, Handle::of(minor, 0), handle));
-                    messages.push(leaf(Write::Make, new));
+                    messages.push(tc::no_qdisc(device, Handle(0), handle));
+                    messages.extend(leaf(Write::Make, new));
                 }
-                (None, Some(new)) => messages.push(leaf(Write::Make, new)),
+                (None, Some(new)) => messages.extend(leaf(Write::Make, new)),
                 _ => {}
             }
         }

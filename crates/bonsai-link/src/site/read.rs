@@ -26,16 +26,16 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
         hookable: hookable(&qdiscs),
         tables: Tables::default(),
         plan,
-        short: queue::can_be_short(socket)?,
+        queues: queue::best(socket)?,
         dropped: BTreeMap::new(),
     };
     let is_foreign =
         |qdisc: &&Qdisc| qdisc.parent == Handle::ROOT && qdisc.made() && our_root(qdisc).is_none();
     let foreign = qdiscs.iter().filter(is_foreign);
     seen.foreign = foreign.map(|of| (of.device, of.clone())).collect();
-    let ours = |qdisc: &&Qdisc| qdisc.kind == queue::SHORT && qdisc.parent.major() == MAJOR;
-    let short = qdiscs.iter().filter(ours);
-    let dropped = short.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
+    let ours = |qdisc: &&Qdisc| qdisc.parent.major() == MAJOR;
+    let queues = qdiscs.iter().filter(ours);
+    let dropped = queues.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
     seen.dropped = dropped.collect();
     seen.objects.trees = trees(socket, &qdiscs, |_| true)?;
     let mut programs = BTreeSet::new();
@@ -164,7 +164,7 @@ fn trees(
         if let Some(tree) = trees.get_mut(&qdisc.device)
             && let Some(node) = tree.nodes.get_mut(&qdisc.parent.minor())
         {
-            node.leaf = queue::read(&qdisc.kind, &qdisc.options);
+            node.leaf = Some(queue::read(&qdisc.kind, &qdisc.options));
         }
     }
     Ok(trees)

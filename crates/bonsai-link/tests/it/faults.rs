@@ -65,6 +65,7 @@ fn mended(plan: Plan) {
     site.apply(&wants, &[]).expect("applied");
     let queue = match room.host(&format!("tc qdisc show dev {}", block(plan))) {
         shown if shown.contains("fq_codel") => "fq_codel memory_limit 3000",
+        shown if shown.contains("tbf") => "tbf rate 1000gbit burst 3000 limit 3000",
         _ => "bfifo limit 3000",
     };
     let queue = format!("tc qdisc change dev BLOCK parent b05a:10 handle 10: {queue}");
@@ -80,6 +81,14 @@ fn mended(plan: Plan) {
         ),
         ("tc qdisc del dev v1 root", "HTB at the root of v1"),
         (&queue, "class b05a:10 of BLOCK"),
+        (
+            "tc qdisc replace dev BLOCK parent b05a:10 handle 77: pfifo limit 5",
+            "class b05a:10 of BLOCK",
+        ),
+        (
+            "tc qdisc del dev BLOCK parent b05a:10",
+            "class b05a:10 of BLOCK",
+        ),
         (
             match plan {
                 Plan::Bpf => "tc filter del dev v1 ingress pref 45146",

@@ -7,6 +7,7 @@ mod machine;
 mod pacing;
 mod queues;
 mod room;
+mod senders;
 #[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
 mod uml;
 mod without;
