@@ -123,7 +123,7 @@ pub(crate) fn objects(
     wanted: &Wanted,
     links: &[Link],
     slots: &BTreeMap<Who, u16>,
-    means: Means,
+    means: &Means,
 ) -> Objects {
     let plan = means.plan;
     let mut objects = Objects {
@@ -136,7 +136,8 @@ pub(crate) fn objects(
         let here = groups.filter(|(_, group)| group.share.uplink == uplink);
         let deepest = here.filter_map(|(path, _)| u8::try_from(depth(path)).ok());
         let aim = Aim::Program(deepest.max());
-        objects.hooks.insert((uplink, Hook::Outgoing), aim);
+        let hook = means.turn(uplink, Hook::Outgoing);
+        objects.hooks.insert((uplink, hook), aim);
     }
     let blocks: BTreeMap<&str, u32> = blocks(links)
         .map(|(link, _)| (link.name.as_str(), link.index))
@@ -168,6 +169,7 @@ pub(crate) fn objects(
                     (Hook::Mirrored, Aim::Block(ifb))
                 }
             };
+            let hook = means.turn(*index, hook);
             objects.hooks.insert((*index, hook), aim);
         }
         let by_program = block.filter(|_| plan == Plan::Bpf);
@@ -290,6 +292,7 @@ mod tests {
         plan: Plan::Bpf,
         redirects: true,
         queues: Kind::Plain,
+        late: BTreeSet::new(),
     };
 
     fn link(index: u32) -> Link {
@@ -303,6 +306,7 @@ mod tests {
             master: None,
             other: None,
             other_namespace: None,
+            xdp: None,
             traffic: Traffic::default(),
         }
     }
@@ -379,10 +383,33 @@ mod tests {
         let given = slots(&all, &BTreeMap::new()).expect("slots");
         for (redirects, aim) in [(true, Aim::Program(None)), (false, Aim::Through(7))] {
             let means = Means { redirects, ..MEANS };
-            let there = objects(&all, &[link(1), block.clone()], &given, means);
+            let there = objects(&all, &[link(1), block.clone()], &given, &means);
             assert_eq!(there.hooks, [((1, Hook::Incoming), aim)].into());
             assert_eq!(there.entries, [(1, (FIRST_SLOT, 7))].into());
         }
+    }
+
+    #[test]
+    fn a_filter_is_the_first_where_others_do_not_have_that_turn() {
+        let terms = Terms {
+            rx: Some(1_000_000),
+            ..Terms::default()
+        };
+        let all = wanted(&[(1, terms.clone()), (2, terms)]);
+        let block = Link {
+            name: "bonsai-ifb".into(),
+            kind: Some("ifb".into()),
+            ..link(7)
+        };
+        let given = slots(&all, &BTreeMap::new()).expect("slots");
+        let means = Means {
+            late: [(2, Hook::Incoming)].into(),
+            ..MEANS
+        };
+        let there = objects(&all, &[link(1), link(2), block], &given, &means);
+        let hooks: Vec<_> = there.hooks.into_keys().collect();
+        assert_eq!(hooks, [(1, Hook::Incoming), (2, Hook::LateIncoming)]);
+        assert!(Hook::Incoming.priority() == 1 && Hook::LateIncoming.priority() > 1);
     }
 
     #[test]
@@ -398,7 +425,7 @@ mod tests {
         ]);
         let links = [link(1), link(2), link(3)];
         let slots = slots(&all, &BTreeMap::new()).expect("slots");
-        let objects = objects(&all, &links, &slots, MEANS);
+        let objects = objects(&all, &links, &slots, &MEANS);
         let tree = &objects.trees[&1];
         let slot = |index: u32| slots[&Who::Link(index)];
         let minors: Vec<u16> = tree.nodes.keys().copied().collect();
@@ -447,7 +474,7 @@ mod tests {
         let links = [link(1)];
         let given = slots(&all, &BTreeMap::new()).expect("slots");
         assert_eq!(given[&Who::Group("/s/db".into())], LAST_SLOT);
-        let there = objects(&all, &links, &given, MEANS);
+        let there = objects(&all, &links, &given, &MEANS);
         assert_eq!(there.trees[&1].nodes[&LAST_SLOT].terms.ceil, 1_000_000);
         assert_eq!(
             there.hooks,
@@ -459,7 +486,7 @@ mod tests {
             children: [("db".to_owned(), 6)].into(),
         };
         all.tree.insert("/s".into(), slice);
-        let there = objects(&all, &links, &given, MEANS);
+        let there = objects(&all, &links, &given, &MEANS);
         let known = |own, newcomers| Known { own, newcomers };
         let expected = [((5, 1), known(0, LAST_SLOT)), ((6, 1), known(LAST_SLOT, 0))];
         assert_eq!(there.groups, expected.into());

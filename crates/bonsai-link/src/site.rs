@@ -5,7 +5,7 @@ mod read;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::bpf::Tables;
 use crate::diff::{self, Step};
@@ -15,6 +15,7 @@ use crate::hooks::{self, Aim, Hook};
 use crate::links::{self, Link, Traffic};
 use crate::netlink::Socket;
 use crate::objects::{self, Objects};
+use crate::passage::Limit;
 use crate::plan::{self, Means, Plan};
 use crate::saved::Saved;
 use crate::tc::queue::Kind;
@@ -26,6 +27,8 @@ use crate::wanted::{Wanted, Who};
 #[derive(Debug)]
 pub struct Site {
     socket: Socket,
+    /// `None` for the calling thread's.
+    namespace: Option<OwnedFd>,
     /// If it is not to be what is there.
     plan: Option<Plan>,
 }
@@ -41,6 +44,10 @@ pub struct Seen {
     pub(crate) objects: Objects,
     /// Where filters can hang: `clsact`, or another's `ingress`.
     pub(crate) hookable: BTreeSet<(u32, Hook)>,
+    /// Where others have the turn that a filter of ours would have.
+    late: BTreeSet<(u32, Hook)>,
+    /// Filters of others that are asked before ours, in words, by device and whether it is about what comes in.
+    before: BTreeMap<(u32, bool), String>,
     /// What the programs read, if there are any.
     tables: Tables,
     /// By what means it is to be, if that was said.
@@ -68,13 +75,53 @@ impl Seen {
     /// The block that what comes in by a link goes through, if it is limited.
     #[must_use]
     pub fn block_of(&self, device: u32) -> Option<u32> {
-        match self.objects.hooks.get(&(device, Hook::Mirrored)) {
+        let mirrored = [Hook::Mirrored, Hook::LateMirrored];
+        let mut mirrored = mirrored
+            .iter()
+            .filter_map(|hook| self.objects.hooks.get(&(device, *hook)));
+        match mirrored.next() {
             Some(Aim::Block(block)) => Some(*block),
             _ => {
                 let entry = self.objects.entries.get(&device);
                 entry.map(|(_, block)| *block).filter(|block| *block != 0)
             }
         }
+    }
+
+    /// A filter of another program that is asked before ours at a device, in words: of what comes in, or of what goes out.
+    /// A packet that it accepts or sends elsewhere does not reach our class.
+    #[must_use]
+    pub fn asked_before(&self, device: u32, comes_in: bool) -> Option<&str> {
+        let before = self.before.get(&(device, comes_in));
+        before.map(String::as_str)
+    }
+
+    /// Why a limit of an interface may not hold, though all that it takes is there: the first of [`Seen::asked_before`]
+    /// that concerns what is wanted of it.
+    #[must_use]
+    pub fn doubt(&self, wanted: &Wanted, device: u32) -> Option<String> {
+        let terms = wanted.links.get(&device)?;
+        let of_rx = terms.rx.and_then(|_| self.asked_before(device, true));
+        let of_tx = terms.tx.and_then(|_| self.asked_before(device, false));
+        // A filter at the root's place may send packets away before they are counted, which is no way around the limit.
+        let of_tx = of_tx.filter(|_| wanted.shares().contains_key(&device));
+        let uplink = terms.share.as_ref().map(|share| share.uplink);
+        let of_uplink = uplink.and_then(|uplink| self.asked_before(uplink, false));
+        let (what, at) = match (of_rx, of_tx, of_uplink) {
+            (Some(what), ..) => (what, device),
+            (_, Some(what), _) => (what, device),
+            (.., Some(what)) => (what, uplink?),
+            (None, None, None) => return None,
+        };
+        Some(before_ours(what, &self.name(at)))
+    }
+
+    /// The same of a group of processes.
+    #[must_use]
+    pub fn doubt_of_group(&self, wanted: &Wanted, path: &str) -> Option<String> {
+        let uplink = wanted.groups.get(path)?.share.uplink;
+        let what = self.asked_before(uplink, false)?;
+        Some(before_ours(what, &self.name(uplink)))
     }
 
     /// By what means packets find their class here.
@@ -207,7 +254,7 @@ impl Seen {
             return Ok(Some(format!("making {name}")));
         }
         let slots = objects::slots(wanted, &self.had(wanted))?;
-        let objects = objects::objects(wanted, &self.links, &slots, self.means_for(wanted));
+        let objects = objects::objects(wanted, &self.links, &slots, &self.means_for(wanted));
         let steps = diff::steps(&self.objects, &objects);
         let words = |step: &Step| step.words(&self.name(step.device()));
         Ok(steps.iter().find(|step| counts(step)).map(words))
@@ -223,6 +270,7 @@ impl Seen {
             plan,
             redirects: plan::can_redirect(),
             queues: self.queues,
+            late: self.late.clone(),
         }
     }
 
@@ -230,6 +278,13 @@ impl Seen {
         let link = self.links.iter().find(|link| link.index == device);
         link.map_or_else(|| format!("interface {device}"), |link| link.name.clone())
     }
+}
+
+fn before_ours(what: &str, name: &str) -> String {
+    format!(
+        "{what} is asked before Bonsai's filter at {name}, so that packets which it accepts or sends elsewhere are not \
+         limited; give it a later turn, or take it away"
+    )
 }
 
 /// What a change did.
@@ -246,7 +301,12 @@ impl Site {
     /// If it cannot be entered, or there is no socket to the kernel.
     pub fn open(namespace: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
         let socket = Socket::open(namespace, &[])?;
-        Ok(Self { socket, plan: None })
+        let again = namespace.map(|namespace| namespace.try_clone_to_owned());
+        Ok(Self {
+            socket,
+            namespace: again.transpose().map_err(Error::Enter)?,
+            plan: None,
+        })
     }
 
     /// The same, by means that are said and not by the best that there are.
@@ -257,6 +317,24 @@ impl Site {
         let mut site = Self::open(namespace)?;
         site.plan = Some(plan);
         Ok(site)
+    }
+
+    pub(crate) fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// The programs at tcx that are asked before the limits of some interfaces, in words: a program that comes there is told
+    /// to no one who listens ([`crate::Events`]).
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered.
+    pub fn programs_before(
+        &self,
+        limits: &[Limit],
+    ) -> Result<BTreeMap<(u32, bool), String>, Error> {
+        let places = limits.iter().map(|limit| (limit.device, limit.comes_in));
+        let namespace = self.namespace.as_ref().map(OwnedFd::as_fd);
+        read::programs_at(namespace, &places.collect())
     }
 
     /// The interfaces alone, with what went through them.
@@ -293,7 +371,9 @@ impl Site {
     /// # Errors
     /// If the kernel does not show it.
     pub fn see(&mut self) -> Result<Seen, Error> {
-        read::see(&mut self.socket, self.plan)
+        let mut seen = read::see(&mut self.socket, self.plan)?;
+        read::programs_before(self.namespace.as_ref().map(OwnedFd::as_fd), &mut seen)?;
+        Ok(seen)
     }
 
     /// Gives each of our classes of a device to `each`, as it is read; `None` says that what was
@@ -340,7 +420,7 @@ impl Site {
         let [from, to] = Wanted::parts_that_differ(from, to);
         seen.check(&to)?;
         let slots = objects::slots(&to, &seen.had(&to))?;
-        let objects = |of| objects::objects(of, &seen.links, &slots, means);
+        let objects = |of| objects::objects(of, &seen.links, &slots, &means);
         let steps = diff::steps(&objects(&from), &objects(&to));
         if !steps.iter().all(Step::is_of_rates) {
             return Ok(None);
@@ -436,7 +516,7 @@ impl Site {
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
         let slots = objects::slots(wanted, &seen.had(wanted))?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.means_for(wanted));
+        let objects = objects::objects(wanted, &seen.links, &slots, &seen.means_for(wanted));
         let walk = diff::steps(&seen.objects, &objects);
         steps += walk.len();
         // Of groups, newcomers may be entered meanwhile.

@@ -31,6 +31,8 @@ pub struct Set {
     pub uplink: Option<String>,
     /// How many steps it took; 0 if it was so already.
     pub steps: usize,
+    /// Why it may not hold, though all that it takes is there, in words.
+    pub doubt: Option<String>,
     /// What is to be known about it, in words.
     pub notes: Vec<String>,
 }
@@ -134,6 +136,10 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
             found.link.name
         ));
     }
+    let doubt = match terms.is_nothing() {
+        true => None,
+        false => site.see()?.doubt(&wanted, index),
+    };
     let name = |index: u32| seen.links.iter().find(|link| link.index == index);
     let uplink = terms.share.as_ref().and_then(|share| name(share.uplink));
     Ok(Set {
@@ -141,6 +147,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         uplink: uplink.map(|link| link.name.clone()),
         terms,
         steps: done.steps,
+        doubt,
         notes,
     })
 }
@@ -383,6 +390,7 @@ mod tests {
             master: None,
             other: None,
             other_namespace: None,
+            xdp: None,
             traffic: bonsai_link::Traffic::default(),
         };
         let terms = |mbit: u64| Terms {

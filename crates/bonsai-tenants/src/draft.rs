@@ -331,6 +331,12 @@ impl Draft {
         }
     }
 
+    /// Says why the limit of a target may not hold, unless it is not as it is wanted anyway.
+    pub(crate) fn doubt(&mut self, name: &str, why: String) {
+        let rejected = (LinkState::Problem, why);
+        self.rejected.entry(name.to_owned()).or_insert(rejected);
+    }
+
     /// Says the same of all targets.
     pub(crate) fn reject_all(&mut self, why: &str) {
         for name in self.names.values() {

@@ -14,6 +14,7 @@
 mod groups;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -30,6 +31,7 @@ use crate::fights::{Fights, Verdict};
 use crate::find::{Found, Whose, find_behind, find_of, find_ours, wrong};
 use crate::tree::Tree;
 use crate::tune::Tuning;
+use crate::watch::{Watch, Watched};
 use crate::wish::Wish;
 
 pub(crate) use groups::AskedGroup;
@@ -82,6 +84,8 @@ pub struct Keeper {
     gate: Option<(u64, Gate)>,
     /// Where units are, or will be.
     units: BTreeMap<String, String>,
+    /// Limits that are in force, by namespace.
+    watches: BTreeMap<u64, Watch>,
 }
 
 /// A namespace of a round.
@@ -114,7 +118,24 @@ impl Keeper {
             tree: None,
             gate: None,
             units: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
+    }
+
+    /// Whether something is in force that [`Keeper::watch`] looks after.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.watches.values().any(|watch| !watch.is_empty())
+    }
+
+    /// Compares what interfaces moved with what went through their limits, and looks for programs that are asked before
+    /// ours, of which nothing is heard.
+    pub fn watch(&mut self, now: Instant) -> Watched {
+        let mut watched = Watched::default();
+        for watch in self.watches.values_mut() {
+            watch.look(now, &mut watched);
+        }
+        watched
     }
 
     /// Makes all as it is wanted, as far as it can be.
@@ -127,6 +148,7 @@ impl Keeper {
         let mut round = Round::default();
         if wishes.is_empty() && Book::read(&self.folder)?.is_empty() {
             self.made.clear();
+            self.watches.clear();
             (self.tree, self.gate) = (None, None);
             return Ok(round);
         }
@@ -138,6 +160,7 @@ impl Keeper {
             ours.groups = self.groups(wishes, &had.unwrap_or_default(), &mut round);
         }
         self.made.retain(|cookie, _| places.contains_key(cookie));
+        self.watches.retain(|cookie, _| places.contains_key(cookie));
         for (cookie, mut place) in places {
             if let Err(error) = self.settle(cookie, &mut place, &mut book, now, &mut round) {
                 let text = error.sentence();
@@ -221,11 +244,14 @@ impl Keeper {
                     _ => {}
                 }
             }
+            let now = place.site.see()?;
             if !draft.room.groups.is_empty() {
-                self.open_gate(cookie, &mut draft, &place.site.see()?)?;
+                self.open_gate(cookie, &mut draft, &now)?;
             }
+            self.doubt(cookie, place, &mut draft, &now)?;
         } else {
             self.made.insert(cookie, wanted);
+            self.doubt(cookie, place, &mut draft, &seen)?;
             if place.namespace.is_none() {
                 self.open_gate(cookie, &mut draft, &seen)?;
                 self.tuning.saw(seen);
@@ -260,6 +286,41 @@ impl Keeper {
         for asked in &place.groups {
             let granted = self.granted(cookie, asked, &mut draft);
             round.granted.insert(asked.name.to_owned(), granted);
+        }
+        Ok(())
+    }
+
+    /// Says of which targets the limit may not hold, though all that it takes is there.
+    fn doubt(
+        &mut self,
+        cookie: u64,
+        place: &Place<'_>,
+        draft: &mut Draft,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let Some(made) = self.made.get(&cookie) else {
+            return Ok(());
+        };
+        let watch = match self.watches.entry(cookie) {
+            Entry::Occupied(watch) => watch.into_mut(),
+            Entry::Vacant(entry) => {
+                let namespace = place.namespace.as_ref().map(AsFd::as_fd);
+                entry.insert(Watch::open(namespace)?)
+            }
+        };
+        watch.limits(seen, made);
+        for asked in &place.asked {
+            let index = asked.found.link.index;
+            let why = seen.doubt(made, index);
+            let why = why.or_else(|| watch.gap(index).map(str::to_owned));
+            if let Some(why) = why {
+                draft.doubt(asked.name, why);
+            }
+        }
+        for asked in &place.groups {
+            if let Some(why) = seen.doubt_of_group(made, &asked.path) {
+                draft.doubt(asked.name, why);
+            }
         }
         Ok(())
     }

@@ -257,16 +257,24 @@ impl Site {
 
     /// Finds the name that the kernel has given to a plain filter that a step changes.
     fn find_mirror(&mut self, step: &Step, programs: &mut Programs) -> Result<(), Error> {
-        let Step::Hook(device, Hook::Mirrored, Way::Change(..) | Way::Remove(_)) = step else {
+        let Step::Hook(device, hook, Way::Change(..) | Way::Remove(_)) = step else {
             return Ok(());
         };
+        if !hook.is_mirrored() {
+            return Ok(());
+        }
         let filters = filter::filters(&mut self.socket, *device, Handle::INCOMING)?;
         let is_it = |of: &&filter::Filter| {
             let is_ours = of.kind == "u32" && of.block.is_some();
-            is_ours && of.place.priority == Hook::Mirrored.priority()
+            is_ours && of.place.priority == hook.priority()
         };
         if let Some(found) = filters.iter().find(is_it) {
-            programs.mirrors.insert(*device, found.handle);
+            let has_turn = |of: &&filter::Filter| {
+                of.place.priority == hook.priority() && of.chain == 0 && !of.is_table()
+            };
+            let is_alone = filters.iter().filter(has_turn).count() == 1;
+            let mirror = (found.handle, is_alone);
+            programs.mirrors.insert((*device, *hook), mirror);
         }
         Ok(())
     }
@@ -316,11 +324,12 @@ fn no_clsact(device: u32) -> Message {
     tc::no_qdisc(device, Handle::of(0xffff, 0), Handle::CLSACT)
 }
 
-/// The programs, given to the kernel when the first filter wants one, and the names of plain filters.
+/// The programs, given to the kernel when the first filter wants one, and the names of plain filters with whether they are
+/// alone with their turn.
 #[derive(Default)]
 struct Programs {
     loaded: BTreeMap<(Hook, Option<u8>), OwnedFd>,
-    mirrors: BTreeMap<u32, u32>,
+    mirrors: BTreeMap<(u32, Hook), (u32, bool)>,
 }
 
 impl Programs {
@@ -397,9 +406,10 @@ fn put(
                 Way::Change(..) => Write::Replace,
                 _ => Write::Make,
             };
-            let mirror = programs.mirrors.get(device).copied();
+            let mirror = programs.mirrors.get(&(*device, *hook)).copied();
+            let (mirror, is_alone) = (mirror.map(|of| of.0), mirror.is_some_and(|of| of.1));
             messages.push(match (way.after(), hook) {
-                (None, Hook::Mirrored) => filter::no_mirror(place, mirror),
+                (None, hook) if hook.is_mirrored() => filter::no_mirror(place, mirror, is_alone),
                 (None, _) => filter::no_program(place),
                 (Some(Aim::Block(block)), _) => filter::mirror(write, place, mirror, *block),
                 (Some(Aim::Program(deepest)), _) => {

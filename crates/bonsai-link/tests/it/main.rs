@@ -4,6 +4,7 @@ mod apply;
 mod faults;
 mod groups;
 mod machine;
+mod others;
 mod pacing;
 mod queues;
 mod room;
