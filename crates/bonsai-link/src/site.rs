@@ -2,6 +2,7 @@
 
 mod perform;
 mod read;
+mod undo;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -427,9 +428,10 @@ impl Site {
         }
         let done = Done { steps: steps.len() };
         let mut undo = Vec::new();
+        // What was tuned before is not in `seen`, so that going back is by steps alone.
         match self.walk(seen, steps, &mut undo) {
             Ok(()) => Ok(Some(done)),
-            Err(error) => Err(self.take_back(seen, undo, &[], error)),
+            Err(error) => Err(self.steps_back(seen, undo, error)),
         }
     }
 
@@ -504,8 +506,9 @@ impl Site {
             saved.push((*index, Saved::read(&mut self.socket, *index)?));
         }
         let mut undo = Vec::new();
+        let before = undo::Before::of(seen);
         let done = self.reach(wanted, seen, &mut undo);
-        done.map_err(|error| self.take_back(seen, undo, &saved, error))
+        done.map_err(|error| self.take_back(seen, &before, undo, &saved, error))
     }
 
     fn reach(
@@ -523,7 +526,6 @@ impl Site {
         let matters = |step: &&Step| !matches!(step, Step::Group(..));
         let touched: BTreeSet<u32> = walk.iter().filter(matters).map(Step::device).collect();
         self.walk(seen, walk, undo)?;
-        steps += self.tidy(&objects, seen)?;
         if !touched.is_empty() {
             let after = read::objects_of(&mut self.socket, seen, &touched)?;
             let left = diff::steps(&after, &objects);
@@ -533,6 +535,8 @@ impl Site {
                 return Err(Error::Differs { what });
             }
         }
+        // Last, since what steps stood on cannot be brought back as it was. What is left does no harm, and goes the next time.
+        steps += self.tidy(&objects, seen).unwrap_or(0);
         Ok(Done { steps })
     }
 

@@ -104,10 +104,13 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         entry.adopted = Some(saved);
         adopted.push(index);
     }
-    let back = (terms.tx.is_none()).then(|| entry.adopted.take()).flatten();
-    if terms.is_nothing() {
+    // What others had there is kept in the book until it is back: an entry without a limit says that it is to come back.
+    let back = entry.adopted.as_ref().filter(|_| terms.tx.is_none());
+    let back = back.map(|back| back.kind().to_owned());
+    if entry.is_over() {
         room.links.remove(&index);
     }
+    room.keep_what_is_due(&before);
     let wanted = whole(room)?;
     book.save()?;
     let done = match site.apply_to(&mut seen, &wanted, &adopted) {
@@ -121,13 +124,11 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
             return Err(error.into());
         }
     };
-    if let Some(back) = back {
-        site.bring_back(index, &back)?;
-        notes.push(format!(
-            "the {} of {} is back",
-            back.kind(),
-            found.link.name
-        ));
+    if finish(&mut site, book.room(cookie))? {
+        book.save()?;
+    }
+    if let Some(kind) = back {
+        notes.push(format!("the {kind} of {} is back", found.link.name));
     }
     if found.inside {
         notes.push(format!(
@@ -150,6 +151,30 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         doubt,
         notes,
     })
+}
+
+/// Does what is due where limits are no more: brings back what others had, and takes empty places for filters away; also what
+/// an earlier command was to do when it was killed. Whether there was something.
+///
+/// # Errors
+/// The kernel refuses it: it stays in the book.
+pub(crate) fn finish(site: &mut Site, room: &mut Room) -> Result<bool, Error> {
+    let mut some = false;
+    for (index, entry) in &mut room.links {
+        if entry.going {
+            site.tidy_places([*index].into_iter())?;
+            entry.going = false;
+            some = true;
+        }
+        let Some(adopted) = entry.adopted.as_ref().filter(|_| entry.terms.tx.is_none()) else {
+            continue;
+        };
+        site.bring_back(*index, adopted)?;
+        entry.adopted = None;
+        some = true;
+    }
+    room.links.retain(|_, entry| !entry.is_over());
+    Ok(some)
 }
 
 /// The uplink of a share: the one that is said, that there is, or that the routes say.
@@ -266,14 +291,22 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
                 std::mem::take(&mut room.links)
             }
         };
+        room.keep_what_is_due(&before);
         let wanted = whole(room)?;
+        book.save()?;
         if let Err(error) = site.apply_to(&mut seen, &wanted, &[]) {
-            *book.room(cookie) = before;
+            if !matches!(error, bonsai_link::Error::Torn { .. }) {
+                *book.room(cookie) = before;
+                book.save()?;
+            }
             return Err(error.into());
         }
-        for (index, entry) in gone {
+        finish(&mut site, book.room(cookie))?;
+        for entry in gone.into_values() {
+            if entry.terms.is_nothing() && entry.adopted.is_none() {
+                continue;
+            }
             if let Some(adopted) = &entry.adopted {
-                site.bring_back(index, adopted)?;
                 cleared
                     .notes
                     .push(format!("the {} of {} is back", adopted.kind(), entry.name));
@@ -305,7 +338,9 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
                 .map(|(index, _)| *index)
                 .collect();
             let wanted = whole(room)?;
-            Ok(site.apply(&wanted, &foreign)?.steps)
+            let steps = site.apply(&wanted, &foreign)?.steps;
+            finish(&mut site, room)?;
+            Ok(steps)
         };
         let steps = one();
         healed.push(Healed {

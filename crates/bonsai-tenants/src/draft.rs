@@ -348,6 +348,10 @@ impl Draft {
     /// Brings back what others had where there is no limit any more.
     pub(crate) fn bring_back(&mut self, site: &mut Site, problems: &mut Vec<String>) {
         for (index, entry) in &mut self.room.links {
+            // One that cannot be taken away stays due.
+            if entry.going && site.tidy_places([*index].into_iter()).is_ok() {
+                entry.going = false;
+            }
             if entry.terms.tx.is_some() {
                 continue;
             }

@@ -215,6 +215,8 @@ impl Keeper {
         let tree = self.tree.as_ref().filter(|_| place.namespace.is_none());
         let tree = tree.map(|tree| tree.above().clone()).unwrap_or_default();
         let mut draft = Draft::new(&before, &seen, &place.asked, &place.groups, tree);
+        draft.room.keep_what_is_due(&before);
+        crate::change::prune(&mut draft.room, &seen.links);
         draft.of(place.inode, place.name.as_deref());
         for asked in &place.asked {
             draft.save_what_others_have(asked, &mut place.site, &seen);

@@ -1,4 +1,4 @@
-//! Steps, carried out and taken back.
+//! Steps, carried out.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -9,14 +9,12 @@ use crate::diff::{Step, Way};
 use crate::error::Error;
 use crate::hooks::{self, Aim, Hook};
 use crate::links::{self, Link};
-use crate::netlink::Refused;
 use crate::netlink::message::Message;
 use crate::objects::{MAJOR, Node, Objects, Tree};
 use crate::plan::Plan;
-use crate::saved::Saved;
 use crate::tc::filter::{self, Place};
 use crate::tc::queue::{self, Leaf};
-use crate::tc::{self, Handle, Write, htb};
+use crate::tc::{self, Handle, Write, htb, seen};
 use crate::wanted::Wanted;
 
 use super::{Seen, Site};
@@ -35,7 +33,7 @@ pub(super) enum Act {
 }
 
 impl Act {
-    fn words(&self, seen: &Seen) -> String {
+    pub(super) fn words(&self, seen: &Seen) -> String {
         match self {
             Self::Step(step) => step.words(&seen.name(step.device())),
             Self::Block(device) => format!("making {}", seen.name(*device)),
@@ -197,66 +195,12 @@ impl Site {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Takes back what was done, the last first. What is gone already is as it should be.
-    pub(super) fn take_back(
-        &mut self,
-        seen: &Seen,
-        undo: Vec<Act>,
-        saved: &[(u32, Saved)],
-        error: Error,
-    ) -> Error {
-        let mut torn = None;
-        let replaced = |act: &Act| match act {
-            Act::Step(Step::Tree(device, Way::Make(_))) => saved.iter().find(|of| of.0 == *device),
-            _ => None,
-        };
-        for act in undo.into_iter().rev() {
-            let words = act.words(seen);
-            let replaced = replaced(&act);
-            let answer = match act {
-                Act::Block(index) => self.socket.ask(&links::delete(index)),
-                Act::Hookable(device) => self.socket.ask(&no_clsact(device)),
-                Act::Step(step) => self.step_back(seen, step),
-            };
-            if let Err(why) = answer
-                && !why.errno().is_some_and(is_gone)
-            {
-                torn.get_or_insert((words, why));
-            } else if let Some((device, saved)) = replaced
-                && let Err(why) = saved.bring_back(&mut self.socket, *device)
-                // If it was never replaced, it is there.
-                && why.errno() != Some(libc::EEXIST)
-            {
-                torn.get_or_insert((format!("bringing back {}", saved.kind()), why));
-            }
-        }
-        match (error, torn) {
-            (error, None) => error,
-            (error, Some((undone, why))) => Error::Torn {
-                error: error.to_string(),
-                undone,
-                why: Box::new(why),
-            },
-        }
-    }
-
-    fn step_back(&mut self, seen: &Seen, step: Step) -> Result<(), Error> {
-        let back = step.back();
-        if is_of_tables(&back) {
-            return entry(&seen.tables, &back);
-        }
-        let mut messages = Vec::new();
-        let mut programs = Programs::default();
-        self.find_mirror(&back, &mut programs)?;
-        put(&back, seen, &mut programs, &mut messages)?;
-        let answers = self.socket.ask_all(&messages)?;
-        let is_bad = |refused: &Refused| !is_gone(refused.errno) && refused.errno != libc::EEXIST;
-        let bad = answers.into_iter().filter_map(Result::err).find(is_bad);
-        bad.map_or(Ok(()), |refused| Err(Error::Refused(refused)))
-    }
-
     /// Finds the name that the kernel has given to a plain filter that a step changes.
-    fn find_mirror(&mut self, step: &Step, programs: &mut Programs) -> Result<(), Error> {
+    pub(super) fn find_mirror(
+        &mut self,
+        step: &Step,
+        programs: &mut Programs,
+    ) -> Result<(), Error> {
         let Step::Hook(device, hook, Way::Change(..) | Way::Remove(_)) = step else {
             return Ok(());
         };
@@ -279,6 +223,29 @@ impl Site {
         Ok(())
     }
 
+    /// Takes places for filters away in which no filter hangs.
+    ///
+    /// # Errors
+    /// If the kernel does not show them.
+    pub fn tidy_places(&mut self, devices: impl Iterator<Item = u32>) -> Result<(), Error> {
+        for device in devices {
+            let qdiscs = seen::qdiscs(&mut self.socket, Some(device))?;
+            let is_place = |of: &seen::Qdisc| of.parent == Handle::CLSACT && of.kind == "clsact";
+            if qdiscs.iter().any(is_place) && self.has_no_filters(device)? {
+                self.socket.ask(&no_clsact(device))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_no_filters(&mut self, device: u32) -> Result<bool, Error> {
+        let mut filters = 0;
+        for parent in [Handle::INCOMING, Handle::OUTGOING] {
+            filters += filter::filters(&mut self.socket, device, parent)?.len();
+        }
+        Ok(filters == 0)
+    }
+
     /// Takes away what nothing stands on any more: places for filters that ours were the last in,
     /// and the block. What cannot be is left: it does no harm.
     pub(super) fn tidy(&mut self, objects: &Objects, seen: &Seen) -> Result<usize, Error> {
@@ -294,11 +261,7 @@ impl Site {
             if now || !was {
                 continue;
             }
-            let mut others = 0;
-            for hook in [Hook::Incoming, Hook::Outgoing] {
-                others += filter::filters(&mut self.socket, *device, hook.parent())?.len();
-            }
-            if others == 0 {
+            if self.has_no_filters(*device)? {
                 messages.push(no_clsact(*device));
             }
         }
@@ -310,24 +273,19 @@ impl Site {
     }
 }
 
-/// Of an error number: what was to be taken away is not there.
-fn is_gone(errno: i32) -> bool {
-    [libc::ENOENT, libc::ENODEV, libc::EINVAL].contains(&errno)
-}
-
 fn clsact(device: u32) -> Message {
     let handle = Handle::of(0xffff, 0);
     tc::qdisc(Write::Make, device, handle, Handle::CLSACT, "clsact")
 }
 
-fn no_clsact(device: u32) -> Message {
+pub(super) fn no_clsact(device: u32) -> Message {
     tc::no_qdisc(device, Handle::of(0xffff, 0), Handle::CLSACT)
 }
 
 /// The programs, given to the kernel when the first filter wants one, and the names of plain filters with whether they are
 /// alone with their turn.
 #[derive(Default)]
-struct Programs {
+pub(super) struct Programs {
     loaded: BTreeMap<(Hook, Option<u8>), OwnedFd>,
     mirrors: BTreeMap<(u32, Hook), (u32, bool)>,
 }
@@ -355,11 +313,11 @@ fn no_table() -> Error {
 }
 
 /// Whether a step is one of the tables, which are not the socket's.
-fn is_of_tables(step: &Step) -> bool {
+pub(super) fn is_of_tables(step: &Step) -> bool {
     matches!(step, Step::Entry(..) | Step::Group(..))
 }
 
-fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
+pub(super) fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
     match step {
         Step::Entry(device, way) => {
             let table = tables.links.as_ref().ok_or_else(no_table)?;
@@ -378,7 +336,7 @@ fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
 }
 
 /// The messages of a step.
-fn put(
+pub(super) fn put(
     step: &Step,
     seen: &Seen,
     programs: &mut Programs,

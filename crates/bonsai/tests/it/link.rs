@@ -1,5 +1,7 @@
 //! `bonsai link`, in network namespaces of its own.
 
+mod killed;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
