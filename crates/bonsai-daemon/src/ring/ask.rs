@@ -167,7 +167,10 @@ impl Ring {
                 until_unix_ms: until,
                 differences,
                 services,
-                problems: Vec::new(),
+                problems: match plan::plan(&config) {
+                    Ok(planned) if who.reads_all => crate::idle(&config, &planned),
+                    _ => Vec::new(),
+                },
             });
         }
         let change = Change {
