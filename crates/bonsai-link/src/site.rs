@@ -68,6 +68,13 @@ impl Seen {
         block.map(|(link, _)| link.index)
     }
 
+    /// Whether an interface has a discipline or a filter of ours.
+    #[must_use]
+    pub fn has_something_of_ours(&self, device: u32) -> bool {
+        let mut hooks = self.objects.hooks.keys();
+        self.objects.trees.contains_key(&device) || hooks.any(|(of, _)| *of == device)
+    }
+
     /// The numbers of all blocks: where there are no programs, each limited link has one.
     pub fn blocks(&self) -> impl Iterator<Item = u32> {
         hooks::blocks(&self.links).map(|(link, _)| link.index)

@@ -7,12 +7,12 @@
 //!                            └ killed here: whoever comes next makes it so
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use bonsai_host::tenants::{Roots, Tenants};
-use bonsai_link::{Link, Share, Site, Terms, rate_text};
+use bonsai_link::{Link, Seen, Share, Site, Terms, rate_text};
 
 use crate::ask::{Ask, Change};
 use crate::book::{Book, Entry, Room};
@@ -65,7 +65,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     let mut site = found.site()?;
     let cookie = site.cookie()?;
     let mut seen = site.see()?;
-    prune(book.room(cookie), &seen.links);
+    prune(book.room(cookie), &seen);
     let before = book.room(cookie).clone();
     let mut notes = Vec::new();
 
@@ -221,23 +221,30 @@ fn check_line(net: &Path, link: &Link, terms: &Terms) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets interfaces that are gone, and shares of uplinks that are.
-pub(crate) fn prune(room: &mut Room, links: &[Link]) {
-    let is_there = |index: u32| links.iter().any(|link| link.index == index);
-    room.links.retain(|index, _| is_there(*index));
+/// Forgets interfaces that are gone, and shares of uplinks that are. One that has the number of another and neither its name
+/// nor anything of ours is another one: what we make goes with the interface, and stays when that is renamed.
+pub(crate) fn prune(room: &mut Room, seen: &Seen) {
+    let links: BTreeMap<u32, &Link> = seen.links.iter().map(|link| (link.index, link)).collect();
+    room.links.retain(|index, entry| {
+        let link = links.get(index);
+        let same =
+            link.filter(|link| link.name == entry.name || seen.has_something_of_ours(*index));
+        if let Some(link) = same {
+            entry.name.clone_from(&link.name);
+        }
+        same.is_some()
+    });
+    // An uplink has a limit, or it is none.
+    let uplinks: BTreeSet<u32> = room.links.keys().copied().collect();
     for entry in room.links.values_mut() {
-        if entry
-            .terms
-            .share
-            .as_ref()
-            .is_some_and(|share| !is_there(share.uplink))
-        {
+        let uplink = entry.terms.share.as_ref().map(|share| share.uplink);
+        if uplink.is_some_and(|uplink| !uplinks.contains(&uplink)) {
             entry.terms.share = None;
         }
     }
     room.links.retain(|_, entry| !entry.is_over());
     room.groups
-        .retain(|_, entry| is_there(entry.group.share.uplink));
+        .retain(|_, entry| uplinks.contains(&entry.group.share.uplink));
 }
 
 /// Takes the limits of an interface away, or all of them: what was there before is back.
@@ -257,7 +264,7 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
     };
     for (cookie, mut site) in sites {
         let mut seen = site.see()?;
-        prune(book.room(cookie), &seen.links);
+        prune(book.room(cookie), &seen);
         let room = book.room(cookie);
         let before = room.clone();
         let gone: BTreeMap<u32, Entry> = match found {
@@ -328,9 +335,9 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
     let mut healed = Vec::new();
     for (cookie, mut site) in sites(&mut book)? {
         let mut one = || -> Result<usize, Error> {
-            let links = site.links()?;
+            let seen = site.see()?;
             let room = book.room(cookie);
-            prune(room, &links);
+            prune(room, &seen);
             let foreign: Vec<u32> = room
                 .links
                 .iter()

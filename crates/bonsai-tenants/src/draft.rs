@@ -47,7 +47,7 @@ impl Draft {
             names: of_links.chain(of_groups).collect(),
             tree,
         };
-        prune(&mut draft.room, &seen.links);
+        prune(&mut draft.room, seen);
         draft.release();
         let mut new = BTreeMap::new();
         let of_links = asked.iter().map(|one| {

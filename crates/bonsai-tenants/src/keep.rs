@@ -216,7 +216,7 @@ impl Keeper {
         let tree = tree.map(|tree| tree.above().clone()).unwrap_or_default();
         let mut draft = Draft::new(&before, &seen, &place.asked, &place.groups, tree);
         draft.room.keep_what_is_due(&before);
-        crate::change::prune(&mut draft.room, &seen.links);
+        crate::change::prune(&mut draft.room, &seen);
         draft.of(place.inode, place.name.as_deref());
         for asked in &place.asked {
             draft.save_what_others_have(asked, &mut place.site, &seen);
@@ -351,7 +351,7 @@ impl Keeper {
             return Err(error.into());
         }
         let whole = std::mem::replace(&mut draft.room, before.clone());
-        crate::change::prune(&mut draft.room, &seen.links);
+        crate::change::prune(&mut draft.room, &seen);
         let mut steps = 0;
         for key in changed {
             let had = draft.room.get(&key);

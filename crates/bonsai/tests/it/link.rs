@@ -298,6 +298,38 @@ fn whoever_comes_after_a_crash_completes_what_was_begun() {
 }
 
 #[test]
+fn an_interface_with_the_number_of_a_removed_one_has_no_limit() {
+    let Some(room) = Room::new("an_interface_with_the_number_of_a_removed_one", 1) else {
+        return;
+    };
+    room.sh(
+        "ip link add old index 900 type dummy || ip link add old index 900 type veth peer name p1",
+    );
+    room.works("link set old tx=10Mbit/s rx=10Mbit/s");
+    // Another name for the same one changes nothing.
+    room.sh("ip link set old down; ip link set old name older");
+    room.works("link set v0 tx=5Mbit/s");
+    let older = room.link("older");
+    assert_eq!(
+        (&older["tx_limit"], &older["state"]),
+        (&1_250_000.into(), &"in-force".into())
+    );
+    room.sh("ip link del older");
+    room.sh(
+        "ip link add new index 900 type dummy || ip link add new index 900 type veth peer name p2",
+    );
+    let before = room.sh("tc qdisc show dev new");
+    room.works("link set v0 tx=6Mbit/s");
+    assert_eq!(room.sh("tc qdisc show dev new"), before);
+    let new = room.link("new");
+    assert_eq!(
+        (&new["tx_limit"], &new["state"]),
+        (&Value::Null, &"free".into())
+    );
+    room.works("link clear --all");
+}
+
+#[test]
 fn several_at_once_do_not_lose_what_others_asked_for() {
     let Some(room) = Room::new("several_at_once", 6) else {
         return;
