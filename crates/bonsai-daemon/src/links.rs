@@ -349,8 +349,8 @@ impl Work {
         });
         let fights = round.fights.into_iter().map(|what| {
             let text = format!(
-                "somebody changes an interface again and again: {what}; from now on that is done \
-                 once a second"
+                "another program keeps reverting an interface: {what}; from now on that is done after \
+                 a second, and after twice as long each time, up to a minute"
             );
             ("alarm", text)
         });

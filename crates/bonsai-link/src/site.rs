@@ -1,5 +1,6 @@
 //! The interfaces of a network namespace: seen, and made as they are wanted.
 
+mod compare;
 mod perform;
 mod read;
 mod undo;
@@ -94,42 +95,6 @@ impl Seen {
                 entry.map(|(_, block)| *block).filter(|block| *block != 0)
             }
         }
-    }
-
-    /// A filter of another program that is asked before ours at a device, in words: of what comes in, or of what goes out.
-    /// A packet that it accepts or sends elsewhere does not reach our class.
-    #[must_use]
-    pub fn asked_before(&self, device: u32, comes_in: bool) -> Option<&str> {
-        let before = self.before.get(&(device, comes_in));
-        before.map(String::as_str)
-    }
-
-    /// Why a limit of an interface may not hold, though all that it takes is there: the first of [`Seen::asked_before`]
-    /// that concerns what is wanted of it.
-    #[must_use]
-    pub fn doubt(&self, wanted: &Wanted, device: u32) -> Option<String> {
-        let terms = wanted.links.get(&device)?;
-        let of_rx = terms.rx.and_then(|_| self.asked_before(device, true));
-        let of_tx = terms.tx.and_then(|_| self.asked_before(device, false));
-        // A filter at the root's place may send packets away before they are counted, which is no way around the limit.
-        let of_tx = of_tx.filter(|_| wanted.shares().contains_key(&device));
-        let uplink = terms.share.as_ref().map(|share| share.uplink);
-        let of_uplink = uplink.and_then(|uplink| self.asked_before(uplink, false));
-        let (what, at) = match (of_rx, of_tx, of_uplink) {
-            (Some(what), ..) => (what, device),
-            (_, Some(what), _) => (what, device),
-            (.., Some(what)) => (what, uplink?),
-            (None, None, None) => return None,
-        };
-        Some(before_ours(what, &self.name(at)))
-    }
-
-    /// The same of a group of processes.
-    #[must_use]
-    pub fn doubt_of_group(&self, wanted: &Wanted, path: &str) -> Option<String> {
-        let uplink = wanted.groups.get(path)?.share.uplink;
-        let what = self.asked_before(uplink, false)?;
-        Some(before_ours(what, &self.name(uplink)))
     }
 
     /// By what means packets find their class here.
@@ -235,39 +200,6 @@ impl Seen {
         of_queue.copied().unwrap_or(0).max(class.counters.drops)
     }
 
-    /// Whether all was as wanted; the first that was not, in words.
-    ///
-    /// # Errors
-    /// If there are more interfaces than HTB has classes.
-    pub fn differs(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
-        self.differs_in(wanted, |_| true)
-    }
-
-    /// The same, but for which groups are known: for whoever does not hear of newcomers, of which
-    /// there may be some more at any moment.
-    ///
-    /// # Errors
-    /// See [`Seen::differs`].
-    pub fn differs_but_newcomers(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
-        self.differs_in(wanted, |step| !matches!(step, Step::Group(..)))
-    }
-
-    fn differs_in(
-        &self,
-        wanted: &Wanted,
-        counts: impl Fn(&Step) -> bool,
-    ) -> Result<Option<String>, Error> {
-        // Without the block there is nothing to compare what comes in with.
-        if let Some(name) = self.missing_blocks(wanted)?.first() {
-            return Ok(Some(format!("making {name}")));
-        }
-        let slots = objects::slots(wanted, &self.had(wanted))?;
-        let objects = objects::objects(wanted, &self.links, &slots, &self.means_for(wanted));
-        let steps = diff::steps(&self.objects, &objects);
-        let words = |step: &Step| step.words(&self.name(step.device()));
-        Ok(steps.iter().find(|step| counts(step)).map(words))
-    }
-
     /// By what means, if any are needed: nothing is tried without need.
     fn means_for(&self, wanted: &Wanted) -> Means {
         let plan = match wanted.links.values().any(|terms| terms.rx.is_some()) {
@@ -286,13 +218,6 @@ impl Seen {
         let link = self.links.iter().find(|link| link.index == device);
         link.map_or_else(|| format!("interface {device}"), |link| link.name.clone())
     }
-}
-
-fn before_ours(what: &str, name: &str) -> String {
-    format!(
-        "{what} is asked before Bonsai's filter at {name}, so that packets which it accepts or sends elsewhere are not \
-         limited; give it a later turn, or take it away"
-    )
 }
 
 /// What a change did.
@@ -503,6 +428,21 @@ impl Site {
         wanted: &Wanted,
         adopt: &[u32],
     ) -> Result<Done, Error> {
+        self.apply_but(seen, wanted, adopt, &BTreeSet::new())
+    }
+
+    /// The same, and nothing is done about what concerns the devices in `leave`, as [`Seen::differences`] names them: they
+    /// stay as they are.
+    ///
+    /// # Errors
+    /// See [`Site::apply`].
+    pub fn apply_but(
+        &mut self,
+        seen: &mut Seen,
+        wanted: &Wanted,
+        adopt: &[u32],
+        leave: &BTreeSet<u32>,
+    ) -> Result<Done, Error> {
         seen.check(wanted)?;
         seen.check_foreign(wanted, adopt)?;
         let adopted = adopt
@@ -514,7 +454,7 @@ impl Site {
         }
         let mut undo = Vec::new();
         let before = undo::Before::of(seen);
-        let done = self.reach(wanted, seen, &mut undo);
+        let done = self.reach(wanted, seen, leave, &mut undo);
         done.map_err(|error| self.take_back(seen, &before, undo, &saved, error))
     }
 
@@ -522,12 +462,16 @@ impl Site {
         &mut self,
         wanted: &Wanted,
         seen: &mut Seen,
+        leave: &BTreeSet<u32>,
         undo: &mut Vec<perform::Act>,
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
         let slots = objects::slots(wanted, &seen.had(wanted))?;
         let objects = objects::objects(wanted, &seen.links, &slots, &seen.means_for(wanted));
-        let walk = diff::steps(&seen.objects, &objects);
+        let owners = compare::Owners::new(seen, &slots);
+        let stays = |step: &Step| leave.contains(&owners.of(step));
+        let mut walk = diff::steps(&seen.objects, &objects);
+        walk.retain(|step| !stays(step));
         steps += walk.len();
         // Of groups, newcomers may be entered meanwhile.
         let matters = |step: &&Step| !matches!(step, Step::Group(..));
@@ -537,7 +481,7 @@ impl Site {
             let after = read::objects_of(&mut self.socket, seen, &touched)?;
             let left = diff::steps(&after, &objects);
             let mut left = left.iter().filter(matters);
-            if let Some(step) = left.find(|step| touched.contains(&step.device())) {
+            if let Some(step) = left.find(|step| touched.contains(&step.device()) && !stays(step)) {
                 let what = step.words(&seen.name(step.device()));
                 return Err(Error::Differs { what });
             }

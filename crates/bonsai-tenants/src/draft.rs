@@ -16,6 +16,8 @@ pub(crate) struct Draft {
     pub(crate) room: Room,
     /// Interfaces where somebody else's discipline is replaced.
     pub(crate) adopt: Vec<u32>,
+    /// Interfaces and blocks that stay as they are for now.
+    pub(crate) leave: BTreeSet<u32>,
     /// Targets that do not get what they want, and why.
     pub(crate) rejected: BTreeMap<String, (LinkState, String)>,
     /// Whose target is whose.
@@ -43,6 +45,7 @@ impl Draft {
         let mut draft = Self {
             room: before.clone(),
             adopt: Vec::new(),
+            leave: BTreeSet::new(),
             rejected: BTreeMap::new(),
             names: of_links.chain(of_groups).collect(),
             tree,
@@ -337,11 +340,23 @@ impl Draft {
         self.rejected.entry(name.to_owned()).or_insert(rejected);
     }
 
-    /// Says the same of all targets.
-    pub(crate) fn reject_all(&mut self, why: &str) {
-        for name in self.names.values() {
-            let rejected = (LinkState::Problem, why.to_owned());
-            self.rejected.insert(name.clone(), rejected);
+    /// Leaves an interface or a block as it is for now, and says why to all that stand on it.
+    pub(crate) fn leave(&mut self, device: u32, why: &str) {
+        self.leave.insert(device);
+        let is_link = self.room.links.contains_key(&device);
+        let links = self.room.links.iter().filter(|(index, entry)| {
+            let uplink = entry.terms.share.as_ref().map(|share| share.uplink);
+            let by_block = !is_link && entry.terms.rx.is_some();
+            **index == device || uplink == Some(device) || by_block
+        });
+        let groups = self.room.groups.iter();
+        let groups = groups.filter(|(_, entry)| entry.group.share.uplink == device);
+        let keys: Vec<Key> = links
+            .map(|(index, _)| Key::Link(*index))
+            .chain(groups.map(|(path, _)| Key::Group(path.clone())))
+            .collect();
+        for key in keys {
+            self.reject(&key, why);
         }
     }
 

@@ -11,6 +11,7 @@
 //! 4. A target that is wanted no more leaves its interface as it was: without a limit, with the one
 //!    that was there by hand, or with the discipline that somebody else had there.
 
+mod conflicts;
 mod groups;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use crate::book::{Book, Room};
 use crate::change::{need_root, open_rooms};
 use crate::draft::Draft;
 use crate::error::Error;
-use crate::fights::{Fights, Verdict};
+use crate::fights::Fights;
 use crate::find::{Found, Whose, find_behind, find_of, find_ours, wrong};
 use crate::tree::Tree;
 use crate::tune::Tuning;
@@ -222,35 +223,26 @@ impl Keeper {
             draft.save_what_others_have(asked, &mut place.site, &seen);
         }
         let wanted = draft.wanted(&seen);
-        if let Some(what) = seen.differs(&wanted)? {
-            // It was so: somebody else has changed it.
-            let undone = self.made.get(&cookie) == Some(&wanted);
-            let verdict = undone.then(|| self.fights.judge(cookie, &what, now));
-            if verdict == Some(Verdict::Wait) {
-                let text =
-                    format!("somebody undoes it again and again: {what} is done once a second");
-                draft.reject_all(&text);
-            } else {
-                if draft.room != before {
-                    keep(book, cookie, &draft.room)?;
-                }
+        let differences = seen.differences(&wanted)?;
+        if !differences.is_empty() {
+            let told = self.judge(cookie, &wanted, differences, &mut draft, now);
+            if draft.room != before {
+                keep(book, cookie, &draft.room)?;
+            }
+            if told.goes_on {
                 round.steps += self.make(cookie, place, book, &before, &mut draft, &mut seen)?;
-                let whose = place.name.as_deref();
-                let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
-                round.repairs += u64::from(undone);
-                match verdict {
-                    Some(Verdict::Mend) if !self.fights.is_on(cookie) => {
-                        round.mended.push(format!("{whose}{what}"));
-                    }
-                    Some(Verdict::MendAndSay) => round.fights.push(format!("{whose}{what}")),
-                    _ => {}
-                }
             }
-            let now = place.site.see()?;
+            let whose = place.name.as_deref();
+            let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
+            let whose = |what: String| format!("{whose}{what}");
+            round.repairs += told.repairs;
+            round.mended.extend(told.mended.into_iter().map(whose));
+            round.fights.extend(told.fights.into_iter().map(whose));
+            let after = place.site.see()?;
             if !draft.room.groups.is_empty() {
-                self.open_gate(cookie, &mut draft, &now)?;
+                self.open_gate(cookie, &mut draft, &after)?;
             }
-            self.doubt(cookie, place, &mut draft, &now)?;
+            self.doubt(cookie, place, &mut draft, &after)?;
         } else {
             self.made.insert(cookie, wanted);
             self.doubt(cookie, place, &mut draft, &seen)?;
@@ -264,7 +256,7 @@ impl Keeper {
         if book.rooms().get(&cookie).unwrap_or(&Room::default()) != &draft.room {
             keep(book, cookie, &draft.room)?;
         }
-        round.again |= self.fights.is_on(cookie);
+        round.again |= self.fights.is_on(cookie, now);
         for asked in &place.asked {
             let index = asked.found.link.index;
             let why = draft.rejected.remove(asked.name);
@@ -338,7 +330,10 @@ impl Keeper {
         seen: &mut Seen,
     ) -> Result<usize, Error> {
         let wanted = draft.wanted(seen);
-        let error = match place.site.apply_to(seen, &wanted, &draft.adopt) {
+        let error = match place
+            .site
+            .apply_but(seen, &wanted, &draft.adopt, &draft.leave)
+        {
             Ok(done) => {
                 self.made.insert(cookie, wanted);
                 return Ok(done.steps);
@@ -357,7 +352,11 @@ impl Keeper {
             let had = draft.room.get(&key);
             draft.room.put(&key, whole.get(&key));
             let now = draft.wanted(seen);
-            match place.site.apply(&now, &draft.adopt) {
+            let mut there = place.site.see()?;
+            match place
+                .site
+                .apply_but(&mut there, &now, &draft.adopt, &draft.leave)
+            {
                 Ok(done) => {
                     steps += done.steps;
                     self.made.insert(cookie, now);

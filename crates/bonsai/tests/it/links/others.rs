@@ -110,3 +110,33 @@ fn what_goes_around_a_limit_is_a_problem_and_an_alarm() {
     assert!(alarm.is_some(), "{:?}", audit.entries);
     machine.until("it is over", in_force);
 }
+
+#[test]
+fn one_that_is_fought_over_keeps_no_other_from_its_limit() {
+    let name = "one_that_is_fought_over_keeps_no_other_from_its_limit";
+    let Some(machine) = Machine::new(name, "[links.v1]\ntx = \"8Mbit/s\"\n") else {
+        return;
+    };
+    machine.pair("v2", "eth2");
+    machine.until("the limit", || machine.has("v1", "8Mbit"));
+    let mut other = Command::new("sh");
+    other.args([
+        "-c",
+        "for i in $(seq 2000); do tc qdisc del dev v1 root; sleep 0.01; done",
+    ]);
+    let mut other = spawned(&machine.host, other.stderr(Stdio::null()));
+    machine.until("it is left", || {
+        let link = machine.link("v1");
+        let problem = link.problem.unwrap_or_default();
+        link.state == LinkState::Problem && problem.contains("keeps reverting")
+    });
+    let client = machine.client();
+    let changed = client.change_link("v2", &json!({"tx": "5Mbit/s"}), &How::default());
+    assert!(changed.expect("changed").in_force);
+    assert!(machine.has("v2", "5Mbit"));
+    machine.host("tc qdisc del dev v2 root");
+    machine.until("the other is put right", || machine.has("v2", "5Mbit"));
+    let _ = other.kill();
+    other.wait().expect("ended");
+    machine.until("it is put right in the end", || machine.has("v1", "8Mbit"));
+}
