@@ -346,7 +346,7 @@ impl Keeper {
             return Err(error.into());
         }
         let whole = std::mem::replace(&mut draft.room, before.clone());
-        crate::change::prune(&mut draft.room, &seen);
+        crate::change::prune(&mut draft.room, seen);
         let mut steps = 0;
         for key in changed {
             let had = draft.room.get(&key);
