@@ -34,6 +34,7 @@ mod saved;
 mod site;
 mod tc;
 mod wanted;
+mod ways;
 
 pub use abilities::{Ability, abilities};
 pub use error::Error;
@@ -51,3 +52,4 @@ pub use tc::Handle;
 pub use tc::htb::Class as HtbClass;
 pub use tc::seen::{Class, Counters, Qdisc};
 pub use wanted::{Share, Terms, Wanted, rate_text};
+pub use ways::ways_out;

@@ -11,4 +11,5 @@ mod room;
 mod senders;
 #[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
 mod uml;
+mod ways;
 mod without;
