@@ -1136,7 +1136,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__cpu__subcmd__set)
-            opts="-h --cgroup --unit --pid --json --help"
+            opts="-h --cgroup --unit --pid --force --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1716,7 +1716,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__disk__subcmd__set)
-            opts="-h --cgroup --unit --device --json --help"
+            opts="-h --cgroup --unit --device --force --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -195,6 +195,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -l cgroup -d 'A control group, by its path as in /proc/PID/cgroup, such as /system.slice/db' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -l unit -d 'A systemd unit, such as db.service. It is limited through systemd, which shows it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -l device -d 'A device (/dev/sda, sda, 8:0) or a path on its file system; may be repeated' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -l force -d 'Also limit a group that this command, or process 1, is in: the whole machine waits with it'
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand disk; and __fish_seen_subcommand_from clear" -l cgroup -d 'A control group, by its path as in /proc/PID/cgroup, such as /system.slice/db' -r
@@ -216,6 +217,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subco
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -l cgroup -d 'A control group, by its path as in /proc/PID/cgroup, such as /system.slice/db' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -l unit -d 'A systemd unit, such as db.service. It is changed through systemd, which shows it' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -l pid -d 'A process alone, with all its threads: for a reserve' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -l force -d 'Also limit a group that this command, or process 1, is in: the whole machine waits with it'
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand cpu; and __fish_seen_subcommand_from clear" -l cgroup -d 'A control group, by its path as in /proc/PID/cgroup, such as /system.slice/db' -r

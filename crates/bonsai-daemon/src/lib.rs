@@ -23,6 +23,7 @@ mod drives;
 mod enforce;
 mod files;
 mod http;
+mod idle;
 mod keeping;
 mod links;
 mod look;
@@ -42,6 +43,7 @@ mod written;
 
 pub use files::{SYSTEM_SOCKET, config_path, parse_config, read_config, socket_path};
 pub use http::openapi;
+pub use idle::idle;
 pub use plan::plan;
 pub use run::{Options, run};
 

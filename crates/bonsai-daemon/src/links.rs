@@ -11,6 +11,7 @@
 //! 2. It looks where something is limited, when something has changed there, and while something
 //!    waits: soon after a change, and less and less often, down to once a second; otherwise it
 //!    sleeps. Rates alone move without a look, and groups of processes that come are entered at once.
+//!    Once a second it compares what interfaces moved with what went through their limits.
 //! 3. When it ends, limits stay, and when the next one starts: it does nothing before it is told what
 //!    is wanted.
 
@@ -43,6 +44,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// After something has happened, what waits is looked for so soon, and then after twice as long each
 /// time: the interface of a container comes some time before the container does.
 const SOON: Duration = Duration::from_millis(20);
+
+/// What interfaces moved is compared with what went through their limits so often.
+const WATCHED: Duration = Duration::from_secs(1);
 
 /// Rates that moved are written into the book so often.
 const NOTED: Duration = Duration::from_secs(1);
@@ -180,6 +184,7 @@ pub(crate) fn start(
         heard: BTreeMap::new(),
         repairs: 0,
         noted: Instant::now(),
+        watched: Instant::now(),
         soon: AGAIN,
     };
     let thread = thread::Builder::new().name("links".to_owned());
@@ -197,6 +202,8 @@ struct Work {
     repairs: u64,
     /// When the book was written last.
     noted: Instant,
+    /// When limits were compared last.
+    watched: Instant,
     /// How long after the next round what waits is looked for.
     soon: Duration,
 }
@@ -246,8 +253,14 @@ impl Work {
                 }
             }
             self.done(given);
+            if self.watch() {
+                due = Some(Instant::now());
+                continue;
+            }
             let noted = self.note();
-            if self.sleep(due.into_iter().chain(noted).min(), rests) {
+            let watched = self.keeper.is_watching().then(|| self.watched + WATCHED);
+            let until = due.into_iter().chain(noted).chain(watched).min();
+            if self.sleep(until, rests) {
                 let then = rested.max(Instant::now() + CROWD);
                 due = Some(due.map_or(then, |due| due.min(then)));
                 rests = true;
@@ -301,6 +314,22 @@ impl Work {
         self.order.1.notify_all();
     }
 
+    /// Compares what interfaces moved with what went through their limits, once a second: whether a round is to follow.
+    fn watch(&mut self) -> bool {
+        if self.watched.elapsed() < WATCHED {
+            return false;
+        }
+        self.watched = Instant::now();
+        let watched = self.keeper.watch(self.watched);
+        let alarm = |what: String| ("alarm", format!("a limit does not hold: {what}"));
+        let told: Vec<_> = watched.alarms.into_iter().map(alarm).collect();
+        if !told.is_empty() {
+            // An owner who has too much to do, or has ended, is not waited for.
+            let _ = self.events.try_send(Event::Told(told));
+        }
+        watched.changed
+    }
+
     /// Writes rates that moved into the book, once a second; when that is due, if it is behind.
     fn note(&mut self) -> Option<Instant> {
         if self.keeper.is_behind() && self.noted.elapsed() >= NOTED {
@@ -320,8 +349,8 @@ impl Work {
         });
         let fights = round.fights.into_iter().map(|what| {
             let text = format!(
-                "somebody changes an interface again and again: {what}; from now on that is done \
-                 once a second"
+                "another program keeps reverting an interface: {what}; from now on that is done after \
+                 a second, and after twice as long each time, up to a minute"
             );
             ("alarm", text)
         });

@@ -136,7 +136,7 @@ fn measure(request: &ProbeRequest, folder: &Path, time: Duration) -> Result<Prob
             let net = Path::new("/sys/class/net");
             let name = match &request.interface {
                 Some(name) => name.clone(),
-                None => link::of_default_route(Path::new("/proc/net/route")).map_err(bad_input)?,
+                None => link::of_default_route().map_err(bad_input)?,
             };
             let link = link::look(net, &name).map_err(bad_input)?;
             Ok(judge::link(resource, now, &name, &link))

@@ -12,7 +12,6 @@
 //! - [`tenants`]: network namespaces, containers, virtual machines and control groups, and who is
 //!   behind an interface;
 //! - [`sys`]: what this kernel and this machine allow;
-//! - [`default_route`]: by which interface packets leave;
 //! - [`sentence`]: an error with its causes;
 //! - [`Output`]: files that users name for results;
 //! - [`runtime_dir`]: the private directory that holds the services of a user; [`state_dir`]: the one for what
@@ -34,7 +33,6 @@ mod mapped;
 mod output;
 pub mod pressure;
 pub mod proc;
-mod route;
 mod runtime;
 mod sentence;
 mod sigpipe;
@@ -49,7 +47,6 @@ pub use file_size::ignore_file_size_signal;
 pub use heap::one_arena;
 pub use lookup::{LookupError, lookup_program};
 pub use output::{Output, OutputError, note_input, write_output};
-pub use route::default_route;
 pub use runtime::{RuntimeDirError, private_dir, runtime_dir, runtime_dir_path};
 pub use sentence::sentence;
 pub use sigpipe::inherit_sigpipe;

@@ -32,6 +32,10 @@ const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_PROG_QUERY: libc::c_int = 16;
+
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_TCX_EGRESS: u32 = 47;
 
 const BPF_MAP_TYPE_HASH: u32 = 1;
 const BPF_F_NO_PREALLOC: u32 = 1;
@@ -171,7 +175,53 @@ fn tables_of(program: u32) -> io::Result<Vec<(OwnedFd, u32)>> {
     Ok(tables)
 }
 
-fn inform(of: BorrowedFd<'_>, info: &mut [u8; 64]) -> io::Result<()> {
+/// The name of the first program that a device of the calling thread's namespace has at tcx; `None` where it has none, or
+/// the kernel no tcx.
+pub(crate) fn first_of_tcx(device: u32, comes_in: bool) -> Option<String> {
+    const MOST: u32 = 64;
+    let mut programs = [0_u32; MOST as usize];
+    let place = match comes_in {
+        true => BPF_TCX_INGRESS,
+        false => BPF_TCX_EGRESS,
+    };
+    // union bpf_attr, query: target_ifindex, attach_type, two of flags, prog_ids at 16, prog_cnt.
+    let mut attr = Attr::default();
+    attr.u32(0, device)
+        .u32(4, place)
+        .u64(16, address(programs.as_mut_ptr()))
+        .u32(24, MOST);
+    let answer = attr.call(BPF_PROG_QUERY);
+    // Of more than that it names the first as well.
+    if answer.is_err_and(|error| error.raw_os_error() != Some(libc::ENOSPC)) {
+        return None;
+    }
+    let first = programs.into_iter().next().filter(|id| *id != 0)?;
+    Some(named(first))
+}
+
+/// A program by its name and number, as far as the kernel tells them.
+pub(crate) fn named(program: u32) -> String {
+    name_of(program).unwrap_or_else(|_| program.to_string())
+}
+
+/// The name of a program, with its number.
+fn name_of(program: u32) -> io::Result<String> {
+    let fd = Attr::default()
+        .u32(0, program)
+        .open(BPF_PROG_GET_FD_BY_ID)?;
+    // struct bpf_prog_info: name at 64, 16 bytes with the zero.
+    let mut info = [0_u8; 80];
+    inform(fd.as_fd(), &mut info)?;
+    let name = info[64..].split(|byte| *byte == 0).next();
+    // The kernel allows letters, digits, dots and low lines.
+    let name = String::from_utf8_lossy(name.unwrap_or_default()).into_owned();
+    Ok(match name.is_empty() {
+        true => format!("{program}"),
+        false => format!("{name} ({program})"),
+    })
+}
+
+fn inform<const N: usize>(of: BorrowedFd<'_>, info: &mut [u8; N]) -> io::Result<()> {
     let mut attr = Attr::default();
     attr.u32(0, raw(of))
         .u32(4, u32::try_from(info.len()).unwrap_or(0))

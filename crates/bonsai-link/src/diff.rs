@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bpf::Which;
 use crate::groups::{At, Known};
 use crate::hooks::{Aim, Hook};
 use crate::objects::{MAJOR, Node, Objects, Tree};
@@ -103,9 +104,9 @@ impl Step {
                 format!("{verb} the class of what group {id} sends by {name}")
             }
             Self::Hook(_, hook, way) => {
-                let what = match hook {
-                    Hook::Incoming | Hook::Mirrored => "is received by",
-                    Hook::Outgoing => "leaves by",
+                let what = match hook.program() {
+                    Which::Incoming => "is received by",
+                    Which::Outgoing => "leaves by",
                 };
                 format!("{} the filter of what {what} {name}", way.verb())
             }
@@ -207,7 +208,7 @@ mod tests {
 
     use super::*;
     use crate::tc::htb;
-    use crate::tc::queue::Leaf;
+    use crate::tc::queue::{Leaf, Manner};
 
     /// What the kernel would do; it refuses what is not there, and what is there already.
     fn perform(objects: &mut Objects, step: &Step) {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     fn node() -> impl Strategy<Value = Node> {
-        (0_u16..3, 1_u64..5, 0_u8..4).prop_map(|(parent, rate, leaf)| Node {
+        (0_u16..3, 1_u64..5, 0_u8..5).prop_map(|(parent, rate, leaf)| Node {
             terms: htb::Class {
                 parent,
                 rate,
@@ -249,7 +250,11 @@ mod tests {
             },
             leaf: (leaf > 0).then_some(Leaf {
                 limit: 7,
-                target: (leaf > 1).then_some(leaf.into()),
+                manner: match leaf {
+                    1 => Manner::Plain,
+                    2 => Manner::Cutting(9),
+                    _ => Manner::Short(leaf.into()),
+                },
             }),
         })
     }
@@ -257,7 +262,11 @@ mod tests {
     fn objects() -> impl Strategy<Value = Objects> {
         let nodes = prop::collection::btree_map(1_u16..6, node(), 0..4);
         let tree = nodes.prop_map(|nodes| Tree { default: 2, nodes });
-        let hook = prop_oneof![Just(Hook::Incoming), Just(Hook::Outgoing)];
+        let hook = prop_oneof![
+            Just(Hook::Incoming),
+            Just(Hook::Outgoing),
+            Just(Hook::LateIncoming)
+        ];
         let reach = prop::option::of(0_u8..3).prop_map(Aim::Program);
         let known = (0_u16..3, 0_u16..3).prop_map(|(own, newcomers)| Known { own, newcomers });
         (

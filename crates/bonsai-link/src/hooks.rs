@@ -7,8 +7,10 @@ use crate::links::Link;
 use crate::plan::Plan;
 use crate::tc::Handle;
 
-/// The turn of our programs; plain filters come behind them.
-const PRIORITY: u16 = 0xb05a;
+/// The turn of our programs, before those of others; plain filters come behind them.
+const FIRST: u16 = 1;
+/// Their turn where others have the first ones for filters of another kind or protocol, and that of versions before.
+const LATE: u16 = 0xb05a;
 
 /// The block that what comes in goes through; blocks of one link have its slot behind that.
 pub(crate) const IFB: &str = "bonsai-ifb";
@@ -34,28 +36,70 @@ pub(crate) enum Hook {
     Outgoing,
     /// A plain filter for what comes in.
     Mirrored,
+    /// The same, behind filters of others.
+    LateIncoming,
+    LateOutgoing,
+    LateMirrored,
 }
 
 impl Hook {
-    pub(crate) fn parent(self) -> Handle {
+    /// All that can hang at a place.
+    pub(crate) const fn at(parent: Handle) -> &'static [Self] {
+        match parent {
+            Handle::OUTGOING => &[Self::Outgoing, Self::LateOutgoing],
+            _ => &[
+                Self::Incoming,
+                Self::Mirrored,
+                Self::LateIncoming,
+                Self::LateMirrored,
+            ],
+        }
+    }
+
+    pub(crate) const fn parent(self) -> Handle {
         match self {
-            Self::Incoming | Self::Mirrored => Handle::INCOMING,
-            Self::Outgoing => Handle::OUTGOING,
+            Self::Incoming | Self::Mirrored | Self::LateIncoming | Self::LateMirrored => {
+                Handle::INCOMING
+            }
+            Self::Outgoing | Self::LateOutgoing => Handle::OUTGOING,
         }
     }
 
     /// Its turn: a program that is there is asked first.
     pub(crate) const fn priority(self) -> u16 {
         match self {
-            Self::Incoming | Self::Outgoing => PRIORITY,
-            Self::Mirrored => PRIORITY + 1,
+            Self::Incoming | Self::Outgoing => FIRST,
+            Self::Mirrored => FIRST + 1,
+            Self::LateIncoming | Self::LateOutgoing => LATE,
+            Self::LateMirrored => LATE + 1,
+        }
+    }
+
+    /// The kind of its filter.
+    pub(crate) const fn kind(self) -> &'static str {
+        match self.is_mirrored() {
+            true => "u32",
+            false => "bpf",
+        }
+    }
+
+    pub(crate) const fn is_mirrored(self) -> bool {
+        matches!(self, Self::Mirrored | Self::LateMirrored)
+    }
+
+    /// The same with a turn behind filters of others.
+    pub(crate) const fn late(self) -> Self {
+        match self {
+            Self::Incoming | Self::LateIncoming => Self::LateIncoming,
+            Self::Outgoing | Self::LateOutgoing => Self::LateOutgoing,
+            Self::Mirrored | Self::LateMirrored => Self::LateMirrored,
         }
     }
 
     pub(crate) fn program(self) -> Which {
         match self {
-            Self::Incoming | Self::Mirrored => Which::Incoming,
-            Self::Outgoing => Which::Outgoing,
+            Self::Outgoing | Self::LateOutgoing => Which::Outgoing,
+            _ => Which::Incoming,
         }
     }
 

@@ -23,6 +23,8 @@ const IFLA_STATS64: u16 = 23;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_INFO_KIND: u16 = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 const IFLA_STATS_LINK_64: u16 = 1;
@@ -60,6 +62,8 @@ pub struct Link {
     pub other: Option<u32>,
     /// The namespace of the other end, by the number that it has in this one; `None` for this one.
     pub other_namespace: Option<u32>,
+    /// The number of the program at XDP, if it has one.
+    pub xdp: Option<u32>,
     /// What went through it since it was made.
     pub traffic: Traffic,
 }
@@ -114,6 +118,9 @@ pub(crate) fn link(bytes: &[u8]) -> Option<Link> {
         master: number(IFLA_MASTER),
         other: number(IFLA_LINK).filter(|index| *index != 0),
         other_namespace: number(IFLA_LINK_NETNSID),
+        xdp: attribute(rest, IFLA_XDP)
+            .and_then(|xdp| attribute(xdp, IFLA_XDP_PROG_ID))
+            .and_then(|value| u32_at(value, 0)),
         traffic: counted(stats),
     })
 }

@@ -24,7 +24,7 @@ use crate::links::Link;
 use crate::plan::{Means, Plan};
 use crate::rules::{self, BURST_NS, NOTHING, QUEUE_NS, SHARE_BURST_NS, SHARE_QUEUE_NS, WEIGHT};
 use crate::tc::htb;
-use crate::tc::queue::Leaf;
+use crate::tc::queue::{Kind, Leaf};
 use crate::wanted::{Part, Terms, Wanted, Who};
 
 /// The number of all our disciplines: whose it is, is seen by it.
@@ -123,20 +123,21 @@ pub(crate) fn objects(
     wanted: &Wanted,
     links: &[Link],
     slots: &BTreeMap<Who, u16>,
-    means: Means,
+    means: &Means,
 ) -> Objects {
     let plan = means.plan;
     let mut objects = Objects {
         groups: rules(wanted, slots).all(&wanted.tree),
         ..Objects::default()
     };
-    let shaping = Shaping::new(links, means.short);
+    let shaping = Shaping::new(links, means.queues);
     for uplink in wanted.shares().into_keys() {
         let groups = wanted.groups.iter();
         let here = groups.filter(|(_, group)| group.share.uplink == uplink);
         let deepest = here.filter_map(|(path, _)| u8::try_from(depth(path)).ok());
         let aim = Aim::Program(deepest.max());
-        objects.hooks.insert((uplink, Hook::Outgoing), aim);
+        let hook = means.turn(uplink, Hook::Outgoing);
+        objects.hooks.insert((uplink, hook), aim);
     }
     let blocks: BTreeMap<&str, u32> = blocks(links)
         .map(|(link, _)| (link.name.as_str(), link.index))
@@ -168,6 +169,7 @@ pub(crate) fn objects(
                     (Hook::Mirrored, Aim::Block(ifb))
                 }
             };
+            let hook = means.turn(*index, hook);
             objects.hooks.insert((*index, hook), aim);
         }
         let by_program = block.filter(|_| plan == Plan::Bpf);
@@ -183,11 +185,11 @@ struct Shaping {
     /// A packet may come from any link before it is cut, so turns and queues go by the largest.
     gso_max: u32,
     mtus: BTreeMap<u32, u32>,
-    short: bool,
+    queues: Kind,
 }
 
 impl Shaping {
-    fn new(links: &[Link], short: bool) -> Self {
+    fn new(links: &[Link], queues: Kind) -> Self {
         let mtu = |link: &Link| (link.index, link.mtu.min(65_535));
         Self {
             gso_max: links
@@ -196,7 +198,7 @@ impl Shaping {
                 .max()
                 .unwrap_or(65_536),
             mtus: links.iter().map(mtu).collect(),
-            short,
+            queues,
         }
     }
 
@@ -229,7 +231,7 @@ impl Shaping {
     }
 
     fn leaf(&self, ceil: u64, queue_ns: u64, mtu: u32) -> Leaf {
-        rules::leaf(ceil, queue_ns, mtu, self.gso_max, self.short)
+        rules::leaf(ceil, queue_ns, mtu, self.gso_max, self.queues)
     }
 
     /// What is at the root of a link with a limit of what it sends: a trunk, a class of its own in
@@ -289,7 +291,8 @@ mod tests {
     const MEANS: Means = Means {
         plan: Plan::Bpf,
         redirects: true,
-        short: false,
+        queues: Kind::Plain,
+        late: BTreeSet::new(),
     };
 
     fn link(index: u32) -> Link {
@@ -303,6 +306,7 @@ mod tests {
             master: None,
             other: None,
             other_namespace: None,
+            xdp: None,
             traffic: Traffic::default(),
         }
     }
@@ -379,10 +383,33 @@ mod tests {
         let given = slots(&all, &BTreeMap::new()).expect("slots");
         for (redirects, aim) in [(true, Aim::Program(None)), (false, Aim::Through(7))] {
             let means = Means { redirects, ..MEANS };
-            let there = objects(&all, &[link(1), block.clone()], &given, means);
+            let there = objects(&all, &[link(1), block.clone()], &given, &means);
             assert_eq!(there.hooks, [((1, Hook::Incoming), aim)].into());
             assert_eq!(there.entries, [(1, (FIRST_SLOT, 7))].into());
         }
+    }
+
+    #[test]
+    fn a_filter_is_the_first_where_others_do_not_have_that_turn() {
+        let terms = Terms {
+            rx: Some(1_000_000),
+            ..Terms::default()
+        };
+        let all = wanted(&[(1, terms.clone()), (2, terms)]);
+        let block = Link {
+            name: "bonsai-ifb".into(),
+            kind: Some("ifb".into()),
+            ..link(7)
+        };
+        let given = slots(&all, &BTreeMap::new()).expect("slots");
+        let means = Means {
+            late: [(2, Hook::Incoming)].into(),
+            ..MEANS
+        };
+        let there = objects(&all, &[link(1), link(2), block], &given, &means);
+        let hooks: Vec<_> = there.hooks.into_keys().collect();
+        assert_eq!(hooks, [(1, Hook::Incoming), (2, Hook::LateIncoming)]);
+        assert!(Hook::Incoming.priority() == 1 && Hook::LateIncoming.priority() > 1);
     }
 
     #[test]
@@ -398,7 +425,7 @@ mod tests {
         ]);
         let links = [link(1), link(2), link(3)];
         let slots = slots(&all, &BTreeMap::new()).expect("slots");
-        let objects = objects(&all, &links, &slots, MEANS);
+        let objects = objects(&all, &links, &slots, &MEANS);
         let tree = &objects.trees[&1];
         let slot = |index: u32| slots[&Who::Link(index)];
         let minors: Vec<u16> = tree.nodes.keys().copied().collect();
@@ -447,7 +474,7 @@ mod tests {
         let links = [link(1)];
         let given = slots(&all, &BTreeMap::new()).expect("slots");
         assert_eq!(given[&Who::Group("/s/db".into())], LAST_SLOT);
-        let there = objects(&all, &links, &given, MEANS);
+        let there = objects(&all, &links, &given, &MEANS);
         assert_eq!(there.trees[&1].nodes[&LAST_SLOT].terms.ceil, 1_000_000);
         assert_eq!(
             there.hooks,
@@ -459,7 +486,7 @@ mod tests {
             children: [("db".to_owned(), 6)].into(),
         };
         all.tree.insert("/s".into(), slice);
-        let there = objects(&all, &links, &given, MEANS);
+        let there = objects(&all, &links, &given, &MEANS);
         let known = |own, newcomers| Known { own, newcomers };
         let expected = [((5, 1), known(0, LAST_SLOT)), ((6, 1), known(LAST_SLOT, 0))];
         assert_eq!(there.groups, expected.into());

@@ -11,6 +11,7 @@
 //! The two differ in the filters of a link and in the block, so that one takes the place of the
 //! other while both are there: the program is asked first.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -21,6 +22,7 @@ use crate::hooks::Hook;
 use crate::namespace;
 use crate::netlink::Socket;
 use crate::tc::filter::{self, Place};
+use crate::tc::queue::Kind;
 use crate::tc::{self, Handle, Write};
 use crate::wanted::Wanted;
 
@@ -65,13 +67,25 @@ impl Plan {
 }
 
 /// The plan, and what else of the kernel decides what there has to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Means {
     pub(crate) plan: Plan,
     /// Whether a program can send packets through a block itself: see [`can_redirect`].
     pub(crate) redirects: bool,
-    /// Whether queues can keep themselves short.
-    pub(crate) short: bool,
+    /// The queues that classes end in.
+    pub(crate) queues: Kind,
+    /// Where others have the turn that a filter would have.
+    pub(crate) late: BTreeSet<(u32, Hook)>,
+}
+
+impl Means {
+    /// The turn of a filter of a device.
+    pub(crate) fn turn(&self, device: u32, hook: Hook) -> Hook {
+        match self.late.contains(&(device, hook)) {
+            true => hook.late(),
+            false => hook,
+        }
+    }
 }
 
 /// Whether a program can send packets through a block itself. Before Linux 6.14 (commit ba8de796baf4,

@@ -3,7 +3,7 @@
 //! The rules were measured (see `docs/13-interfaces.md`): each says what goes wrong without it.
 
 use crate::tc::htb;
-use crate::tc::queue::{CODEL_TICK_NS, Leaf};
+use crate::tc::queue::{CODEL_TICK_NS, Kind, Leaf, Manner};
 
 /// Bytes of layer 2 around a packet: an Ethernet header.
 const HEADER: u64 = 14;
@@ -55,6 +55,19 @@ pub(crate) fn queue(ceil: u64, queue_ns: u64, mtu: u32, gso_max: u32) -> u32 {
     u32::try_from(bytes_in(ceil, queue_ns).max(least)).unwrap_or(u32::MAX)
 }
 
+/// A packet that is not cut yet leaves in this time, or it is cut before it is queued. As much as half of a queue took the
+/// place of all else that waited, and a longer one than the whole never fitted.
+const WHOLE_NS: u64 = 5_000_000;
+/// Bytes of the tags that a packet may have besides its header: two of VLAN.
+const TAGS: u64 = 8;
+
+/// Bytes of the longest packet that is queued as a whole: what leaves in [`WHOLE_NS`], and two packets as the wire has them,
+/// since one that cannot be cut and is longer is dropped.
+fn longest(ceil: u64, mtu: u32) -> u32 {
+    let least = 2 * (u64::from(mtu) + HEADER + TAGS);
+    u32::try_from(bytes_in(ceil, WHOLE_NS).max(least)).unwrap_or(u32::MAX)
+}
+
 /// For how long packets of a queue that keeps itself short may wait, at least.
 const TARGET_NS: u64 = 5_000_000;
 /// How much more memory packets take than they are long: small ones and those of virtual machines up to
@@ -64,17 +77,26 @@ const MEMORY: u32 = 4;
 /// The queue of a class. One that keeps itself short lets packets wait for 5 ms, or, where that is longer,
 /// for as long as one and a half take (RFC 8290, 5.2.2: less than one drops without need); what takes no
 /// notice of that is dropped when as much waits as elsewhere.
-pub(crate) fn leaf(ceil: u64, queue_ns: u64, mtu: u32, gso_max: u32, short: bool) -> Leaf {
+pub(crate) fn leaf(ceil: u64, queue_ns: u64, mtu: u32, gso_max: u32, kind: Kind) -> Leaf {
     let limit = queue(ceil, queue_ns, mtu, gso_max);
-    let packets = u128::from(mtu) * 1_500_000_000 / u128::from(ceil.max(1));
-    let target = packets.clamp(TARGET_NS.into(), 60_000_000_000) / u128::from(CODEL_TICK_NS);
-    Leaf {
-        limit: if short {
-            limit.saturating_mul(MEMORY)
-        } else {
-            limit
+    match kind {
+        Kind::Short => {
+            let packets = u128::from(mtu) * 1_500_000_000 / u128::from(ceil.max(1));
+            let target = packets.clamp(TARGET_NS.into(), 60_000_000_000);
+            let target = target / u128::from(CODEL_TICK_NS);
+            Leaf {
+                limit: limit.saturating_mul(MEMORY),
+                manner: Manner::Short(u32::try_from(target).unwrap_or(u32::MAX)),
+            }
+        }
+        Kind::Cutting => Leaf {
+            limit,
+            manner: Manner::Cutting(longest(ceil, mtu)),
         },
-        target: short.then(|| u32::try_from(target).unwrap_or(u32::MAX)),
+        Kind::Plain => Leaf {
+            limit,
+            manner: Manner::Plain,
+        },
     }
 }
 
@@ -111,17 +133,23 @@ mod tests {
 
     #[test]
     fn a_short_queue_lets_packets_wait_for_five_milliseconds_or_one_and_a_half_of_them() {
-        let of = |ceil, short| leaf(ceil, QUEUE_NS, 1500, 65_536, short);
-        assert_eq!(
-            (of(1_250_000, false).limit, of(1_250_000, false).target),
-            (67_064, None)
-        );
-        assert_eq!(
-            (of(1_250_000, true).limit, of(1_250_000, true).target),
-            (268_256, Some(4_882))
-        );
+        let of = |ceil, kind| {
+            let leaf = leaf(ceil, QUEUE_NS, 1500, 65_536, kind);
+            (leaf.limit, leaf.manner)
+        };
+        assert_eq!(of(1_250_000, Kind::Plain), (67_064, Manner::Plain));
+        assert_eq!(of(1_250_000, Kind::Short), (268_256, Manner::Short(4_882)));
         // 1 Mbit/s: 2,250 bytes take 18 ms.
-        assert_eq!(of(125_000, true).target, Some(17_578));
+        assert_eq!(of(125_000, Kind::Short).1, Manner::Short(17_578));
+    }
+
+    #[test]
+    fn a_packet_that_would_fill_the_queue_is_cut() {
+        let of = |ceil| leaf(ceil, QUEUE_NS, 1500, 65_536, Kind::Cutting).manner;
+        assert_eq!(of(125_000), Manner::Cutting(3_044));
+        assert_eq!(of(1_250_000), Manner::Cutting(6_250));
+        // From 105 Mbit/s on the largest that there are go as they are.
+        assert_eq!(of(13_125_000), Manner::Cutting(65_625));
     }
 
     #[test]
@@ -137,6 +165,13 @@ mod tests {
             let burst = burst(rate, mtu, ns);
             prop_assert!(u64::from(burst) * htb::TICK_NS <= 60_000_000_000);
             prop_assert!(queue(rate, QUEUE_NS, mtu, 65_536) >= 65_536 + mtu);
+            // Of packets as the wire has them none is too long, and four of the longest fit.
+            let leaf = leaf(rate, QUEUE_NS, mtu, 65_536, Kind::Cutting);
+            let Manner::Cutting(longest) = leaf.manner else {
+                return Err(TestCaseError::fail("another kind"));
+            };
+            prop_assert!(longest >= mtu + 14);
+            prop_assert!(u64::from(longest) * 4 <= u64::from(leaf.limit) + 8 * (u64::from(mtu) + 22) + 4);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The interfaces of a network namespace: seen, and made as they are wanted.
 
+mod compare;
 mod perform;
 mod read;
+mod undo;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::bpf::Tables;
 use crate::diff::{self, Step};
@@ -15,8 +17,10 @@ use crate::hooks::{self, Aim, Hook};
 use crate::links::{self, Link, Traffic};
 use crate::netlink::Socket;
 use crate::objects::{self, Objects};
+use crate::passage::Limit;
 use crate::plan::{self, Means, Plan};
 use crate::saved::Saved;
+use crate::tc::queue::Kind;
 use crate::tc::seen::{self, Class, Counters, Qdisc};
 use crate::tc::{Handle, Write, htb};
 use crate::wanted::{Wanted, Who};
@@ -25,6 +29,8 @@ use crate::wanted::{Wanted, Who};
 #[derive(Debug)]
 pub struct Site {
     socket: Socket,
+    /// `None` for the calling thread's.
+    namespace: Option<OwnedFd>,
     /// If it is not to be what is there.
     plan: Option<Plan>,
 }
@@ -40,13 +46,17 @@ pub struct Seen {
     pub(crate) objects: Objects,
     /// Where filters can hang: `clsact`, or another's `ingress`.
     pub(crate) hookable: BTreeSet<(u32, Hook)>,
+    /// Where others have the turn that a filter of ours would have.
+    late: BTreeSet<(u32, Hook)>,
+    /// Filters of others that are asked before ours, in words, by device and whether it is about what comes in.
+    before: BTreeMap<(u32, bool), String>,
     /// What the programs read, if there are any.
     tables: Tables,
     /// By what means it is to be, if that was said.
     plan: Option<Plan>,
-    /// Whether queues can keep themselves short.
-    short: bool,
-    /// What such queues have dropped, packets, by device and class.
+    /// The queues that classes end in.
+    queues: Kind,
+    /// What queues of classes have dropped, packets, by device and class.
     dropped: BTreeMap<(u32, Handle), u32>,
 }
 
@@ -59,6 +69,13 @@ impl Seen {
         block.map(|(link, _)| link.index)
     }
 
+    /// Whether an interface has a discipline or a filter of ours.
+    #[must_use]
+    pub fn has_something_of_ours(&self, device: u32) -> bool {
+        let mut hooks = self.objects.hooks.keys();
+        self.objects.trees.contains_key(&device) || hooks.any(|(of, _)| *of == device)
+    }
+
     /// The numbers of all blocks: where there are no programs, each limited link has one.
     pub fn blocks(&self) -> impl Iterator<Item = u32> {
         hooks::blocks(&self.links).map(|(link, _)| link.index)
@@ -67,7 +84,11 @@ impl Seen {
     /// The block that what comes in by a link goes through, if it is limited.
     #[must_use]
     pub fn block_of(&self, device: u32) -> Option<u32> {
-        match self.objects.hooks.get(&(device, Hook::Mirrored)) {
+        let mirrored = [Hook::Mirrored, Hook::LateMirrored];
+        let mut mirrored = mirrored
+            .iter()
+            .filter_map(|hook| self.objects.hooks.get(&(device, *hook)));
+        match mirrored.next() {
             Some(Aim::Block(block)) => Some(*block),
             _ => {
                 let entry = self.objects.entries.get(&device);
@@ -171,45 +192,12 @@ impl Seen {
         Ok(Some(Gate::new(table.try_clone()?, wanted, &slots)))
     }
 
-    /// What has been dropped of a class, packets. Of what a queue that keeps itself short drops, the
+    /// What has been dropped of a class, packets. Of what a queue drops that keeps itself short or cuts packets, the
     /// kernel counts hardly anything at the class.
     #[must_use]
     pub fn drops(&self, class: &Class) -> u32 {
         let of_queue = self.dropped.get(&(class.device, class.handle));
         of_queue.copied().unwrap_or(0).max(class.counters.drops)
-    }
-
-    /// Whether all was as wanted; the first that was not, in words.
-    ///
-    /// # Errors
-    /// If there are more interfaces than HTB has classes.
-    pub fn differs(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
-        self.differs_in(wanted, |_| true)
-    }
-
-    /// The same, but for which groups are known: for whoever does not hear of newcomers, of which
-    /// there may be some more at any moment.
-    ///
-    /// # Errors
-    /// See [`Seen::differs`].
-    pub fn differs_but_newcomers(&self, wanted: &Wanted) -> Result<Option<String>, Error> {
-        self.differs_in(wanted, |step| !matches!(step, Step::Group(..)))
-    }
-
-    fn differs_in(
-        &self,
-        wanted: &Wanted,
-        counts: impl Fn(&Step) -> bool,
-    ) -> Result<Option<String>, Error> {
-        // Without the block there is nothing to compare what comes in with.
-        if let Some(name) = self.missing_blocks(wanted)?.first() {
-            return Ok(Some(format!("making {name}")));
-        }
-        let slots = objects::slots(wanted, &self.had(wanted))?;
-        let objects = objects::objects(wanted, &self.links, &slots, self.means_for(wanted));
-        let steps = diff::steps(&self.objects, &objects);
-        let words = |step: &Step| step.words(&self.name(step.device()));
-        Ok(steps.iter().find(|step| counts(step)).map(words))
     }
 
     /// By what means, if any are needed: nothing is tried without need.
@@ -221,7 +209,8 @@ impl Seen {
         Means {
             plan,
             redirects: plan::can_redirect(),
-            short: self.short,
+            queues: self.queues,
+            late: self.late.clone(),
         }
     }
 
@@ -245,7 +234,12 @@ impl Site {
     /// If it cannot be entered, or there is no socket to the kernel.
     pub fn open(namespace: Option<BorrowedFd<'_>>) -> Result<Self, Error> {
         let socket = Socket::open(namespace, &[])?;
-        Ok(Self { socket, plan: None })
+        let again = namespace.map(|namespace| namespace.try_clone_to_owned());
+        Ok(Self {
+            socket,
+            namespace: again.transpose().map_err(Error::Enter)?,
+            plan: None,
+        })
     }
 
     /// The same, by means that are said and not by the best that there are.
@@ -256,6 +250,24 @@ impl Site {
         let mut site = Self::open(namespace)?;
         site.plan = Some(plan);
         Ok(site)
+    }
+
+    pub(crate) fn socket(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// The programs at tcx that are asked before the limits of some interfaces, in words: a program that comes there is told
+    /// to no one who listens ([`crate::Events`]).
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered.
+    pub fn programs_before(
+        &self,
+        limits: &[Limit],
+    ) -> Result<BTreeMap<(u32, bool), String>, Error> {
+        let places = limits.iter().map(|limit| (limit.device, limit.comes_in));
+        let namespace = self.namespace.as_ref().map(OwnedFd::as_fd);
+        read::programs_at(namespace, &places.collect())
     }
 
     /// The interfaces alone, with what went through them.
@@ -292,7 +304,9 @@ impl Site {
     /// # Errors
     /// If the kernel does not show it.
     pub fn see(&mut self) -> Result<Seen, Error> {
-        read::see(&mut self.socket, self.plan)
+        let mut seen = read::see(&mut self.socket, self.plan)?;
+        read::programs_before(self.namespace.as_ref().map(OwnedFd::as_fd), &mut seen)?;
+        Ok(seen)
     }
 
     /// Gives each of our classes of a device to `each`, as it is read; `None` says that what was
@@ -339,16 +353,17 @@ impl Site {
         let [from, to] = Wanted::parts_that_differ(from, to);
         seen.check(&to)?;
         let slots = objects::slots(&to, &seen.had(&to))?;
-        let objects = |of| objects::objects(of, &seen.links, &slots, means);
+        let objects = |of| objects::objects(of, &seen.links, &slots, &means);
         let steps = diff::steps(&objects(&from), &objects(&to));
         if !steps.iter().all(Step::is_of_rates) {
             return Ok(None);
         }
         let done = Done { steps: steps.len() };
         let mut undo = Vec::new();
+        // What was tuned before is not in `seen`, so that going back is by steps alone.
         match self.walk(seen, steps, &mut undo) {
             Ok(()) => Ok(Some(done)),
-            Err(error) => Err(self.take_back(seen, undo, &[], error)),
+            Err(error) => Err(self.steps_back(seen, undo, error)),
         }
     }
 
@@ -413,6 +428,21 @@ impl Site {
         wanted: &Wanted,
         adopt: &[u32],
     ) -> Result<Done, Error> {
+        self.apply_but(seen, wanted, adopt, &BTreeSet::new())
+    }
+
+    /// The same, and nothing is done about what concerns the devices in `leave`, as [`Seen::differences`] names them: they
+    /// stay as they are.
+    ///
+    /// # Errors
+    /// See [`Site::apply`].
+    pub fn apply_but(
+        &mut self,
+        seen: &mut Seen,
+        wanted: &Wanted,
+        adopt: &[u32],
+        leave: &BTreeSet<u32>,
+    ) -> Result<Done, Error> {
         seen.check(wanted)?;
         seen.check_foreign(wanted, adopt)?;
         let adopted = adopt
@@ -423,35 +453,41 @@ impl Site {
             saved.push((*index, Saved::read(&mut self.socket, *index)?));
         }
         let mut undo = Vec::new();
-        let done = self.reach(wanted, seen, &mut undo);
-        done.map_err(|error| self.take_back(seen, undo, &saved, error))
+        let before = undo::Before::of(seen);
+        let done = self.reach(wanted, seen, leave, &mut undo);
+        done.map_err(|error| self.take_back(seen, &before, undo, &saved, error))
     }
 
     fn reach(
         &mut self,
         wanted: &Wanted,
         seen: &mut Seen,
+        leave: &BTreeSet<u32>,
         undo: &mut Vec<perform::Act>,
     ) -> Result<Done, Error> {
         let mut steps = self.prepare(wanted, seen, undo)?;
         let slots = objects::slots(wanted, &seen.had(wanted))?;
-        let objects = objects::objects(wanted, &seen.links, &slots, seen.means_for(wanted));
-        let walk = diff::steps(&seen.objects, &objects);
+        let objects = objects::objects(wanted, &seen.links, &slots, &seen.means_for(wanted));
+        let owners = compare::Owners::new(seen, &slots);
+        let stays = |step: &Step| leave.contains(&owners.of(step));
+        let mut walk = diff::steps(&seen.objects, &objects);
+        walk.retain(|step| !stays(step));
         steps += walk.len();
         // Of groups, newcomers may be entered meanwhile.
         let matters = |step: &&Step| !matches!(step, Step::Group(..));
         let touched: BTreeSet<u32> = walk.iter().filter(matters).map(Step::device).collect();
         self.walk(seen, walk, undo)?;
-        steps += self.tidy(&objects, seen)?;
         if !touched.is_empty() {
             let after = read::objects_of(&mut self.socket, seen, &touched)?;
             let left = diff::steps(&after, &objects);
             let mut left = left.iter().filter(matters);
-            if let Some(step) = left.find(|step| touched.contains(&step.device())) {
+            if let Some(step) = left.find(|step| touched.contains(&step.device()) && !stays(step)) {
                 let what = step.words(&seen.name(step.device()));
                 return Err(Error::Differs { what });
             }
         }
+        // Last, since what steps stood on cannot be brought back as it was. What is left does no harm, and goes the next time.
+        steps += self.tidy(&objects, seen).unwrap_or(0);
         Ok(Done { steps })
     }
 

@@ -31,6 +31,9 @@ pub struct Entry {
     /// What somebody else had there, to be brought back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Saved>,
+    /// Whether a place for filters (`clsact`) may have to go there, when the filters have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub going: bool,
     /// The target of the configuration that it is limited for; none by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -43,10 +46,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether nothing is wanted of it, and nothing is to be brought back.
+    /// Whether nothing is wanted of it, and nothing is to be brought back or to go.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.terms.is_nothing() && self.adopted.is_none()
+        self.terms.is_nothing() && self.adopted.is_none() && !self.going
     }
 }
 
@@ -110,6 +113,32 @@ impl Room {
                 .map(|(path, entry)| (path.clone(), entry.group.clone()))
                 .collect(),
             tree: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps what is to be done once limits of `before` are gone, so that it is done by whoever comes after a crash: what
+    /// others had is to come back, and places for filters are to go.
+    pub(crate) fn keep_what_is_due(&mut self, before: &Self) {
+        for (index, had) in &before.links {
+            let entry = self.links.get(index);
+            let terms = entry.map(|entry| entry.terms.clone()).unwrap_or_default();
+            let uplink = |terms: &Terms| terms.share.as_ref().map(|share| share.uplink);
+            let goes = had.going || had.terms.rx.is_some() && terms.rx.is_none();
+            let is_back = entry.is_some_and(|entry| entry.adopted.is_some());
+            if goes || had.adopted.is_some() && !is_back {
+                let entry = self.links.entry(*index).or_insert_with(|| Entry {
+                    name: had.name.clone(),
+                    ..Entry::default()
+                });
+                entry.going |= goes;
+                if entry.adopted.is_none() {
+                    entry.adopted.clone_from(&had.adopted);
+                }
+            }
+            let left = uplink(&had.terms).filter(|of| Some(*of) != uplink(&terms));
+            if let Some(entry) = left.and_then(|of| self.links.get_mut(&of)) {
+                entry.going = true;
+            }
         }
     }
 

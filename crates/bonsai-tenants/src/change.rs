@@ -7,12 +7,12 @@
 //!                            └ killed here: whoever comes next makes it so
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use bonsai_host::tenants::{Roots, Tenants};
-use bonsai_link::{Link, Share, Site, Terms, rate_text};
+use bonsai_link::{Link, Seen, Share, Site, Terms, rate_text};
 
 use crate::ask::{Ask, Change};
 use crate::book::{Book, Entry, Room};
@@ -31,6 +31,8 @@ pub struct Set {
     pub uplink: Option<String>,
     /// How many steps it took; 0 if it was so already.
     pub steps: usize,
+    /// Why it may not hold, though all that it takes is there, in words.
+    pub doubt: Option<String>,
     /// What is to be known about it, in words.
     pub notes: Vec<String>,
 }
@@ -63,7 +65,7 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
     let mut site = found.site()?;
     let cookie = site.cookie()?;
     let mut seen = site.see()?;
-    prune(book.room(cookie), &seen.links);
+    prune(book.room(cookie), &seen);
     let before = book.room(cookie).clone();
     let mut notes = Vec::new();
 
@@ -102,10 +104,13 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         entry.adopted = Some(saved);
         adopted.push(index);
     }
-    let back = (terms.tx.is_none()).then(|| entry.adopted.take()).flatten();
-    if terms.is_nothing() {
+    // What others had there is kept in the book until it is back: an entry without a limit says that it is to come back.
+    let back = entry.adopted.as_ref().filter(|_| terms.tx.is_none());
+    let back = back.map(|back| back.kind().to_owned());
+    if entry.is_over() {
         room.links.remove(&index);
     }
+    room.keep_what_is_due(&before);
     let wanted = whole(room)?;
     book.save()?;
     let done = match site.apply_to(&mut seen, &wanted, &adopted) {
@@ -119,13 +124,11 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
             return Err(error.into());
         }
     };
-    if let Some(back) = back {
-        site.bring_back(index, &back)?;
-        notes.push(format!(
-            "the {} of {} is back",
-            back.kind(),
-            found.link.name
-        ));
+    if finish(&mut site, book.room(cookie))? {
+        book.save()?;
+    }
+    if let Some(kind) = back {
+        notes.push(format!("the {kind} of {} is back", found.link.name));
     }
     if found.inside {
         notes.push(format!(
@@ -134,6 +137,10 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
             found.link.name
         ));
     }
+    let doubt = match terms.is_nothing() {
+        true => None,
+        false => site.see()?.doubt(&wanted, index),
+    };
     let name = |index: u32| seen.links.iter().find(|link| link.index == index);
     let uplink = terms.share.as_ref().and_then(|share| name(share.uplink));
     Ok(Set {
@@ -141,8 +148,33 @@ pub fn set(folder: &Path, found: &Found, ask: &Ask, adopt: bool) -> Result<Set, 
         uplink: uplink.map(|link| link.name.clone()),
         terms,
         steps: done.steps,
+        doubt,
         notes,
     })
+}
+
+/// Does what is due where limits are no more: brings back what others had, and takes empty places for filters away; also what
+/// an earlier command was to do when it was killed. Whether there was something.
+///
+/// # Errors
+/// The kernel refuses it: it stays in the book.
+pub(crate) fn finish(site: &mut Site, room: &mut Room) -> Result<bool, Error> {
+    let mut some = false;
+    for (index, entry) in &mut room.links {
+        if entry.going {
+            site.tidy_places([*index].into_iter())?;
+            entry.going = false;
+            some = true;
+        }
+        let Some(adopted) = entry.adopted.as_ref().filter(|_| entry.terms.tx.is_none()) else {
+            continue;
+        };
+        site.bring_back(*index, adopted)?;
+        entry.adopted = None;
+        some = true;
+    }
+    room.links.retain(|_, entry| !entry.is_over());
+    Ok(some)
 }
 
 /// The uplink of a share: the one that is said, that there is, or that the routes say.
@@ -189,23 +221,30 @@ fn check_line(net: &Path, link: &Link, terms: &Terms) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets interfaces that are gone, and shares of uplinks that are.
-pub(crate) fn prune(room: &mut Room, links: &[Link]) {
-    let is_there = |index: u32| links.iter().any(|link| link.index == index);
-    room.links.retain(|index, _| is_there(*index));
+/// Forgets interfaces that are gone, and shares of uplinks that are. One that has the number of another and neither its name
+/// nor anything of ours is another one: what we make goes with the interface, and stays when that is renamed.
+pub(crate) fn prune(room: &mut Room, seen: &Seen) {
+    let links: BTreeMap<u32, &Link> = seen.links.iter().map(|link| (link.index, link)).collect();
+    room.links.retain(|index, entry| {
+        let link = links.get(index);
+        let same =
+            link.filter(|link| link.name == entry.name || seen.has_something_of_ours(*index));
+        if let Some(link) = same {
+            entry.name.clone_from(&link.name);
+        }
+        same.is_some()
+    });
+    // An uplink has a limit, or it is none.
+    let uplinks: BTreeSet<u32> = room.links.keys().copied().collect();
     for entry in room.links.values_mut() {
-        if entry
-            .terms
-            .share
-            .as_ref()
-            .is_some_and(|share| !is_there(share.uplink))
-        {
+        let uplink = entry.terms.share.as_ref().map(|share| share.uplink);
+        if uplink.is_some_and(|uplink| !uplinks.contains(&uplink)) {
             entry.terms.share = None;
         }
     }
     room.links.retain(|_, entry| !entry.is_over());
     room.groups
-        .retain(|_, entry| is_there(entry.group.share.uplink));
+        .retain(|_, entry| uplinks.contains(&entry.group.share.uplink));
 }
 
 /// Takes the limits of an interface away, or all of them: what was there before is back.
@@ -225,7 +264,7 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
     };
     for (cookie, mut site) in sites {
         let mut seen = site.see()?;
-        prune(book.room(cookie), &seen.links);
+        prune(book.room(cookie), &seen);
         let room = book.room(cookie);
         let before = room.clone();
         let gone: BTreeMap<u32, Entry> = match found {
@@ -259,14 +298,22 @@ pub fn clear(folder: &Path, found: Option<&Found>) -> Result<Cleared, Error> {
                 std::mem::take(&mut room.links)
             }
         };
+        room.keep_what_is_due(&before);
         let wanted = whole(room)?;
+        book.save()?;
         if let Err(error) = site.apply_to(&mut seen, &wanted, &[]) {
-            *book.room(cookie) = before;
+            if !matches!(error, bonsai_link::Error::Torn { .. }) {
+                *book.room(cookie) = before;
+                book.save()?;
+            }
             return Err(error.into());
         }
-        for (index, entry) in gone {
+        finish(&mut site, book.room(cookie))?;
+        for entry in gone.into_values() {
+            if entry.terms.is_nothing() && entry.adopted.is_none() {
+                continue;
+            }
             if let Some(adopted) = &entry.adopted {
-                site.bring_back(index, adopted)?;
                 cleared
                     .notes
                     .push(format!("the {} of {} is back", adopted.kind(), entry.name));
@@ -288,9 +335,9 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
     let mut healed = Vec::new();
     for (cookie, mut site) in sites(&mut book)? {
         let mut one = || -> Result<usize, Error> {
-            let links = site.links()?;
+            let seen = site.see()?;
             let room = book.room(cookie);
-            prune(room, &links);
+            prune(room, &seen);
             let foreign: Vec<u32> = room
                 .links
                 .iter()
@@ -298,7 +345,9 @@ pub fn heal(folder: &Path) -> Result<Vec<Healed>, Error> {
                 .map(|(index, _)| *index)
                 .collect();
             let wanted = whole(room)?;
-            Ok(site.apply(&wanted, &foreign)?.steps)
+            let steps = site.apply(&wanted, &foreign)?.steps;
+            finish(&mut site, room)?;
+            Ok(steps)
         };
         let steps = one();
         healed.push(Healed {
@@ -383,6 +432,7 @@ mod tests {
             master: None,
             other: None,
             other_namespace: None,
+            xdp: None,
             traffic: bonsai_link::Traffic::default(),
         };
         let terms = |mbit: u64| Terms {

@@ -16,6 +16,8 @@ pub(crate) struct Draft {
     pub(crate) room: Room,
     /// Interfaces where somebody else's discipline is replaced.
     pub(crate) adopt: Vec<u32>,
+    /// Interfaces and blocks that stay as they are for now.
+    pub(crate) leave: BTreeSet<u32>,
     /// Targets that do not get what they want, and why.
     pub(crate) rejected: BTreeMap<String, (LinkState, String)>,
     /// Whose target is whose.
@@ -43,11 +45,12 @@ impl Draft {
         let mut draft = Self {
             room: before.clone(),
             adopt: Vec::new(),
+            leave: BTreeSet::new(),
             rejected: BTreeMap::new(),
             names: of_links.chain(of_groups).collect(),
             tree,
         };
-        prune(&mut draft.room, &seen.links);
+        prune(&mut draft.room, seen);
         draft.release();
         let mut new = BTreeMap::new();
         let of_links = asked.iter().map(|one| {
@@ -331,17 +334,39 @@ impl Draft {
         }
     }
 
-    /// Says the same of all targets.
-    pub(crate) fn reject_all(&mut self, why: &str) {
-        for name in self.names.values() {
-            let rejected = (LinkState::Problem, why.to_owned());
-            self.rejected.insert(name.clone(), rejected);
+    /// Says why the limit of a target may not hold, unless it is not as it is wanted anyway.
+    pub(crate) fn doubt(&mut self, name: &str, why: String) {
+        let rejected = (LinkState::Problem, why);
+        self.rejected.entry(name.to_owned()).or_insert(rejected);
+    }
+
+    /// Leaves an interface or a block as it is for now, and says why to all that stand on it.
+    pub(crate) fn leave(&mut self, device: u32, why: &str) {
+        self.leave.insert(device);
+        let is_link = self.room.links.contains_key(&device);
+        let links = self.room.links.iter().filter(|(index, entry)| {
+            let uplink = entry.terms.share.as_ref().map(|share| share.uplink);
+            let by_block = !is_link && entry.terms.rx.is_some();
+            **index == device || uplink == Some(device) || by_block
+        });
+        let groups = self.room.groups.iter();
+        let groups = groups.filter(|(_, entry)| entry.group.share.uplink == device);
+        let keys: Vec<Key> = links
+            .map(|(index, _)| Key::Link(*index))
+            .chain(groups.map(|(path, _)| Key::Group(path.clone())))
+            .collect();
+        for key in keys {
+            self.reject(&key, why);
         }
     }
 
     /// Brings back what others had where there is no limit any more.
     pub(crate) fn bring_back(&mut self, site: &mut Site, problems: &mut Vec<String>) {
         for (index, entry) in &mut self.room.links {
+            // One that cannot be taken away stays due.
+            if entry.going && site.tidy_places([*index].into_iter()).is_ok() {
+                entry.going = false;
+            }
             if entry.terms.tx.is_some() {
                 continue;
             }

@@ -10,8 +10,9 @@ const MOST: u32 = 10;
 /// however often another program reverts them, so that a count within a fixed time would never be reached there.
 const GAP: Duration = Duration::from_secs(10);
 
-/// Time between two repairs in a conflict.
+/// Time between the first two repairs in a conflict. It doubles with each, up to [`LONGEST`].
 const AGAIN: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,39 +21,49 @@ pub(crate) enum Verdict {
     Mend,
     /// It is put right, and said that it goes on.
     MendAndSay,
-    /// It is left for now.
-    Wait,
+    /// It is left for so long.
+    Wait(Duration),
 }
 
-/// Repairs in a row, by namespace and what was not as it should be.
+/// Repairs in a row, by namespace and object: a conflict about one keeps no other from being repaired.
 #[derive(Debug, Default)]
-pub(crate) struct Fights(BTreeMap<(u64, String), Fight>);
+pub(crate) struct Fights(BTreeMap<(u64, u32), Fight>);
 
 #[derive(Debug)]
 struct Fight {
     last: Instant,
     repairs: u32,
+    /// Time until the next repair, in a conflict.
+    wait: Duration,
 }
 
 impl Fight {
     fn is_said(&self) -> bool {
         self.repairs >= MOST
     }
+
+    /// A conflict is over when the last repair has held for twice as long as was waited before it.
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) >= GAP.max(self.wait * 2)
+    }
 }
 
 impl Fights {
-    /// Decides on `what`, which another program has reverted.
-    pub(crate) fn judge(&mut self, namespace: u64, what: &str, now: Instant) -> Verdict {
-        self.0
-            .retain(|_, fight| now.saturating_duration_since(fight.last) < GAP);
-        let key = (namespace, what.to_owned());
-        let fight = self.0.entry(key).or_insert(Fight {
+    /// Decides on an object of a namespace that another program has reverted.
+    pub(crate) fn judge(&mut self, namespace: u64, object: u32, now: Instant) -> Verdict {
+        self.0.retain(|_, fight| !fight.is_over(now));
+        let fight = self.0.entry((namespace, object)).or_insert(Fight {
             last: now,
             repairs: 0,
+            wait: AGAIN,
         });
         let was_said = fight.is_said();
-        if was_said && now.saturating_duration_since(fight.last) < AGAIN {
-            return Verdict::Wait;
+        let waited = now.saturating_duration_since(fight.last);
+        if was_said && waited < fight.wait {
+            return Verdict::Wait(fight.wait - waited);
+        }
+        if was_said {
+            fight.wait = (fight.wait * 2).min(LONGEST);
         }
         fight.last = now;
         fight.repairs = fight.repairs.saturating_add(1);
@@ -62,10 +73,17 @@ impl Fights {
         }
     }
 
+    /// True while a conflict goes on about an object.
+    pub(crate) fn is_about(&self, namespace: u64, object: u32, now: Instant) -> bool {
+        let fight = self.0.get(&(namespace, object));
+        fight.is_some_and(|fight| fight.is_said() && !fight.is_over(now))
+    }
+
     /// True while a conflict goes on in a namespace.
-    pub(crate) fn is_on(&self, namespace: u64) -> bool {
-        let of_it =
-            |((of, _), fight): (&(u64, String), &Fight)| *of == namespace && fight.is_said();
+    pub(crate) fn is_on(&self, namespace: u64, now: Instant) -> bool {
+        let of_it = |((of, _), fight): (&(u64, u32), &Fight)| {
+            *of == namespace && fight.is_said() && !fight.is_over(now)
+        };
         self.0.iter().any(of_it)
     }
 }
@@ -75,29 +93,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fight_is_said_once_and_gone_on_with_once_a_second() {
+    fn a_fight_is_said_once_and_gone_on_with_less_and_less_often() {
         let mut fights = Fights::default();
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         for i in 0..9 {
-            assert_eq!(fights.judge(1, "x", at(i * 50)), Verdict::Mend);
+            assert_eq!(fights.judge(1, 7, at(i * 50)), Verdict::Mend);
         }
-        assert_eq!(fights.judge(2, "x", at(450)), Verdict::Mend, "elsewhere");
-        assert!(!fights.is_on(1));
-        assert_eq!(fights.judge(1, "x", at(500)), Verdict::MendAndSay);
-        assert!(fights.is_on(1) && !fights.is_on(2));
-        let mut repairs = 0;
-        for ms in (550..60_550).step_by(50) {
-            match fights.judge(1, "x", at(ms)) {
-                Verdict::Mend => repairs += 1,
-                Verdict::Wait => {}
+        assert_eq!(fights.judge(2, 7, at(450)), Verdict::Mend, "elsewhere");
+        assert_eq!(fights.judge(1, 8, at(450)), Verdict::Mend, "another one");
+        assert!(!fights.is_on(1, at(450)));
+        assert_eq!(fights.judge(1, 7, at(500)), Verdict::MendAndSay);
+        assert!(fights.is_on(1, at(500)) && !fights.is_on(2, at(500)));
+        assert!(fights.is_about(1, 7, at(500)) && !fights.is_about(1, 8, at(500)));
+        let mut repairs = Vec::new();
+        for ms in (550..300_550).step_by(50) {
+            match fights.judge(1, 7, at(ms)) {
+                Verdict::Mend => repairs.push((ms - 500).div_ceil(1000)),
+                Verdict::Wait(wait) => assert!(wait <= LONGEST),
                 Verdict::MendAndSay => panic!("said again"),
             }
+            // Others are put right all the time.
+            if ms % 20_000 == 0 {
+                assert_eq!(fights.judge(1, 8, at(ms)), Verdict::Mend);
+            }
         }
-        assert_eq!(repairs, 60);
+        assert_eq!(repairs, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
         // Once it is over, it is over.
-        assert_eq!(fights.judge(1, "x", at(80_000)), Verdict::Mend);
-        assert!(!fights.is_on(1));
+        assert!(!fights.is_on(1, at(400_000)));
+        assert_eq!(fights.judge(1, 7, at(400_000)), Verdict::Mend);
+        assert!(!fights.is_on(1, at(400_000)));
     }
 
     #[test]
@@ -106,12 +131,12 @@ mod tests {
         let start = Instant::now();
         let at = |i: u64| start + Duration::from_millis(1500 * i);
         for i in 0..9 {
-            assert_eq!(fights.judge(1, "x", at(i)), Verdict::Mend);
+            assert_eq!(fights.judge(1, 7, at(i)), Verdict::Mend);
         }
-        assert_eq!(fights.judge(1, "x", at(9)), Verdict::MendAndSay);
+        assert_eq!(fights.judge(1, 7, at(9)), Verdict::MendAndSay);
         // One change every quarter of a minute is none.
         for i in 0..20 {
-            assert_eq!(fights.judge(2, "x", at(10 + 10 * i)), Verdict::Mend);
+            assert_eq!(fights.judge(2, 7, at(10 + 10 * i)), Verdict::Mend);
         }
     }
 }

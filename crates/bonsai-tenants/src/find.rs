@@ -3,7 +3,7 @@
 //! What is inside a namespace may be undone by whoever is root there. So what has its other end in
 //! our namespace is limited at that end; what it sends is what that end receives.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bonsai_host::tenants::{Network, Roots, Tap, TapKind, Target, TenantError, Tenants, Who};
@@ -260,11 +260,8 @@ pub(crate) fn uplink(found: &Found, links: &[Link]) -> Result<u32, Error> {
             return Ok(port.index);
         }
     }
-    let table = match &found.namespace {
-        Some(namespace) => namespace::inside(namespace.as_fd(), routes)?,
-        None => routes(),
-    };
-    by_route(&table, links).ok_or_else(|| not_clear(&found.said))
+    let namespace = found.namespace.as_ref().map(AsFd::as_fd);
+    by_route(&found.said, &bonsai_link::ways_out(namespace)?, links)
 }
 
 /// The ports of a bridge that are nobody's.
@@ -275,30 +272,34 @@ fn ports(links: &[Link], bridge: u32) -> impl Iterator<Item = &Link> {
 
 /// The interface by which a group of processes of this machine leaves it.
 pub(crate) fn uplink_of_groups(said: &str, links: &[Link]) -> Result<u32, Error> {
-    by_route(&routes(), links).ok_or_else(|| not_clear(said))
+    by_route(said, &bonsai_link::ways_out(None)?, links)
 }
 
-fn not_clear(said: &str) -> Error {
-    wrong(format!(
-        "it is not clear by which interface {said} leaves: say it, such as uplink=eth0"
-    ))
-}
-
-fn routes() -> String {
-    fs::read_to_string("/proc/thread-self/net/route").unwrap_or_default()
-}
-
-/// The interface of the default route, or the only one of its bridge.
-fn by_route(table: &str, links: &[Link]) -> Option<u32> {
-    let name = bonsai_host::default_route(table)?;
-    let link = links.iter().find(|link| link.name == name)?;
+/// The interface that the kernel sends by what goes to the internet, or the only port of that bridge.
+fn by_route(said: &str, ways: &BTreeSet<u32>, links: &[Link]) -> Result<u32, Error> {
+    let ways = links.iter().filter(|link| ways.contains(&link.index));
+    let ways: Vec<&Link> = ways.collect();
+    let not_clear = |why: &str| {
+        wrong(format!(
+            "it is not clear by which interface {said} leaves ({why}): say it, such as uplink=eth0"
+        ))
+    };
+    let link = match *ways {
+        [] => return Err(not_clear("no route leads to the internet")),
+        [one] => one,
+        _ => {
+            let names: Vec<&str> = ways.iter().map(|link| link.name.as_str()).collect();
+            let text = format!("routes lead by {}", names.join(" and "));
+            return Err(not_clear(&text));
+        }
+    };
     if link.kind.as_deref() != Some("bridge") {
-        return Some(link.index);
+        return Ok(link.index);
     }
     let mut ports = ports(links, link.index);
     match (ports.next(), ports.next()) {
-        (Some(port), None) => Some(port.index),
-        _ => None,
+        (Some(port), None) => Ok(port.index),
+        _ => Err(not_clear(&format!("{} has several ports", link.name))),
     }
 }
 

@@ -11,9 +11,11 @@
 //! 4. A target that is wanted no more leaves its interface as it was: without a limit, with the one
 //!    that was there by hand, or with the discipline that somebody else had there.
 
+mod conflicts;
 mod groups;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -26,10 +28,11 @@ use crate::book::{Book, Room};
 use crate::change::{need_root, open_rooms};
 use crate::draft::Draft;
 use crate::error::Error;
-use crate::fights::{Fights, Verdict};
+use crate::fights::Fights;
 use crate::find::{Found, Whose, find_behind, find_of, find_ours, wrong};
 use crate::tree::Tree;
 use crate::tune::Tuning;
+use crate::watch::{Watch, Watched};
 use crate::wish::Wish;
 
 pub(crate) use groups::AskedGroup;
@@ -82,6 +85,8 @@ pub struct Keeper {
     gate: Option<(u64, Gate)>,
     /// Where units are, or will be.
     units: BTreeMap<String, String>,
+    /// Limits that are in force, by namespace.
+    watches: BTreeMap<u64, Watch>,
 }
 
 /// A namespace of a round.
@@ -114,7 +119,24 @@ impl Keeper {
             tree: None,
             gate: None,
             units: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
+    }
+
+    /// Whether something is in force that [`Keeper::watch`] looks after.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.watches.values().any(|watch| !watch.is_empty())
+    }
+
+    /// Compares what interfaces moved with what went through their limits, and looks for programs that are asked before
+    /// ours, of which nothing is heard.
+    pub fn watch(&mut self, now: Instant) -> Watched {
+        let mut watched = Watched::default();
+        for watch in self.watches.values_mut() {
+            watch.look(now, &mut watched);
+        }
+        watched
     }
 
     /// Makes all as it is wanted, as far as it can be.
@@ -127,6 +149,7 @@ impl Keeper {
         let mut round = Round::default();
         if wishes.is_empty() && Book::read(&self.folder)?.is_empty() {
             self.made.clear();
+            self.watches.clear();
             (self.tree, self.gate) = (None, None);
             return Ok(round);
         }
@@ -138,6 +161,7 @@ impl Keeper {
             ours.groups = self.groups(wishes, &had.unwrap_or_default(), &mut round);
         }
         self.made.retain(|cookie, _| places.contains_key(cookie));
+        self.watches.retain(|cookie, _| places.contains_key(cookie));
         for (cookie, mut place) in places {
             if let Err(error) = self.settle(cookie, &mut place, &mut book, now, &mut round) {
                 let text = error.sentence();
@@ -192,40 +216,36 @@ impl Keeper {
         let tree = self.tree.as_ref().filter(|_| place.namespace.is_none());
         let tree = tree.map(|tree| tree.above().clone()).unwrap_or_default();
         let mut draft = Draft::new(&before, &seen, &place.asked, &place.groups, tree);
+        draft.room.keep_what_is_due(&before);
+        crate::change::prune(&mut draft.room, &seen);
         draft.of(place.inode, place.name.as_deref());
         for asked in &place.asked {
             draft.save_what_others_have(asked, &mut place.site, &seen);
         }
         let wanted = draft.wanted(&seen);
-        if let Some(what) = seen.differs(&wanted)? {
-            // It was so: somebody else has changed it.
-            let undone = self.made.get(&cookie) == Some(&wanted);
-            let verdict = undone.then(|| self.fights.judge(cookie, &what, now));
-            if verdict == Some(Verdict::Wait) {
-                let text =
-                    format!("somebody undoes it again and again: {what} is done once a second");
-                draft.reject_all(&text);
-            } else {
-                if draft.room != before {
-                    keep(book, cookie, &draft.room)?;
-                }
+        let differences = seen.differences(&wanted)?;
+        if !differences.is_empty() {
+            let told = self.judge(cookie, &wanted, differences, &mut draft, now);
+            if draft.room != before {
+                keep(book, cookie, &draft.room)?;
+            }
+            if told.goes_on {
                 round.steps += self.make(cookie, place, book, &before, &mut draft, &mut seen)?;
-                let whose = place.name.as_deref();
-                let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
-                round.repairs += u64::from(undone);
-                match verdict {
-                    Some(Verdict::Mend) if !self.fights.is_on(cookie) => {
-                        round.mended.push(format!("{whose}{what}"));
-                    }
-                    Some(Verdict::MendAndSay) => round.fights.push(format!("{whose}{what}")),
-                    _ => {}
-                }
             }
+            let whose = place.name.as_deref();
+            let whose = whose.map_or_else(String::new, |name| format!("{name}: "));
+            let whose = |what: String| format!("{whose}{what}");
+            round.repairs += told.repairs;
+            round.mended.extend(told.mended.into_iter().map(whose));
+            round.fights.extend(told.fights.into_iter().map(whose));
+            let after = place.site.see()?;
             if !draft.room.groups.is_empty() {
-                self.open_gate(cookie, &mut draft, &place.site.see()?)?;
+                self.open_gate(cookie, &mut draft, &after)?;
             }
+            self.doubt(cookie, place, &mut draft, &after)?;
         } else {
             self.made.insert(cookie, wanted);
+            self.doubt(cookie, place, &mut draft, &seen)?;
             if place.namespace.is_none() {
                 self.open_gate(cookie, &mut draft, &seen)?;
                 self.tuning.saw(seen);
@@ -236,7 +256,7 @@ impl Keeper {
         if book.rooms().get(&cookie).unwrap_or(&Room::default()) != &draft.room {
             keep(book, cookie, &draft.room)?;
         }
-        round.again |= self.fights.is_on(cookie);
+        round.again |= self.fights.is_on(cookie, now);
         for asked in &place.asked {
             let index = asked.found.link.index;
             let why = draft.rejected.remove(asked.name);
@@ -264,6 +284,41 @@ impl Keeper {
         Ok(())
     }
 
+    /// Says of which targets the limit may not hold, though all that it takes is there.
+    fn doubt(
+        &mut self,
+        cookie: u64,
+        place: &Place<'_>,
+        draft: &mut Draft,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        let Some(made) = self.made.get(&cookie) else {
+            return Ok(());
+        };
+        let watch = match self.watches.entry(cookie) {
+            Entry::Occupied(watch) => watch.into_mut(),
+            Entry::Vacant(entry) => {
+                let namespace = place.namespace.as_ref().map(AsFd::as_fd);
+                entry.insert(Watch::open(namespace)?)
+            }
+        };
+        watch.limits(seen, made);
+        for asked in &place.asked {
+            let index = asked.found.link.index;
+            let why = seen.doubt(made, index);
+            let why = why.or_else(|| watch.gap(index).map(str::to_owned));
+            if let Some(why) = why {
+                draft.doubt(asked.name, why);
+            }
+        }
+        for asked in &place.groups {
+            if let Some(why) = seen.doubt_of_group(made, &asked.path) {
+                draft.doubt(asked.name, why);
+            }
+        }
+        Ok(())
+    }
+
     /// Asks the kernel: for all at once and, where it refuses that, for one after the other.
     fn make(
         &mut self,
@@ -275,7 +330,10 @@ impl Keeper {
         seen: &mut Seen,
     ) -> Result<usize, Error> {
         let wanted = draft.wanted(seen);
-        let error = match place.site.apply_to(seen, &wanted, &draft.adopt) {
+        let error = match place
+            .site
+            .apply_but(seen, &wanted, &draft.adopt, &draft.leave)
+        {
             Ok(done) => {
                 self.made.insert(cookie, wanted);
                 return Ok(done.steps);
@@ -288,13 +346,17 @@ impl Keeper {
             return Err(error.into());
         }
         let whole = std::mem::replace(&mut draft.room, before.clone());
-        crate::change::prune(&mut draft.room, &seen.links);
+        crate::change::prune(&mut draft.room, seen);
         let mut steps = 0;
         for key in changed {
             let had = draft.room.get(&key);
             draft.room.put(&key, whole.get(&key));
             let now = draft.wanted(seen);
-            match place.site.apply(&now, &draft.adopt) {
+            let mut there = place.site.see()?;
+            match place
+                .site
+                .apply_but(&mut there, &now, &draft.adopt, &draft.leave)
+            {
                 Ok(done) => {
                     steps += done.steps;
                     self.made.insert(cookie, now);

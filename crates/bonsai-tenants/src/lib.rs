@@ -24,6 +24,7 @@ mod standing;
 mod target;
 mod tree;
 mod tune;
+mod watch;
 mod wish;
 
 pub use ask::{Ask, Change};
@@ -37,4 +38,5 @@ pub use list::{Before, look, look_since};
 pub use standing::{Standing, standing};
 pub use target::Target;
 pub use tune::Tuned;
+pub use watch::Watched;
 pub use wish::{Wish, check_sums, wishes};

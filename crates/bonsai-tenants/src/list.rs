@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bonsai_api::{LinkBy, LinkShare, LinkState, LinkView, Links};
 use bonsai_host::tenants::{NsId, Roots, Tenants};
-use bonsai_link::{Class, Handle, Link, Seen, Site, Traffic, Wanted};
+use bonsai_link::{Class, Compared, Handle, Limit, Link, Passage, Seen, Site, Traffic, Wanted};
 
 use crate::book::{Book, GroupEntry, Room};
 use crate::error::Error;
@@ -30,6 +30,7 @@ pub struct Before {
     tenants: Arc<Tenants>,
     known: Instant,
     groups: BTreeMap<(u64, String), u64>,
+    passages: BTreeMap<(u64, Limit), Passage>,
 }
 
 impl Before {
@@ -88,6 +89,7 @@ fn look_at(
         tenants: Arc::clone(&tenants),
         known,
         groups: BTreeMap::new(),
+        passages: BTreeMap::new(),
     };
     let seconds = before.map_or(0.0, |before| (now.at - before.at).as_secs_f64());
     let mut links = Vec::new();
@@ -101,6 +103,7 @@ fn look_at(
                 differs.map(|what| format!("not as it was asked for: {what} would mend it"))
             }
         };
+        let doubts = doubts(place, &seen, &wanted, before, &mut now)?;
         let classes = classes(place, &seen)?;
         let held = held(place, &seen, &classes);
         let start = links.len();
@@ -108,10 +111,14 @@ fn look_at(
             let at = (place.cookie, link.index);
             let then = before.and_then(|before| before.traffic.get(&at));
             let (backlog, drops) = held.get(&link.index).copied().unwrap_or_default();
+            let view = view(place, &seen, link, then, seconds);
+            let doubt = doubts.get(&link.index).filter(|_| view.by.is_some());
             links.push(LinkView {
                 backlog,
                 drops,
-                ..view(place, &seen, link, then, seconds)
+                state: doubt.map_or(view.state, |_| LinkState::Problem),
+                problem: doubt.cloned(),
+                ..view
             });
             now.traffic.insert(at, link.traffic);
         }
@@ -120,12 +127,15 @@ fn look_at(
             let then = before.and_then(|before| before.groups.get(&at));
             let class = class_of(path, entry, &seen, &wanted, &classes);
             let there = wanted.id(path).is_some();
+            let doubt = seen.doubt_of_group(&wanted, path);
             links.push(LinkView {
                 up: there,
-                state: match there {
-                    true => LinkState::InForce,
-                    false => LinkState::Waiting,
+                state: match (&doubt, there) {
+                    (Some(_), _) => LinkState::Problem,
+                    (None, true) => LinkState::InForce,
+                    (None, false) => LinkState::Waiting,
                 },
+                problem: doubt,
                 ..of_group(path, entry, &seen, class, then, seconds)
             });
             now.groups
@@ -145,6 +155,37 @@ fn look_at(
         links,
     };
     Ok((links, now))
+}
+
+/// Why limits of interfaces may not hold, though all that they take is there, by interface.
+fn doubts(
+    place: &mut Place,
+    seen: &Seen,
+    wanted: &Wanted,
+    before: Option<&Before>,
+    now: &mut Before,
+) -> Result<BTreeMap<u32, String>, Error> {
+    let limits = seen.limits(wanted);
+    let mut doubts = BTreeMap::new();
+    for (limit, passage) in place.site.passages(&limits)? {
+        let at = (place.cookie, limit);
+        let then = before.and_then(|before| before.passages.get(&at));
+        let compared = then.map(|then| then.compare(&passage));
+        let kept = match (then, compared) {
+            (Some(then), Some(Compared::TooLittle)) => *then,
+            _ => passage,
+        };
+        now.passages.insert(at, kept);
+        if let Some(Compared::Around(bytes, of)) = compared {
+            doubts.insert(limit.device, seen.around(limit, bytes, of));
+        }
+    }
+    for index in wanted.links.keys() {
+        if let Some(doubt) = seen.doubt(wanted, *index) {
+            doubts.insert(*index, doubt);
+        }
+    }
+    Ok(doubts)
 }
 
 /// All classes of what is limited, by device.

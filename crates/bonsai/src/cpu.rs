@@ -6,7 +6,7 @@ use bonsai_services::refusal::Refusal;
 use bonsai_units::CpuTerms;
 use serde_json::{Value, json};
 
-use crate::cgroup::{named, records, refused, target};
+use crate::cgroup::{confirmed, named, records, refused, target};
 use crate::cli::{CpuCommand, CpuLook, CpuSet, CpuTarget};
 use crate::output::{count, finish, print, print_json, say, table};
 
@@ -52,7 +52,12 @@ fn set(args: &CpuSet) -> anyhow::Result<()> {
         .join(",")
         .parse()
         .map_err(|error: bonsai_units::CpuTermsError| Refusal::input(error.to_string()))?;
-    let done = open()?.set(&of(&args.target), &terms).map_err(refused)?;
+    let target = of(&args.target);
+    let is_quota = |term: &String| term.starts_with("quota=") && term != "quota=unlimited";
+    let hierarchies = Hierarchies::read().map_err(refused)?;
+    let force = args.force || !args.terms.iter().any(is_quota);
+    confirmed(&hierarchies, &target, force)?;
+    let done = open()?.set(&target, &terms).map_err(refused)?;
     say(&done, args.json)
 }
 

@@ -10,7 +10,7 @@ use bonsai_services::refusal::Refusal;
 use bonsai_units::{DiskTerms, Rate};
 use serde_json::{Value, json};
 
-use crate::cgroup::{named, records, refused, target};
+use crate::cgroup::{confirmed, named, records, refused, target};
 use crate::cli::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
 use crate::output::{finish, print, print_json, say, table};
 
@@ -52,7 +52,15 @@ fn set(args: &DiskSet) -> anyhow::Result<()> {
         [] => Device::disks().map_err(refused)?,
         names => devices(names)?,
     };
-    let done = disk()?.set(&of(&args.target), &devices, &terms);
+    let target = of(&args.target);
+    // What is given free stops nothing.
+    let gives = args
+        .limits
+        .iter()
+        .all(|limit| limit.ends_with("=unlimited"));
+    let hierarchies = Hierarchies::read().map_err(refused)?;
+    confirmed(&hierarchies, &target, args.force || gives)?;
+    let done = disk()?.set(&target, &devices, &terms);
     say(&done.map_err(refused)?, args.json)
 }
 

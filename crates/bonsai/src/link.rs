@@ -99,7 +99,7 @@ fn change(args: &LinkSet) -> anyhow::Result<u8> {
     } else {
         print(&text(&found, &done))?;
     }
-    Ok(0)
+    Ok(u8::from(done.doubt.is_some()))
 }
 
 /// What holds of an interface now, from the view of what was named.
@@ -126,9 +126,10 @@ fn text(found: &Found, done: &Set) -> String {
     if let Some(ns) = done.terms.burst_ns {
         line.push_str(&format!(" burst={}", format_duration_ns(ns)));
     }
-    let effect = match done.steps {
-        0 => "as it was already",
-        _ => "in force",
+    let effect = match (&done.doubt, done.steps) {
+        (Some(doubt), _) => format!("not in force: {doubt}"),
+        (None, 0) => "as it was already".to_owned(),
+        (None, _) => "in force".to_owned(),
     };
     let mut text = format!("{line}: {effect}");
     if found.swapped {
@@ -161,7 +162,8 @@ fn document(found: &Found, done: &Set) -> serde_json::Value {
             "weight": share.weight,
         })),
         "burst_ns": done.terms.burst_ns,
-        "in_force": true,
+        "in_force": done.doubt.is_none(),
+        "why": done.doubt,
         "steps": done.steps,
         "notes": done.notes,
     })

@@ -12,14 +12,26 @@ pub(super) struct Link {
     pub(super) full_duplex: bool,
 }
 
-/// The interface of the default route, of a table as in `/proc/net/route`.
-pub(super) fn of_default_route(table: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(table).unwrap_or_default();
-    let default = bonsai_host::default_route(&text).map(str::to_owned);
-    default.ok_or_else(|| {
-        "there is no default route, so it is not known which link is meant: say interface"
-            .to_owned()
-    })
+/// The interface that the kernel sends by what goes to the internet.
+pub(super) fn of_default_route() -> Result<String, String> {
+    let look = || -> Result<Vec<String>, bonsai_link::Error> {
+        let ways = bonsai_link::ways_out(None)?;
+        let links = bonsai_link::Site::open(None)?.links()?.into_iter();
+        let named = links.filter(|link| ways.contains(&link.index));
+        Ok(named.map(|link| link.name).collect())
+    };
+    let mut names = look().map_err(|error| bonsai_host::sentence(&error))?;
+    match (names.pop(), names.as_slice()) {
+        (Some(name), []) => Ok(name),
+        (Some(last), others) => Err(format!(
+            "routes lead by {} and {last}, so it is not known which link is meant: say interface",
+            others.join(", ")
+        )),
+        (None, _) => Err(
+            "there is no default route, so it is not known which link is meant: say interface"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Looks at an interface, in a folder as `/sys/class/net`.
@@ -125,16 +137,5 @@ mod tests {
                 "{name}: {text}"
             );
         }
-    }
-
-    #[test]
-    fn the_default_route_is_found() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let head = "Iface\tDestination\tGateway\tFlags\n";
-        fs::write(&file, head).expect("written");
-        of_default_route(file.path()).expect_err("none");
-        let text = format!("{head}eth1\t0000A8C0\t0\t1\neth0\t00000000\t0101A8C0\t3\n");
-        fs::write(&file, text).expect("written");
-        assert_eq!(of_default_route(file.path()).as_deref(), Ok("eth0"));
     }
 }

@@ -163,6 +163,10 @@ impl Ring {
         let own = self.own_under(&ceilings);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
+            let idle = match plan::plan(&config) {
+                Ok(planned) if who.reads_all => crate::idle(&config, &planned),
+                _ => Vec::new(),
+            };
             let taken_over = own
                 .iter()
                 .map(|own| format!("{} would be replaced", own.words()));
@@ -172,7 +176,7 @@ impl Ring {
                 until_unix_ms: until,
                 differences,
                 services,
-                problems: taken_over.collect(),
+                problems: taken_over.chain(idle).collect(),
                 held: Vec::new(),
             });
         }

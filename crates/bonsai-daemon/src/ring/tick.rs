@@ -294,6 +294,10 @@ impl Ring {
                 if let Err(problems) = self.policy.configure(planned.clone()) {
                     self.notes.insert("policy", crate::texts(&problems));
                 }
+                match crate::idle(&self.config, &planned) {
+                    idle if idle.is_empty() => drop(self.notes.remove("idle")),
+                    idle => drop(self.notes.insert("idle", idle.join("; "))),
+                }
                 self.planned = Arc::new(planned);
             }
             Err(problem) => drop(self.notes.insert("policy", problem)),

@@ -1,4 +1,4 @@
-//! Steps, carried out and taken back.
+//! Steps, carried out.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -9,14 +9,12 @@ use crate::diff::{Step, Way};
 use crate::error::Error;
 use crate::hooks::{self, Aim, Hook};
 use crate::links::{self, Link};
-use crate::netlink::Refused;
 use crate::netlink::message::Message;
 use crate::objects::{MAJOR, Node, Objects, Tree};
 use crate::plan::Plan;
-use crate::saved::Saved;
 use crate::tc::filter::{self, Place};
 use crate::tc::queue::{self, Leaf};
-use crate::tc::{self, Handle, Write, htb};
+use crate::tc::{self, Handle, Write, htb, seen};
 use crate::wanted::Wanted;
 
 use super::{Seen, Site};
@@ -35,7 +33,7 @@ pub(super) enum Act {
 }
 
 impl Act {
-    fn words(&self, seen: &Seen) -> String {
+    pub(super) fn words(&self, seen: &Seen) -> String {
         match self {
             Self::Step(step) => step.words(&seen.name(step.device())),
             Self::Block(device) => format!("making {}", seen.name(*device)),
@@ -197,78 +195,55 @@ impl Site {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Takes back what was done, the last first. What is gone already is as it should be.
-    pub(super) fn take_back(
-        &mut self,
-        seen: &Seen,
-        undo: Vec<Act>,
-        saved: &[(u32, Saved)],
-        error: Error,
-    ) -> Error {
-        let mut torn = None;
-        let replaced = |act: &Act| match act {
-            Act::Step(Step::Tree(device, Way::Make(_))) => saved.iter().find(|of| of.0 == *device),
-            _ => None,
-        };
-        for act in undo.into_iter().rev() {
-            let words = act.words(seen);
-            let replaced = replaced(&act);
-            let answer = match act {
-                Act::Block(index) => self.socket.ask(&links::delete(index)),
-                Act::Hookable(device) => self.socket.ask(&no_clsact(device)),
-                Act::Step(step) => self.step_back(seen, step),
-            };
-            if let Err(why) = answer
-                && !why.errno().is_some_and(is_gone)
-            {
-                torn.get_or_insert((words, why));
-            } else if let Some((device, saved)) = replaced
-                && let Err(why) = saved.bring_back(&mut self.socket, *device)
-                // If it was never replaced, it is there.
-                && why.errno() != Some(libc::EEXIST)
-            {
-                torn.get_or_insert((format!("bringing back {}", saved.kind()), why));
-            }
-        }
-        match (error, torn) {
-            (error, None) => error,
-            (error, Some((undone, why))) => Error::Torn {
-                error: error.to_string(),
-                undone,
-                why: Box::new(why),
-            },
-        }
-    }
-
-    fn step_back(&mut self, seen: &Seen, step: Step) -> Result<(), Error> {
-        let back = step.back();
-        if is_of_tables(&back) {
-            return entry(&seen.tables, &back);
-        }
-        let mut messages = Vec::new();
-        let mut programs = Programs::default();
-        self.find_mirror(&back, &mut programs)?;
-        put(&back, seen, &mut programs, &mut messages)?;
-        let answers = self.socket.ask_all(&messages)?;
-        let is_bad = |refused: &Refused| !is_gone(refused.errno) && refused.errno != libc::EEXIST;
-        let bad = answers.into_iter().filter_map(Result::err).find(is_bad);
-        bad.map_or(Ok(()), |refused| Err(Error::Refused(refused)))
-    }
-
     /// Finds the name that the kernel has given to a plain filter that a step changes.
-    fn find_mirror(&mut self, step: &Step, programs: &mut Programs) -> Result<(), Error> {
-        let Step::Hook(device, Hook::Mirrored, Way::Change(..) | Way::Remove(_)) = step else {
+    pub(super) fn find_mirror(
+        &mut self,
+        step: &Step,
+        programs: &mut Programs,
+    ) -> Result<(), Error> {
+        let Step::Hook(device, hook, Way::Change(..) | Way::Remove(_)) = step else {
             return Ok(());
         };
+        if !hook.is_mirrored() {
+            return Ok(());
+        }
         let filters = filter::filters(&mut self.socket, *device, Handle::INCOMING)?;
         let is_it = |of: &&filter::Filter| {
             let is_ours = of.kind == "u32" && of.block.is_some();
-            is_ours && of.place.priority == Hook::Mirrored.priority()
+            is_ours && of.place.priority == hook.priority()
         };
         if let Some(found) = filters.iter().find(is_it) {
-            programs.mirrors.insert(*device, found.handle);
+            let has_turn = |of: &&filter::Filter| {
+                of.place.priority == hook.priority() && of.chain == 0 && !of.is_table()
+            };
+            let is_alone = filters.iter().filter(has_turn).count() == 1;
+            let mirror = (found.handle, is_alone);
+            programs.mirrors.insert((*device, *hook), mirror);
         }
         Ok(())
+    }
+
+    /// Takes places for filters away in which no filter hangs.
+    ///
+    /// # Errors
+    /// If the kernel does not show them.
+    pub fn tidy_places(&mut self, devices: impl Iterator<Item = u32>) -> Result<(), Error> {
+        for device in devices {
+            let qdiscs = seen::qdiscs(&mut self.socket, Some(device))?;
+            let is_place = |of: &seen::Qdisc| of.parent == Handle::CLSACT && of.kind == "clsact";
+            if qdiscs.iter().any(is_place) && self.has_no_filters(device)? {
+                self.socket.ask(&no_clsact(device))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_no_filters(&mut self, device: u32) -> Result<bool, Error> {
+        let mut filters = 0;
+        for parent in [Handle::INCOMING, Handle::OUTGOING] {
+            filters += filter::filters(&mut self.socket, device, parent)?.len();
+        }
+        Ok(filters == 0)
     }
 
     /// Takes away what nothing stands on any more: places for filters that ours were the last in,
@@ -286,11 +261,7 @@ impl Site {
             if now || !was {
                 continue;
             }
-            let mut others = 0;
-            for hook in [Hook::Incoming, Hook::Outgoing] {
-                others += filter::filters(&mut self.socket, *device, hook.parent())?.len();
-            }
-            if others == 0 {
+            if self.has_no_filters(*device)? {
                 messages.push(no_clsact(*device));
             }
         }
@@ -302,25 +273,21 @@ impl Site {
     }
 }
 
-/// Of an error number: what was to be taken away is not there.
-fn is_gone(errno: i32) -> bool {
-    [libc::ENOENT, libc::ENODEV, libc::EINVAL].contains(&errno)
-}
-
 fn clsact(device: u32) -> Message {
     let handle = Handle::of(0xffff, 0);
     tc::qdisc(Write::Make, device, handle, Handle::CLSACT, "clsact")
 }
 
-fn no_clsact(device: u32) -> Message {
+pub(super) fn no_clsact(device: u32) -> Message {
     tc::no_qdisc(device, Handle::of(0xffff, 0), Handle::CLSACT)
 }
 
-/// The programs, given to the kernel when the first filter wants one, and the names of plain filters.
+/// The programs, given to the kernel when the first filter wants one, and the names of plain filters with whether they are
+/// alone with their turn.
 #[derive(Default)]
-struct Programs {
+pub(super) struct Programs {
     loaded: BTreeMap<(Hook, Option<u8>), OwnedFd>,
-    mirrors: BTreeMap<u32, u32>,
+    mirrors: BTreeMap<(u32, Hook), (u32, bool)>,
 }
 
 impl Programs {
@@ -346,11 +313,11 @@ fn no_table() -> Error {
 }
 
 /// Whether a step is one of the tables, which are not the socket's.
-fn is_of_tables(step: &Step) -> bool {
+pub(super) fn is_of_tables(step: &Step) -> bool {
     matches!(step, Step::Entry(..) | Step::Group(..))
 }
 
-fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
+pub(super) fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
     match step {
         Step::Entry(device, way) => {
             let table = tables.links.as_ref().ok_or_else(no_table)?;
@@ -369,7 +336,7 @@ fn entry(tables: &Tables, step: &Step) -> Result<(), Error> {
 }
 
 /// The messages of a step.
-fn put(
+pub(super) fn put(
     step: &Step,
     seen: &Seen,
     programs: &mut Programs,
@@ -397,9 +364,10 @@ fn put(
                 Way::Change(..) => Write::Replace,
                 _ => Write::Make,
             };
-            let mirror = programs.mirrors.get(device).copied();
+            let mirror = programs.mirrors.get(&(*device, *hook)).copied();
+            let (mirror, is_alone) = (mirror.map(|of| of.0), mirror.is_some_and(|of| of.1));
             messages.push(match (way.after(), hook) {
-                (None, Hook::Mirrored) => filter::no_mirror(place, mirror),
+                (None, hook) if hook.is_mirrored() => filter::no_mirror(place, mirror, is_alone),
                 (None, _) => filter::no_program(place),
                 (Some(Aim::Block(block)), _) => filter::mirror(write, place, mirror, *block),
                 (Some(Aim::Program(deepest)), _) => {
@@ -432,7 +400,7 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
     match way {
         Way::Make(new) => {
             messages.push(class(Write::Make, new));
-            messages.extend(new.leaf.map(|of| leaf(Write::Make, of)));
+            messages.extend(new.leaf.and_then(|of| leaf(Write::Make, of)));
         }
         // Such a class is somebody else's work: ours are never moved, and keep their queues.
         Way::Change(old, new)
@@ -448,14 +416,15 @@ fn node(device: u32, minor: u16, way: &Way<Node>, messages: &mut Vec<Message>) {
             match (old.leaf, new.leaf) {
                 (Some(old), Some(new)) if old == new => {}
                 (Some(old), Some(new)) if old.is_like(new) => {
-                    messages.push(leaf(Write::Change, new));
+                    messages.extend(leaf(Write::Change, new));
                 }
-                // The kernel changes no kind: it was made by another version, or on another kernel.
+                // The kernel changes no kind: it was made by another version, on another kernel, or by another
+                // program, which may have named it as it likes.
                 (Some(_), Some(new)) => {
-                    messages.push(tc::no_qdisc(device, Handle::of(minor, 0), handle));
-                    messages.push(leaf(Write::Make, new));
+                    messages.push(tc::no_qdisc(device, Handle(0), handle));
+                    messages.extend(leaf(Write::Make, new));
                 }
-                (None, Some(new)) => messages.push(leaf(Write::Make, new)),
+                (None, Some(new)) => messages.extend(leaf(Write::Make, new)),
                 _ => {}
             }
         }

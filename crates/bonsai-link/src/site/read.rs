@@ -1,8 +1,9 @@
 //! What is there: ours, and others'.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 
-use crate::bpf::{Table, Tables};
+use crate::bpf::{self, Table, Tables};
 use crate::error::Error;
 use crate::hooks::{Aim, Hook};
 use crate::links;
@@ -24,23 +25,31 @@ pub(super) fn see(socket: &mut Socket, plan: Option<Plan>) -> Result<Seen, Error
         foreign: BTreeMap::new(),
         objects: Objects::default(),
         hookable: hookable(&qdiscs),
+        late: BTreeSet::new(),
+        before: BTreeMap::new(),
         tables: Tables::default(),
         plan,
-        short: queue::can_be_short(socket)?,
+        queues: queue::best(socket)?,
         dropped: BTreeMap::new(),
     };
     let is_foreign =
         |qdisc: &&Qdisc| qdisc.parent == Handle::ROOT && qdisc.made() && our_root(qdisc).is_none();
     let foreign = qdiscs.iter().filter(is_foreign);
     seen.foreign = foreign.map(|of| (of.device, of.clone())).collect();
-    let ours = |qdisc: &&Qdisc| qdisc.kind == queue::SHORT && qdisc.parent.major() == MAJOR;
-    let short = qdiscs.iter().filter(ours);
-    let dropped = short.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
+    let ours = |qdisc: &&Qdisc| qdisc.parent.major() == MAJOR;
+    let queues = qdiscs.iter().filter(ours);
+    let dropped = queues.map(|qdisc| ((qdisc.device, qdisc.parent), qdisc.counters.drops));
     seen.dropped = dropped.collect();
     seen.objects.trees = trees(socket, &qdiscs, |_| true)?;
     let mut programs = BTreeSet::new();
     for (device, hook) in &seen.hookable {
-        for (hook, aim, filter) in hooks(socket, *device, *hook)? {
+        let filters = filter::filters(socket, *device, hook.parent())?;
+        seen.late.extend(late(*device, hook.parent(), &filters));
+        if let Some(before) = before(hook.parent(), &filters) {
+            let comes_in = hook.parent() == Handle::INCOMING;
+            seen.before.insert((*device, comes_in), before);
+        }
+        for (hook, aim, filter) in ours_of(filters, hook.parent()) {
             seen.objects.hooks.insert((*device, hook), aim);
             // What groups are known is read out of those that look at them.
             let is_last = !matches!(aim, Aim::Program(Some(_)));
@@ -77,7 +86,8 @@ pub(super) fn objects_of(
     };
     let places = hookable(&qdiscs).into_iter();
     for (device, hook) in places.filter(|(device, _)| devices.contains(device)) {
-        for (hook, aim, _) in hooks(socket, device, hook)? {
+        let filters = filter::filters(socket, device, hook.parent())?;
+        for (hook, aim, _) in ours_of(filters, hook.parent()) {
             objects.hooks.insert((device, hook), aim);
         }
     }
@@ -108,29 +118,92 @@ fn our_root(qdisc: &Qdisc) -> Option<Tree> {
 }
 
 /// Which of ours a filter is, and what for; `None` for others'.
-fn our_filter(filter: &Filter, at: Hook) -> Option<(Hook, Aim)> {
-    let (hook, aim) = match (&*filter.kind, at) {
-        ("bpf", hook) => {
-            let aim = hook.aim(filter.name.as_deref()?)?;
-            (hook, filter.block.map_or(aim, Aim::Through))
-        }
-        ("u32", Hook::Incoming) => (Hook::Mirrored, Aim::Block(filter.block?)),
-        _ => return None,
+fn our_filter(filter: &Filter, parent: Handle) -> Option<(Hook, Aim)> {
+    let is_it = |hook: &&Hook| {
+        let place = (hook.kind(), hook.priority());
+        (&*filter.kind, filter.place.priority) == place && filter.chain == 0
     };
-    (filter.place.priority == hook.priority()).then_some((hook, aim))
+    let hook = *Hook::at(parent).iter().find(is_it)?;
+    if hook.is_mirrored() {
+        return Some((hook, Aim::Block(filter.block?)));
+    }
+    let aim = hook.aim(filter.name.as_deref()?)?;
+    Some((hook, filter.block.map_or(aim, Aim::Through)))
 }
 
-/// Our filters in a place.
-fn hooks(
-    socket: &mut Socket,
-    device: u32,
-    at: Hook,
-) -> Result<impl Iterator<Item = (Hook, Aim, Filter)>, Error> {
-    let filters = filter::filters(socket, device, at.parent())?.into_iter();
-    Ok(filters.filter_map(move |filter| {
-        let (hook, aim) = our_filter(&filter, at)?;
+/// Our filters among those of a place.
+fn ours_of(filters: Vec<Filter>, parent: Handle) -> impl Iterator<Item = (Hook, Aim, Filter)> {
+    filters.into_iter().filter_map(move |filter| {
+        let (hook, aim) = our_filter(&filter, parent)?;
         Some((hook, aim, filter))
-    }))
+    })
+}
+
+/// Which of ours cannot have their turn in a place: one turn has filters of one kind and one protocol.
+fn late(device: u32, parent: Handle, filters: &[Filter]) -> impl Iterator<Item = (u32, Hook)> {
+    let is_taken = move |hook: &&Hook| {
+        filters.iter().any(|filter| {
+            let same_turn = filter.chain == 0 && filter.place.priority == hook.priority();
+            same_turn && (filter.kind != hook.kind() || filter.protocol != filter::ETH_P_ALL)
+        })
+    };
+    let first = Hook::at(parent).iter().filter(|hook| hook.late() != **hook);
+    first.filter(is_taken).map(move |hook| (device, *hook))
+}
+
+/// The first filter of others in a place that is asked before ours, in words; the kernel lists them in their order.
+/// Where none of ours is there, nothing is before it.
+fn before(parent: Handle, filters: &[Filter]) -> Option<String> {
+    let is_asked = |filter: &&Filter| filter.chain == 0 && !filter.is_table();
+    let asked: Vec<&Filter> = filters.iter().filter(is_asked).collect();
+    let is_ours = |filter: &&Filter| our_filter(filter, parent).is_some();
+    let own = asked.iter().position(is_ours)?;
+    let first = asked[..own].first()?;
+    let name = first.name.as_deref().unwrap_or_default();
+    let between = if name.is_empty() { "" } else { " " };
+    let (kind, priority) = (&first.kind, first.place.priority);
+    Some(format!(
+        "the filter {kind}{between}{name} with priority {priority}"
+    ))
+}
+
+/// Programs that the kernel asks before all filters (tcx, Linux 6.6): where they are attached to devices with filters of
+/// ours.
+pub(super) fn programs_before(
+    namespace: Option<BorrowedFd<'_>>,
+    seen: &mut Seen,
+) -> Result<(), Error> {
+    let devices: BTreeSet<(u32, bool)> = seen
+        .objects
+        .hooks
+        .keys()
+        .map(|(device, hook)| (*device, hook.parent() == Handle::INCOMING))
+        .collect();
+    seen.before.extend(programs_at(namespace, &devices)?);
+    Ok(())
+}
+
+/// The first program of tcx of each of some devices that has one, in words.
+pub(super) fn programs_at(
+    namespace: Option<BorrowedFd<'_>>,
+    devices: &BTreeSet<(u32, bool)>,
+) -> Result<BTreeMap<(u32, bool), String>, Error> {
+    if devices.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let query = || {
+        let first = |(device, comes_in): &(u32, bool)| {
+            let name = bpf::first_of_tcx(*device, *comes_in)?;
+            let text = format!("the program {name} at tcx");
+            Some(((*device, *comes_in), text))
+        };
+        devices.iter().filter_map(first).collect()
+    };
+    match namespace {
+        // The number of a device is of the namespace of the thread that asks.
+        Some(namespace) => crate::namespace::inside(namespace, query),
+        None => Ok(query()),
+    }
 }
 
 /// What the programs know of links.
@@ -164,7 +237,7 @@ fn trees(
         if let Some(tree) = trees.get_mut(&qdisc.device)
             && let Some(node) = tree.nodes.get_mut(&qdisc.parent.minor())
         {
-            node.leaf = queue::read(&qdisc.kind, &qdisc.options);
+            node.leaf = Some(queue::read(&qdisc.kind, &qdisc.options));
         }
     }
     Ok(trees)

@@ -26,10 +26,18 @@ const TCA_MIRRED_PARMS: u16 = 2;
 const TCA_EGRESS_REDIR: u32 = 1;
 const TC_ACT_STOLEN: u32 = 4;
 /// Every protocol, in the order of the network.
-const ETH_P_ALL: u16 = 3_u16.to_be();
+pub(crate) const ETH_P_ALL: u16 = 3_u16.to_be();
+const TCA_CHAIN: u16 = 11;
 
-/// The name of a program at its place: there is one.
-const PROGRAM: u32 = 1;
+/// The name of a program among others that have its turn. The newest of them is asked first.
+const fn program_name(priority: u16) -> u32 {
+    match priority {
+        // What tc(8) and others give to the first one is theirs.
+        1 => 0xb05a,
+        _ => 1,
+    }
+}
+
 /// The name of our filter among others of u32 that have its turn: the last 12 bits of its handle. The
 /// kernel puts the number of a table before it.
 const MIRROR: u32 = 0xb0a;
@@ -64,6 +72,10 @@ impl Place {
 pub(crate) struct Filter {
     /// Where it stands.
     pub(crate) place: Place,
+    /// The protocol that it is asked for, in the order of the network.
+    pub(crate) protocol: u16,
+    /// Its chain: of those behind the first, filters are asked only where one of the first says so.
+    pub(crate) chain: u32,
     /// Its kind, such as `bpf`.
     pub(crate) kind: String,
     /// The name of its program, if it is one.
@@ -77,6 +89,13 @@ pub(crate) struct Filter {
     pub(crate) block: Option<u32>,
 }
 
+impl Filter {
+    /// Whether it is a table that filters of u32 stand in, which the kernel lists among them.
+    pub(crate) fn is_table(&self) -> bool {
+        self.kind == "u32" && self.handle & 0xfff == 0
+    }
+}
+
 /// A program as a filter that decides itself, or that sends all out through a block. In a place that
 /// has one it is put in its stead, without a packet in between that meets neither.
 pub(crate) fn program(
@@ -86,7 +105,11 @@ pub(crate) fn program(
     name: &str,
     block: Option<u32>,
 ) -> Message {
-    let mut message = Message::new(RTM_NEWTFILTER, write.flags(), &place.fixed(PROGRAM));
+    let mut message = Message::new(
+        RTM_NEWTFILTER,
+        write.flags(),
+        &place.fixed(program_name(place.priority)),
+    );
     message.text(TCA_KIND, "bpf").nest(TCA_OPTIONS, |options| {
         let program = program.as_fd().as_raw_fd();
         options.u32(TCA_BPF_FD, program.cast_unsigned());
@@ -101,7 +124,7 @@ pub(crate) fn program(
 
 /// Takes a program away, and no filter of another kind that has its turn.
 pub(crate) fn no_program(place: Place) -> Message {
-    away(place, PROGRAM, "bpf")
+    away(place, program_name(place.priority), "bpf")
 }
 
 /// A filter that sends all that comes in out through a block. `handle` is the one that is changed.
@@ -138,9 +161,15 @@ fn send(options: &mut Message, actions: u16, block: u32) -> &mut Message {
     })
 }
 
-/// Takes that away, and none of others that has its turn.
-pub(crate) fn no_mirror(place: Place, handle: Option<u32>) -> Message {
-    away(place, handle.unwrap_or(MIRROR), "u32")
+/// Takes that away, and none of others that has its turn. If there is none, its table goes too, which would stay where
+/// others have filters of u32 with other turns.
+pub(crate) fn no_mirror(place: Place, handle: Option<u32>, is_alone: bool) -> Message {
+    let handle = match is_alone {
+        // All that have the turn.
+        true => 0,
+        false => handle.unwrap_or(MIRROR),
+    };
+    away(place, handle, "u32")
 }
 
 fn away(place: Place, handle: u32, kind: &str) -> Message {
@@ -193,6 +222,10 @@ pub(crate) fn filter(bytes: &[u8]) -> Option<Filter> {
             parent: Handle(u32_at(bytes, 12)?),
             priority: Handle(u32_at(bytes, 16)?).major(),
         },
+        protocol: Handle(u32_at(bytes, 16)?).minor(),
+        chain: attribute(rest, TCA_CHAIN)
+            .and_then(|value| u32_at(value, 0))
+            .unwrap_or_default(),
         kind,
         name: of_program(TCA_BPF_NAME).map(text),
         program: of_program(TCA_BPF_ID).and_then(|value| u32_at(value, 0)),

@@ -4,9 +4,12 @@ mod apply;
 mod faults;
 mod groups;
 mod machine;
+mod others;
 mod pacing;
 mod queues;
 mod room;
+mod senders;
 #[path = "../../../bonsai-cgroup/tests/it/uml.rs"]
 mod uml;
+mod ways;
 mod without;

@@ -1,6 +1,6 @@
 //! A host with guests, each in a network namespace of its own that lasts as long as the room.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -166,6 +166,21 @@ fn run_in(namespace: &OwnedFd, program: &str, args: &[&str]) -> String {
         text(&output.stderr)
     );
     text(&output.stdout)
+}
+
+/// One that connects in a namespace.
+pub(crate) fn connect(namespace: &OwnedFd, to: SocketAddr) -> TcpStream {
+    let stream = namespace::inside(namespace.as_fd(), || {
+        // Links are up some time before they carry.
+        TcpStream::connect_timeout(&to, Duration::from_secs(20))
+    });
+    stream.expect("entered").expect("connected")
+}
+
+/// One that listens in a namespace, on any port.
+pub(crate) fn listen(namespace: &OwnedFd, address: &str) -> TcpListener {
+    let listener = namespace::inside(namespace.as_fd(), || TcpListener::bind((address, 0)));
+    listener.expect("entered").expect("bound")
 }
 
 /// A socket in a namespace.

@@ -64,6 +64,10 @@ pub(crate) struct CpuSet {
     #[arg(required = true, value_name = "NAME=VALUE")]
     pub(crate) terms: Vec<String>,
 
+    /// Also limit a group that this command, or process 1, is in: the whole machine waits with it.
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -77,6 +77,10 @@ pub(crate) struct DiskSet {
     #[arg(required = true, value_name = "NAME=RATE")]
     pub(crate) limits: Vec<String>,
 
+    /// Also limit a group that this command, or process 1, is in: the whole machine waits with it.
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// As JSON.
     #[arg(long)]
     pub(crate) json: bool,

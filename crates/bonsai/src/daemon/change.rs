@@ -165,13 +165,23 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
                 return Err(Refusal::input(text));
             };
             let config = bonsai_daemon::read_config(&path)?;
-            print(&format!(
-                "{}: fine: {} services, {} groups, {} classes\n",
+            let planned = bonsai_daemon::plan(&config).map_err(Refusal::input)?;
+            let idle = bonsai_daemon::idle(&config, &planned);
+            let verdict = match idle.is_empty() {
+                true => "fine",
+                false => "can be used, but some of it has no effect",
+            };
+            let mut text = format!(
+                "{}: {verdict}: {} services, {} groups, {} classes\n",
                 path.display(),
                 config.services.len(),
                 config.groups.len(),
                 config.classes.len()
-            ))?;
+            );
+            for what in idle {
+                text.push_str(&format!("  {what}\n"));
+            }
+            print(&text)?;
         }
         ConfigCommand::Show { json } => {
             let config = needed()?.config().map_err(said)?;

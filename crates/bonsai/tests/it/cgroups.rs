@@ -395,3 +395,30 @@ fn an_enforced_service_with_a_reserve_reaches_its_children() {
     assert_eq!(reserved, 2, "{said:?}");
     assert_eq!(place.left(), [".held"]);
 }
+
+#[test]
+fn what_this_machine_is_in_is_limited_only_when_that_is_confirmed() {
+    let place = Place::bare();
+    let own = fs::read_to_string("/proc/self/cgroup").expect("/proc");
+    let own = own.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("/proc");
+    let mounts = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut folders = mounts.filter(|fields| matches!(fields[2], "cgroup" | "cgroup2"));
+    // The root, by its path and by its folder, and the groups of the caller.
+    let folder = folders.next().map(|fields| fields[1].to_owned());
+    let folder = folder.as_deref().unwrap_or("/");
+    let groups: std::collections::BTreeSet<&str> = own.chain(["/", folder]).collect();
+    for group in groups {
+        for args in [
+            ["disk", "set", "--cgroup", group, "read=50MB/s"],
+            ["disk", "set", "--cgroup", group, "write=1000/s"],
+            ["cpu", "set", "--cgroup", group, "quota=50%"],
+        ] {
+            let said = place.say(&args);
+            assert_eq!(said.code, Some(2), "{args:?}: {said:?}");
+            assert!(said.err.contains("--force"), "{args:?}: {said:?}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! `bonsai link`, in network namespaces of its own.
 
+mod killed;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -293,6 +295,38 @@ fn whoever_comes_after_a_crash_completes_what_was_begun() {
     }
     room.works("link clear --all");
     assert_eq!(room.traces(), before);
+}
+
+#[test]
+fn an_interface_with_the_number_of_a_removed_one_has_no_limit() {
+    let Some(room) = Room::new("an_interface_with_the_number_of_a_removed_one", 1) else {
+        return;
+    };
+    room.sh(
+        "ip link add old index 900 type dummy || ip link add old index 900 type veth peer name p1",
+    );
+    room.works("link set old tx=10Mbit/s rx=10Mbit/s");
+    // Another name for the same one changes nothing.
+    room.sh("ip link set old down; ip link set old name older");
+    room.works("link set v0 tx=5Mbit/s");
+    let older = room.link("older");
+    assert_eq!(
+        (&older["tx_limit"], &older["state"]),
+        (&1_250_000.into(), &"in-force".into())
+    );
+    room.sh("ip link del older");
+    room.sh(
+        "ip link add new index 900 type dummy || ip link add new index 900 type veth peer name p2",
+    );
+    let before = room.sh("tc qdisc show dev new");
+    room.works("link set v0 tx=6Mbit/s");
+    assert_eq!(room.sh("tc qdisc show dev new"), before);
+    let new = room.link("new");
+    assert_eq!(
+        (&new["tx_limit"], &new["state"]),
+        (&Value::Null, &"free".into())
+    );
+    room.works("link clear --all");
 }
 
 #[test]

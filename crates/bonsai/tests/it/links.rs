@@ -2,6 +2,7 @@
 
 mod groups;
 pub(crate) mod machine;
+mod others;
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
