@@ -154,9 +154,16 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             share.end();
         }
         group::leave_at_end(&ledger);
-        service.remove()?;
+        remove(service);
     }
     Ok(end.code)
+}
+
+/// Removes the folder of a service whose program has ended: what is wrong there does not change how that has ended.
+fn remove(service: OwnService) {
+    if let Err(error) = service.remove() {
+        say!("bonsai: {error:#}");
+    }
 }
 
 impl Plan {
