@@ -24,7 +24,7 @@ use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};
 use bonsai_services::refusal::{Refusal, before_start};
 use bonsai_services::service::{self, OwnService, Services, Wanted};
-use bonsai_services::LEDGER_VARIABLE;
+use bonsai_services::{LEDGER_VARIABLE, confinement};
 use bonsai_units::Setting;
 use rustix::process::{WaitOptions, wait};
 
@@ -122,6 +122,11 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             unseen,
         );
         if let Some(line) = line {
+            say!("bonsai: {line}");
+        }
+        if summary::has_missed(&ledger)
+            && let Some(line) = confinement::of_machine(&service)
+        {
             say!("bonsai: {line}");
         }
         if args.json {

@@ -57,6 +57,14 @@ pub(super) fn line(
     (!parts.is_empty()).then(|| format!("{service}: {}", parts.join("; ")))
 }
 
+/// True if the library did not come up in a program, for a reason that is not known.
+pub(super) fn has_missed(ledger: &Ledger) -> bool {
+    let missed = Reason::NotArrived.about();
+    ended_uncovered(ledger)
+        .iter()
+        .any(|view| view.reason == missed)
+}
+
 /// Programs with the reason, and how many processes ran them.
 type Programs = BTreeMap<(String, String), u64>;
 
