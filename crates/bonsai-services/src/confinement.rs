@@ -1,7 +1,7 @@
 //! Security modules that keep the library, or the ledger, from a program: what their rules have to allow.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::harmless;
 use crate::service::Service;
@@ -63,17 +63,22 @@ pub fn of_machine(service: &Service) -> Option<String> {
     })
 }
 
-/// Rules of a profile (apparmor.d(5)): the library is read and mapped, by its own path, and the ledger of any service written.
+/// Rules of a profile (apparmor.d(5)): the library and what it maps beside itself are read and mapped, by their own paths, and the ledger
+/// of any service is written.
 fn rules(service: &Service) -> String {
     let link = service.preload_path();
     let library = fs::canonicalize(&link).unwrap_or(link);
-    let runtime = service
-        .folder
-        .parent()
-        .map_or_else(PathBuf::new, Path::to_path_buf);
+    let name = library.file_name().unwrap_or_default();
+    let libraries = match library.parent() {
+        Some(folder) if name.as_encoded_bytes().starts_with(b"libbonsai_") => {
+            folder.join("libbonsai_*.so")
+        }
+        _ => library,
+    };
+    let runtime = service.folder.parent().unwrap_or(Path::new("/"));
     format!(
         "{} mr, {}/*/ledger rw,",
-        library.display(),
+        libraries.display(),
         runtime.display()
     )
 }
@@ -98,20 +103,20 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_the_library_itself_and_any_ledger() {
+    fn rules_name_the_libraries_themselves_and_any_ledger() {
         let folder = tempfile::tempdir().expect("a folder");
         let service = Service {
             name: "a".to_owned(),
             folder: folder.path().join("a"),
         };
         fs::create_dir(&service.folder).expect("a folder");
-        let library = folder.path().join("library.so");
+        let library = folder.path().join("libbonsai_preload.so");
         fs::write(&library, "").expect("a file");
         std::os::unix::fs::symlink(&library, service.preload_path()).expect("a link");
-        let library = fs::canonicalize(library).expect("there");
+        let folder_of = fs::canonicalize(folder.path()).expect("there");
         let wanted = format!(
-            "{} mr, {}/*/ledger rw,",
-            library.display(),
+            "{}/libbonsai_*.so mr, {}/*/ledger rw,",
+            folder_of.display(),
             folder.path().display()
         );
         assert_eq!(rules(&service), wanted);
