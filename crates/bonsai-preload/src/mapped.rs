@@ -150,7 +150,7 @@ mod function {
 
     global_asm!(
         ".pushsection .text.bonsai_indirect,\"ax\",@progbits",
-        // Both names are the same function in glibc, and allocators call it often: anonymous memory passes.
+        // The two names are one function in glibc, and allocators call it often: anonymous memory passes.
         ".globl bonsai_own_mmap",
         ".hidden bonsai_own_mmap",
         ".globl bonsai_own_mmap64",

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
         Some(number) => bonsai_supervisor::enter(&ledger, number, &engine, is_member),
         None => bonsai_supervisor::stay(&ledger, &engine, is_member, is_left),
     };
-    // What this process has read and written is no call of a program, and the keeper is handed it.
+    // Reads and writes of this process are no calls of a program, and the keeper is handed them.
     if let Some(own) = moved_by(std::process::id()) {
         ledger.count_overhead([own.read, own.written]);
     }

@@ -111,7 +111,7 @@ pub(crate) fn all_patched(nr: usize, is_point: bool) -> bool {
 /// Takes note of a site of libc (`of_libc`) or of another object, and of what has become of it. Which symbols end in patched sites is a
 /// question to libc's alone.
 pub(super) fn saw(site: &Found, of_libc: bool, patched: bool) {
-    // What maps files is watched, not limited.
+    // Calls that map files are watched, not limited.
     if usize::from(site.nr) == nr::MMAP {
         return;
     }

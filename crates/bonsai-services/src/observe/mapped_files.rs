@@ -27,7 +27,7 @@ pub struct MappedFiles {
 }
 
 impl MappedFiles {
-    /// Those of a service, since it was made.
+    /// Bytes that a service has mapped since it was made.
     #[must_use]
     pub fn of(ledger: &Ledger) -> Self {
         let [read, written] = ledger.mapped();

@@ -73,7 +73,7 @@ impl Sum for Moved {
 /// counted for it since.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Start {
-    /// Its process id.
+    /// Process id of the `bonsai run`.
     pub pid: u32,
     /// Bytes read, also by children before.
     pub rchar: u64,
@@ -84,7 +84,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// That of this process; `None` where the kernel does not tell.
+    /// Counters of this process; `None` where the kernel does not tell.
     #[must_use]
     pub fn now() -> Option<Self> {
         let pid = std::process::id();
@@ -97,7 +97,7 @@ impl Start {
         })
     }
 
-    /// That of a service, if its `bonsai run` is still the one that wrote it.
+    /// Counters that a service has kept, if its `bonsai run` is still the one that wrote it.
     #[must_use]
     pub fn of(service: &Service, keeper: u32) -> Option<Self> {
         let text = fs::read(service.start_path()).ok()?;
@@ -161,14 +161,14 @@ impl Unseen {
     }
 }
 
-/// Those of a service that has ended, by its `bonsai run`, which this process is.
+/// Unseen bytes of a service that has ended, by its `bonsai run`, which this process is.
 #[must_use]
 pub fn of_ended(ledger: &Ledger, start: &Start) -> Option<Unseen> {
     let kernel = since(start)?;
     (!is_measured()).then(|| Unseen::of(kernel, seen(ledger)))
 }
 
-/// Those of a service that runs.
+/// Unseen bytes of a service that runs.
 #[must_use]
 pub(super) fn of_service(
     service: &Service,
@@ -189,10 +189,10 @@ pub(super) fn of_service(
     }
 }
 
-/// Those of processes that were put under limits as they ran: each by itself, as nobody is handed what they leave.
+/// Unseen bytes of processes that were put under limits as they ran: each by itself, as no parent hands on what they leave.
 #[must_use]
 pub fn of_processes(ledger: &Ledger, members: &[Member]) -> Option<Unseen> {
-    // What threads without a page of their own have done is in no process's counters.
+    // Calls of threads without a page of their own are in no process's counters.
     if has_crowd(ledger) {
         return None;
     }

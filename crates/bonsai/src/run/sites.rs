@@ -167,7 +167,7 @@ fn look_up(library: &Path, kind: Kind) -> Option<Found> {
     if matches!(kind, Kind::Other) && !is_worth_entering(&found.sites) {
         found.sites.clear();
     }
-    // What maps files is of interest in programs without a loader.
+    // Calls that map files are of interest in programs without a loader.
     let maps = |site: &Site| matches!(kind, Kind::Program) && site.nr == MMAP;
     let wanted =
         |site: &&Site| is_wanted(site.nr) || site.is_moved() && (site.nr == ANY || maps(site));

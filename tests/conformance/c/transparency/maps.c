@@ -5,7 +5,7 @@
  *   maps write FILE    shared, to be written: adds one to the first byte of each page
  *   maps number FILE   as "read", by syscall(2)
  *   maps code FILE     to be executed, too: does not count as data
- *   maps memory N      N times a page that is nobody's file: prints the time of one in ns */
+ *   maps memory N      N times a page of no file: prints the time of one in ns */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

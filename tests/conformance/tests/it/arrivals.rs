@@ -59,7 +59,7 @@ fn processes_that_are_killed_around_their_exec_leave_nothing_behind() {
             .sum();
         assert_eq!(sum, 400, "{label}: {seen:?}");
         assert_eq!(lines.next(), Some("1000000"), "{label}: {seen:?}");
-        // Those of cat and of wc, and a few by the others.
+        // Reads of cat and of wc, and a few by the others.
         let counters = conformance::Counters::said(&seen.stderr).expect("counters");
         let read: u64 = ["read.file", "read.other"]
             .map(|entry| counters.of(entry).1)
@@ -70,7 +70,7 @@ fn processes_that_are_killed_around_their_exec_leave_nothing_behind() {
             "{label}: {counters:?}"
         );
         assert!(seen.elapsed.as_secs_f64() > 0.9, "{label}: {seen:?}");
-        // Some of those that were killed are named, as they did not arrive; none as covered in part.
+        // Killed processes may be named, as they did not arrive; none as covered in part.
         let text = &seen.stderr;
         assert!(!text.contains("covered in part"), "{label}: {text}");
         assert_eq!(counters.unseen, (0, 0), "{label}: {counters:?}");

@@ -1,4 +1,4 @@
-//! What goes past the limits is said: files that a program maps into memory, and bytes that the kernel has counted and Bonsai has not.
+//! Bytes that go past the limits are said: files that a program maps into memory, and bytes that the kernel has counted and Bonsai has not.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

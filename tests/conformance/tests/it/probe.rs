@@ -24,7 +24,7 @@ pub(crate) struct Probe {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) folder: Option<PathBuf>,
-    /// It reads or writes by instructions of its own.
+    /// Set where it reads or writes by instructions of its own.
     pub(crate) goes_by: bool,
 }
 
