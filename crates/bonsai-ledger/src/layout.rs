@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = scaled(bonsai_calls::MAX_CALLS, 16, 1);
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BONSAI\x01L");
 
 /// The version of the layout. Any change to this file is a new one.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Programs that are being entered from outside at a time.
 pub const ENTERING: usize = scaled(8, 2, 1);
@@ -151,6 +151,10 @@ pub struct Header {
     /// Bytes read and written through rings and queues, which the kernel does not count
     /// in `/proc/PID/io`.
     pub beside: [AtomicU64; 2],
+    /// Bytes of files that programs have mapped to read, and to write, while such calls were under limits.
+    pub mapped: [AtomicU64; 2],
+    /// Bytes that the kernel counts as read and written, and that no call of a program has moved: starts of programs, and helpers.
+    pub overhead: [AtomicU64; 2],
 }
 
 /// A process about to run a program without a loader; see `entering`.
@@ -350,7 +354,14 @@ pub struct Process {
     pub expected_ns: AtomicU64,
     /// Entries of system calls of which a site could not be replaced, a bit each.
     pub unseen: [AtomicU64; 2],
-    pub(crate) _pad1: [AtomicU64; 6],
+    /// Part of the process in [`Header::mapped`], if `mapped_of` is its identity.
+    pub mapped: [AtomicU64; 2],
+    /// The process that has mapped these.
+    pub mapped_of: AtomicU64,
+    /// Bytes that the process had read and written before it was put under limits, if `before_of` is its identity.
+    pub before: [AtomicU64; 2],
+    /// The process that was put under limits as it ran.
+    pub before_of: AtomicU64,
 }
 
 /// Bits of [`Process::coverage`].

@@ -122,7 +122,7 @@ mod made {
         Header {
             magic version calls lengths creator uid created_ns check namespace name epoch high cursor
             _pad2 processes_lost unshaped flags _pad1 longest_wait_ns keeper bell entering extension group
-            beside
+            beside mapped overhead
         }
         Enter { asker state helper }
         Config { masks byte_buckets _pad curves narrowed special per_stream groups grouped
@@ -132,7 +132,7 @@ mod made {
         StreamLine { key issued generation fd pid namespace used waited_ns waits lease }
         SiteTable { libs sites }
         SiteLib { build_id first count _pad }
-        Process { id coverage sites reason _pad0 attached_ns attach_cost_ns program missed beside beside_of trapped expected_ns unseen _pad1 }
+        Process { id coverage sites reason _pad0 attached_ns attach_cost_ns program missed beside beside_of trapped expected_ns unseen mapped mapped_of before before_of }
         DelayShard { rows }
         DelayRow { buckets sum_ns _pad }
         ThreadPage { wait counts }

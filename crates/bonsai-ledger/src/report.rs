@@ -3,7 +3,7 @@
 use crate::identity::{Owner, ProcessId};
 use crate::layout::{Reason, THREADS};
 use crate::mapping::{Ledger, load_text, store_text};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 
 use bonsai_calls::CALLS;
 use bonsai_stats::LogHistogram;
@@ -36,6 +36,10 @@ pub struct ProcessReport {
     pub missed: u64,
     /// Entries of system calls of which a site could not be replaced: see [`crate::layout::Process::unseen`].
     pub unseen: [u64; 2],
+    /// Bytes of files that it has mapped to read, and to write, while such calls were under limits.
+    pub mapped: [u64; 2],
+    /// Bytes that it had read and written when it was put under limits as it ran; zeros for another.
+    pub before: [u64; 2],
     /// Calls that came by a trap.
     pub trapped: u64,
     /// Why it is not fully covered.
@@ -139,8 +143,8 @@ impl Ledger {
     /// and not in the kernel's numbers: of one process, or of all that ever were.
     #[must_use]
     pub fn beside(&self, process: Option<ProcessId>) -> (u64, u64) {
-        let load = |[read, written]: &[crate::sync::AtomicU64; 2]| {
-            let load = |word: &crate::sync::AtomicU64| settled(word.load(Ordering::Relaxed));
+        let load = |[read, written]: &[AtomicU64; 2]| {
+            let load = |word: &AtomicU64| settled(word.load(Ordering::Relaxed));
             (load(read), load(written))
         };
         let Some(process) = process else {
@@ -152,6 +156,20 @@ impl Ledger {
         };
         let entry = self.processes.iter().find(of);
         entry.map_or((0, 0), |entry| load(&entry.beside))
+    }
+
+    /// Bytes that the kernel counts as read and written, and that no call of a program has moved.
+    #[must_use]
+    pub fn overhead(&self) -> [u64; 2] {
+        let words = &self.header.overhead;
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of files that programs have mapped to read, and to write, while such calls were under limits.
+    #[must_use]
+    pub fn mapped(&self) -> [u64; 2] {
+        let words = &self.header.mapped;
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Threads of a process that have a page of counters.
@@ -170,12 +188,21 @@ impl Ledger {
             .iter()
             .filter_map(|p| {
                 let id = ProcessId::from_word(p.id.load(Ordering::Acquire))?;
+                let both = |words: &[AtomicU64; 2]| {
+                    words.each_ref().map(|word| word.load(Ordering::Relaxed))
+                };
+                let own = |words, of: &AtomicU64| match of.load(Ordering::Relaxed) == id.word() {
+                    true => both(words),
+                    false => [0, 0],
+                };
                 Some(ProcessReport {
                     id,
                     coverage: p.coverage.load(Ordering::Relaxed),
                     sites: p.sites.load(Ordering::Relaxed),
                     missed: p.missed.load(Ordering::Relaxed),
-                    unseen: [0, 1].map(|i: usize| p.unseen[i].load(Ordering::Relaxed)),
+                    unseen: both(&p.unseen),
+                    mapped: own(&p.mapped, &p.mapped_of),
+                    before: own(&p.before, &p.before_of),
                     trapped: p.trapped.load(Ordering::Relaxed),
                     reason: Reason::from_u32(p.reason.load(Ordering::Relaxed)),
                     program: load_text(&p.program),

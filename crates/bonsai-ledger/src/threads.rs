@@ -212,6 +212,39 @@ impl Segment {
         self.header.longest_wait_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
+    /// Counts bytes of a file that a process has mapped: side 0 to read, 1 to write.
+    #[inline(never)]
+    pub fn count_mapped(&self, me: ProcessId, side: usize, bytes: u64) {
+        let add = |sides: &[AtomicU64; 2]| sides[side & 1].fetch_add(bytes, Ordering::Relaxed);
+        add(&self.header.mapped);
+        if let Some(entry) = self.find_process(me) {
+            if entry.mapped_of.swap(me.word(), Ordering::Relaxed) != me.word() {
+                for side in &entry.mapped {
+                    side.store(0, Ordering::Relaxed);
+                }
+            }
+            add(&entry.mapped);
+        }
+    }
+
+    /// Counts bytes that the kernel counts as read and written, and that no call of a program has moved. A correction is a number that
+    /// wraps.
+    pub fn count_overhead(&self, [read, written]: [u64; 2]) {
+        let [reads, writes] = &self.header.overhead;
+        reads.fetch_add(read, Ordering::Relaxed);
+        writes.fetch_add(written, Ordering::Relaxed);
+    }
+
+    /// Notes what a process has read and written before it was put under limits.
+    pub fn note_before(&self, process: ProcessId, bytes: [u64; 2]) {
+        if let Some(entry) = self.find_process(process) {
+            for (to, bytes) in entry.before.iter().zip(bytes) {
+                to.store(bytes, Ordering::Relaxed);
+            }
+            entry.before_of.store(process.word(), Ordering::Release);
+        }
+    }
+
     /// Counts a call that went through without a decision.
     pub fn count_unshaped(&self, why: crate::layout::Unshaped) {
         self.header.unshaped[why as usize].fetch_add(1, Ordering::Relaxed);

@@ -178,12 +178,23 @@ fn enter(segment: &'static Segment, from: u64, patch: impl FnOnce(&'static Segme
     if PATCHED.load(Ordering::Relaxed) && !is_running {
         holes::complain(segment);
     }
+    #[cfg(not(feature = "alone"))]
+    segment.count_overhead([LIBRARY_READS * elf::objects().count() as u64, 0]);
     state::set_segment(segment);
     let now = sys::now_early();
     STARTED.store(now, Ordering::Relaxed);
     COST.store(now - from, Ordering::Relaxed);
     register(segment, sys::getpid());
 }
+
+/// Bytes that are read to start a program, about: the kernel's counters of the process have them, and no call of it. Of the kernel the
+/// first bytes (`BINPRM_BUF_SIZE`), the loader's header, and the program headers of both, 56 bytes each; of the loader those of libc, twice;
+/// of the program before its look at this one (`uncovered`).
+pub(crate) const PROGRAM_READS: u64 = 256 + 64 + 4 * 13 * 56 + 1024;
+
+/// Bytes that the loader reads of each library (`struct filebuf` in glibc's `elf/dl-load.c`).
+#[cfg(not(feature = "alone"))]
+const LIBRARY_READS: u64 = 832;
 
 /// The value of `BONSAI_LEDGER`, kept for programs started later. Hears what is said of filters.
 fn ledger_in(mut environment: *const *const u8) -> Option<*const u8> {

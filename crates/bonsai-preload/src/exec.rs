@@ -11,7 +11,7 @@ use crate::environment::{Strings, with_environment};
 use crate::pay::{self, Patience};
 use crate::state::Own;
 use crate::sys::{self, nr};
-use crate::uncovered::{AT_FDCWD, Done, Expected, see_to};
+use crate::uncovered::{AT_FDCWD, Done, see_to};
 use crate::{attach, extension, threads};
 use bonsai_calls as calls;
 use bonsai_ledger::Segment;
@@ -72,9 +72,9 @@ pub(crate) fn take_back(segment: &Segment, done: Option<&Done>) {
     match done {
         Some(Done::Held(number, expected)) => {
             segment.cancel_entering(*number);
-            expected.iter().for_each(Expected::take_back);
+            expected.iter().for_each(|expected| expected.take_back(segment));
         }
-        Some(Done::Expected(expected)) => expected.take_back(),
+        Some(Done::Expected(expected)) => expected.take_back(segment),
         Some(Done::Named(entry, before)) => entry.coverage.store(*before, Ordering::Relaxed),
         Some(Done::Refused) | None => {}
     }

@@ -60,6 +60,7 @@ pub(crate) struct Extension {
     pub(crate) late: Late,
     pub(crate) decide: Decide,
     pub(crate) given: Given,
+    pub(crate) covers: Covers,
     pub(crate) search: LookThrough,
     pub(crate) leave: Leave,
     pub(crate) judge: Judge,
@@ -120,6 +121,9 @@ pub(crate) type LookThrough =
 
 /// Hears of a descriptor that was given a number of which it knows something.
 pub(crate) type Given = unsafe extern "C" fn(segment: &'static Segment, fd: usize);
+
+/// True where a limit on some descriptors is on such a call of this one.
+pub(crate) type Covers = extern "C" fn(segment: &'static Segment, call: CallId, fd: usize) -> bool;
 
 /// Gives back what a thread has as a lease that the library knows nothing of: its own, or
 /// one that has ended.

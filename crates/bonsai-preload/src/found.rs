@@ -49,13 +49,16 @@ impl Found {
 }
 
 /// Whether a number is in the table; in the engine also `clone3`, before which the thread has
-/// to have a state (its vforked child would make one, and be dead soon), and what may bring a
-/// filter.
+/// to have a state (its vforked child would make one, and be dead soon), what may bring a
+/// filter, and what maps files.
 pub(crate) fn is_wanted(number: u16) -> bool {
     let known = BY_NR
         .get(usize::from(number))
         .is_some_and(|c| *c != NO_CALL);
-    let also = matches!(usize::from(number), nr::CLONE3 | nr::PRCTL | nr::SECCOMP);
+    let also = matches!(
+        usize::from(number),
+        nr::MMAP | nr::CLONE3 | nr::PRCTL | nr::SECCOMP
+    );
     known || cfg!(feature = "alone") && also
 }
 

@@ -11,6 +11,8 @@ core::arch::global_asm!(
     "je 5f",
     "cmp rdi, 157",
     "je 5f",
+    "cmp rdi, {mmap}",
+    "je 2f",
     "cmp rdi, 511",
     "ja 3f",
     "mov r11, qword ptr [rip + BONSAI_BY_NR]",
@@ -38,6 +40,8 @@ core::arch::global_asm!(
     // A program that is about to filter its own system calls does not know ours. 317 is
     // seccomp, 157 prctl.
     "5: lea rax, [rip + {filter_comes}]",
+    "jmp 9f",
+    "2: lea rax, [rip + {maps}]",
     "jmp 9f",
     "8: lea rax, [rip + {before_fork}]",
     "9: lea r10, [rip + 3b]",
@@ -78,6 +82,8 @@ core::arch::global_asm!(
     "jmp bonsai_real",
     ".cfi_endproc",
     ".popsection",
+    mmap = const crate::sys::nr::MMAP,
+    maps = sym crate::mapped::by_number,
     before_fork = sym crate::beforehand::bonsai_before_fork,
     filter_comes = sym crate::seccomp::bonsai_filter_comes,
     prctl_comes = sym crate::seccomp::bonsai_prctl_comes,

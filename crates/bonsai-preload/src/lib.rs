@@ -88,6 +88,7 @@ library! {
     mod indirect;
     #[cfg(not(feature = "alone"))]
     mod loaded;
+    mod mapped;
     mod moved;
     mod patch;
     mod pay;

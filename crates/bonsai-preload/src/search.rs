@@ -45,7 +45,8 @@ pub(crate) fn look_through(text: &[u8], search: Search, found: &mut Sites) {
             Search::Compared => compared(),
             #[cfg(feature = "alone")]
             Search::Both => {
-                let compared = compared().filter(|site| !matches!(site.nr, 56..=58 | 157 | 317));
+                let compared =
+                    compared().filter(|site| !matches!(site.nr, 9 | 56..=58 | 157 | 317));
                 compared.or_else(moved)
             }
             #[cfg(not(feature = "alone"))]

@@ -20,7 +20,7 @@ use crate::state::{self, Own};
 use crate::steps::{count, counted};
 use crate::sys::{self, nr};
 #[cfg(feature = "alone")]
-use crate::vdso;
+use crate::{mapped, vdso};
 use bonsai_calls::{self as calls, CallId};
 use bonsai_ledger::{Segment, Unshaped};
 
@@ -38,6 +38,9 @@ pub(crate) unsafe extern "C" fn bonsai_slow(
     #[cfg(feature = "alone")]
     if how == mode::TWICE {
         vdso::before_unmapping(args);
+        if args.nr == nr::MMAP {
+            mapped::note(args);
+        }
     }
     let whole_call = how == mode::WHOLE;
     // Made already, or still to be made elsewhere: then `result` is the number.

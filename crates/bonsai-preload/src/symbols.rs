@@ -8,6 +8,9 @@ pub(crate) const SYSCALL: usize = number(b"syscall");
 /// The number of `prctl` among the symbols.
 pub(crate) const PRCTL: usize = number(b"prctl");
 
+/// The number of `mmap` among the symbols.
+pub(crate) const MMAP: usize = number(b"mmap");
+
 const fn number(name: &[u8]) -> usize {
     let mut i = 0;
     loop {

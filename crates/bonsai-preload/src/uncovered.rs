@@ -1,6 +1,6 @@
 //! Programs that cannot be entered: they are run, and named in the ledger.
 
-use crate::attach::{self, ledger_path, preload_path};
+use crate::attach::{self, PROGRAM_READS, ledger_path, preload_path};
 use crate::elf::PT_INTERP;
 use crate::entering;
 use crate::identity;
@@ -75,6 +75,8 @@ pub(crate) fn end_refused() {
 /// Looks at a program about to be run. If it has no loader, it is entered from
 /// outside; if it cannot be covered, the ledger says so.
 pub(crate) fn see_to(segment: &'static Segment, path: *const u8, dir: usize) -> Option<Done> {
+    // First, as the process may be killed at any step.
+    segment.count_overhead([PROGRAM_READS, 0]);
     let mut is_readable = false;
     let against = reason_against(path, dir, &mut is_readable);
     let expect = || Expected::note(segment, is_readable.then_some(path));
@@ -134,7 +136,8 @@ impl Expected {
     }
 
     /// Takes it back: the program does not run after all.
-    pub(crate) fn take_back(&self) {
+    pub(crate) fn take_back(&self, segment: &Segment) {
+        segment.count_overhead([PROGRAM_READS.wrapping_neg(), 0]);
         self.entry.expected_ns.store(0, Ordering::Release);
         match self.before {
             Some(before) => {

@@ -6,6 +6,7 @@
 //! - [`limits`]: what a limit may say, and putting limits into force;
 //! - [`group`]: services that share a rate;
 //! - [`allotted`]: what one may move that reads what it sends;
+//! - [`confinement`]: security modules that keep the library out, and their rules;
 //! - [`theirs`]: services of other users, who are not trusted;
 //! - [`glance`]: what many services have done so far, cheaply;
 //! - [`observe`]: one look at a service as a value, which `--json` prints and all views
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allotted;
+pub mod confinement;
 pub mod glance;
 pub mod group;
 pub mod limits;

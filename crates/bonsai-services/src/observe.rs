@@ -20,8 +20,10 @@
 mod counters;
 mod coverage;
 mod mapped;
+mod mapped_files;
 mod sampler;
 mod streams;
+mod unseen;
 mod waiting;
 
 use std::path::PathBuf;
@@ -38,8 +40,13 @@ pub use coverage::{Covered, ProcessView, UncoveredView, ended_uncovered, holes, 
 pub use mapped::{
     Mapped, of as mapped_by, of_ended as mapped_by_ended, of_service as mapped_by_service,
 };
+pub use mapped_files::MappedFiles;
 pub use sampler::{Sampler, applies, monotonic_ns};
 pub use streams::StreamView;
+pub use unseen::{
+    Moved, Start, Unseen, has_waited, of_ended as unseen_of_ended,
+    of_processes as unseen_of_processes, own as moved_by, whole as moved_with_children,
+};
 pub use waiting::{WaitingView, has_crowd, is_believed};
 
 /// The version of the JSON documents.
@@ -121,6 +128,13 @@ pub struct ServiceView {
     pub unshaped: Vec<UnshapedView>,
     /// Bytes that it read through mapped memory.
     pub mapped: Mapped,
+    /// Files that its programs have mapped into memory under limits.
+    pub mapped_files: MappedFiles,
+    /// Bytes that went by calls which were not seen; `null` where the kernel does not tell.
+    pub unseen: Option<Unseen>,
+    /// The same in words, if it is worth a line.
+    #[serde(skip)]
+    pub unseen_line: Option<String>,
     /// Processes that found no entry in the ledger; they are shaped, but not shown.
     pub processes_lost: u32,
     /// Who enforces its limits from outside, and how; `null` if they are in its processes.

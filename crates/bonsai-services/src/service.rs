@@ -370,12 +370,15 @@ impl std::ops::Deref for OwnService {
 }
 
 impl OwnService {
-    /// Removes it. To be called when none of its processes lives.
+    /// Removes it. To be called when none of its processes lives. The runtime directory may have been removed before.
     ///
     /// # Errors
     /// What the system says.
     pub fn remove(self) -> anyhow::Result<()> {
-        let _lock = self.services.lock()?;
+        let _lock = match self.services.lock() {
+            Err(error) if error.downcast_ref() == Some(&rustix::io::Errno::NOENT) => return Ok(()),
+            locked => locked?,
+        };
         self.service
             .remove_folder()
             .with_context(|| format!("{}: cannot be removed", self.service.folder.display()))
@@ -456,6 +459,14 @@ mod tests {
         drop(again);
         assert_eq!(services(&folder).live().expect("live").len(), 0);
         assert!(!folder.path().join("a").exists(), "status cleans up");
+    }
+
+    #[test]
+    fn a_runtime_directory_that_is_gone_needs_no_removal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let service = services(&folder).make(&Wanted::Like("a")).expect("a");
+        folder.close().expect("removed");
+        service.remove().expect("nothing to do");
     }
 
     #[test]

@@ -30,6 +30,9 @@ use crate::run::{Residence, STANDARD_LOADER, merged, store_sites};
 /// How long between two looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Between two comparisons with the kernel's counters there are so many of these.
+const LOOKS_FOR_UNSEEN: u64 = 10;
+
 /// The service that processes are put into.
 enum Into {
     /// Made for them.
@@ -240,7 +243,12 @@ fn enter_all(
 ) -> anyhow::Result<BTreeSet<i32>> {
     let mut entered = BTreeSet::new();
     let mut looked = BTreeSet::new();
-    let enter = |pid: i32| bonsai_supervisor::attach(pid, engine, &service.ledger_path());
+    let ledger = service.ledger()?;
+    let enter = |pid: i32| {
+        let done = bonsai_supervisor::attach(pid, engine, &service.ledger_path())?;
+        note_before(&ledger, pid);
+        Ok(done)
+    };
     let result = (|| -> anyhow::Result<()> {
         for pid in processes {
             if looked.insert(*pid) {
@@ -279,6 +287,15 @@ fn enter_all(
         return Err(error);
     }
     Ok(entered)
+}
+
+/// Notes what a process has read and written up to now, after its first calls under limits: what is compared with the kernel later is
+/// less by these.
+fn note_before(ledger: &Ledger, pid: i32) {
+    let Ok(pid) = u32::try_from(pid) else { return };
+    if let (Some(id), Some(moved)) = (identity_of(pid), observe::moved_by(pid)) {
+        ledger.note_before(id, [moved.read, moved.written]);
+    }
 }
 
 /// Says what of it is not covered.
@@ -324,9 +341,14 @@ fn stay(
     ledger: &Ledger,
     entered: &BTreeSet<i32>,
 ) -> anyhow::Result<bool> {
-    loop {
+    let mut unseen = None;
+    for look in 1_u64.. {
         if signals.pending().next().is_some() {
             return Ok(true);
+        }
+        if unseen.is_none() && look.is_multiple_of(LOOKS_FOR_UNSEEN) {
+            unseen = unseen_line(service, ledger)?;
+            unseen.iter().for_each(|line| say!("bonsai: {line}"));
         }
         let table = ledger.process_table();
         let lives = |pid: &u32| std::fs::metadata(format!("/proc/{pid}/task")).is_ok();
@@ -342,6 +364,14 @@ fn stay(
         }
         std::thread::sleep(LOOK);
     }
+    Ok(false)
+}
+
+/// Says that bytes went by calls which are not seen, where limits are on such calls.
+fn unseen_line(service: &Service, ledger: &Ledger) -> anyhow::Result<Option<String>> {
+    let members = members::all(service, ledger, None)?;
+    let unseen = observe::unseen_of_processes(ledger, &members);
+    Ok(unseen.and_then(|unseen| unseen.line(ledger)))
 }
 
 /// Takes processes, and what they have made, out of a service that goes on.

@@ -4,6 +4,7 @@
 use std::os::fd::AsFd as _;
 
 use bonsai_ledger::Ledger;
+use bonsai_services::observe::moved_by;
 use bonsai_supervisor::{Engine, EnterError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -27,6 +28,10 @@ pub(crate) fn run(args: &Enter) -> anyhow::Result<u8> {
         Some(number) => bonsai_supervisor::enter(&ledger, number, &engine, is_member),
         None => bonsai_supervisor::stay(&ledger, &engine, is_member, is_left),
     };
+    // Reads and writes of this process are no calls of a program, and the keeper is handed them.
+    if let Some(own) = moved_by(std::process::id()) {
+        ledger.count_overhead([own.read, own.written]);
+    }
     match entered {
         Ok(()) | Err(EnterError::Cancelled | EnterError::Gone) => Ok(0),
         Err(error @ EnterError::Stranger(_)) => Err(error.into()),

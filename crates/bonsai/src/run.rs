@@ -19,16 +19,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{EventLoops, Ledger, flags};
-use bonsai_services::LEDGER_VARIABLE;
+use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
 use bonsai_services::group::{self, Wishes};
 use bonsai_services::limits::{self, Limit};
-use bonsai_services::observe::monotonic_ns;
+use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};
 use bonsai_services::refusal::{Refusal, before_start};
 use bonsai_services::service::{self, OwnService, Services, Wanted};
+use bonsai_services::{LEDGER_VARIABLE, confinement};
 use bonsai_units::Setting;
 use rustix::process::{WaitOptions, wait};
-use serde::{Deserialize, Serialize};
 
 pub(crate) use self::helpers::Residence;
 use self::keeper::{Keeper, Ready};
@@ -60,18 +59,6 @@ struct Plan {
     /// It ends with its supervisor.
     ends: bool,
     event_loops: EventLoops,
-}
-
-/// What a `bonsai run` had read and written itself before it started its program;
-/// `bonsai audit` takes it off what the kernel has counted for it since.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct Start {
-    /// Its process id.
-    pub(crate) pid: u32,
-    /// Bytes read.
-    pub(crate) rchar: u64,
-    /// Bytes written.
-    pub(crate) wchar: u64,
 }
 
 /// Runs a program as a service. Returns the exit code.
@@ -128,13 +115,26 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
     };
     let end = keeper.wait()?;
     let finish = || -> anyhow::Result<()> {
-        if let Some(line) = summary::line(&service.name, &ledger, &plan.program, args.verbose) {
+        let start = Start::of(&service, std::process::id());
+        let unseen = start.and_then(|start| unseen_of_ended(&ledger, &start));
+        let line = summary::line(
+            &service.name,
+            &ledger,
+            (&plan.program, args.verbose),
+            unseen,
+        );
+        if let Some(line) = line {
+            say!("bonsai: {line}");
+        }
+        if summary::has_missed(&ledger)
+            && let Some(line) = confinement::of_machine(&service)
+        {
             say!("bonsai: {line}");
         }
         if args.json {
             say!(
                 "{}",
-                serde_json::to_string(&stats::document(&service.name, &ledger))?
+                serde_json::to_string(&stats::document(&service.name, &ledger).with(unseen))?
             );
         }
         Ok(())
@@ -156,9 +156,16 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<u8> {
             share.end();
         }
         group::leave_at_end(&ledger);
-        service.remove()?;
+        remove(service);
     }
     Ok(end.code)
+}
+
+/// Removes the folder of a service whose program has ended: what is wrong there does not change how that has ended.
+fn remove(service: OwnService) {
+    if let Err(error) = service.remove() {
+        say!("bonsai: {error:#}");
+    }
 }
 
 impl Plan {
@@ -386,15 +393,9 @@ pub(crate) fn merged(file: Vec<Limit>, given: &[Limit]) -> anyhow::Result<Vec<Li
 }
 
 fn write_start(service: &OwnService) -> anyhow::Result<()> {
-    let pid = std::process::id();
     // Without these counters the audit says less; nothing else depends on them.
-    let Ok(Some(io)) = bonsai_host::proc::io(pid) else {
+    let Some(mut start) = Start::now() else {
         return Ok(());
-    };
-    let mut start = Start {
-        pid,
-        rchar: io.rchar,
-        wchar: io.wchar,
     };
     // The file itself is written before the start, too.
     start.wchar += serde_json::to_vec(&start)?.len() as u64;

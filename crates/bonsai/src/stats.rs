@@ -3,7 +3,8 @@
 use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_services::observe::{
-    Bin, CallView, ClassView, Head, UnshapedView, Waits, calls_of, classes_of, unshaped_of,
+    Bin, CallView, ClassView, Head, MappedFiles, Unseen, UnshapedView, Waits, calls_of, classes_of,
+    unshaped_of,
 };
 use bonsai_services::service::Services;
 use bonsai_units::{Bytes, format_duration_ns};
@@ -28,8 +29,20 @@ pub(crate) struct Document {
     classes: Vec<ClassView>,
     /// Calls that went through without a decision.
     unshaped: Vec<UnshapedView>,
+    /// Files that were mapped into memory under limits.
+    mapped_files: MappedFiles,
+    /// At the end of `bonsai run`: bytes that went by calls which were not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unseen: Option<Unseen>,
     /// The longest single wait, ns.
     longest_wait_ns: u64,
+}
+
+impl Document {
+    /// The same with what was not seen.
+    pub(crate) fn with(self, unseen: Option<Unseen>) -> Self {
+        Self { unseen, ..self }
+    }
 }
 
 /// The counters of a service.
@@ -44,6 +57,8 @@ pub(crate) fn document(service: &str, ledger: &Ledger) -> Document {
         calls: calls_of(&totals, longest),
         classes: classes_of(&totals, longest),
         unshaped: unshaped_of(ledger),
+        mapped_files: MappedFiles::of(ledger),
+        unseen: None,
         longest_wait_ns: longest,
     }
 }

@@ -110,9 +110,12 @@ fn service_text(service: &ServiceView, observation: &Observation, paint: Paint) 
             view.about
         ));
     }
-    if let Some(line) = service.mapped.line() {
-        warn(line);
-    }
+    let lines = [
+        service.mapped_files.line(),
+        service.unseen_line.clone(),
+        service.mapped.line(),
+    ];
+    lines.into_iter().flatten().for_each(&mut warn);
     if service.crowded {
         let text = "threads beyond the pages of the ledger: their waits are counted, but not shown";
         warn(text.to_owned());

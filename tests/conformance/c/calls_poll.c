@@ -215,6 +215,38 @@ static void prctl_errors(struct run *r)
 
 CASE(prctl, .symbol = "prctl", .entry = "getppid", .ops = 24, .op = prctl_op, .errors = prctl_errors);
 
+typedef void *mapping(void *, size_t, int, int, int, off_t);
+
+/* Looked at, because what is read in a mapped file makes no call; passed on, and not counted. */
+static long map_with(struct run *r, unsigned i, mapping *map)
+{
+    errno = ERRNO_CANARY;
+    unsigned char *file = map(NULL, 4096, PROT_READ, MAP_SHARED, r->fd[0], 4096);
+    CHECK(r, file != MAP_FAILED && memcmp(file, r->want, 16) == 0);
+    unsigned char *memory = map(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(r, memory != MAP_FAILED && memory[8191] == 0);
+    CHECK(r, map(memory, 4096, PROT_READ, MAP_PRIVATE | MAP_FIXED, r->fd[0], 0) == (void *)memory);
+    CHECK(r, memcmp(memory, r->want, 16) == 0);
+    CHECK(r, errno == ERRNO_CANARY);
+    mix_bytes(r, i, file, 64);
+    CHECK(r, RAW2(SYS_munmap, file, 4096) == 0 && RAW2(SYS_munmap, memory, 8192) == 0);
+    CHECK(r, getppid() == RAW0(SYS_getppid));
+    return 0;
+}
+
+static long mmap_op(struct run *r, unsigned i) { return map_with(r, i, mmap); }
+static long mmap64_op(struct run *r, unsigned i) { return map_with(r, i, mmap64); }
+
+static void map_errors(struct run *r)
+{
+    EXPECT(r, NULL, EBADF, mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 1000000, 0));
+    EXPECT(r, NULL, EINVAL, mmap(NULL, 0, PROT_READ, MAP_PRIVATE, r->fd[0], 0));
+    EXPECT(r, NULL, EINVAL, mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 1));
+}
+
+CASE(mmap, .symbol = "mmap", .entry = "getppid", .ops = 24, .setup = two_pages, .op = mmap_op, .errors = map_errors);
+CASE(mmap64, .symbol = "mmap64", .entry = "getppid", .ops = 24, .setup = two_pages, .op = mmap64_op);
+
 /* number is the context; one read of a file per operation. */
 static void aio_context(struct run *r)
 {

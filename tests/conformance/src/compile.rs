@@ -92,6 +92,12 @@ impl Compiler {
         }
     }
 
+    /// Where the C files are.
+    #[must_use]
+    pub fn sources(&self) -> &Path {
+        &self.sources
+    }
+
     /// Where the programs are.
     #[must_use]
     pub fn folder(&self) -> &Path {

@@ -214,12 +214,27 @@ pub struct Counters {
     pub unshaped: BTreeMap<String, u64>,
     /// Waits imposed on all of them, ns.
     pub waited_ns: u64,
+    /// Bytes read and written that the kernel has counted and Bonsai has not; at the end of a run.
+    pub unseen: (u64, u64),
 }
 
 #[derive(Deserialize)]
 struct Document {
+    #[serde(default)]
+    unseen: Option<Unseen>,
     calls: Vec<Call>,
     unshaped: Vec<Unshaped>,
+}
+
+#[derive(Deserialize)]
+struct Unseen {
+    unseen: Moved,
+}
+
+#[derive(Deserialize)]
+struct Moved {
+    read: u64,
+    written: u64,
 }
 
 #[derive(Deserialize)]
@@ -272,6 +287,9 @@ impl Counters {
             calls: calls.collect(),
             unshaped: unshaped.collect(),
             waited_ns,
+            unseen: document
+                .unseen
+                .map_or((0, 0), |of| (of.unseen.read, of.unseen.written)),
         })
     }
 

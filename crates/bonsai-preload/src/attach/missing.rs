@@ -46,6 +46,32 @@ pub(super) fn flags_of(path: *const u8) -> u32 {
     flags_in(&head)
 }
 
+const EACCES: isize = -13;
+
+/// Bytes of a label.
+const LABEL: usize = 128;
+
+/// Profile (AppArmor) or context (SELinux) that confines this process, as far as it may be read; empty for none.
+fn confinement(label: &mut [u8; LABEL]) -> &[u8] {
+    let path = c"/proc/self/attr/current".as_ptr();
+    // SAFETY: a C string, and as many bytes as there are.
+    let got = unsafe {
+        // O_RDONLY | O_CLOEXEC
+        let fd = ask!(OpenRead, AT_FDCWD, path, 0o2_000_000, 0);
+        let got = ask!(Read, fd, label.as_mut_ptr(), LABEL);
+        if fd >= 0 {
+            ask!(Close, fd);
+        }
+        got
+    };
+    let label = label.get(..usize::try_from(got).unwrap_or(0)).unwrap_or_default();
+    let label = label.split(|byte| matches!(byte, 0 | b'\n')).next().unwrap_or_default();
+    match label {
+        b"unconfined" => b"",
+        label => label,
+    }
+}
+
 /// Says why. A filter that forbids to open it is known to the program before, which has named this one.
 pub(super) fn complain(failure: &Failure, program: &[u8]) {
     if forbids(Helper::OpenWrite) || forbids(Helper::Mmap) {
@@ -59,7 +85,22 @@ pub(super) fn complain(failure: &Failure, program: &[u8]) {
     } else {
         b": it runs without limits\n"
     };
-    uncovered::say(&[b"bonsai: ", program, b": its ledger cannot be used: ", why, end]);
+    let mut label = [0; LABEL];
+    let label = match failure.error {
+        EACCES => confinement(&mut label),
+        _ => b"",
+    };
+    let start: &[u8] = b": its ledger cannot be used: ";
+    if label.is_empty() {
+        uncovered::say(&[b"bonsai: ", program, start, why, end]);
+    } else {
+        let confined: &[u8] = b" (confined as ";
+        let rule: &[u8] = b", which has to allow: ";
+        let ledger = super::ledger_path();
+        uncovered::say(&[
+            b"bonsai: ", program, start, why, confined, label, rule, ledger, b" rw,)", end,
+        ]);
+    }
     if strict {
         uncovered::end_refused();
     }

@@ -7,6 +7,7 @@ use crate::identity::KNOWN_AT;
 use crate::kind::{self, Kinds};
 use crate::seccomp::FORBIDDEN_AT;
 use crate::{clock, held, joined, slow, unfold};
+use bonsai_calls::CallId;
 use bonsai_ledger::Segment;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +46,7 @@ static EXTENSION: Extension = Extension {
     late: crate::quick::received,
     decide: super::decide::decide,
     given: super::decide::given,
+    covers,
     install: crate::filter::install,
     signal: crate::signals::other,
     signals: crate::signals::call,
@@ -56,6 +58,14 @@ static EXTENSION: Extension = Extension {
 
 fn known() -> [usize; 2] {
     [crate::descriptors::place(), held::place()]
+}
+
+extern "C" fn covers(segment: &'static Segment, call: CallId, fd: usize) -> bool {
+    let (epoch, narrowed) = segment.with_config(|config| {
+        let mask = config.narrowed.get(usize::from(call));
+        mask.map_or(0, |mask| mask.load(Ordering::Relaxed))
+    });
+    narrowed & crate::descriptors::known(segment, fd, epoch).matches != 0
 }
 
 extern "C" fn leave() {

@@ -5,6 +5,7 @@ use crate::elf::{self, Object};
 use crate::found::Found;
 #[cfg(not(feature = "alone"))]
 use crate::proof;
+use crate::sys::nr;
 use bonsai_calls::{self as calls, CallId, NR_LIMIT};
 use bonsai_sites::ANY;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -110,6 +111,10 @@ pub(crate) fn all_patched(nr: usize, is_point: bool) -> bool {
 /// Takes note of a site of libc (`of_libc`) or of another object, and of what has become of it. Which symbols end in patched sites is a
 /// question to libc's alone.
 pub(super) fn saw(site: &Found, of_libc: bool, patched: bool) {
+    // Calls that map files are watched, not limited.
+    if usize::from(site.nr) == nr::MMAP {
+        return;
+    }
     if patched {
         PATCHED_SITES.fetch_add(1, Ordering::Relaxed);
     } else {

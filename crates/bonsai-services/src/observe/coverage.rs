@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::mapped::{self, Mapped};
 use super::sampler::monotonic_ns;
+use crate::confinement;
 use crate::harmless;
 use crate::service::Service;
 use crate::service::members::{Member, variable};
@@ -327,8 +328,9 @@ fn why_not(service: &Service, member: &Member, uptime: Option<f64>) -> Option<St
     }
     if let Some(entry) = member.entry.as_ref().filter(|entry| entry.expected_ns != 0) {
         // Until then it may be on its way.
-        let reason =
-            missing(service, member).unwrap_or_else(|| Reason::NotArrived.about().to_owned());
+        let reason = missing(service, member)
+            .or_else(|| confinement::of_process(service, member.process.pid))
+            .unwrap_or_else(|| Reason::NotArrived.about().to_owned());
         return is_late(entry).then_some(reason);
     }
     let pid = member.process.pid;

@@ -12,7 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 use super::counters::{sum_waits, unshaped_of};
 use super::coverage::{self, Coverage};
 use super::mapped::Mapped;
+use super::mapped_files::MappedFiles;
 use super::streams;
+use super::unseen;
 use super::waiting;
 use super::{CallWaits, Head, LimitView, Observation, ServiceView, Waits, kind};
 use crate::group;
@@ -176,6 +178,9 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         uncovered: Vec::new(),
         unshaped: Vec::new(),
         mapped: Mapped::default(),
+        mapped_files: MappedFiles::default(),
+        unseen: None,
+        unseen_line: None,
         processes_lost: 0,
         enforced: service.enforced(),
         target: None,
@@ -202,6 +207,7 @@ fn view(
         (group::limit_views(drawn, &view), view)
     });
     let (shares, group) = group.map_or_else(Default::default, |(l, view)| (l, Some(view)));
+    let unseen = unseen::of_service(service, ledger, keeper, &members);
     let Coverage {
         processes,
         uncovered,
@@ -235,6 +241,9 @@ fn view(
         waiting,
         crowded: waiting::has_crowd(ledger),
         mapped: super::mapped::of_service(ledger, processes.iter().map(|p| p.mapped), keeper),
+        mapped_files: MappedFiles::of(ledger),
+        unseen_line: unseen.and_then(|unseen| unseen.line(ledger)),
+        unseen,
         processes,
         uncovered,
         unshaped: unshaped_of(ledger),

@@ -3,13 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::iter::Sum;
-use std::ops::Add;
 
-use bonsai_host::proc::io;
+pub(super) use bonsai_services::observe::{Moved, moved_with_children as whole};
+use bonsai_services::observe::{Start, has_waited, moved_by};
 use bonsai_services::service::Service;
-
-use crate::run::Start;
 
 /// Bytes that the loader reads of each library (`struct filebuf` in glibc's
 /// `elf/dl-load.c`).
@@ -23,30 +20,6 @@ const HEADERS: u64 = 13 * 56;
 /// the loader those of libc, which lie beyond the 832, twice.
 const START_READS: u64 = 256 + 64 + 4 * HEADERS;
 
-/// Bytes read and written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moved {
-    pub(super) read: u64,
-    pub(super) written: u64,
-}
-
-impl Add for Moved {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            read: self.read + other.read,
-            written: self.written + other.written,
-        }
-    }
-}
-
-impl Sum for Moved {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), Add::add)
-    }
-}
-
 /// What one process moved itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
@@ -54,58 +27,20 @@ pub(super) struct Own {
     pub(super) without_ended_threads: bool,
 }
 
-/// What a process and the children that it has waited for moved.
-pub(super) fn whole(pid: u32) -> Option<Moved> {
-    let io = io(pid).ok()??;
-    Some(Moved {
-        read: io.rchar,
-        written: io.wchar,
-    })
-}
-
 /// What a process moved without its children: all of it while it has waited for
 /// none, otherwise the sum of its threads.
 pub(super) fn own(pid: u32) -> Option<Own> {
-    if !has_waited(pid)? {
-        return Some(Own {
-            moved: whole(pid)?,
-            without_ended_threads: false,
-        });
-    }
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let moved: Moved = threads
-        .flatten()
-        .filter_map(|thread| parse(&fs::read_to_string(thread.path().join("io")).ok()?))
-        .sum();
+    let has_waited = has_waited(pid)?;
     Some(Own {
-        moved,
-        without_ended_threads: true,
+        moved: moved_by(pid)?,
+        without_ended_threads: has_waited,
     })
-}
-
-fn parse(text: &str) -> Option<Moved> {
-    let field = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-    };
-    Some(Moved {
-        read: field("rchar:")?,
-        written: field("wchar:")?,
-    })
-}
-
-/// Whether a process has waited for a child: no child starts without a page
-/// fault, and their sum is handed up together with the bytes.
-fn has_waited(pid: u32) -> Option<bool> {
-    // cminflt
-    stat_field(pid, 11).map(|faults| faults > 0)
 }
 
 /// What a keeper had moved itself before it started its program.
 pub(super) fn start(service: &Service, keeper: u32) -> Option<Moved> {
-    let text = fs::read(service.start_path()).ok()?;
-    let start: Start = serde_json::from_slice(&text).ok()?;
-    (start.pid == keeper).then_some(Moved {
+    let start = Start::of(service, keeper)?;
+    Some(Moved {
         read: start.rchar,
         written: start.wchar,
     })
@@ -186,13 +121,5 @@ mod tests {
     fn a_process_without_children_is_counted_whole() {
         let own = own(std::process::id()).expect("this process");
         assert!(own.moved.read > 0);
-        assert_eq!(
-            parse("rchar: 5\nwchar: 7\nsyscr: 1\n"),
-            Some(Moved {
-                read: 5,
-                written: 7
-            })
-        );
-        assert_eq!(parse("rchar: 5\n"), None);
     }
 }

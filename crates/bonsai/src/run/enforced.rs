@@ -235,7 +235,7 @@ fn supervise(plan: &Plan, args: &Run) -> anyhow::Result<u8> {
     if let Some(share) = share {
         share.end();
     }
-    service.remove()?;
+    super::remove(service);
     Ok(end.code)
 }
 

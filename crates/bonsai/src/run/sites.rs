@@ -22,6 +22,9 @@ use super::program::STANDARD_LOADER;
 
 const MUSL_LOADER: &str = "/lib/ld-musl-x86_64.so.1";
 
+/// Number of mmap(2).
+const MMAP: u16 = 9;
+
 /// The folder in the runtime directory; no service has such a name.
 const FOLDER: &str = ".sites";
 
@@ -44,7 +47,7 @@ pub(crate) fn is_worth_entering(sites: &[Site]) -> bool {
 }
 
 /// Who has looked; the number grows whenever the search finds something else.
-const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
+const LOOKS: &str = concat!(env!("CARGO_PKG_VERSION"), "-9");
 
 /// What is known of a library.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -164,7 +167,10 @@ fn look_up(library: &Path, kind: Kind) -> Option<Found> {
     if matches!(kind, Kind::Other) && !is_worth_entering(&found.sites) {
         found.sites.clear();
     }
-    let wanted = |site: &&Site| is_wanted(site.nr) || site.is_moved() && site.nr == ANY;
+    // Calls that map files are of interest in programs without a loader.
+    let maps = |site: &Site| matches!(kind, Kind::Program) && site.nr == MMAP;
+    let wanted =
+        |site: &&Site| is_wanted(site.nr) || site.is_moved() && (site.nr == ANY || maps(site));
     let word = |site: &Site, (form, back): (u64, u8)| {
         let number = u64::from(site.nr) << 32 | form << 48;
         u64::from(site.offset) | number | u64::from(back) << 50

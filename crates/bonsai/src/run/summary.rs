@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, Reason, coverage, flags};
 use bonsai_services::harmless;
-use bonsai_services::observe::{ended_uncovered, mapped_by_ended, unshaped_of};
+use bonsai_services::observe::{
+    MappedFiles, Unseen, ended_uncovered, mapped_by_ended, unshaped_of,
+};
 use bonsai_units::format_duration_ns;
 
 use super::program::Program;
@@ -19,8 +21,8 @@ const NAMED: usize = 8;
 pub(super) fn line(
     service: &str,
     ledger: &Ledger,
-    program: &Program,
-    verbose: bool,
+    (program, verbose): (&Program, bool),
+    unseen: Option<Unseen>,
 ) -> Option<String> {
     let mut parts = Vec::new();
     let uncovered = uncovered(ledger, program);
@@ -46,11 +48,21 @@ pub(super) fn line(
             each.join(", ")
         ));
     }
+    parts.extend(MappedFiles::of(ledger).line());
+    parts.extend(unseen.and_then(|unseen| unseen.line(ledger)));
     parts.extend(mapped_by_ended(ledger, std::process::id()).line());
     if verbose {
         parts.push(covered(ledger));
     }
     (!parts.is_empty()).then(|| format!("{service}: {}", parts.join("; ")))
+}
+
+/// True if the library did not come up in a program, for a reason that is not known.
+pub(super) fn has_missed(ledger: &Ledger) -> bool {
+    let missed = Reason::NotArrived.about();
+    ended_uncovered(ledger)
+        .iter()
+        .any(|view| view.reason == missed)
 }
 
 /// Programs with the reason, and how many processes ran them.
@@ -75,7 +87,9 @@ fn partly_covered(ledger: &Ledger) -> Programs {
         let is_named = entry.coverage & coverage::UNCOVERED != 0 || entry.expected_ns != 0;
         let whole = entry.coverage & coverage::PATCHED != 0 || is_named;
         let as_asked = asked && entry.reason == Reason::PatchOff;
-        if !whole && !as_asked {
+        // A process that was killed as it was about to leave its note has an entry that says nothing.
+        let is_entered = entry.coverage & coverage::ATTACHED != 0;
+        if is_entered && !whole && !as_asked {
             let reason = entry.reason.about().to_owned();
             *found.entry((harmless(&entry.program), reason)).or_default() += 1;
         }

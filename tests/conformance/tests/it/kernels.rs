@@ -341,6 +341,75 @@ fn what_a_kernel_has_is_limited_and_what_it_lacks_is_said() {
     report(&machines, rows);
 }
 
+/// AppArmor keeps the library, then the ledger, from a program: each is said with the rules that are missing, and with these the program is
+/// covered.
+#[test]
+fn a_profile_that_keeps_the_library_out_is_named_with_its_rules() {
+    let test = "kernels, confined";
+    let kernel = std::env::var_os("BONSAI_KERNELS").map(|at| Path::new(&at).join("bookworm"));
+    let Some(kernel) = kernel.filter(|kernel| kernel.join("release").is_file()) else {
+        return skip(
+            test,
+            "kernels of other releases are booted by make test-kernels",
+        );
+    };
+    let named = std::env::var_os("BONSAI_APPARMOR_PARSER").map(PathBuf::from);
+    let usual = ["/sbin/apparmor_parser", "/usr/sbin/apparmor_parser"].map(PathBuf::from);
+    let mut parsers = named.into_iter().chain(usual);
+    let Some(parser) = parsers.find(|parser| parser.is_file()) else {
+        return skip(
+            test,
+            "apparmor_parser is not installed (apparmor), nor named by BONSAI_APPARMOR_PARSER",
+        );
+    };
+    let Some(programs) = programs(test) else {
+        return;
+    };
+    std::fs::copy(parser, programs.path().join("apparmor_parser")).expect("a program");
+    let machine = Machine {
+        release: "bookworm",
+        kernel: &kernel,
+        mode: "AppArmor",
+        words: &[
+            "kernels.groups=v2",
+            "kernels.confined=yes",
+            "apparmor=1",
+            "security=apparmor",
+        ],
+    };
+    let console = machine
+        .boot(programs.path())
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(console.after("apparmor "), Some("Y"), "{}", console.0);
+    let said = |name: &str| {
+        let prefix = format!("confined {name} ");
+        let lines = console
+            .lines()
+            .filter_map(|line| line.strip_prefix(&prefix));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let rules = "has to allow: /bonsai/libbonsai_*.so mr, /run/bonsai/*/ledger rw,";
+    let profile = format!("confined by the AppArmor profile around, which {rules}");
+    for name in ["nothing", "named"] {
+        let text = said(name);
+        assert!(text.contains(&profile), "{name}: status: {text}");
+        assert!(
+            text.contains(&format!("confines a program, it {rules}")),
+            "{name}: end: {text}"
+        );
+    }
+    let text = said("named");
+    assert!(
+        text.contains("permission denied (confined as around (enforce), which has to allow: "),
+        "{text}"
+    );
+    let text = said("all");
+    assert!(
+        !text.contains("not covered") && text.contains("hosts-moves"),
+        "{text}"
+    );
+}
+
 /// Prints the table, and fails where something is wrong.
 fn report(machines: &[Machine<'_>], rows: Vec<Mutex<Row>>) {
     let headings: Vec<&str> = CELLS.iter().map(|(name, _)| *name).collect();

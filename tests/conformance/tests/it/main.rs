@@ -1,5 +1,6 @@
 //! The same programs bare and under Bonsai.
 
+mod arrivals;
 mod attach;
 mod attach_one_thread;
 mod brought;
@@ -29,6 +30,7 @@ mod libcs;
 mod libraries;
 mod loops;
 mod loops_in_groups;
+mod mapped;
 mod narrowed;
 mod odd_calls;
 mod peers;

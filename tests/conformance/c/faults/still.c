@@ -1,0 +1,5 @@
+/* Does nothing, and ends. */
+int main(void)
+{
+    return 0;
+}
