@@ -158,13 +158,25 @@ pub enum LimitOwner {
 }
 
 impl LimitOwner {
-    /// By the name of a limit that is none of this daemon's.
+    /// By the name of a limit in a service's ledger, and what is configured for that.
     #[must_use]
-    pub fn of(name: &str) -> Self {
+    pub fn of(name: &str, configured: Option<&Service>) -> Self {
         match name.rsplit_once('/') {
             Some((_, "system")) => Self::System,
             Some((_, "daemon")) => Self::User,
+            _ if configured.is_some_and(|service| service.limits.contains_key(name)) => {
+                Self::Daemon
+            }
             _ => Self::Service,
+        }
+    }
+
+    /// The name without the end that says whose it is.
+    #[must_use]
+    pub fn plain(self, name: &str) -> &str {
+        match name.rsplit_once('/') {
+            Some((plain, _)) if matches!(self, Self::System | Self::User) => plain,
+            _ => name,
         }
     }
 

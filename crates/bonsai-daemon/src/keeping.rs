@@ -4,7 +4,7 @@
 //! # Invariants
 //! 1. What is written is all of it as it was at some revision, or what was there before.
 //! 2. A write that failed is tried again every [`AGAIN`], with what is wanted then.
-//! 3. At the end of the daemon, what was changed last is written.
+//! 3. At the end of the daemon, what was changed last is written, or the answer to it has said that it is not.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -20,6 +20,9 @@ use crate::files::Files;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// The longest that the end of the daemon waits for the disk.
+const END: Duration = Duration::from_secs(5);
 
 /// What is on the disk.
 #[derive(Clone, Debug, Default)]
@@ -91,13 +94,17 @@ impl Keeping {
     }
 }
 
-/// Waits until what was changed last is written.
+/// Waits until what was changed last is written, for [`END`] at most.
 impl Drop for Keeping {
     fn drop(&mut self) {
         self.shared.lock().ends = true;
         self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        // Without a look at the clock, which may be what has failed.
+        for _ in 0..END.as_millis() {
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -13,7 +13,6 @@ use bonsai_policy::Observation;
 use bonsai_services::glance::{Glances, OwnLimits};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::Services;
-use bonsai_units::Resource;
 
 use crate::placed::Outsiders;
 use crate::places::Places;
@@ -126,18 +125,6 @@ impl Looker {
     pub(crate) fn own_limits(&self, watched: &Watched) -> Arc<OwnLimits> {
         let theirs = watched.their_limits();
         theirs.unwrap_or_else(|| self.glances.own_limits(&watched.id))
-    }
-
-    /// Takes limits of a service on some resources away that no daemon has set.
-    ///
-    /// # Errors
-    /// They cannot be written, or they are another user's.
-    pub(crate) fn lift(&mut self, id: &str, resources: &[Resource]) -> anyhow::Result<()> {
-        if let Some(watched) = self.watched.get_mut(id) {
-            let ledger = watched.lift(resources)?;
-            self.glances.read_limits(id, &ledger);
-        }
-        Ok(())
     }
 
     /// The runtime directory of this user.

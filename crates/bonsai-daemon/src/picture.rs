@@ -65,7 +65,11 @@ pub(crate) struct Picture {
 }
 
 /// The lowest limit on all of a resource: one that is none of the daemon's, or its ceiling.
-fn lowest(own: Option<&Bound>, ceiling: Option<u64>) -> Option<LimitInForce> {
+fn lowest(
+    own: Option<&Bound>,
+    ceiling: Option<u64>,
+    configured: Option<&api::Service>,
+) -> Option<LimitInForce> {
     let own = own.filter(|own| ceiling.is_none_or(|ceiling| own.rate_milli < ceiling));
     let Some(own) = own else {
         return ceiling.map(|ceiling| LimitInForce {
@@ -76,7 +80,7 @@ fn lowest(own: Option<&Bound>, ceiling: Option<u64>) -> Option<LimitInForce> {
     };
     Some(LimitInForce {
         rate: per_s(own.rate_milli),
-        by: LimitOwner::of(&own.name),
+        by: LimitOwner::of(&own.name, configured),
         name: Some(own.name.clone()),
     })
 }
@@ -179,7 +183,7 @@ impl Picture {
                 borrowed: per_s(usage.borrowed.unwrap_or_default()),
                 waiting: usage.wanted_more,
                 waited: waited / 1e9,
-                limit: lowest(own.bounds[at].as_ref(), grant.ceiling),
+                limit: lowest(own.bounds[at].as_ref(), grant.ceiling, settings),
                 decision: Decision {
                     min: per_s(grant.guarantee),
                     max: grant.ceiling.map(per_s),

@@ -22,8 +22,8 @@
 mod ask;
 mod audit;
 mod further;
+mod held;
 mod links;
-mod taken;
 mod tick;
 
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ pub(crate) struct Ring {
     above_ns: u64,
     /// What is to survive a restart is on its way to the disk there.
     keeping: Keeping,
-    /// When a period has ended last, monotonic ns.
+    /// When a period has begun last, monotonic ns.
     beat_ns: Arc<AtomicU64>,
     /// When those who may not change everything have made changes lately.
     changes: BTreeMap<u32, Vec<Instant>>,
@@ -140,7 +140,7 @@ pub(crate) struct Published {
     pub(crate) recent: audit::Recent,
     /// What is on the disk.
     pub(crate) written: watch::Receiver<Written>,
-    /// When a period has ended last, monotonic ns.
+    /// When a period has begun last, monotonic ns.
     pub(crate) beat_ns: Arc<AtomicU64>,
 }
 

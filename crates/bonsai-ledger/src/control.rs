@@ -442,18 +442,15 @@ impl Editor<'_> {
     /// Lifts the limits of that name, in bytes and in calls. Returns whether
     /// there were any.
     pub fn clear(&mut self, name: &str) -> bool {
-        let [in_bytes, in_calls] = [true, false].map(|bytes| self.clear_one(name, bytes));
-        in_bytes || in_calls
-    }
-
-    /// Lifts the limit of that name in bytes, or in calls. Returns whether there was one.
-    pub fn clear_one(&mut self, name: &str, bytes: bool) -> bool {
-        let found = self.find(name, bytes);
-        if let Some(i) = found {
-            self.ledger.lift(self.next, i, self.now);
-            self.start_anew(i);
+        let mut found = false;
+        for bytes in [true, false] {
+            if let Some(i) = self.find(name, bytes) {
+                found = true;
+                self.ledger.lift(self.next, i, self.now);
+                self.start_anew(i);
+            }
         }
-        found.is_some()
+        found
     }
 
     /// Puts the change into force, wakes every sleeper, and returns the new epoch.

@@ -73,10 +73,11 @@ fn bucket_of(key: u64) -> Option<usize> {
 }
 
 impl StreamLine {
-    /// Offsets, for code that is no Rust: of the key, of what was ever asked for, of what went through, and of the lease.
-    pub const PLACES: [usize; 4] = [
+    /// Offsets, for code that is no Rust: of the key, of what was ever asked for and of which time, of what went through, and of the lease.
+    pub const PLACES: [usize; 5] = [
         core::mem::offset_of!(Self, key),
         core::mem::offset_of!(Self, issued),
+        core::mem::offset_of!(Self, generation),
         core::mem::offset_of!(Self, used),
         core::mem::offset_of!(Self, lease),
     ];

@@ -12,8 +12,8 @@ use crate::{alone, unwind};
 use bonsai_calls::{RECVFROM, RECVMSG};
 use std::fmt::Write;
 
-/// What a site may be using, and eight words.
-const FRAME: usize = 64 + 128;
+/// What a site may be using, and ten words.
+const FRAME: usize = 80 + 128;
 
 /// Length of a descriptor's note, as a power of two.
 const NOTE_BITS: u32 = 7;
@@ -22,6 +22,7 @@ const KEPT_AT: usize = 32;
 const QUICK_AT: usize = 48;
 /// In the line of a stream, which has 64 bytes and begins with its key.
 const ISSUED_AT: usize = 8;
+const GENERATION_AT: usize = 16;
 const USED_AT: usize = 32;
 const LINE_LEASE_AT: usize = 56;
 /// In the state of a thread: slow paths so far, and a byte that says that the extension has met it.
@@ -54,6 +55,7 @@ pub(crate) fn rust_table() -> String {
         ("KEPT_AT", KEPT_AT),
         ("QUICK_AT", QUICK_AT),
         ("ISSUED_AT", ISSUED_AT),
+        ("GENERATION_AT", GENERATION_AT),
         ("USED_AT", USED_AT),
         ("LEASE_AT", LINE_LEASE_AT),
         ("ENTERED_AT", ENTERED_AT),
@@ -87,6 +89,9 @@ const LINE_WORD: usize = 40;
 const OFFSET: usize = 48;
 const EPOCH: usize = 56;
 const FLAGS: usize = 60;
+/// Whose the line is, and of which limit's time.
+const KEY: usize = 64;
+const GENERATION: usize = 72;
 /// After the call.
 const RESULT: usize = RDI;
 
@@ -133,8 +138,9 @@ pub(crate) fn path() -> String {
          add rdi, qword ptr [rip + BONSAI_QUICK]
          shr esi, 5
          or esi, {VALID}
+         mov r9d, esi
          cmp byte ptr [rdi + {QUICK_AT}], sil
-         je 2f
+         je 85f
          cmp byte ptr [rdi + {QUICK_AT} + 8], sil
          jne 7f"
     );
@@ -143,7 +149,7 @@ pub(crate) fn path() -> String {
     made(&mut t);
     returned(&mut t);
     leave(&mut t);
-    t.push_str("2:\n");
+    t.push_str("85:\n");
     known(&mut t, false);
     // What these flags say of the bytes is looked at elsewhere.
     for (call, flags) in [(RECVFROM, "r10d"), (RECVMSG, "edx")] {
@@ -212,8 +218,9 @@ fn state(t: &mut String) {
 /// `flag::SLOT`
 const SLOT: u8 = 4;
 
-/// The word holds, of the note in `rdi`, under the limits of the epoch in `r11d`: it comes to `rsi`. Once in 256 calls the slow path
-/// looks whether the descriptor is still the one that it was.
+/// The word holds, of the note in `rdi`, under the limits of the epoch in `r11d`, for the call in `r9d`: it comes to `rsi`, where other
+/// threads may have written another one since it was looked at. Once in 256 calls the slow path looks whether the descriptor is still the
+/// one that it was.
 fn known(t: &mut String, out: bool) {
     let way = 8 * usize::from(out);
     let _ = writeln!(
@@ -222,6 +229,8 @@ fn known(t: &mut String, out: bool) {
          cmp eax, r11d
          jne 7f
          mov rsi, qword ptr [rdi + {quick}]
+         cmp sil, r9b
+         jne 7f
          xor rax, rsi
          shr rax, 32
          jnz 7f
@@ -258,23 +267,26 @@ fn taken(t: &mut String, out: bool) {
          mov dword ptr [rsp + {EPOCH}], r11d
          test esi, {LEASE}
          jz 5f
-         add rcx, qword ptr [rsp + {OFFSET}]
-         cmp r11d, dword ptr [rcx + {GRANTED_AT}]
-         jne 7f
-         mov eax, dword ptr [rcx + {BOOKED_AT}]
-         shr eax, {MARK_SHIFT}
-         test esi, {LINE}
-         jnz 3f
-         mov r9d, esi
-         shr r9d, {INDEX_SHIFT}
-         xor eax, r9d
-         3: test eax, eax
-         jnz 7f
-         mov r9d, dword ptr [rcx + {LEASE_AT}]
+         add rcx, qword ptr [rsp + {OFFSET}]"
+    );
+    its_lease(t, "r11d", "esi", ["eax", "r9d"], "7f");
+    let _ = writeln!(
+        t,
+        "mov r9d, dword ptr [rcx + {LEASE_AT}]
          cmp r9, rdx
-         jb 7f
-         test esi, {LINE}
-         jz 3f
+         jb 7f"
+    );
+    if out {
+        let _ = writeln!(
+            t,
+            "sub dword ptr [rcx + {LEASE_AT}], edx
+             jb 2f"
+        );
+    }
+    let _ = writeln!(
+        t,
+        "test esi, {LINE}
+         jz 4f
          5: mov eax, esi
          shr eax, {INDEX_SHIFT}
          shl rax, 6
@@ -286,17 +298,20 @@ fn taken(t: &mut String, out: bool) {
          or r9, rsi
          bts r9, 63
          cmp r9, qword ptr [rax]
-         jne 7f
+         jne 2f
+         mov qword ptr [rsp + {KEY}], r9
          mov rdi, rax
          mov qword ptr [rsp + {LINE_WORD}], rdi
+         mov eax, dword ptr [rdi + {GENERATION_AT}]
+         mov dword ptr [rsp + {GENERATION}], eax
          mov rax, qword ptr [rdi + {LINE_LEASE_AT}]
          6: mov rsi, rax
          shr rsi, 32
          cmp esi, r11d
-         jne 7f
+         jne 2f
          mov esi, eax
          cmp rsi, rdx
-         jb 7f"
+         jb 2f"
     );
     if out {
         let _ = writeln!(
@@ -307,24 +322,35 @@ fn taken(t: &mut String, out: bool) {
              jne 6b"
         );
     }
-    t.push_str("3:\n");
+    t.push_str("jmp 4f\n2:\n");
     if out {
-        spend(t, "edx", "r9d", "4f");
+        // The line has not as much.
+        let _ = writeln!(
+            t,
+            "test dword ptr [rsp + {FLAGS}], {LEASE}
+             jz 7f
+             add dword ptr [rcx + {LEASE_AT}], edx"
+        );
     }
-    t.push_str("4:\n");
+    t.push_str("jmp 7f\n4:\n");
 }
 
-/// Takes `bytes` from the lease of the thread, if that is used. A signal handler may have used some of it up meanwhile.
-fn spend(t: &mut String, bytes: &str, scratch: &str, done: &str) {
+/// The lease in the entry at `rcx` is of the limits of `epoch`, and of what the word in `flags` says; otherwise goes to `other`. A signal
+/// handler may have taken another one. What it then has of this one is changed by one instruction each.
+fn its_lease(t: &mut String, epoch: &str, flags: &str, [scratch, second]: [&str; 2], other: &str) {
     let _ = writeln!(
         t,
-        "test dword ptr [rsp + {FLAGS}], {LEASE}
-         jz {done}
-         mov {scratch}, dword ptr [rcx + {LEASE_AT}]
-         sub {scratch}, {bytes}
-         jnc 5f
-         xor {scratch}, {scratch}
-         5: mov dword ptr [rcx + {LEASE_AT}], {scratch}"
+        "cmp {epoch}, dword ptr [rcx + {GRANTED_AT}]
+         jne {other}
+         mov {scratch}, dword ptr [rcx + {BOOKED_AT}]
+         shr {scratch}, {MARK_SHIFT}
+         test {flags}, {LINE}
+         jnz 3f
+         mov {second}, {flags}
+         shr {second}, {INDEX_SHIFT}
+         xor {scratch}, {second}
+         3: test {scratch}, {scratch}
+         jnz {other}"
     );
 }
 
@@ -352,8 +378,9 @@ fn made(t: &mut String) {
     );
 }
 
-/// Gives back what a call did not send.
+/// Gives back what a call did not send: to what it was taken from, if that is still the same.
 fn returned(t: &mut String) {
+    let flags = format!("dword ptr [rsp + {FLAGS}]");
     let _ = writeln!(
         t,
         "cmp rax, rdx
@@ -363,11 +390,15 @@ fn returned(t: &mut String) {
          test rax, rax
          jle 3f
          sub r11, rax
-         3: test dword ptr [rsp + {FLAGS}], {LEASE}
+         3: mov qword ptr [rsp + {RSI}], r11
+         test {flags}, {LEASE}
          jz 5f
-         mov eax, dword ptr [rsp + {EPOCH}]
-         cmp eax, dword ptr [rcx + {GRANTED_AT}]
-         jne 5f
+         mov eax, dword ptr [rsp + {EPOCH}]"
+    );
+    its_lease(t, "eax", &flags, ["r11d", "eax"], "5f");
+    let _ = writeln!(
+        t,
+        "mov r11, qword ptr [rsp + {RSI}]
          mov eax, dword ptr [rcx + {LEASE_AT}]
          add eax, r11d
          jc 5f
@@ -376,11 +407,17 @@ fn returned(t: &mut String) {
          and eax, {booked}
          cmp eax, dword ptr [rsp + {EPOCH}]
          jb 5f
-         mov eax, dword ptr [rsp + {EPOCH}]
-         mov dword ptr [rcx + {LEASE_AT}], eax
-         5: test dword ptr [rsp + {FLAGS}], {LINE}
+         add dword ptr [rcx + {LEASE_AT}], r11d
+         5: test {flags}, {LINE}
          jz 3f
          mov rcx, qword ptr [rsp + {LINE_WORD}]
+         mov rax, qword ptr [rsp + {KEY}]
+         cmp rax, qword ptr [rcx]
+         jne 3f
+         mov eax, dword ptr [rsp + {GENERATION}]
+         cmp eax, dword ptr [rcx + {GENERATION_AT}]
+         jne 3f
+         mov r11, qword ptr [rsp + {RSI}]
          lock sub qword ptr [rcx + {ISSUED_AT}], r11
          lock sub qword ptr [rcx + {USED_AT}], r11
          3: mov rax, qword ptr [rsp + {RESULT}]",
@@ -388,37 +425,51 @@ fn returned(t: &mut String) {
     );
 }
 
-/// Pays for what a call has received; the slow path does where the lease has gone.
+/// Pays for what a call has received, from the lease of the thread and from that of the stream; the slow path does where either has gone.
 fn paid(t: &mut String) {
+    let flags = format!("dword ptr [rsp + {FLAGS}]");
     let _ = writeln!(
         t,
         "test rax, rax
          jle 9f
          mov qword ptr [rsp + {RESULT}], rax
-         test dword ptr [rsp + {FLAGS}], {LINE}
+         test {flags}, {LEASE}
+         jz 5f
+         mov eax, dword ptr [rsp + {EPOCH}]"
+    );
+    its_lease(t, "eax", &flags, ["r11d", "eax"], "8f");
+    let _ = writeln!(
+        t,
+        "mov eax, dword ptr [rsp + {RESULT}]
+         sub dword ptr [rcx + {LEASE_AT}], eax
+         jb 2f
+         5: test {flags}, {LINE}
          jz 3f
          mov r11, qword ptr [rsp + {LINE_WORD}]
+         mov rax, qword ptr [rsp + {KEY}]
+         cmp rax, qword ptr [r11]
+         jne 2f
          mov rax, qword ptr [r11 + {LINE_LEASE_AT}]
          6: mov rcx, rax
          shr rcx, 32
          cmp ecx, dword ptr [rsp + {EPOCH}]
-         jne 8f
+         jne 2f
          mov ecx, eax
          sub rcx, qword ptr [rsp + {RESULT}]
-         jb 8f
+         jb 2f
          mov rcx, rax
          sub rcx, qword ptr [rsp + {RESULT}]
          lock cmpxchg qword ptr [r11 + {LINE_LEASE_AT}], rcx
          jne 6b
-         mov rax, qword ptr [rsp + {RESULT}]
-         3: mov rcx, qword ptr [rsp + {WORDS}]
+         3: mov rax, qword ptr [rsp + {RESULT}]
+         jmp 9f
+         2: test {flags}, {LEASE}
+         jz 8f
+         mov rcx, qword ptr [rsp + {WORDS}]
          mov rcx, qword ptr [rcx]
-         add rcx, qword ptr [rsp + {OFFSET}]"
-    );
-    spend(t, "eax", "r11d", "9f");
-    let _ = writeln!(
-        t,
-        "jmp 9f
+         add rcx, qword ptr [rsp + {OFFSET}]
+         mov eax, dword ptr [rsp + {RESULT}]
+         add dword ptr [rcx + {LEASE_AT}], eax
          .cfi_remember_state
          8: mov rax, qword ptr [rsp + {RESULT}]
          mov r11, qword ptr [rsp]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{EventLoops, Ledger, ProcessReport, flags};
+use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_services::group::{self, Wishes};
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};

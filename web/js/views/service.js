@@ -20,7 +20,7 @@ const LINES = [
   { field: "waited", label: "Waits", mark: "line", name: "waits", waits: true, width: 1 },
 ];
 
-/** Limits that are not the daemon's: a change here takes the place of the first. */
+/** Limits that are not the daemon's. */
 const OWNERS = {
   service: "The limit was set by bonsai run, attach or set --direct. ",
   system: "The limit is that of root's daemon. ",

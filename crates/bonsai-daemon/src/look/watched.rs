@@ -7,11 +7,11 @@ use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::{Glance, OwnLimits};
-use bonsai_services::limits::{BY_DAEMON, Holds, rate_of, unit_of, written};
-use bonsai_services::observe::{monotonic_ns, unix_ms};
+use bonsai_services::limits::{BY_DAEMON, Holds};
+use bonsai_services::observe::unix_ms;
 use bonsai_services::service::{Enforced, Service, creator};
 use bonsai_tenants::Body;
-use bonsai_units::{Rate, Resource, Unit};
+use bonsai_units::{Rate, Resource};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
@@ -296,37 +296,6 @@ impl Watched {
             // It has none: they are refused.
             Way::Placed(..) => Ok(()),
         }
-    }
-
-    /// Its limit on a resource that no daemon has set, and how it is written; as it is now. Of a service of the daemon's own user.
-    pub(crate) fn own_limit(&self, resource: Resource) -> Option<(Rate, String)> {
-        let Way::Own(own) = &self.way else {
-            return None;
-        };
-        let limits = own.ledger().ok()?.limits(monotonic_ns());
-        let is_it = |limit: &&bonsai_ledger::Limit| {
-            limit.name == resource.class() && unit_of(limit) == resource.unit()
-        };
-        let limit = limits.iter().find(is_it)?;
-        Some((rate_of(limit), written(limit)))
-    }
-
-    /// Takes its limits on some resources away that no daemon has set: the daemon has one in place of each. Its ledger, which has changed.
-    ///
-    /// # Errors
-    /// They cannot be written, or they are another user's.
-    pub(super) fn lift(&mut self, resources: &[Resource]) -> anyhow::Result<Ledger> {
-        let Way::Own(own) = &mut self.way else {
-            anyhow::bail!("it is another user's");
-        };
-        let ledger = own.ledger()?;
-        let mut editor = ledger.edit(monotonic_ns())?;
-        for resource in resources {
-            editor.clear_one(resource.class(), resource.unit() == Unit::Bytes);
-        }
-        editor.commit();
-        own.epoch = ledger.epoch();
-        Ok(ledger)
     }
 
     /// How old it is, ns, if it may be half made.

@@ -11,7 +11,8 @@ use bonsai_services::limits::Holds;
 use bonsai_units::Resource;
 use serde_json::Value;
 
-use super::{Reply, Ring, audit::Deed, may_write, taken};
+use super::held::Asked as AskedLimits;
+use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
 use crate::picture::Picture;
 use crate::plan::{self, check};
@@ -159,24 +160,20 @@ impl Ring {
         };
         self.can_hold(&config).map_err(bad_input)?;
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
-        let ceilings = taken::ceilings(&patch);
-        let own = self.own_under(&ceilings);
+        let asked = AskedLimits::of(&patch);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
             let idle = match plan::plan(&config) {
                 Ok(planned) if who.reads_all => crate::idle(&config, &planned),
                 _ => Vec::new(),
             };
-            let taken_over = own
-                .iter()
-                .map(|own| format!("{} would be replaced", own.words()));
             return Ok(Changed {
                 revision: self.desired.revision(),
                 dry_run: true,
                 until_unix_ms: until,
                 differences,
                 services,
-                problems: taken_over.chain(idle).collect(),
+                problems: idle,
                 held: Vec::new(),
             });
         }
@@ -187,21 +184,14 @@ impl Ring {
             owner: !who.writes_all,
             patch,
         };
-        let first = self.desired.revision();
-        self.take_over(who, &own).map_err(|e| refused(&e))?;
         let before = self.desired.revision();
         let differences = self
             .desired
             .change(change, check)
             .map_err(|e| refused(&e))?;
         if self.desired.revision() == before {
-            let mut changed = match before == first && own.is_empty() {
-                true => self.answer(&self.picture(), who, differences, None),
-                // What was taken over is what is asked for.
-                false => self.changed(who, differences, None),
-            };
-            changed.problems.extend(self.lift(&own));
-            changed.held = self.held(&ceilings);
+            let mut changed = self.answer(&self.picture(), who, differences, None);
+            changed.held = self.held(&asked);
             return Ok(changed);
         }
         let deed = Deed {
@@ -217,12 +207,8 @@ impl Ring {
             },
         };
         self.note(deed);
-        self.configured();
-        let problems = self.lift(&own);
-        let picture = self.show();
-        let mut changed = self.answer(&picture, who, differences, until);
-        changed.problems.extend(problems);
-        changed.held = self.held(&ceilings);
+        let mut changed = self.changed(who, differences, until);
+        changed.held = self.held(&asked);
         Ok(changed)
     }
 

@@ -44,6 +44,7 @@ impl Ring {
     pub(super) fn tick(&mut self) {
         let start = Instant::now();
         let now_ns = monotonic_ns();
+        self.beat_ns.store(now_ns, Ordering::Relaxed);
         let arrivals = match self.looker.look(now_ns, &mut self.observation) {
             Ok(arrivals) => {
                 self.notes.remove("look");
@@ -101,7 +102,6 @@ impl Ring {
         self.past
             .tick(&self.looker, self.policy.allocation(), &self.policy);
         self.health.periods += 1;
-        self.beat_ns.store(monotonic_ns(), Ordering::Relaxed);
         self.health.work_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let attended_ns = self.attended_ns.load(Ordering::Relaxed);
         if now_ns.saturating_sub(attended_ns) < ATTENDED_NS {

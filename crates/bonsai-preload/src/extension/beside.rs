@@ -92,21 +92,22 @@ fn left_in(entry: &Entry, epoch: u32, mark: Mark) -> u64 {
     }
 }
 
-/// Uses up what [`left`] has found.
+/// Uses up bytes of such a lease. False, with nothing changed, if a signal handler has used it up meanwhile, or taken another one.
 #[inline]
-pub(crate) fn spend(own: &mut Own, call: CallId, bytes: u64) {
-    if let Some(entry) = own.entries.get_mut(usize::from(call)) {
-        // A signal handler may have used up some in between.
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        entry.lease_calls = entry.lease_calls.saturating_sub(bytes);
+pub(crate) fn spend(own: &mut Own, call: CallId, of: (u32, Mark), bytes: u64) -> bool {
+    let enough = left(own, call, of) >= bytes;
+    if let Some(entry) = own.entries.get_mut(usize::from(call)).filter(|_| enough) {
+        entry.lease_calls -= u32::try_from(bytes).unwrap_or(entry.lease_calls);
     }
+    enough
 }
 
-/// Gives back what a call did not use.
+/// Gives back what a call did not use, if it is still the same lease.
 #[inline]
-pub(crate) fn restore(own: &mut Own, call: CallId, epoch: u32, bytes: u64) {
+pub(crate) fn restore(own: &mut Own, call: CallId, (epoch, mark): (u32, Mark), bytes: u64) {
     if let Some(entry) = own.entries.get_mut(usize::from(call))
         && entry.granted_us == epoch
+        && Mark::of_entry(entry) == mark
     {
         let bytes = u32::try_from(bytes).unwrap_or(0);
         entry.lease_calls = entry
@@ -142,8 +143,7 @@ pub(crate) fn pay(
         let entry = own.entries.get_mut(usize::from(call));
         return entry.is_some_and(|entry| grant(segment, entry, (claim, mark), bytes, now));
     }
-    spend(own, call, bytes);
-    true
+    spend(own, call, (claim.epoch, mark), bytes)
 }
 
 /// Pays for `short` bytes and a quantum beyond them, if all of that is due.

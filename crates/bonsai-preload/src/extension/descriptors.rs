@@ -61,7 +61,8 @@ const _: () = {
         offset_of!(Note, kept) == quick_path::KEPT_AT
             && offset_of!(Note, quick) == quick_path::QUICK_AT
     );
-    let [key, issued, used, lease] = StreamLine::PLACES;
+    let [key, issued, generation, used, lease] = StreamLine::PLACES;
+    assert!(generation == quick_path::GENERATION_AT);
     assert!(
         key == 0
             && issued == quick_path::ISSUED_AT
@@ -249,7 +250,9 @@ impl Note {
         for line in &self.lines {
             line.store(0, Ordering::Relaxed);
         }
-        if !self.step(version | WRITING, version | u64::from(epoch)) {
+        // What was remembered of it under other limits (`remember`) is void.
+        let next = version.wrapping_add(1 << 32);
+        if !self.step(version | WRITING, next | u64::from(epoch)) {
             // Forgotten meanwhile: whatever stands here is of nobody.
             let state = self.state.load(Ordering::Relaxed);
             self.step(state, state & !0xffff_ffff);

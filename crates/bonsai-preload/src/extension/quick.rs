@@ -162,29 +162,37 @@ fn streamed<const BESIDE: bool>(
         args,
         quick_path::LINE | lease | place,
     );
+    let of_thread = (limits.epoch, Mark::ALL);
     if is_out {
         if !segment.use_stream_lease(line.index, limits.epoch, asked) {
             return None;
         }
-        if BESIDE {
-            beside::spend(own, call, asked);
+        if BESIDE && !beside::spend(own, call, of_thread, asked) {
+            segment.return_to_stream(line.index, asked);
+            return None;
         }
         let result = free(segment, own, call, args, site);
         let moved = amount::moved(call, args, result) as u64;
         if moved < asked {
             segment.return_to_stream(line.index, asked - moved);
             if BESIDE {
-                beside::restore(own, call, limits.epoch, asked - moved);
+                beside::restore(own, call, of_thread, asked - moved);
             }
         }
         return Some(result);
     }
     let result = free(segment, own, call, args, site);
     let moved = amount::moved(call, args, result) as u64;
-    if moved > 0 && !segment.use_stream_lease(line.index, limits.epoch, moved) {
+    if moved == 0 {
+        return Some(result);
+    }
+    if BESIDE && !beside::spend(own, call, of_thread, moved) {
         late(segment, own, call, args, moved);
-    } else if BESIDE {
-        beside::spend(own, call, moved);
+    } else if !segment.use_stream_lease(line.index, limits.epoch, moved) {
+        if BESIDE {
+            beside::restore(own, call, of_thread, moved);
+        }
+        late(segment, own, call, args, moved);
     }
     Some(result)
 }
@@ -192,7 +200,7 @@ fn streamed<const BESIDE: bool>(
 /// Makes a call that draws on the lease of the thread under a limit on some descriptors.
 #[inline(never)]
 fn leased(
-    segment: &Segment,
+    segment: &'static Segment,
     own: &mut Own,
     call: CallId,
     args: &Args,
@@ -208,15 +216,15 @@ fn leased(
     }
     let draws = quick_path::LEASE | u64::from(mark.number()) << quick_path::INDEX_SHIFT;
     remember(note, known, call, args, draws);
-    if is_out {
-        beside::spend(own, call, asked);
+    if is_out && !beside::spend(own, call, (epoch, mark), asked) {
+        return None;
     }
     let result = free(segment, own, call, args, site);
     let moved = amount::moved(call, args, result) as u64;
-    if !is_out {
-        beside::spend(own, call, moved);
-    } else if moved < asked {
-        beside::restore(own, call, epoch, asked - moved);
+    if is_out && moved < asked {
+        beside::restore(own, call, (epoch, mark), asked - moved);
+    } else if !is_out && !beside::spend(own, call, (epoch, mark), moved) {
+        late(segment, own, call, args, moved);
     }
     Some(result)
 }

@@ -203,6 +203,7 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
                 .change_config(&patch, &how(changing))
                 .map_err(said)?;
             show(&changed, false)?;
+            return Ok(u8::from(!changed.held.is_empty()));
         }
     }
     Ok(0)

@@ -32,13 +32,15 @@ fn rate(ring: &Ring, name: &str) -> u64 {
     (ring.bytes_read(name) - before) * 2
 }
 
-/// Limits of the service that are none of the daemon's.
-fn own(ring: &Ring, name: &str) -> Value {
-    ring.get(&format!("/v1/services/{name}"))["limits"].clone()
+/// A change that does nothing: exit code 1, and which limit still holds.
+fn is_held(ring: &Ring, args: &[&str], said: &str) {
+    let held = ring.say(args);
+    assert_eq!(held.status.code(), Some(1), "{args:?}: {held:?}");
+    assert_eq!(held.stdout, said, "{args:?}");
 }
 
 #[test]
-fn a_limit_of_the_service_itself_is_taken_over_by_a_change() {
+fn the_limit_that_is_shown_is_the_lowest_with_its_owner() {
     let ring = Ring::started(EMPTY);
     let _vod = limited(&ring, "vod", &["read=2MB/s"]);
     let shown = ring.of("vod", "read");
@@ -53,77 +55,74 @@ fn a_limit_of_the_service_itself_is_taken_over_by_a_change() {
         table.contains("2 MB/s") && table.contains("read, set by bonsai run"),
         "{table}"
     );
-
-    let tried = ring.done(&["set", "vod", "read=20MB/s", "--dry-run"]);
-    assert!(
-        tried.contains("read=2MB/s of the service itself would be replaced"),
-        "{tried}"
-    );
-    assert_eq!(own(&ring, "vod")["read"], "2MB/s", "only tried");
-
-    let said = ring.done(&["set", "vod", "read=20MB/s"]);
-    assert_eq!(said, "vod.read.max: 2MB/s -> 20MB/s\n");
-    assert_eq!(own(&ring, "vod"), serde_json::json!({}));
+    // One that is lower is the daemon's, and binds.
+    ring.done(&["set", "vod", "read=1MB/s"]);
     let shown = ring.of("vod", "read");
     assert_eq!(
         (&shown["limit"]["rate"], &shown["limit"]["by"]),
-        (&2e7.into(), &"daemon".into()),
+        (&1e6.into(), &"daemon".into()),
         "{shown}"
     );
-    ring.until("it is faster", |ring| rate(ring, "vod") > 6_000_000);
-    let log = ring.done(&["log", "vod"]);
-    assert!(
-        log.contains("take-over: a limit of the service itself")
-            && log.contains("vod.read.max nothing -> 2MB/s"),
-        "{log}"
-    );
-
-    // It is what there was before.
-    ring.done(&["undo"]);
-    assert_eq!(ring.of("vod", "read")["limit"]["rate"], 2e6);
-    assert!(rate(&ring, "vod") < 6_000_000);
-    let said = ring.done(&["set", "vod", "read=unlimited"]);
-    assert_eq!(said, "vod.read.max: 2MB/s -> nothing\n");
-    assert_eq!(ring.of("vod", "read")["limit"], Value::Null);
-    ring.until("nothing holds it", |ring| rate(ring, "vod") > 40_000_000);
-}
-
-#[test]
-fn a_limit_is_lifted_and_comes_back_after_a_time() {
-    let ring = Ring::started(EMPTY);
-    let _vod = limited(&ring, "vod", &["read=2MB/s"]);
-    let said = ring.done(&["set", "vod", "read=unlimited", "--for", "2s"]);
-    assert_eq!(said, "vod.read.max: 2MB/s -> nothing\n");
-    ring.until("nothing holds it", |ring| rate(ring, "vod") > 10_000_000);
-    ring.until("the time is over", |ring| {
-        ring.of("vod", "read")["limit"]["rate"] == 2e6
+    assert!(rate(&ring, "vod") < 3_000_000);
+    // One that is configured under another name is the daemon's, too.
+    ring.done(&["set", "vod", "all=500kB/s"]);
+    ring.until("it is seen", |ring| {
+        ring.of("vod", "read")["limit"]["rate"] == 5e5
     });
-    assert!(rate(&ring, "vod") < 6_000_000);
+    assert_eq!(ring.of("vod", "read")["limit"]["by"], "daemon");
 }
 
 #[test]
 fn a_change_that_does_nothing_is_said_and_fails() {
     let ring = Ring::started(EMPTY);
-    let _vod = limited(&ring, "vod", &["all=3MB/s", "all=900000/s"]);
-    let shown = ring.of("vod", "read");
-    assert_eq!(
-        (&shown["limit"]["rate"], &shown["limit"]["name"]),
-        (&3e6.into(), &"all".into()),
-        "{shown}"
+    let _vod = limited(&ring, "vod", &["read=2MB/s"]);
+    let still = "note: vod: read=2 MB/s, set by bonsai run, attach or set --direct, still holds for read (bonsai set --direct vod read=RATE changes it)\n";
+    let lines = |first: &str| format!("{first}\n{still}");
+    is_held(
+        &ring,
+        &["set", "vod", "read=20MB/s"],
+        &lines("vod.read.max: nothing -> 20MB/s"),
     );
-    let said = ring.say(&["set", "vod", "read=20MB/s"]);
-    assert_eq!(said.status.code(), Some(1), "{said:?}");
-    let held =
-        "note: vod: all=3 MB/s, set by bonsai run, attach or set --direct, still holds for read\n";
-    assert!(said.stdout.ends_with(held), "{said:?}");
-    assert!(rate(&ring, "vod") < 7_000_000);
-    // A lower one binds.
-    ring.done(&["set", "vod", "read=1MB/s"]);
-    assert_eq!(ring.of("vod", "read")["limit"]["by"], "daemon");
-    // Calls are another thing than bytes, and have a limit of the same name.
-    let said = ring.done(&["set", "vod", "--max", "calls=800000/s"]);
-    assert_eq!(said, "vod.calls.max: 900000/s -> 800000/s\n");
-    assert_eq!(own(&ring, "vod"), serde_json::json!({"all": "3MB/s"}));
+    is_held(
+        &ring,
+        &["config", "set", "services.vod.read.max=30MB/s"],
+        &lines("vod.read.max: 20MB/s -> 30MB/s"),
+    );
+    is_held(
+        &ring,
+        &["set", "vod", "read=unlimited"],
+        &lines("vod.read.max: 30MB/s -> nothing"),
+    );
+    is_held(
+        &ring,
+        &["set", "vod", "read=unlimited"],
+        &lines("nothing is different"),
+    );
+    assert!(rate(&ring, "vod") < 6_000_000, "it holds");
+    // What is advised is so.
+    ring.done(&["set", "--direct", "vod", "read=unlimited"]);
+    ring.done(&["set", "vod", "read=20MB/s"]);
+    ring.until("it is faster", |ring| rate(ring, "vod") > 6_000_000);
+    // Under other names: for all calls, and in calls.
+    ring.done(&["set", "--direct", "vod", "all=3MB/s", "open=7/s"]);
+    ring.until("it is seen", |ring| {
+        ring.of("vod", "read")["limit"]["rate"] == 3e6
+    });
+    let still = "note: vod: all=3 MB/s, set by bonsai run, attach or set --direct, still holds for read (bonsai set --direct vod all=RATE changes it)\n";
+    is_held(
+        &ring,
+        &["set", "vod", "read=21MB/s"],
+        &format!("vod.read.max: 20MB/s -> 21MB/s\n{still}"),
+    );
+    let still = "note: vod: open=7/s, set by bonsai run, attach or set --direct, still holds (bonsai set --direct vod open=RATE changes it)\n";
+    is_held(
+        &ring,
+        &["set", "vod", "open=unlimited"],
+        &format!("nothing is different\n{still}"),
+    );
+    // One that the daemon has set is lifted by it.
+    ring.done(&["set", "vod", "stat=5/s"]);
+    ring.done(&["set", "vod", "stat=unlimited"]);
 }
 
 #[test]
