@@ -176,14 +176,18 @@ pub(crate) fn path() -> String {
          mov r9, qword ptr [rsp + {R9}]
          mov r11, qword ptr [rsp]
          mov eax, dword ptr [r11]
-         {in_r11}lea rsp, [rsp + {FRAME}]
-         .cfi_def_cfa_offset 0
-         xor ecx, ecx
+         {up}xor ecx, ecx
          jmp bonsai_second_late
          .cfi_restore_state",
-        in_r11 = unwind::in_r11(FRAME),
+        up = up(),
     );
     t
+}
+
+/// The stack as it was, with the record in `r11`.
+fn up() -> String {
+    let in_r11 = unwind::in_r11(FRAME);
+    format!("{in_r11}lea rsp, [rsp + {FRAME}]\n         .cfi_def_cfa_offset 0\n         ")
 }
 
 /// `rcx` = the state of the thread, whose three words are noted.
@@ -473,14 +477,12 @@ fn paid(t: &mut String) {
          .cfi_remember_state
          8: mov rax, qword ptr [rsp + {RESULT}]
          mov r11, qword ptr [rsp]
-         {in_r11}lea rsp, [rsp + {FRAME}]
-         .cfi_def_cfa_offset 0
-         mov ecx, dword ptr [r11]
+         {up}mov ecx, dword ptr [r11]
          shl ecx, 8
          or ecx, {STREAM}
          jmp bonsai_second_late
          .cfi_restore_state",
-        in_r11 = unwind::in_r11(FRAME),
+        up = up(),
     );
 }
 
@@ -490,11 +492,9 @@ fn leave(t: &mut String) {
         t,
         ".cfi_remember_state
          9: mov r11, qword ptr [rsp]
-         {in_r11}lea rsp, [rsp + {FRAME}]
-         .cfi_def_cfa_offset 0
-         cmp rax, qword ptr [r11 + 16]
+         {up}cmp rax, qword ptr [r11 + 16]
          jmp qword ptr [r11 + 8]
          .cfi_restore_state",
-        in_r11 = unwind::in_r11(FRAME),
+        up = up(),
     );
 }

@@ -71,7 +71,7 @@ pub(crate) struct Extension {
 }
 
 /// Where the extension keeps what is known of descriptors, and a byte of what is held for each.
-pub(crate) type KnownPlaces = fn() -> [usize; 2];
+pub(crate) type KnownPlaces = extern "C" fn(&mut [usize; 2]);
 
 /// Waits for bytes that a call has received, counted already, and that the lease of its stream has not paid for.
 pub(crate) type Late = unsafe extern "C" fn(

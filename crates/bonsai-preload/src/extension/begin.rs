@@ -56,8 +56,8 @@ static EXTENSION: Extension = Extension {
     release: crate::ahead::release,
 };
 
-fn known() -> [usize; 2] {
-    [crate::descriptors::place(), held::place()]
+extern "C" fn known(places: &mut [usize; 2]) {
+    *places = [crate::descriptors::place(), held::place()];
 }
 
 extern "C" fn covers(segment: &'static Segment, call: CallId, fd: usize) -> bool {

@@ -117,7 +117,9 @@ fn map(segment: &'static Segment) -> usize {
             segment,
         );
         extension.map_or(GONE, |at| {
-            let [notes, held] = (at.known)();
+            let mut places = [0; 2];
+            (at.known)(&mut places);
+            let [notes, held] = places;
             let [first, others @ ..] = &BONSAI_QUICK;
             for (to, from) in others.iter().zip([held, segment.streams.as_ptr() as usize]) {
                 to.store(from, Ordering::Relaxed);
