@@ -143,7 +143,7 @@ pub struct Decision {
     pub enforced: Enforced,
 }
 
-/// Whose a limit is.
+/// Owner of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitOwner {
@@ -199,7 +199,7 @@ pub struct LimitInForce {
     pub rate: f64,
     /// Its name in the ledger; `null` for a ceiling of this daemon, which may hold elsewhere.
     pub name: Option<String>,
-    /// Whose it is.
+    /// Its owner.
     pub by: LimitOwner,
 }
 

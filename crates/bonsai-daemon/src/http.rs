@@ -42,7 +42,6 @@ use crate::problems::unavailable;
 use crate::ring::{Ask, Asked, Event, Published, Reply};
 use crate::who::Who;
 
-use body::Revised;
 pub(crate) use events::places as streams;
 pub(crate) use export::places as exports;
 pub(crate) use serve::{Doors, tls};
@@ -112,22 +111,25 @@ impl App {
         }
     }
 
-    /// A change, once the disk has it; where that takes too long, with that said.
-    pub(crate) async fn kept(&self, mut changed: Changed) -> Revised<Changed> {
-        if !changed.dry_run {
-            let mut written = self.published.written.clone();
-            let is_there = |written: &Written| written.revision >= changed.revision;
-            let written = tokio::time::timeout(keeping::PATIENCE, written.wait_for(is_there)).await;
-            let is_kept = match written {
-                Ok(Ok(written)) => written.problem.is_none(),
-                Ok(Err(_)) | Err(_) => false,
-            };
-            if !is_kept {
-                let text = "the change is in force, and not on the disk yet: it would be lost if the daemon or the machine ended now";
-                changed.problems.push(text.to_owned());
-            }
+    /// Asks for a change, and answers once the disk has it; where that takes too long, with that said.
+    pub(crate) async fn change(
+        &self,
+        who: Who,
+        make: impl FnOnce(Reply<Changed>) -> Ask,
+    ) -> Result<Changed, Problem> {
+        let mut changed = self.ask(who, make).await?;
+        if changed.dry_run {
+            return Ok(changed);
         }
-        Revised(changed.revision, changed)
+        let mut written = self.published.written.clone();
+        let is_there = |written: &Written| written.revision >= changed.revision;
+        let written = tokio::time::timeout(keeping::PATIENCE, written.wait_for(is_there)).await;
+        let is_kept = matches!(written, Ok(Ok(written)) if written.problem.is_none());
+        if !is_kept {
+            let text = "the change is in force, and not on the disk yet: it would be lost if the daemon or the machine ended now";
+            changed.problems.push(text.to_owned());
+        }
+        Ok(changed)
     }
 
     /// That nothing is decided any more, in words, if that is so.

@@ -1,4 +1,4 @@
-//! What is to survive a restart is written by a thread of its own: a change is in force before a disk has it, and only the answer to it waits
+//! Changes that survive a restart are written by a thread of its own: a change is in force before a disk has it, and only the answer to it waits
 //! for that, for [`PATIENCE`] at most. One write has all changes since the one before.
 //!
 //! # Invariants
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The longest that the end of the daemon waits for the disk.
 const END: Duration = Duration::from_secs(5);
 
-/// What is on the disk.
+/// State of the disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     /// The latest revision that was tried.
@@ -77,7 +77,7 @@ impl Keeping {
         })
     }
 
-    /// What is written, as it happens.
+    /// Writes, as they happen.
     pub(crate) fn written(&self) -> watch::Receiver<Written> {
         self.written.clone()
     }
@@ -110,7 +110,7 @@ impl Drop for Keeping {
 }
 
 fn write(files: &Files, shared: &Shared, tell: &watch::Sender<Written>) {
-    // What could not be written.
+    // Changes that could not be written.
     let mut left: Option<Kept> = None;
     loop {
         let mut wanted = shared.lock();

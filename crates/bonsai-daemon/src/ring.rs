@@ -117,7 +117,7 @@ pub(crate) struct Ring {
     /// The last time that what moves slowly was looked at, monotonic ns.
     slow_ns: u64,
     above_ns: u64,
-    /// What is to survive a restart is on its way to the disk there.
+    /// The way to the disk of changes that survive a restart.
     keeping: Keeping,
     /// When a period has begun last, monotonic ns.
     beat_ns: Arc<AtomicU64>,
@@ -138,7 +138,7 @@ pub(crate) struct Published {
     pub(crate) audits: broadcast::Sender<api::AuditEntry>,
     /// What was done lately.
     pub(crate) recent: audit::Recent,
-    /// What is on the disk.
+    /// State of the disk.
     pub(crate) written: watch::Receiver<Written>,
     /// When a period has begun last, monotonic ns.
     pub(crate) beat_ns: Arc<AtomicU64>,

@@ -16,7 +16,7 @@ use crate::cli::Daemon;
 use crate::output::print;
 
 pub(crate) use capacity::capacity;
-pub(crate) use change::{config, how, known, lines, set, show, undo};
+pub(crate) use change::{config, how, lines, set, show, undo};
 pub(crate) use look::{admit, log, page, past, report, shares};
 pub(crate) use outside::{Outside, samplers};
 pub(crate) use token::token;

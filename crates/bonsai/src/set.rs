@@ -109,7 +109,6 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
         && args.event_loops.is_none()
         && let Some(client) = crate::daemon::running_for(&args.service)?
     {
-        crate::daemon::known(&client, &args.service)?;
         let changed = crate::daemon::set(&client, args, &limits)?;
         return Ok(Done::ByDaemon(Box::new(changed), client));
     }

@@ -174,8 +174,7 @@ async fn change(
 ) -> Answer<LinkChanged> {
     let orders = keeper(app)?;
     let wish = how.wish(None, json!({"links": {target.as_str(): patch}}), revision);
-    let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
-    let Revised(_, changed) = app.kept(changed).await;
+    let changed = app.change(who, |reply| Ask::Change(wish, reply)).await?;
     let kept = match changed.dry_run {
         true => orders.kept(),
         false => orders.settled(changed.revision).await,

@@ -200,8 +200,8 @@ pub(super) async fn change_service(
 ) -> Answer<Changed> {
     let id = means(&app, &who, id);
     let wish = how.wish(Some(id), patch, revision);
-    let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
-    Ok(app.kept(changed).await)
+    let changed = app.change(who, |reply| Ask::Change(wish, reply)).await?;
+    Ok(Revised(changed.revision, changed))
 }
 
 /// What is configured: the file, with all changes since.
@@ -245,8 +245,8 @@ pub(super) async fn change_config(
     Json(patch): Json<Value>,
 ) -> Answer<Changed> {
     let wish = how.wish(None, patch, revision);
-    let changed = app.ask(who, |reply| Ask::Change(wish, reply)).await?;
-    Ok(app.kept(changed).await)
+    let changed = app.change(who, |reply| Ask::Change(wish, reply)).await?;
+    Ok(Revised(changed.revision, changed))
 }
 
 /// Takes the last change back, or all since a revision. The audit trail keeps both.
@@ -267,9 +267,9 @@ pub(super) async fn undo(
     Json(undo): Json<Undo>,
 ) -> Answer<Changed> {
     let changed = app
-        .ask(who, |reply| Ask::Undo(undo, revision, reply))
+        .change(who, |reply| Ask::Undo(undo, revision, reply))
         .await?;
-    Ok(app.kept(changed).await)
+    Ok(Revised(changed.revision, changed))
 }
 
 /// What clients of services with a target see.

@@ -11,7 +11,7 @@ use bonsai_services::limits::Holds;
 use bonsai_units::Resource;
 use serde_json::Value;
 
-use super::held::Asked as AskedLimits;
+use super::held::ChangedLimits;
 use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
 use crate::picture::Picture;
@@ -160,7 +160,7 @@ impl Ring {
         };
         self.can_hold(&config).map_err(bad_input)?;
         let until = wish.for_ms.map(|ms| unix_ms() + ms);
-        let asked = AskedLimits::of(&patch);
+        let asked = ChangedLimits::of(&patch);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
             let idle = match plan::plan(&config) {

@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use super::Ring;
 
-/// What a change sets or lifts, by service.
-pub(super) struct Asked {
+/// Limits that a change sets or lifts, by service.
+pub(super) struct ChangedLimits {
     /// Ceilings.
     ceilings: Vec<(String, Resource)>,
     /// Limits by name that are lifted.
     lifted: Vec<(String, String)>,
 }
 
-impl Asked {
+impl ChangedLimits {
     /// By a merge patch on the configuration.
     pub(super) fn of(patch: &Value) -> Self {
         let mut asked = Self {
@@ -52,7 +52,7 @@ impl Asked {
 
 impl Ring {
     /// Of a change that is in force: limits that make it do nothing, in words.
-    pub(super) fn held(&self, asked: &Asked) -> Vec<String> {
+    pub(super) fn held(&self, asked: &ChangedLimits) -> Vec<String> {
         let by_ceiling = |(id, resource): &(String, Resource)| {
             let watched = self.looker.get(id)?;
             let own = self.looker.own_limits(watched);
@@ -114,7 +114,7 @@ mod tests {
                 "c": null,
             },
         });
-        let asked = Asked::of(&patch);
+        let asked = ChangedLimits::of(&patch);
         let ceilings: Vec<_> = asked
             .ceilings
             .iter()
@@ -129,6 +129,6 @@ mod tests {
             ]
         );
         assert_eq!(asked.lifted, [("b".to_owned(), "all".to_owned())]);
-        assert!(Asked::of(&json!({})).ceilings.is_empty());
+        assert!(ChangedLimits::of(&json!({})).ceilings.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Changes by the daemon.
 
-use bonsai_api::{Changed, Difference, Share};
+use bonsai_api::{Changed, Difference, ServiceView, Share};
 use bonsai_client::{Client, ClientError, How};
 use bonsai_services::limits::{Limit, nearest};
 use bonsai_services::refusal::Refusal;
@@ -26,21 +26,21 @@ pub(crate) fn how(changing: &Changing) -> How {
 /// # Errors
 /// The daemon will not.
 pub(crate) fn set(client: &Client, args: &Set, limits: &[Limit]) -> anyhow::Result<Changed> {
-    let weighed = weighed(client, args)?;
+    let weighed = weighed(&known(client, &args.service)?, args)?;
     let patch = patch(args, limits, &weighed)?;
     client
         .change_service(&args.service, &patch, &how(&args.how))
         .map_err(said)
 }
 
-/// Whether a service runs or is configured: a name that was mistyped would be configured.
+/// A service that runs or is configured: a name that was mistyped would be configured.
 ///
 /// # Errors
 /// A [`Refusal`]: there is none of that name.
-pub(crate) fn known(client: &Client, id: &str) -> anyhow::Result<()> {
+fn known(client: &Client, id: &str) -> anyhow::Result<ServiceView> {
     match client.service(id) {
         Err(ClientError::Refused(problem)) if problem.status == 404 => {}
-        other => return other.map(drop).map_err(said),
+        other => return other.map_err(said),
     }
     let services = client.services().map_err(said)?.services;
     let near = nearest(id, services.iter().map(|service| &*service.id));
@@ -50,27 +50,20 @@ pub(crate) fn known(client: &Client, id: &str) -> anyhow::Result<()> {
     )))
 }
 
-/// The resources that a weight is of: all that the service has.
-fn weighed(client: &Client, args: &Set) -> anyhow::Result<Vec<Resource>> {
-    let all = Resource::ALL.to_vec();
-    if args.member.weight.is_none() {
-        return Ok(all);
+/// Resources that a weight is of: all that the service has.
+fn weighed(service: &ServiceView, args: &Set) -> anyhow::Result<Vec<Resource>> {
+    if args.member.weight.is_none() || service.target.is_none() {
+        return Ok(Resource::ALL.to_vec());
     }
-    match client.service(&args.service) {
-        Ok(service) if service.target.is_some() && !service.running => {
-            Err(Refusal::input(format!(
-                "{0} is not there now, so which resources it has is not known: say of which one \
-                 (bonsai config set services.{0}.send.weight=2)",
-                args.service
-            )))
-        }
-        Ok(service) if service.target.is_some() => {
-            let has = service.resources.iter();
-            Ok(has.map(|of| of.resource.into()).collect())
-        }
-        // One that nobody knows yet is told of by the change itself.
-        _ => Ok(all),
+    if !service.running {
+        return Err(Refusal::input(format!(
+            "{0} is not there now, so which resources it has is not known: say of which one \
+             (bonsai config set services.{0}.send.weight=2)",
+            args.service
+        )));
     }
+    let has = service.resources.iter();
+    Ok(has.map(|of| of.resource.into()).collect())
 }
 
 /// What `bonsai set` says, as a merge patch on the service.
