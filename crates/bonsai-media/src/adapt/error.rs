@@ -104,6 +104,16 @@ pub enum Error {
     /// No such rule.
     #[error("there is no rule {0:?}: it has to be throughput, bola, bolae, dynamic or davvi")]
     Rule(String),
+    /// Downloads of a run were given up again and again, as may be with [`AfterAbandon::Ask`](super::AfterAbandon::Ask).
+    #[error(
+        "{downloads} downloads of segment {segment} and those before it did not bring it: each was given up"
+    )]
+    GivenUp {
+        /// The segment, from 0.
+        segment: usize,
+        /// All downloads of the run until then.
+        downloads: usize,
+    },
     /// A run without an end.
     #[error("the network is too slow for segment {segment}: {steps} steps did not bring it")]
     Endless {

@@ -62,7 +62,8 @@ pub struct Run {
 /// One viewer watches all of a film over that network; when the trace is over it begins anew.
 ///
 /// # Errors
-/// If a setting cannot be with this film, or the network does not bring it in ten million steps.
+/// If a setting cannot be with this film, the network does not bring it in ten million steps, or the downloads of
+/// a segment are given up again and again.
 pub fn simulate(movie: &Movie, trace: &Trace, settings: &Settings) -> Result<Run, Error> {
     let ladder = Arc::new(movie.ladder().clone());
     let mut session = Session::new(Arc::clone(&ladder), settings.clone())?;
@@ -99,7 +100,8 @@ pub fn simulate(movie: &Movie, trace: &Trace, settings: &Settings) -> Result<Run
                     abandoned: lower.is_some(),
                 });
                 if choices.len() > DOWNLOADS * movie.segments() {
-                    return Err(link.steps().of(segment));
+                    let downloads = choices.len();
+                    return Err(Error::GivenUp { segment, downloads });
                 }
             }
             Next::End => break,

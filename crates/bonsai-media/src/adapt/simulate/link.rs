@@ -78,10 +78,6 @@ impl<'a> Link<'a> {
         self.carried
     }
 
-    pub(super) const fn steps(&self) -> Steps {
-        Steps(self.steps)
-    }
-
     pub(super) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
