@@ -14,12 +14,14 @@
 mod case;
 mod compile;
 mod pool;
+mod port;
 mod process;
 mod service;
 
 pub use case::{Case, Outcome};
 pub use compile::{CompileError, Compiler, GLIBC_LOADER, MUSL_LOADER};
 pub use pool::for_each;
+pub use port::Port;
 pub use process::{Finished, ProcessError, finish};
 pub use service::{Bonsai, Counters, ServiceError};
 

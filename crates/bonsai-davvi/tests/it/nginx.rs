@@ -1,7 +1,7 @@
 //! The real nginx, with the configuration that is made for it.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -59,9 +59,8 @@ fn nginx_serves_a_library_and_nothing_else() {
     let library = Library::open(&root).expect("a library");
     std::os::unix::fs::symlink(folder.path(), root.join("out")).expect("linked");
     std::fs::write(root.join("match/54p/99.txt"), "x").expect("written");
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("an address");
-    drop(free);
+    let port = conformance::Port::free();
+    let address = port.address();
     let is_root = String::from_utf8_lossy(&run("id", &["-u"]).stdout).trim() == "0";
     let how = Nginx {
         listen: address,

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use conformance::Port;
 use serde_json::Value;
 
 use crate::support::{Place, Said, film, signal};
@@ -294,11 +295,6 @@ fn a_library_is_searched_and_played_over_http() {
     assert_eq!(server.end("INT").code, Some(0));
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
 #[test]
 fn it_is_a_service_like_any_other_under_a_limit() {
     for (name, loops) in [("waits", "off"), ("serves-others", "on")] {
@@ -309,7 +305,8 @@ fn it_is_a_service_like_any_other_under_a_limit() {
         std::fs::create_dir(place.path().join(".clips")).expect("made");
         std::fs::write(place.path().join(".clips/a.mp4"), &film).expect("written");
         let folder = place.path().join(".clips");
-        let port = format!(":{}", free_port());
+        let held = Port::free();
+        let port = format!(":{}", held.number());
         let serve = [
             "--",
             env!("CARGO_BIN_EXE_bonsai"),

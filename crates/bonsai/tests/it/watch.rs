@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use conformance::Port;
 use serde_json::Value;
 
 use crate::support::{Place, Said, skip};
@@ -200,9 +201,8 @@ fn the_most_viewers_are_searched_for() {
 #[test]
 fn whoever_sees_nothing_says_in_which_step_and_why() {
     let place = Place::bare();
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = closed.local_addr().expect("an address").port();
-    drop(closed);
+    let closed = Port::free();
+    let port = closed.number();
     const OPTIONS: &str = "RTSP/1.0 200 OK\r\nCSEQ\r\nPublic: DESCRIBE, SETUP, PLAY\r\n\r\n";
     const DESCRIBE: &str = "RTSP/1.0 200 OK\r\nCSEQ\r\nContent-Type: application/sdp\r\n\
         Content-Length: 118\r\n\r\nv=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n\

@@ -1,10 +1,11 @@
 //! Players over HTTP: of videos that were imported and are served by nginx, and of addresses that are none.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use conformance::Port;
 use serde_json::Value;
 
 use crate::support::{Place, Said, film, skip};
@@ -73,9 +74,8 @@ pub(crate) fn library(test: &str, place: &Place) -> Option<PathBuf> {
 
 /// Serves it, with more words for nginx.
 pub(crate) fn serve(place: &Place, library: &Path, more: &str) -> Nginx {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = free.local_addr().expect("an address");
-    drop(free);
+    let port = Port::free();
+    let address = port.address();
     let id = Command::new("id").arg("-u").output().expect("id");
     let listen = address.to_string();
     let mut words = vec![
@@ -277,9 +277,8 @@ struct Listed {
 
 impl Listed {
     fn new(folder: &Path) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("an address");
-        drop(free);
+        let port = Port::free();
+        let address = port.address();
         let child = Command::new("/usr/bin/python3")
             .args([
                 "-m",
@@ -424,12 +423,8 @@ fn what_makes_no_sense_is_refused_in_one_sentence() {
 #[test]
 fn whoever_sees_nothing_says_in_which_step_and_why() {
     let place = Place::bare();
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!(
-        "http://{}/master.m3u8",
-        closed.local_addr().expect("an address")
-    );
-    drop(closed);
+    let closed = Port::free();
+    let address = format!("http://{}/master.m3u8", closed.address());
     let said = place.say(&[
         "watch",
         &address,

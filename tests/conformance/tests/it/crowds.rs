@@ -2,13 +2,13 @@
 //! held back, the others are served.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use conformance::Bonsai;
+use conformance::{Bonsai, Port};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{PYTHON, bonsai, installed};
@@ -65,7 +65,7 @@ impl Protocol {
 struct Server {
     child: Child,
     name: String,
-    port: u16,
+    port: Port,
 }
 
 impl Drop for Server {
@@ -82,16 +82,18 @@ fn start(
     program: &Path,
     args: impl FnOnce(u16) -> Vec<String>,
 ) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    drop(listener);
-    let (name, mut command) = bonsai.run(options, program, &args(port));
+    let port = Port::free();
+    let (name, mut command) = bonsai.run(options, program, &args(port.number()));
     let command = command.stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.stderr(Stdio::null()).spawn().expect("it starts");
     let server = Server { child, name, port };
     let began = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < PATIENCE, "no server at port {port}");
+    while TcpStream::connect(server.port.address()).is_err() {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "no server at {port:?}",
+            port = server.port
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     server
@@ -137,7 +139,7 @@ fn time_of_others(server: &Server, protocol: Protocol) -> Duration {
     let (taken, over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let greedy = scope.spawn(|| {
-            let mut stream = connect(server.port);
+            let mut stream = connect(server.port.number());
             let question = protocol.question(true);
             stream
                 .write_all(question.as_bytes())
@@ -158,7 +160,8 @@ fn time_of_others(server: &Server, protocol: Protocol) -> Duration {
             std::thread::sleep(Duration::from_millis(2));
         }
         let began = Instant::now();
-        let mut others: Vec<TcpStream> = (0..POLITE).map(|_| connect(server.port)).collect();
+        let mut others: Vec<TcpStream> =
+            (0..POLITE).map(|_| connect(server.port.number())).collect();
         for _ in 0..ROUNDS {
             for stream in &mut others {
                 ask(stream, protocol, SMALL);
@@ -258,7 +261,7 @@ fn nginx_joins_a_group_and_leaves_it_while_it_serves() {
             std::thread::scope(|scope| {
                 // Held by the group and by its own limit when the service leaves.
                 scope.spawn(|| {
-                    let mut stream = connect(server.port);
+                    let mut stream = connect(server.port.number());
                     while !over.load(Ordering::Relaxed) {
                         ask(&mut stream, protocol, SMALL);
                     }
@@ -333,7 +336,7 @@ fn redis_serves_others_beside_a_greedy_connection() {
         words.map(|word| (*word).to_owned()).collect()
     };
     let server = start(&bonsai(), &LIMIT, &redis, args);
-    let mut stream = connect(server.port);
+    let mut stream = connect(server.port.number());
     for (key, len) in [("small", SMALL), ("big", BIG)] {
         let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${len}\r\n", key.len());
         let command = [head.as_bytes(), &vec![b'x'; len], b"\r\n"].concat();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use conformance::finish;
+use conformance::{Port, finish};
 
 use crate::fixture::{bonsai, compiler};
 use crate::probe::{DOORS, PATIENCE, Probe, Seen};
@@ -180,10 +180,8 @@ fn a_mount_is_limited_by_its_device() {
 fn sockets_are_limited_by_their_peer_and_port() {
     let test = "sockets_are_limited_by_their_peer_and_port";
     const BYTES: u64 = 200_000;
-    let port = {
-        let any = std::net::TcpListener::bind("127.0.0.3:0").expect("a port");
-        any.local_addr().expect("an address").port().to_string()
-    };
+    let held = Port::free();
+    let port = held.number().to_string();
     let args = ["peers", "200000", &port];
     let Some(probe) = Probe::new(test, "narrowed", &args) else {
         return;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance::{finish, skip};
+use conformance::{Port, finish, skip};
 
 use crate::fixture::{bonsai, installed};
 
@@ -104,13 +104,12 @@ impl Drop for Server {
 }
 
 /// An sshd under limits, and its port; `None` if somebody else had that first.
-fn listening(options: &[&str], sshd: &Path, folder: &Path) -> Option<(Server, u16)> {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = free.local_addr().expect("its number").port();
-    drop(free);
+fn listening(options: &[&str], sshd: &Path, folder: &Path) -> Option<(Server, Port)> {
+    let port = Port::free();
+    let number = port.number();
     let at = |name: &str| folder.join(name).display().to_string();
     let text = format!(
-        "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
+        "Port {number}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
          UsePAM no\nPidFile none\nPermitRootLogin yes\n",
         at("host"),
         at("id.pub")
@@ -121,7 +120,7 @@ fn listening(options: &[&str], sshd: &Path, folder: &Path) -> Option<(Server, u1
     let mut server = Server(command.spawn().expect("it starts"));
     let end = Instant::now() + Duration::from_secs(30);
     while Instant::now() < end && server.0.try_wait().expect("ours").is_none() {
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        if std::net::TcpStream::connect(port.address()).is_ok() {
             return Some((server, port));
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -177,7 +176,7 @@ fn sshd_lets_its_users_in_under_limits() {
             .find_map(|_| listening(options, Path::new(&sshd), folder.path()))
             .unwrap_or_else(|| panic!("{options:?}: it does not listen"));
         for _ in 0..2 {
-            let seen = log_in(port);
+            let seen = log_in(port.number());
             assert_eq!(seen.stdout, "in\n", "{options:?}: {}", seen.stderr);
         }
     }
