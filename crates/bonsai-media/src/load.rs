@@ -7,8 +7,10 @@
 //!                                as many as there is a rate for; sound always
 //!   a rate that is told ──> the lowest level that all streams fit in, at once; a lower one when that
 //!                           has fitted for a while
-//!   late in a window ─────> one level up          in time for a while ──> one level down
+//!   late in two windows ──> one level up          in time for a while ──> one level down
 //! ```
+//! A server is late by the least lateness of a window: a hiccup makes some samples late and ends before others,
+//! and a lack lasts (the standing delay of RFC 8289, 3.2). Lateness that becomes less by itself is left to do so.
 //! The rate that a server is allotted, where somebody tells it, is looked at first: it is known before
 //! anything is late. How late it is tells all else that it lacks, processor, disk, a socket that takes no
 //! more, and the rate where nobody tells it; where somebody does, only what is later than a second. The
@@ -27,8 +29,10 @@ const SECOND: u64 = 1_000_000_000;
 /// How long lateness is looked at before it is judged.
 const WINDOW: u64 = SECOND / 2;
 
-/// How long all was in time before a level is left.
-const CALM: u64 = 5 * SECOND;
+/// Time in which all was in time before a level is left: the least, and the most, where each that was left had to be
+/// taken again.
+const CALM: u64 = SECOND;
+const LONGEST_CALM: u64 = 16 * SECOND;
 
 /// How long streams have to go over to a lower quality before they are still late: that waits for a picture
 /// that decoding can begin with.
@@ -97,9 +101,17 @@ struct Late {
     most_ns: u64,
     level: Level,
     is_behind: bool,
-    worst: u64,
+    /// The least lateness of this window, and of the one before it.
+    least: Option<u64>,
+    before: u64,
     window: u64,
     calm: u64,
+    /// Time of calm before a level is left.
+    calm_for: u64,
+    /// When one was left last.
+    left: Option<u64>,
+    /// Part of the bytes behind a key picture that is sent on the highest level, of [`WHOLE`].
+    share: u64,
     /// Until when a lower quality is waited for.
     turned: u64,
 }
@@ -128,9 +140,13 @@ impl Load {
                 most_ns: late_ns,
                 level: Level::BEST,
                 is_behind: false,
-                worst: 0,
+                least: None,
+                before: 0,
                 window: 0,
                 calm: 0,
+                calm_for: CALM,
+                left: None,
+                share: WHOLE,
                 turned: 0,
             },
             rated: Rated {
@@ -146,10 +162,9 @@ impl Load {
     }
 
     /// A sample is sent that much later than it is due.
-    pub const fn note(&mut self, late_ns: u64) {
-        if late_ns > self.late.worst {
-            self.late.worst = late_ns;
-        }
+    pub fn note(&mut self, late_ns: u64) {
+        let least = self.late.least.unwrap_or(late_ns);
+        self.late.least = Some(least.min(late_ns));
     }
 
     /// So many bytes a second may be sent; `None` where nobody says.
@@ -179,7 +194,8 @@ impl Load {
     pub fn judge(&mut self, now: u64) -> Option<(usize, Pictures)> {
         self.weigh(now);
         if now >= self.late.window {
-            self.rated.trim(self.late.worst > self.late.most_ns);
+            let late_ns = self.late.least.unwrap_or(0);
+            self.rated.trim(late_ns > self.late.most_ns);
             let least = self.rated.room.map_or(0, |_| IN_STEP);
             // A quality that is sent for want of rate is no answer to what is late in spite of it.
             let from = self.late.level.max(self.rated.level.min(Level::LOWEST));
@@ -240,8 +256,13 @@ impl Load {
     pub fn within(&self, bytes: u64) -> u64 {
         match self.level().pictures() {
             Pictures::All | Pictures::Needed => bytes,
-            Pictures::Keys if self.late.level == Level::HIGHEST => 0,
-            Pictures::Keys => self.rated.within(bytes),
+            Pictures::Keys => {
+                let rated = match self.rated.level {
+                    Level::HIGHEST => self.rated.within(bytes),
+                    _ => bytes,
+                };
+                rated.min(self.late.within(bytes))
+            }
         }
     }
 
@@ -267,7 +288,7 @@ impl Load {
 }
 
 impl Late {
-    /// Whoever is late by less than `least` is not. The levels that are gone to if it is, and if not.
+    /// Lateness below `least` is none. The levels that are gone to if it is late, and if not.
     fn judge(
         &mut self,
         now: u64,
@@ -276,20 +297,59 @@ impl Late {
         (above, below): (Level, Level),
     ) {
         self.window = now + WINDOW;
-        self.is_behind = self.worst > self.most_ns.max(least);
-        if self.is_behind {
-            self.calm = now + CALM;
-            if when_behind == WhenBehind::DropPictures && now >= self.turned {
-                self.level = above;
-                if above.pictures() == Pictures::All {
-                    self.turned = now + TURNED;
-                }
+        let most = self.most_ns.max(least);
+        let late = self.least.take().unwrap_or(0);
+        let before = core::mem::replace(&mut self.before, late);
+        self.is_behind = late > most && before > most;
+        if late > most {
+            self.calm = now + self.calm_for;
+            let is_less = late < before - before / 8;
+            let acts = self.is_behind && !is_less && when_behind == WhenBehind::DropPictures;
+            if acts && now >= self.turned {
+                self.up(now, above);
             }
         } else if now >= self.calm {
-            self.calm = now + CALM;
+            self.calm = now + self.calm_for;
+            self.down(now, below);
+        }
+    }
+
+    /// Less is sent.
+    fn up(&mut self, now: u64, above: Level) {
+        if let Some(left) = self.left.take() {
+            self.calm_for = match now < left + 2 * self.calm_for {
+                true => LONGEST_CALM.min(2 * self.calm_for),
+                false => CALM,
+            };
+            self.calm = now + self.calm_for;
+        }
+        if self.level == Level::HIGHEST || above == Level::HIGHEST {
+            let share = self.share * 3 / 4;
+            self.share = if share < WHOLE / 8 { 0 } else { share };
+        }
+        self.level = above;
+        if above.pictures() == Pictures::All {
+            self.turned = now + TURNED;
+        }
+    }
+
+    /// More is sent.
+    fn down(&mut self, now: u64, below: Level) {
+        if self.level == Level::BEST {
+            return;
+        }
+        self.left = Some(now);
+        if self.share < WHOLE {
+            self.share = WHOLE.min(self.share + WHOLE / 4);
+        } else {
             self.level = below;
         }
-        self.worst = 0;
+    }
+
+    /// What is sent of so many bytes behind a key picture.
+    fn within(&self, bytes: u64) -> u64 {
+        let within = u128::from(bytes) * u128::from(self.share) / u128::from(WHOLE);
+        u64::try_from(within).unwrap_or(bytes)
     }
 }
 

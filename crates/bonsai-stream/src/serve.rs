@@ -217,6 +217,13 @@ pub enum Event<'a> {
         /// Packets that were sent.
         packets: u64,
     },
+    /// Something of a stream is left out, as its viewer takes less than is sent. It is told once for a stream.
+    Slow {
+        /// The viewer.
+        peer: SocketAddr,
+        /// The clip.
+        clip: &'a str,
+    },
     /// Something is not granted.
     Refused {
         /// To whom.

@@ -203,6 +203,9 @@ impl Log {
                 ));
             }
             Event::Refused { peer, why } => self.line(&format!("{peer}: refused: {why}")),
+            Event::Slow { peer, clip } => self.line(&format!(
+                "{peer}: takes {clip} slower than it plays: pictures are left out for this viewer"
+            )),
             Event::Began { peer, clip } if self.is_verbose => {
                 self.line(&format!("{peer}: sees {clip}"));
             }

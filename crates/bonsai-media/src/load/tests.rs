@@ -19,26 +19,90 @@ fn pictures_are_left_out_step_by_step_and_come_back() {
     };
     assert_eq!(judge(&mut load, 50), None);
     assert!(!load.drops(|| Some(true)));
+    assert_eq!(judge(&mut load, 51), None, "it may be over");
     assert_eq!(judge(&mut load, 51), Some((0, Needed)));
     assert!(load.drops(|| Some(true)) && load.admit(NEED).is_ok());
     assert!(!load.drops(|| Some(false)) && !load.drops(|| None));
     assert_eq!(load.within(1000), 1000);
     assert_eq!(judge(&mut load, 51), Some((0, Keys)));
-    assert_eq!(load.within(1000), 0);
     assert_eq!(load.admit(NEED), Err(Full::Behind));
-    assert_eq!(judge(&mut load, 51), None);
+    let mut within = vec![load.within(1000)];
+    while within.last() > Some(&0) {
+        assert_eq!(judge(&mut load, 51), None);
+        within.push(load.within(1000));
+    }
+    assert_eq!(within, [750, 562, 421, 312, 234, 171, 125, 0]);
     let steps: Vec<_> = (0..40).filter_map(|_| judge(&mut load, 0)).collect();
     assert_eq!(steps, [(0, Needed), (0, All)]);
+    assert_eq!(load.within(1000), 1000);
     assert!(load.admit(NEED).is_ok());
+}
+
+/// A server that stood still sends what became due meanwhile at once, and is in time again.
+#[test]
+fn a_hiccup_of_any_length_changes_nothing() {
+    for when_behind in [WhenBehind::DropPictures, WhenBehind::Refuse] {
+        for hiccup in [50, 100, 300, 1000, 10_000] {
+            let mut load = Load::new(when_behind, 100);
+            load.plays(NEED, Need::default(), 0);
+            for turn in 1..20 {
+                for late in (0..hiccup).rev().step_by(40) {
+                    load.note(late * u64::from(turn % 3 == 0));
+                }
+                load.note(0);
+                assert_eq!(load.judge(turn * WINDOW), None, "{hiccup}");
+                assert_eq!(load.admit(NEED), Ok(()), "{hiccup}");
+            }
+        }
+    }
+}
+
+/// Of much that became due, the server works off more in each window than comes in: all of it is sent.
+#[test]
+fn lateness_that_becomes_less_by_itself_is_left_alone() {
+    let mut load = Load::new(WhenBehind::DropPictures, 100);
+    load.plays(NEED, Need::default(), 0);
+    let mut late = 5000;
+    for turn in 1..40 {
+        load.note(late);
+        load.note(late + 400);
+        assert_eq!(load.judge(turn * WINDOW), None, "{late}");
+        late = late * 4 / 5;
+    }
+    // Where it stays, it is a lack.
+    load.note(200);
+    load.judge(40 * WINDOW);
+    load.note(200);
+    assert!(load.judge(41 * WINDOW).is_some());
+}
+
+/// A level that has to be taken again each time it is left is left more seldom.
+#[test]
+fn a_lack_that_lasts_makes_a_level_last() {
+    let mut load = Load::new(WhenBehind::DropPictures, 100);
+    load.plays(NEED, Need::default(), 0);
+    let mut changes = Vec::new();
+    for turn in 1..1000 {
+        let lacks = load.level() == Level::BEST;
+        load.note(if lacks { 300 } else { 0 });
+        load.note(if lacks { 200 } else { 0 });
+        changes.extend(load.judge(turn * WINDOW).map(|_| turn));
+    }
+    let lasts: Vec<u64> = changes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(lasts.iter().step_by(2).is_sorted(), "{lasts:?}");
+    assert!(lasts.iter().max() > Some(&30), "{lasts:?}");
+    assert!(changes.len() < 80, "{changes:?}");
 }
 
 #[test]
 fn whoever_refuses_drops_nothing() {
     let mut load = Load::new(WhenBehind::Refuse, 50);
-    load.note(1000);
-    assert_eq!(load.judge(WINDOW), None);
+    for turn in 1..3 {
+        load.note(1000);
+        assert_eq!(load.judge(turn * WINDOW), None);
+    }
     assert!(load.admit(NEED) == Err(Full::Behind) && !load.drops(|| Some(true)));
-    load.judge(2 * WINDOW);
+    load.judge(3 * WINDOW);
     assert!(load.admit(NEED).is_ok());
 }
 
@@ -137,7 +201,7 @@ fn who_knows_the_rate_takes_no_burst_for_a_lack_of_something_else() {
         load.judge(turn * WINDOW);
     }
     assert_eq!(load.within(1000), 343);
-    for turn in 10..12 {
+    for turn in 10..30 {
         load.note(IN_STEP + 1);
         load.judge(turn * WINDOW);
     }
@@ -275,8 +339,10 @@ fn what_streams_are_not_sent_for_want_of_rate_is_free() {
         assert_eq!(load.claimed(), claimed, "{allotted}");
     }
     // That it is late frees nothing.
-    load.note(51);
-    load.judge(WINDOW);
+    for turn in 1..3 {
+        load.note(51);
+        load.judge(turn * WINDOW);
+    }
     assert_eq!((load.level().quality(), load.claimed()), (1, 1000));
     let mut load = Load::new(WhenBehind::Wait, 50);
     load.plays(three, Need::default(), 0);
@@ -294,11 +360,12 @@ fn levels_that_save_nothing_are_passed_over_when_it_is_late() {
         load.note(51);
         load.judge(now)
     };
-    assert_eq!(late(&mut load, WINDOW), Some((1, All)));
+    late(&mut load, 1);
+    assert_eq!(late(&mut load, WINDOW + 1), Some((1, All)));
     // Streams go over to it at their next picture that decoding can begin with.
-    assert_eq!(late(&mut load, 2 * WINDOW), None);
-    assert_eq!(late(&mut load, WINDOW + TURNED), Some((1, Needed)));
-    assert_eq!(late(&mut load, 2 * WINDOW + TURNED), Some((1, Keys)));
+    assert_eq!(late(&mut load, 2 * WINDOW + 1), None);
+    assert_eq!(late(&mut load, WINDOW + TURNED + 1), Some((1, Needed)));
+    assert_eq!(late(&mut load, 2 * WINDOW + TURNED + 1), Some((1, Keys)));
     assert_eq!(load.admit(two), Err(Full::Behind));
     // Somebody comes who has a lower one.
     load.plays(three, Need::default(), 0);
@@ -313,7 +380,8 @@ fn levels_that_save_nothing_are_passed_over_when_it_is_late() {
     // Sound alone has one level, and the highest.
     let mut load = Load::new(WhenBehind::DropPictures, 50);
     load.plays(Need::new(9, 9, 9), Need::default(), 0);
-    assert_eq!(late(&mut load, WINDOW), Some((0, Keys)));
+    late(&mut load, 1);
+    assert_eq!(late(&mut load, WINDOW + 1), Some((0, Keys)));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! A connection: messages in, messages and packets out.
 
+use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
 
 use bonsai_media::rtsp::Reader;
 use bonsai_media::rtsp::server::MOST_REQUEST;
@@ -12,9 +14,23 @@ use rustix::event::epoll::EventFlags;
 
 use super::root::FileId;
 
-/// Bytes that wait to be taken before samples are left out for a viewer who is slow: two pictures of a
-/// stream of 2 Mbit/s that decoding can begin with.
+/// Bytes of answers that wait to be taken before no more requests are heard; and of samples, where [`Waiting::MOST`]
+/// wait for all viewers.
 pub(super) const BACKLOG: usize = 64 << 10;
+
+/// Seconds of a stream that wait to be taken before samples are left out for a viewer who is slow, and their bytes: the
+/// least, which a large picture fits in, and the most.
+const SECONDS: u64 = 4;
+const LEAST: u64 = 512 << 10;
+const MOST: u64 = 16 << 20;
+
+/// Bytes that wait for all viewers of a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting(Rc<Cell<usize>>);
+
+impl Waiting {
+    const MOST: usize = 256 << 20;
+}
 
 /// Bytes that wait to be taken in the kernel, which would let them be megabytes.
 const IN_KERNEL: usize = 256 << 10;
@@ -27,6 +43,12 @@ pub(super) struct Connection {
     pub(super) reader: Reader,
     out: Vec<u8>,
     sent: usize,
+    /// Bytes of answers in it, and the end of the last.
+    answers: usize,
+    answered: usize,
+    /// What waits here and elsewhere, and the part of it that is here.
+    all: Waiting,
+    part: usize,
     /// Since when something waits that is not taken.
     pub(super) stalled: Option<u64>,
     /// When the request began that is not there as a whole, and when the last one was.
@@ -53,7 +75,12 @@ pub(super) enum Came {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, now: u64) -> io::Result<Self> {
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        all: Waiting,
+        now: u64,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         // Packets do not wait for each other.
         stream.set_nodelay(true)?;
@@ -67,6 +94,10 @@ impl Connection {
             reader: Reader::with_most(MOST_REQUEST),
             out: Vec::new(),
             sent: 0,
+            answers: 0,
+            answered: 0,
+            all,
+            part: 0,
             stalled: None,
             begun: None,
             asked: now,
@@ -94,6 +125,45 @@ impl Connection {
         self.out.len() - self.sent
     }
 
+    /// Bytes that may wait before samples of a stream of that rate are left out.
+    pub(super) fn room(&self, bytes_per_s: u64) -> usize {
+        if self.all.0.get() > Waiting::MOST {
+            return BACKLOG;
+        }
+        let room = bytes_per_s.saturating_mul(SECONDS).clamp(LEAST, MOST);
+        usize::try_from(room).unwrap_or(BACKLOG)
+    }
+
+    /// Whether requests are heard: as long as answers are taken.
+    pub(super) const fn is_heard(&self) -> bool {
+        self.answers <= BACKLOG && self.held.is_none()
+    }
+
+    /// Sends an answer, now or when it is taken.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn answer(&mut self, bytes: &[u8], now: u64) -> io::Result<()> {
+        let before = self.waiting();
+        self.send(bytes, now)?;
+        if self.waiting() > 0 {
+            self.answers += self.waiting() - before;
+            self.answered = self.out.len();
+        }
+        Ok(())
+    }
+
+    /// Something waits, or has been taken.
+    fn count(&mut self) {
+        let waiting = self.waiting();
+        let all = self.all.0.get() - self.part + waiting;
+        self.all.0.set(all);
+        self.part = waiting;
+        if self.sent >= self.answered {
+            (self.answers, self.answered) = (0, 0);
+        }
+    }
+
     /// Sends bytes, now or when they are taken.
     ///
     /// # Errors
@@ -115,6 +185,7 @@ impl Connection {
                 self.stalled = Some(now);
             }
             self.out.extend_from_slice(rest);
+            self.count();
         }
         Ok(())
     }
@@ -140,11 +211,23 @@ impl Connection {
             self.out = Vec::new();
             self.sent = 0;
             self.stalled = None;
-        } else if self.sent > BACKLOG {
-            self.out.drain(..self.sent);
-            self.sent = 0;
+            self.count();
+        } else {
+            self.count();
+            // Each byte is moved once at most.
+            if self.sent > BACKLOG.max(self.out.len() / 2) {
+                self.out.drain(..self.sent);
+                self.answered = self.answered.saturating_sub(self.sent);
+                self.sent = 0;
+            }
         }
         Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.all.0.set(self.all.0.get() - self.part);
     }
 }
 

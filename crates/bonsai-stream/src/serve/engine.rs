@@ -15,7 +15,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event as Ready, EventData, EventFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::connection::Connection;
+use super::connection::{Connection, Waiting};
 use super::house::House;
 use super::loader::Loader;
 use super::root::Root;
@@ -55,6 +55,7 @@ pub(super) struct Engine<'a> {
     server: Server,
     house: House<'a>,
     connections: Vec<Option<Connection>>,
+    waiting: Waiting,
     free: Vec<usize>,
     /// Connections of each network.
     places: HashMap<IpAddr, u32>,
@@ -146,6 +147,7 @@ impl<'a> Engine<'a> {
             server: Server::new(timeout),
             house,
             connections: Vec::new(),
+            waiting: Waiting::default(),
             free: Vec::new(),
             places: HashMap::new(),
             waited: 0,
@@ -281,6 +283,15 @@ impl<'a> Engine<'a> {
             }
             None => {}
         }
+        let is_news = stream.is_slow && !stream.is_told;
+        if is_news {
+            stream.is_told = true;
+            let (peer, clip) = (stream.peer, stream.clip.clone());
+            house.tell(&Event::Slow { peer, clip: &clip });
+        }
+        let Some(Some(stream)) = house.streams.get_mut(session) else {
+            return;
+        };
         if !stream.timeline.is_playing() {
             house.weigh(session);
         }

@@ -34,6 +34,9 @@ pub(super) struct Stream {
     pub(super) handlers: Vec<Box<dyn Handler>>,
     pub(super) parts: Made,
     pub(super) packets: u64,
+    /// Whether something was left out as its viewer takes less than is sent, and whether that was told.
+    pub(super) is_slow: bool,
+    pub(super) is_told: bool,
     /// What it needs as long as it plays.
     pub(super) need: Need,
     /// When it is looked after next: other entries for it are of times that have moved.
@@ -59,8 +62,9 @@ pub(super) struct Lane {
     pub(super) sets_due: bool,
     /// Whether pictures are left out up to the next that decoding can begin with.
     pub(super) skips: bool,
-    /// Bytes of pictures that may be sent before that, where not all are.
-    pub(super) left: u64,
+    /// Bytes of pictures from the last that decoding can begin with up to the next, and what of them was sent.
+    pub(super) behind: u64,
+    pub(super) sent: u64,
     /// What its viewer reported last, and when.
     pub(super) counted: Option<Counted>,
     pub(super) heard: u64,
@@ -101,6 +105,8 @@ impl Stream {
             handlers,
             parts,
             packets: 0,
+            is_slow: false,
+            is_told: false,
             need: Need::default(),
             armed: u64::MAX,
         }
@@ -121,7 +127,8 @@ impl Stream {
             sets,
             sets_due: false,
             skips: false,
-            left: u64::MAX,
+            behind: u64::MAX,
+            sent: 0,
             counted: None,
             heard: 0,
             has_gso: true,

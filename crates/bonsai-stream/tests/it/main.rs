@@ -12,6 +12,7 @@ mod qualities;
 mod rates;
 mod retina;
 mod serve;
+mod slow;
 mod strangers;
 mod support;
 mod vbr;

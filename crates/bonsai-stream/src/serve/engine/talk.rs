@@ -10,7 +10,7 @@ use bonsai_media::rtsp::server::Server;
 use rtsp_types::Message;
 use rustix::event::epoll::{self, EventFlags};
 
-use super::super::connection::{BACKLOG, Came, Connection};
+use super::super::connection::{Came, Connection};
 use super::super::house::{House, Peer};
 use super::super::stream::Stream;
 use super::super::{Event, network, plain};
@@ -67,7 +67,8 @@ impl Engine<'_> {
             return self.turn_away(&stream, peer, &why);
         }
         let index = self.free.pop().unwrap_or(self.connections.len());
-        let connection = Connection::new(stream, peer, now()).and_then(|connection| {
+        let waiting = self.waiting.clone();
+        let connection = Connection::new(stream, peer, waiting, now()).and_then(|connection| {
             epoll::add(
                 &self.epoll,
                 &connection,
@@ -166,7 +167,7 @@ impl Engine<'_> {
             let Some(Some(connection)) = self.connections.get_mut(index) else {
                 return;
             };
-            if connection.waiting() > BACKLOG {
+            if !connection.is_heard() {
                 break;
             }
             match connection.read(&mut self.buffer[..4096]) {
@@ -230,7 +231,7 @@ impl Engine<'_> {
                     Server::unreadable()
                 }
             };
-            let is_sent = connection.send(&bytes, at).is_ok();
+            let is_sent = connection.answer(&bytes, at).is_ok();
             let ends = connection.ends;
             if let Some(why) = why {
                 self.refuse(peer, &why);
@@ -273,8 +274,7 @@ impl Engine<'_> {
         let waiting = connection.waiting();
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::OUT, waiting > 0);
-        let is_heard = waiting <= BACKLOG && connection.held.is_none();
-        flags.set(EventFlags::IN, is_heard);
+        flags.set(EventFlags::IN, connection.is_heard());
         if flags != connection.waits {
             connection.waits = flags;
             let _ = epoll::modify(

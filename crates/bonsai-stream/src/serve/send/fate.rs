@@ -2,10 +2,10 @@
 
 use std::io;
 
-use bonsai_media::load::Pictures;
+use bonsai_media::clip::Sample;
+use bonsai_media::load::{Level, Pictures};
 use bonsai_media::packets::h264;
 
-use super::super::connection::BACKLOG;
 use super::super::loader::beginning;
 use super::super::parts::{Fate, SampleView};
 use super::super::stream::{Sink, Stream};
@@ -26,16 +26,9 @@ pub(super) fn of(
         return Ok(Fate::Drop);
     };
     let (is_picture, is_sync) = (stream.lanes[line].is_picture, sample.is_sync());
-    if let Sink::Interleaved { .. } = stream.lanes[line].sink {
-        // A viewer who is slow misses something; it does not wait for everything ever later.
-        let connection = around
-            .connections
-            .get(stream.connection)
-            .and_then(Option::as_ref);
-        if connection.is_some_and(|connection| connection.waiting() > BACKLOG) {
-            stream.lanes[line].skips = is_picture;
-            return Ok(Fate::Drop);
-        }
+    if is_too_slow(stream, line, &sample, around)? {
+        stream.is_slow = true;
+        return Ok(Fate::Drop);
     }
     let level = around.load.level();
     let until_lower = stream.timeline.until_lower(line).filter(|ns| *ns <= SHORT);
@@ -46,13 +39,12 @@ pub(super) fn of(
         return Ok(Fate::Drop);
     }
     if is_picture && is_sync {
-        stream.lanes[line].left = match level.pictures() {
-            // Where that changes in the middle, what is sent becomes less at once.
-            Pictures::All | Pictures::Needed => 0,
-            // What there is a rate for are pictures of the lowest quality.
-            Pictures::Keys if stream.timeline.is_turning(line) => 0,
-            Pictures::Keys => around.load.within(stream.timeline.behind(line)),
+        // What there is a rate for are pictures of the lowest quality.
+        let behind = match stream.timeline.is_turning(line) {
+            true => 0,
+            false => stream.timeline.behind(line),
         };
+        (stream.lanes[line].behind, stream.lanes[line].sent) = (behind, 0);
     } else if is_picture && leaves_out(stream, line, around)? {
         // What a slow viewer misses says nothing of the server.
         if level.pictures() > Pictures::All {
@@ -74,6 +66,43 @@ pub(super) fn of(
     Ok(if dropped { Fate::Drop } else { Fate::Send })
 }
 
+/// Whether a sample is left out as its viewer takes less than is sent, and too much waits for it already: first pictures
+/// that nothing is predicted from, then all up to the next that decoding can begin with.
+fn is_too_slow(
+    stream: &mut Stream,
+    line: usize,
+    sample: &Sample,
+    around: &Around<'_>,
+) -> io::Result<bool> {
+    let Sink::Interleaved { .. } = stream.lanes[line].sink else {
+        return Ok(false);
+    };
+    let connection = around
+        .connections
+        .get(stream.connection)
+        .and_then(Option::as_ref);
+    let Some(connection) = connection else {
+        return Ok(false);
+    };
+    let (waiting, room) = (
+        connection.waiting(),
+        connection.room(stream.need.at(Level::BEST)),
+    );
+    let is_picture = stream.lanes[line].is_picture;
+    if waiting > room {
+        stream.lanes[line].skips = is_picture;
+        return Ok(true);
+    }
+    let is_asked = waiting > room / 2 && is_picture && !sample.is_sync();
+    Ok(is_asked && is_disposable(stream, line, sample)? == Some(true))
+}
+
+/// Whether nothing is predicted from a picture, as far as that is known.
+fn is_disposable(stream: &Stream, line: usize, sample: &Sample) -> io::Result<Option<bool>> {
+    let (file, track) = (stream.file(line), stream.timeline.track(line));
+    beginning(file, track, sample, h264::is_disposable)
+}
+
 /// Whether a picture that decoding cannot begin with is left out, as there is no rate for it, or for
 /// one that it is predicted from.
 fn leaves_out(stream: &mut Stream, line: usize, around: &Around<'_>) -> io::Result<bool> {
@@ -83,26 +112,16 @@ fn leaves_out(stream: &mut Stream, line: usize, around: &Around<'_>) -> io::Resu
     if stream.lanes[line].skips {
         return Ok(true);
     }
-    let mut failed = None;
-    let is_needless = around.load.drops(|| {
-        let (file, track) = (stream.file(line), stream.timeline.track(line));
-        let found = beginning(file, track, &sample, h264::is_disposable);
-        found.unwrap_or_else(|error| {
-            failed = Some(error);
-            None
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    if is_needless || around.load.level().pictures() < Pictures::Keys {
-        return Ok(is_needless);
+    let pictures = around.load.level().pictures();
+    if pictures > Pictures::All && is_disposable(stream, line, &sample)? == Some(true) {
+        return Ok(true);
     }
     let lane = &mut stream.lanes[line];
+    let sent = lane.sent + u64::from(sample.size());
     // What is predicted from a picture makes no sense without it.
-    match lane.left.checked_sub(sample.size().into()) {
-        Some(left) => lane.left = left,
-        None => lane.skips = true,
+    lane.skips = pictures == Pictures::Keys && sent > around.load.within(lane.behind);
+    if !lane.skips {
+        lane.sent = sent;
     }
     Ok(lane.skips)
 }
