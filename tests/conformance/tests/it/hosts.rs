@@ -123,7 +123,12 @@ impl Host {
 
 /// True where the run said on standard error that the program is out of reach.
 fn is_named(finished: &Finished) -> bool {
-    let named = ["not covered", "covered in part", "cannot be entered"];
+    let named = [
+        "not covered",
+        "covered in part",
+        "cannot be entered",
+        "files mapped into memory (mmap)",
+    ];
     named.iter().any(|words| finished.stderr.contains(words))
 }
 

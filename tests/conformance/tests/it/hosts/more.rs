@@ -11,32 +11,18 @@ use crate::fixture::scratch;
 struct Program<'a> {
     name: &'a str,
     command: &'a str,
-    /// The file is mapped into memory: no call moves its bytes.
-    maps: bool,
 }
 
 fn programs(list: &str) -> Vec<Program<'_>> {
     let lines = list
         .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty());
-    let program = |line| -> Option<Program<'_>> {
-        let (name, command): (&str, &str) = line_parts(line)?;
-        let (maps, name) = name
-            .strip_prefix('~')
-            .map_or((false, name), |name| (true, name));
-        Some(Program {
-            name,
-            command,
-            maps,
-        })
-    };
     lines
-        .map(|line| program(line).unwrap_or_else(|| panic!("more.txt: no `NAME: COMMAND`: {line}")))
+        .map(|line| match line.split_once(": ") {
+            Some((name, command)) => Program { name, command },
+            None => panic!("more.txt: no `NAME: COMMAND`: {line}"),
+        })
         .collect()
-}
-
-fn line_parts(line: &str) -> Option<(&str, &str)> {
-    line.split_once(": ")
 }
 
 /// Bytes that were charged as read, by what `bonsai run --json` wrote at the end.
@@ -66,9 +52,6 @@ fn verdict(program: &Program, finished: &Finished) -> Result<String, String> {
     }
     if is_named(finished) {
         return Ok(format!("{name} named"));
-    }
-    if program.maps && !is_whole {
-        return Ok(format!("{name} maps"));
     }
     Err(format!(
         "{name}: {read} of {LENGTH} bytes charged, {rate:.1} of the limit, and not named: {finished:?}"
