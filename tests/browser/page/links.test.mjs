@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { AXE, goByKeys, Machine, read, until } from "./machine.mjs";
+import { AXE, cutCells, goByKeys, Machine, PHONE, read, until } from "./machine.mjs";
 
 /** Sends 40 Mbit/s out of an interface, whatever its queue drops. */
 const SENDER = `
@@ -123,6 +123,14 @@ if (process.env.BONSAI_ROOM === undefined) {
     assert.equal((await machine.ask("GET", "/v1/links/later")).settings.tx, "5Mbit/s");
     await page.getByRole("button", { name: "Make my change anyway" }).click();
     await until(async () => (await machine.ask("GET", "/v1/links/later")).settings.tx === "3Mbit/s", "it is made");
+    await page.context().close();
+  });
+
+  test("on_a_phone_all_of_an_interface_is_seen", async () => {
+    const page = await machine.open({ hash: "/links", ...PHONE });
+    await row(page, "later").waitFor();
+    for (const name of ["v1", "later"]) assert.deepEqual(await cutCells(row(page, name)), [], name);
+    assert.equal(await row(page, "v1").getByRole("cell").filter({ visible: true }).count(), 5);
     await page.context().close();
   });
 

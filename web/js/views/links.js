@@ -41,10 +41,11 @@ class Row {
         class: "edit",
         on: { click: () => this.edit(direction) },
       });
+      const word = { tx: "Sends", rx: "Receives" }[direction];
       return [
-        el("td", { class: "num" }, this.now[direction]),
+        el("td", { class: "num", data: { head: word } }, this.now[direction]),
         el("td", { class: "drop1" }, this.canvas[direction]),
-        el("td", { class: "num" }, this.limit[direction]),
+        el("td", { class: "num", data: { head: "Limit" } }, this.limit[direction]),
       ];
     });
     this.share = el("td", { class: "drop2" });
@@ -63,7 +64,7 @@ class Row {
       this.whose,
       cells,
       this.share,
-      el("td", { class: "state" }, this.state, " ", this.clear, this.why),
+      el("td", { class: "state", data: { head: "State" } }, this.state, " ", this.clear, this.why),
     );
     this.update(link);
   }
@@ -228,7 +229,7 @@ export function linksView(app) {
         { class: "scroll" },
         el(
           "table",
-          { class: "services links" },
+          { class: "services links stack" },
           el("caption", { class: "unseen", text: "Interfaces, what moves through them, and their limits." }),
           el(
             "thead",
