@@ -305,7 +305,7 @@ pub(super) async fn audit(
             Ok(older) => entries.extend(older.into_iter().map(crate::past::told)),
             // Entries in memory are told all the same.
             Err(problem) => {
-                problems.push(format!("older entries are not told: {}", problem.detail))
+                problems.push(format!("older entries are not told: {}", problem.detail));
             }
         }
     }
