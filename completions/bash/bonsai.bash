@@ -892,7 +892,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__config__subcmd__check)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -976,7 +976,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__config__subcmd__set)
-            opts="-h --for --dry-run --reason --help"
+            opts="-h --for --dry-run --reason --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1548,7 +1548,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__davvi__subcmd__watched)
-            opts="-h --library --help"
+            opts="-h --library --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1566,7 +1566,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__detach)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1952,7 +1952,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__create)
-            opts="-l -h --limit --unix-group --help"
+            opts="-l -h --limit --unix-group --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2090,7 +2090,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__join)
-            opts="-h --min --guarantee --max --ceiling --weight --help"
+            opts="-h --min --guarantee --max --ceiling --weight --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2124,7 +2124,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__leave)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2138,7 +2138,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__remove)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2152,7 +2152,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__group__subcmd__set)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3536,7 +3536,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__report)
-            opts="-h --loss --delay --jitter --stalls --help"
+            opts="-h --loss --delay --jitter --stalls --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4026,7 +4026,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__token__subcmd__create)
-            opts="-h --scope --for --help"
+            opts="-h --scope --for --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4118,7 +4118,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__token__subcmd__list)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4132,7 +4132,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__token__subcmd__revoke)
-            opts="-h --help"
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4578,7 +4578,7 @@ _bonsai() {
             return 0
             ;;
         bonsai__subcmd__undo)
-            opts="-h --to --help"
+            opts="-h --to --json --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -88,6 +88,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s f -l limits -d 
 complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s t -l tree -d 'Also all processes that descend from these'
 complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s k -l keep -d 'End at once, and leave the limits in force: `bonsai detach` takes them off'
 complete -c bonsai -n "__fish_bonsai_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand detach" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand detach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s i -l interval -d 'How long to measure what each limit gets' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand status" -s s -l streams -d 'Also each stream that has a bucket of its own, where a limit is per stream'
@@ -128,16 +129,21 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and not __fish_seen_subcommand_from create set join leave status remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -s l -l limit -d 'What its services share, such as send=100Mbit/s; may be repeated' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -l unix-group -d 'Let all users of a Unix group put services into it. Only root can' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l guarantee -l min -d 'What the service always gets of what its group has, such as send=40Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l ceiling -l max -d 'The most that the service gets with what others leave, such as send=90Mbit/s' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l weight -d 'Its part of what is left beyond the guarantees, against the weights of the others that want more, from 1 to 1000; 1 where nothing is said' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from join" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from leave" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from leave" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -s i -l interval -d 'How long to measure what each member gets' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from remove" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a group'
 complete -c bonsai -n "__fish_bonsai_using_subcommand group; and __fish_seen_subcommand_from help" -f -a "set" -d 'Change what a group shares'
@@ -353,6 +359,7 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_sub
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from search" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from search" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from watched" -l library -d 'The library\'s folder' -r -F
+complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from watched" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from watched" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from recommend" -l library -d 'The library\'s folder' -r -F
 complete -c bonsai -n "__fish_bonsai_using_subcommand davvi; and __fish_seen_subcommand_from recommend" -l most -d 'How many are shown' -r
@@ -522,12 +529,14 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_see
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "set" -d 'Change what is in force, such as policy.mode=static capacity.send=1Gbit/s; NAME= removes'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and not __fish_seen_subcommand_from check show set help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from check" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l for -d 'End the change by itself after this time, such as 10min; needs the daemon' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l reason -d 'Why, for the audit trail' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l dry-run -d 'Change nothing; show what would be different, and what all would get; needs the daemon'
+complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "check" -d 'Say whether a configuration file could be used, and what is wrong with it where'
 complete -c bonsai -n "__fish_bonsai_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print what is in force: the file with all changes since, as TOML'
@@ -552,6 +561,8 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -s a -l all -d 'Al
 complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand shares" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -l to -d 'The revision to go back to; without it, the one before the last change' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -l json -d 'As JSON'
+complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -l dry-run -d 'Change nothing; show the changes that would be taken back, their actors, and what all would get'
 complete -c bonsai -n "__fish_bonsai_using_subcommand undo" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand log" -s n -l number -d 'How many, the youngest' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand log" -l json -d 'As JSON'
@@ -572,22 +583,26 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l loss -d 'The pa
 complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l delay -d 'Delay, ms' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l jitter -d 'Jitter (RFC 3550), ms' -r
 complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l stalls -d 'Stalls since the last report' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand report" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c bonsai -n "__fish_bonsai_using_subcommand page" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand page" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "create" -d 'Make a token and print it; it is not shown again'
-complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "list" -d 'List the tokens there are, and when they end'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "revoke" -d 'End a token'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and not __fish_seen_subcommand_from create list revoke help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -l scope -d 'What its bearer may do: read or write' -r -f -a "read\t''
 write\t''"
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -l for -d 'How long it holds, such as 720h; for good without it' -r
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from list" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from revoke" -l json -d 'As JSON'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make a token and print it; it is not shown again'
-complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the tokens there are, and when they end'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'End a token'
 complete -c bonsai -n "__fish_bonsai_using_subcommand token; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and not __fish_seen_subcommand_from run attach detach status top why set group link disk cpu drive serve watch davvi trace sim stats audit doctor daemon config capacity shares undo log history admit report page token help" -f -a "run" -d 'Start a program as a service, under limits'
@@ -663,5 +678,5 @@ complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subc
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from capacity" -f -a "show" -d 'Show the capacities in force, and where each is from'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from capacity" -f -a "probe" -d 'Measure what the machine has of a resource'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "create" -d 'Make a token and print it; it is not shown again'
-complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens there are'
+complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "list" -d 'List the tokens there are, and when they end'
 complete -c bonsai -n "__fish_bonsai_using_subcommand help; and __fish_seen_subcommand_from token" -f -a "revoke" -d 'End a token'

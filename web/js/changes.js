@@ -2,10 +2,12 @@
 // refusal.
 
 import { ApiError, servicePath } from "./api.js";
-import { askConflict } from "./dialogs.js";
+import { askConflict, askUndo, whoseOf } from "./dialogs.js";
+import { linkPath, settingsOf } from "./links.js";
 import { announce, toast } from "./notices.js";
 import { equal } from "./patch.js";
 import { forInput } from "./units.js";
+
 
 /** A value of a difference as its resource is read: `services.vod.send.min` is in bit/s. */
 export function printDifference(text, path) {
@@ -39,24 +41,27 @@ export class Changes {
    * Gives `{ changed }`, `{ taken: true }` if the new state of others is to be taken over,
    * `{ kept: true }` if nothing was done, or `{ error }` with a sentence.
    */
-  async make(path, patch, { base, span, reason, service } = {}) {
-    const send = (ifMatch) => this.api.patch(path, patch, { ifMatch, query: { for: span, reason } });
+  async make(path, patch, { base, span, reason, service, about } = {}) {
+    // Without a patch all of it is taken away.
+    const method = patch === null ? "DELETE" : "PATCH";
+    const body = patch ?? undefined;
+    const send = async (ifMatch) => (await this.api.json(path, { method, body, ifMatch, query: { for: span, reason } })).data;
     try {
       return this.done(await send(base?.revision));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 412 || !base) return { error: this.explain(error) };
     }
-    return this.settle(send, base, service);
+    return this.settle(send, base, { service, about });
   }
 
   /** The state has moved: tries again if that was elsewhere, asks if it was the same place. */
-  async settle(send, base, service) {
+  async settle(send, base, what) {
     try {
       for (let attempt = 0; attempt < 3; attempt += 1) {
         const now = await base.read();
         if (!equal(now.state, base.state)) {
-          const entries = await this.since(base.revision, service);
+          const entries = await this.since(base.revision, what);
           const answer = await askConflict(entries, printDifference);
           if (answer === "take") return { taken: true };
           if (answer !== "force") return { kept: true };
@@ -75,11 +80,12 @@ export class Changes {
     }
   }
 
-  /** What was changed after a revision, as far as the audit tells. */
-  async since(revision, service) {
+  /** What was changed after a revision, as far as the audit tells: of a service, or below a path. */
+  async since(revision, { service, about = "" }) {
     try {
       const page = await this.api.get("/audit", { limit: 50, service });
-      return page.entries.filter((entry) => entry.revision > revision && entry.differences.length > 0).slice(0, 5);
+      const after = page.entries.filter((entry) => entry.revision > revision);
+      return after.filter((entry) => entry.differences.some(({ path }) => path.startsWith(about))).slice(0, 5);
     } catch {
       return [];
     }
@@ -97,12 +103,21 @@ export class Changes {
     return { changed };
   }
 
-  /** Undoes the last change; with a revision, only if that is still the last one. */
-  async undo(revision = null) {
+  /**
+   * Undoes the last change, if what is shown is still the last state. With the revision of one's own change it is done at
+   * once; otherwise its actor and its differences are said first.
+   */
+  async undo(own = null) {
+    const shown = own ?? this.store.revision;
     try {
-      const changed = await this.api.post("/undo", {}, { ifMatch: revision });
+      if (own === null) {
+        const would = await this.api.post("/undo", {}, { ifMatch: shown, query: { dry_run: "true" } });
+        if ((await askUndo(would, printDifference)) !== "undo") return;
+      }
+      const changed = await this.api.post("/undo", {}, { ifMatch: shown });
       this.store.takeChanged(changed);
-      toast(`Undone. ${sentence(changed.differences)}`);
+      const whose = own === null ? ` the change of ${whoseOf(changed)}` : "";
+      toast(`Undone${whose}. ${sentence(changed.differences)}`);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       const text =
@@ -143,6 +158,18 @@ export function baseOfConfig(api, config, revision, parts) {
     read: async () => {
       const { data, revision: now } = await api.json("/config");
       return { state: of(data), revision: now };
+    },
+  };
+}
+
+/** What a change of an interface starts from: what was shown, at which revision. */
+export function baseOfLink(api, link, revision) {
+  return {
+    revision,
+    state: settingsOf(link),
+    read: async () => {
+      const { data, revision: now } = await api.json(linkPath(link.target));
+      return { state: settingsOf(data), revision: now };
     },
   };
 }

@@ -126,3 +126,26 @@ export function askConflict(entries, print) {
     { text: "Take over the new state", value: "take", main: true },
   ]);
 }
+
+/** Who made the changes that an undo takes back, in words. */
+export const whoseOf = (undo) => {
+  const all = [...new Set(undo.undone.map(({ actor }) => actor ?? "somebody who is not known any more"))];
+  return all.join(" and ") || "nobody";
+};
+
+/** Whose change an undo takes back, and what would be different: `undo` or `""`. */
+export function askUndo(would, print) {
+  const revisions = would.undone.map(({ revision }) => revision).join(", ");
+  const content = el(
+    "div",
+    {},
+    el("p", {}, el("strong", { text: whoseOf(would) }), ` made it, as revision ${revisions}. Without it:`),
+    would.differences.length > 0
+      ? differenceList(would.differences, print)
+      : el("p", { text: "Nothing would be different." }),
+  );
+  return ask("Undo this change?", content, [
+    { text: "Leave it", value: "" },
+    { text: "Undo it", value: "undo", main: true },
+  ]);
+}

@@ -26,6 +26,7 @@ const TABLE = [
   ["t", "colours: auto, light, dark"],
   ["Arrow keys, Page up, Page down", "on a limit in a plot: move it"],
   ["Home, End or Delete", "on a limit in a plot: a hundredth, none"],
+  ["While the daemon is away", "none of them does anything"],
   ["Escape", "leave what is being moved, typed or asked"],
 ];
 
@@ -70,9 +71,10 @@ export function keys(on) {
   let since = 0;
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey) return;
-    if (event.target.closest("input, select, textarea, dialog, [role=slider]")) return;
+    // On a cell that opens by a click, or would if it could be changed now, what is typed is a limit.
+    if (event.target.closest("input, select, textarea, dialog, [role=slider], .edit")) return;
     const { key } = event;
-    if (!enabled() && key !== "?") return;
+    if ((!enabled() || on.sleeps()) && key !== "?") return;
     const sequence = performance.now() - since < SEQUENCE_MS;
     since = 0;
     if (sequence && Object.hasOwn(GO, key)) on.go(GO[key][0]);

@@ -19,6 +19,10 @@ export function shareText(share) {
   return `${guarantee}${ceiling}weight ${share.weight} of ${share.uplink}`;
 }
 
+/** What is said of it: configured, or by hand. */
+export const settingsOf = (link) =>
+  link.settings ?? Object.fromEntries(["tx_limit", "rx_limit"].map((name) => [name, link[name] ?? null]));
+
 /** What is limited now, as it would be written; empty for nothing. */
 export function limitText(link, direction) {
   const configured = link.settings?.[settingOf(link, direction)];

@@ -177,7 +177,7 @@ const undoButton = el("button", {
   type: "button",
   class: "quiet",
   text: "Undo",
-  title: "Undo the last change",
+  title: "Undo the last change, whoever made it: it is asked first",
   on: { click: () => app.changes.undo() },
 });
 add(document.getElementById("tools"), undoButton, themeButton);
@@ -263,6 +263,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 
 const shortcuts = keys({
+  // Keys of that time were meant for a cell that does not open, and are not to be done later.
+  sleeps: () => store.connection.state !== "live",
   go: (path) => {
     window.location.hash = `#/${path}`;
   },

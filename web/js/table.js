@@ -2,6 +2,7 @@
 // whose text is another one are touched.
 
 import { el, setAttr } from "./dom.js";
+import { whoseLimit } from "./owner.js";
 import { spark } from "./spark.js";
 import { colour } from "./theme.js";
 import { rate, waits } from "./units.js";
@@ -216,10 +217,17 @@ export class ServiceTable {
     for (const column of COLUMNS) {
       if (!column.text) continue;
       const text = column.text(use, this.resource, service);
-      if (row.texts[column.key] === text) continue;
-      row.texts[column.key] = text;
+      // A limit that is not the service's own is shown as such: what is typed there makes one of its own.
+      const whose = column.edit ? whoseLimit(use, service.settings?.[this.resource]) : "";
+      const key = `${text}|${whose}`;
+      if (row.texts[column.key] === key) continue;
+      row.texts[column.key] = key;
       row.cells[column.key].data = text;
-      if (column.edit) row.cells.edit.setAttribute("aria-label", `Limit of ${service.id}: ${text}. Change it`);
+      if (!column.edit) continue;
+      const { edit } = row.cells;
+      edit.classList.toggle("inherited", whose !== "");
+      setAttr(edit, "title", whose || null);
+      edit.setAttribute("aria-label", `Limit of ${service.id}: ${text}${whose ? `, ${whose}` : ""}. Change it`);
     }
     if (row.texts.target !== service.target) {
       row.texts.target = service.target;

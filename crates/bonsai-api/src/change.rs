@@ -38,6 +38,18 @@ pub struct Changed {
     /// Limits that are not this daemon's and lower than a ceiling that was asked for, which does nothing therefore; in words.
     #[serde(default)]
     pub held: Vec<String>,
+    /// The changes that an undo takes back, the last first.
+    #[serde(default)]
+    pub undone: Vec<Undone>,
+}
+
+/// A change that is taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Undone {
+    /// The revision that it led to.
+    pub revision: Revision,
+    /// The actor that made it; `null` where that is not known any more.
+    pub actor: Option<String>,
 }
 
 /// Which change to undo.
@@ -80,4 +92,7 @@ pub struct AuditPage {
     pub entries: Vec<AuditEntry>,
     /// What to give as `before` for the next ones; `null` at the end.
     pub before: Option<u64>,
+    /// Why entries may be missing, in words.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }

@@ -477,7 +477,8 @@ pub struct Api {
     /// Certificate and key, without which only addresses of this machine may be listened on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Names under which the interface may be asked over TCP, beside its address and `localhost`.
+    /// Names under which the interface may be asked over TCP at this machine's own address, beside that and `localhost`:
+    /// those of a proxy. Whatever port they have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The Unix group whose users see everything.
@@ -541,4 +542,7 @@ pub struct Token {
     pub created_unix_ms: u64,
     /// When it ends, ms since 1970; `null` for never.
     pub until_unix_ms: Option<u64>,
+    /// True once it has ended: then it is refused, and forgotten when another one is made.
+    #[serde(default)]
+    pub expired: bool,
 }

@@ -30,7 +30,7 @@ mod resource;
 mod view;
 
 pub use amount::{AmountError, CpuQuota, CpuReserve, Percent, Share, Size, Span};
-pub use change::{AuditEntry, AuditPage, Changed, Difference, Revision, Undo};
+pub use change::{AuditEntry, AuditPage, Changed, Difference, Revision, Undo, Undone};
 pub use client_qos::{Admission, AdmitRequest, Give, QosReport, QosView};
 pub use config::{
     Api, Automatic, Capacity, Class, Config, Cpu, Daemon, Group, History, Link, Mode, Overcommit,

@@ -103,6 +103,10 @@ pub struct Links {
     pub seconds: f64,
     /// The machine's first, then by namespace; by number. Targets that wait come last.
     pub links: Vec<LinkView>,
+    /// Which namespaces are not seen, and why, in words: of their interfaces only those that limits are recorded of are
+    /// shown.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// What a change of an interface does, or would do.

@@ -33,9 +33,9 @@ pub struct Status {
     pub automatic: Automatic,
     /// What the machine has, units/s.
     pub capacity: BTreeMap<Resource, f64>,
-    /// What is used by all services together, units/s.
+    /// Use of all services together that the client may see, units/s.
     pub used: BTreeMap<Resource, f64>,
-    /// What is guaranteed, units/s.
+    /// Guarantees of these together, units/s.
     pub guaranteed: BTreeMap<Resource, f64>,
     /// How many services run.
     pub services: usize,
@@ -46,9 +46,9 @@ pub struct Status {
     pub history: StoreState,
     /// Periods so far, and how long the last decision and the whole of the period took, ns.
     pub periods: u64,
-    /// The last decision, ns.
+    /// The last decision, ns; 0 for clients that do not see all services.
     pub decision_ns: u64,
-    /// The last period's work, decision included, ns.
+    /// The last period's work, decision included, ns; likewise.
     pub work_ns: u64,
     /// What is not as it should be, in words.
     pub problems: Vec<String>,
@@ -63,9 +63,9 @@ pub struct StoreState {
     pub keeping: bool,
     /// Why not, or what happened to it, in words.
     pub about: Option<String>,
-    /// Bytes on disk.
+    /// Bytes on disk; 0 for clients that do not see all services.
     pub bytes: u64,
-    /// Points that could not be kept since the start.
+    /// Points that could not be kept since the start; likewise.
     pub dropped: u64,
 }
 
@@ -109,6 +109,9 @@ pub struct ServiceView {
     pub proposals: Vec<Proposal>,
     /// What could not be enforced, or is not seen, in words.
     pub problems: Vec<String>,
+    /// Another way than usual in which its limits are kept, in words: no problem.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// How a decision is put into force.
@@ -246,7 +249,7 @@ pub struct GroupView {
     pub name: String,
     /// What is configured for it.
     pub settings: Group,
-    /// What all in it got, units/s.
+    /// Throughput of all in it that the client may see, units/s.
     pub got: BTreeMap<Resource, f64>,
     /// What they would get now, units/s.
     pub share: BTreeMap<Resource, f64>,

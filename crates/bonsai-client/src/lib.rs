@@ -302,12 +302,13 @@ impl Client {
         self.read(asked_so(request, how))
     }
 
-    /// Takes the last change back, or all since a revision.
+    /// Takes the last change back, or all since a revision; or says what that would do.
     ///
     /// # Errors
     /// See [`ClientError`]; then nothing was changed.
-    pub fn undo(&self, to: Option<Revision>) -> Answer<Changed> {
-        self.post("undo", &Undo { revision: to })
+    pub fn undo(&self, to: Option<Revision>, dry_run: bool) -> Answer<Changed> {
+        let path = if dry_run { "undo?dry_run=true" } else { "undo" };
+        self.post(path, &Undo { revision: to })
     }
 
     /// Takes the last change back if nothing has changed since that revision.

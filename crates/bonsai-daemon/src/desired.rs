@@ -20,7 +20,7 @@
 
 use std::collections::BTreeSet;
 
-use bonsai_api::{Config, Difference, Revision};
+use bonsai_api::{Config, Difference, Revision, Undone};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -280,6 +280,30 @@ impl Desired {
             merge(&mut under, &old.patch);
         }
         needed(&change.patch, Some(&now), Some(&under), &over)
+    }
+
+    /// The changes that an undo takes back, the last first.
+    pub(crate) fn undone(&self, to: Option<Revision>) -> Vec<Undone> {
+        let steps = &self.kept.steps;
+        let at = match to {
+            None => steps.len().checked_sub(1),
+            Some(to) => steps.iter().rposition(|step| step.revision == to),
+        };
+        let taken = steps.get(at.unwrap_or(steps.len())..).unwrap_or_default();
+        let revisions = taken.iter().rev().flat_map(|step| &step.added);
+        let undone = revisions.map(|revision| Undone {
+            revision: *revision,
+            actor: self.actor_of(*revision),
+        });
+        undone.collect()
+    }
+
+    /// The actor of a change that is in force, or that a later one has replaced.
+    fn actor_of(&self, revision: Revision) -> Option<String> {
+        let replaced = self.kept.steps.iter().flat_map(|step| &step.replaced);
+        let mut changes = self.kept.changes.iter().chain(replaced);
+        let change = changes.find(|change| change.revision == revision);
+        change.map(|change| change.actor.clone())
     }
 
     /// Takes back the last change, or all since a revision. `now` is for changes that have ended

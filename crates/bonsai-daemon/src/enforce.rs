@@ -16,7 +16,7 @@ use crate::look::Watched;
 
 pub(crate) use further::put_further;
 pub(crate) use limits::{Limits, put};
-pub(crate) use pool::Pooled;
+pub(crate) use pool::{FULL, Pooled};
 pub(crate) use uplinks::Uplinks;
 
 /// What an enforcer works on.

@@ -19,6 +19,8 @@ mod past;
 mod patient;
 mod places;
 mod routes;
+mod samples;
+mod secure;
 mod serve;
 mod tokens;
 
@@ -42,9 +44,12 @@ use crate::problems::unavailable;
 use crate::ring::{Ask, Asked, Event, Published, Reply};
 use crate::who::Who;
 
+pub(crate) use auth::host;
 pub(crate) use events::places as streams;
 pub(crate) use export::places as exports;
-pub(crate) use serve::{Doors, tls};
+pub(crate) use past::places as questions;
+pub(crate) use secure::Secure;
+pub(crate) use serve::Doors;
 pub(crate) use tokens::Tokens;
 
 /// The longest that an answer of the owner is waited for.
@@ -75,13 +80,17 @@ pub(crate) struct App {
     pub(crate) listeners: places::Places,
     /// Exports that are under way.
     pub(crate) exports: places::Places,
+    /// Questions of the past.
+    pub(crate) questions: places::Places,
+    /// All services, as they are sent.
+    pub(crate) lists: events::Lists,
     pub(crate) names: names::Names,
     pub(crate) limiter: auth::Limiter,
     pub(crate) probes: crate::probe::Probes,
     /// Whoever keeps interfaces; root's daemon has one.
     pub(crate) links: Option<crate::links::Orders>,
     /// What was seen of interfaces last.
-    pub(crate) samples: links::Samples,
+    pub(crate) samples: samples::Samples,
     /// Whoever asks block servers.
     pub(crate) drives: crate::drives::Drives,
 }

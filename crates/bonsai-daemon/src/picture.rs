@@ -110,7 +110,7 @@ impl Picture {
         api::Services {
             revision: self.revision,
             unix_ms: self.unix_ms,
-            groups: self.groups(only.map(|_| &*services)),
+            groups: self.groups(only.map(|_| &*services), visible),
             services,
         }
     }
@@ -137,9 +137,13 @@ impl Picture {
         let identity = self.identities.get(&decided.name).filter(|i| visible(i))?;
         let settings = self.config.services.get(&*decided.name);
         let mut problems = identity.problems.clone();
-        for why in [&self.outcome.outside, &self.outcome.problems] {
-            problems.extend(why.get(&decided.name).map(|text| text.to_string()));
-        }
+        // Services beyond the pool's places have all that they are to have, by another way.
+        let outside = self.outcome.outside.get(&decided.name);
+        let is_beyond = outside.is_some_and(|why| **why == *crate::enforce::FULL);
+        let notes = outside.filter(|_| is_beyond);
+        problems.extend(outside.filter(|_| !is_beyond).map(|text| text.to_string()));
+        let failed = self.outcome.problems.get(&decided.name);
+        problems.extend(failed.map(|text| text.to_string()));
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,
@@ -156,6 +160,7 @@ impl Picture {
             ),
             proposals: self.proposals(&decided.name),
             problems,
+            notes: notes.map(|text| text.to_string()).into_iter().collect(),
         })
     }
 
@@ -217,6 +222,7 @@ impl Picture {
             limits: settings.limits.clone(),
             proposals: Vec::new(),
             problems: self.absent.get(id).cloned().into_iter().collect(),
+            notes: Vec::new(),
         }
     }
 
@@ -233,8 +239,12 @@ impl Picture {
     }
 
     /// All groups, or those that some of these services are in: what others do in theirs is not
-    /// for everybody.
-    fn groups(&self, of: Option<&[ServiceView]>) -> Vec<api::GroupView> {
+    /// for all clients, nor is what others do in these.
+    fn groups(
+        &self,
+        of: Option<&[ServiceView]>,
+        of_theirs: impl Fn(&Identity) -> bool,
+    ) -> Vec<api::GroupView> {
         let visible = |name: &str| {
             of.is_none_or(|services| services.iter().any(|service| self.is_in(&service.id, name)))
         };
@@ -242,7 +252,8 @@ impl Picture {
         let groups = groups.map(|(name, settings)| {
             let (mut got, mut share) = (BTreeMap::new(), BTreeMap::new());
             for (i, decided) in self.allocation.services.iter().enumerate() {
-                if !self.is_in(&decided.name, name) {
+                let identity = self.identities.get(&decided.name);
+                if !identity.is_some_and(&of_theirs) || !self.is_in(&decided.name, name) {
                     continue;
                 }
                 for resource in Resource::ALL {
@@ -282,10 +293,16 @@ impl Picture {
         false
     }
 
-    /// What all services together use, and what is guaranteed.
-    pub(crate) fn sums(&self) -> (PerResource<u64>, PerResource<u64>) {
+    /// Use and guarantees of services together: all, or those of a user. A sum of all, less one's own, would be that of
+    /// others.
+    pub(crate) fn sums(&self, only: Option<u32>) -> (PerResource<u64>, PerResource<u64>) {
         let (mut used, mut guaranteed) = ([0_u64; Resource::COUNT], [0_u64; Resource::COUNT]);
-        for (seen, decided) in self.seen.iter().zip(&self.allocation.services) {
+        let visible = |id: &Arc<str>| {
+            let identity = self.identities.get(id);
+            only.is_none_or(|uid| identity.is_some_and(|identity| identity.uid == uid))
+        };
+        let all = self.seen.iter().zip(&self.allocation.services);
+        for (seen, decided) in all.filter(|(_, decided)| visible(&decided.name)) {
             for at in 0..Resource::COUNT {
                 used[at] = used[at].saturating_add(seen.usage[at].used);
                 guaranteed[at] = guaranteed[at].saturating_add(decided.grants[at].guarantee);

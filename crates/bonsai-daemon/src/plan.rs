@@ -117,6 +117,14 @@ fn settled(config: &api::Config) -> Result<(), String> {
     if !(1024..=16 << 20).contains(&api.body.0.0) {
         return Err(format!("api.body: {} is not from 1KiB to 16MiB", api.body));
     }
+    if let Some(name) = api
+        .hosts
+        .iter()
+        .find(|name| crate::http::host(name).is_none())
+    {
+        let text = "write a name or an address alone, such as media.example or [2001:db8::7]";
+        return Err(format!("api.hosts: {name:?} is no host: {text}"));
+    }
     let Some(listen) = &api.listen else {
         return Ok(());
     };
@@ -415,6 +423,10 @@ mod tests {
                 "api.listen: \"localhost\" is no address",
             ),
             ("[api]\nlisten = \"0.0.0.0:1\"", "needs api.tls"),
+            (
+                "[api]\nhosts = [\"https://media.example\"]",
+                "api.hosts: \"https://media.example\" is no host",
+            ),
             (
                 "[history]\nsize = \"1kB\"",
                 "history.size: 1kB is less than 8MiB",

@@ -49,7 +49,7 @@ use crate::placed::Outsiders;
 use crate::plan::plan;
 use crate::who::Who;
 
-pub(crate) use ask::{Ask, Asked, Wish};
+pub(crate) use ask::{Ask, Asked, Back, Wish};
 
 /// What happens.
 #[derive(Debug)]

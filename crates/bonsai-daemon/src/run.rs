@@ -33,6 +33,10 @@ const QUEUE: usize = 1024;
 /// It is looked so often whether all threads are there.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Threads for what takes long, so that the one that answers does not wait. All that strangers may ask for on them is
+/// bounded: exports, questions of the past, names of users, lists.
+const BESIDE: usize = 64;
+
 /// Where the runtime directories of users are.
 const USERS: [&str; 2] = ["/run/user/{uid}/bonsai", "/dev/shm/bonsai-{uid}"];
 
@@ -81,6 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     let places = places(&config, &services);
     let drives = crate::drives::Drives::new(services.folder().to_owned(), places.clone());
+    open_more();
     let others = others(places, &services)?;
     if others.is_some() && socket.parent() == Some(services.folder()) {
         // Its folders stay closed; the way to the socket is open.
@@ -125,6 +130,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         started_unix_ms: unix_ms(),
         listeners: crate::http::streams(),
         exports: crate::http::exports(),
+        questions: crate::http::questions(),
+        lists: Default::default(),
         names: Default::default(),
         limiter: crate::http::limiter(config.api.requests),
         probes: Default::default(),
@@ -140,6 +147,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .spawn(move || ring.run(&queue))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(BESIDE)
         .build()?;
     let is_passed = passed.is_some();
     let threads = Threads {
@@ -193,14 +201,17 @@ fn others(places: Vec<PathBuf>, services: &Services) -> anyhow::Result<Option<Ot
         return Ok(None);
     }
     bonsai_host::bus::guard().context("ledgers of others cannot be mapped safely")?;
-    // Each of their services costs a descriptor. Without more of them, some are not seen.
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
     let others = Others::new(places, services.folder().to_owned());
     Ok(Some(
         others.context("there is no thread to look for users")?,
     ))
+}
+
+/// Each service of others and each connection costs a descriptor. Without more of them, some are not seen.
+fn open_more() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 async fn serve(
@@ -223,8 +234,15 @@ async fn serve(
     let api = &app.config.api;
     if let Some(listen) = &api.listen {
         let address: SocketAddr = listen.parse().context("api.listen")?;
-        let tls = api.tls.as_ref().map(crate::http::tls).transpose()?;
+        let tls = api
+            .tls
+            .as_ref()
+            .map(crate::http::Secure::open)
+            .transpose()?;
         let secure = tls.is_some();
+        if let Some(tls) = &tls {
+            app.doors.renews(tls);
+        }
         let address = app.doors.open_tcp(address, tls).await?;
         if address.ip().is_loopback() && !secure {
             app.doors.page_is_at(address);

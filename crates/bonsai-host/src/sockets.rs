@@ -7,6 +7,7 @@ mod tcp_info;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 
 pub use ends::peers;
 pub use tcp_info::{TcpInfo, tcp_info};
@@ -106,6 +107,13 @@ pub fn tcp(pid: u32) -> Option<Table> {
         return Some(table);
     }
     table(pid)
+}
+
+/// The user of the other end of a connection within our own network namespace: of the socket at `from`, connected to
+/// `to`. `None` where the kernel does not say.
+#[must_use]
+pub fn user_of(from: SocketAddr, to: SocketAddr) -> Option<u32> {
+    diag::user_of(from, to)
 }
 
 /// The same from `/proc`.

@@ -144,7 +144,8 @@ impl Services {
         let _lock = self.lock()?;
         let mut dead = Vec::new();
         for service in &all {
-            if !service.has_keeper()? {
+            // One that cannot be asked is not known to be dead, and hides no other.
+            if !service.has_keeper().unwrap_or(true) {
                 dead.push(service.name.clone());
             }
         }

@@ -367,7 +367,11 @@ fn sites(book: &mut Book) -> Result<BTreeMap<u64, Site>, Error> {
     sites.insert(ours.cookie()?, ours);
     if others > 0 {
         let tenants = Tenants::look(&Roots::default()).map_err(wrong)?;
-        let rooms = open_rooms(book, &tenants)?;
+        let (rooms, unseen) = open_rooms(book, &tenants);
+        // The state of before could not be brought back in all of them.
+        if let Some((_, error)) = unseen.into_iter().next() {
+            return Err(error);
+        }
         sites.extend(rooms.into_iter().map(|(cookie, open)| (cookie, open.site)));
     }
     book.forget_but(|cookie| sites.contains_key(cookie));
@@ -381,27 +385,35 @@ pub(crate) struct OpenRoom {
     pub(crate) site: Site,
 }
 
-/// Opens the namespaces of the book that are still there, but for ours; by cookie.
-pub(crate) fn open_rooms(book: &Book, tenants: &Tenants) -> Result<BTreeMap<u64, OpenRoom>, Error> {
-    let mut rooms = BTreeMap::new();
+/// Namespaces of the book, by cookie; and those that are there and cannot be opened, by inode.
+pub(crate) type Rooms = (BTreeMap<u64, OpenRoom>, Vec<(u64, Error)>);
+
+/// Opens the namespaces of the book that are still there, but for ours. One that cannot be opened keeps none of the
+/// others from being seen.
+pub(crate) fn open_rooms(book: &Book, tenants: &Tenants) -> Rooms {
+    let (mut rooms, mut unseen) = (BTreeMap::new(), Vec::new());
     for id in tenants.namespaces.keys().filter(|id| **id != tenants.own) {
         let known = book.rooms().values().any(|room| room.inode == id.inode);
         // One that is gone meanwhile is no loss.
         let Some(open) = known.then(|| tenants.open_netns(*id).ok()).flatten() else {
             continue;
         };
-        let site = Site::open(Some(open.fd.as_fd()))?;
-        let cookie = site.cookie()?;
-        if book.rooms().contains_key(&cookie) {
-            let room = OpenRoom {
-                namespace: open.fd,
-                inode: id.inode,
-                site,
-            };
-            rooms.insert(cookie, room);
+        let opened = Site::open(Some(open.fd.as_fd()));
+        let opened = opened.and_then(|site| Ok((site.cookie()?, site)));
+        match opened {
+            Ok((cookie, site)) if book.rooms().contains_key(&cookie) => {
+                let room = OpenRoom {
+                    namespace: open.fd,
+                    inode: id.inode,
+                    site,
+                };
+                rooms.insert(cookie, room);
+            }
+            Ok(_) => {}
+            Err(error) => unseen.push((id.inode, error.into())),
         }
     }
-    Ok(rooms)
+    (rooms, unseen)
 }
 
 pub(crate) fn need_root() -> Result<(), Error> {

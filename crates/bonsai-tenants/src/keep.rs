@@ -14,8 +14,8 @@
 mod conflicts;
 mod groups;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -410,8 +410,19 @@ fn places<'a>(
             groups: Vec::new(),
         },
     )]);
+    let mut unseen = BTreeSet::new();
     if let Some(tenants) = &tenants {
-        for (cookie, open) in open_rooms(book, tenants)? {
+        let (rooms, closed) = open_rooms(book, tenants);
+        for (inode, error) in closed {
+            for (cookie, room) in book.rooms().iter().filter(|(_, room)| room.inode == inode) {
+                let name = room.name.as_deref().unwrap_or("a namespace");
+                let text = format!("{name}: {}", error.sentence());
+                round.problems.push(text);
+                unseen.insert(*cookie);
+            }
+            round.again = true;
+        }
+        for (cookie, open) in rooms {
             let place = Place {
                 site: open.site,
                 namespace: Some(open.namespace),
@@ -423,7 +434,8 @@ fn places<'a>(
             places.insert(cookie, place);
         }
     }
-    if book.forget_but(|cookie| places.contains_key(cookie)) {
+    // One that cannot be opened is there still, with what is to be brought back in it.
+    if book.forget_but(|cookie| places.contains_key(cookie) || unseen.contains(cookie)) {
         book.save()?;
     }
     for (name, wish) in wishes {

@@ -93,68 +93,130 @@ fn look_at(
     };
     let seconds = before.map_or(0.0, |before| (now.at - before.at).as_secs_f64());
     let mut links = Vec::new();
-    for place in &mut places(&book, &tenants)? {
-        let seen = place.site.see()?;
-        let wanted = whole(&place.room)?;
-        let problem = match seen.check(&wanted) {
-            Err(error) => Some(Error::from(error).sentence()),
-            Ok(()) => {
-                let differs = seen.differs_but_newcomers(&wanted)?;
-                differs.map(|what| format!("not as it was asked for: {what} would mend it"))
-            }
-        };
-        let doubts = doubts(place, &seen, &wanted, before, &mut now)?;
-        let classes = classes(place, &seen)?;
-        let held = held(place, &seen, &classes);
-        let start = links.len();
-        for link in &seen.links {
-            let at = (place.cookie, link.index);
-            let then = before.and_then(|before| before.traffic.get(&at));
-            let (backlog, drops) = held.get(&link.index).copied().unwrap_or_default();
-            let view = view(place, &seen, link, then, seconds);
-            let doubt = doubts.get(&link.index).filter(|_| view.by.is_some());
-            links.push(LinkView {
-                backlog,
-                drops,
-                state: doubt.map_or(view.state, |_| LinkState::Problem),
-                problem: doubt.cloned(),
-                ..view
-            });
-            now.traffic.insert(at, link.traffic);
+    let (mut places, mut unseen) = places(&book, &tenants)?;
+    for place in &mut places {
+        match look_in(place, before, seconds, &mut now) {
+            Ok(views) => links.extend(views),
+            Err(error) => match &place.name {
+                // Without those of the machine itself there is no list.
+                None => return Err(error),
+                Some(name) => unseen.push(Unseen {
+                    name: name.clone(),
+                    room: place.room.clone(),
+                    why: error.sentence(),
+                }),
+            },
         }
-        for (path, entry) in &place.room.groups {
-            let at = (place.cookie, path.clone());
-            let then = before.and_then(|before| before.groups.get(&at));
-            let class = class_of(path, entry, &seen, &wanted, &classes);
-            let there = wanted.id(path).is_some();
-            let doubt = seen.doubt_of_group(&wanted, path);
-            links.push(LinkView {
-                up: there,
-                state: match (&doubt, there) {
-                    (Some(_), _) => LinkState::Problem,
-                    (None, true) => LinkState::InForce,
-                    (None, false) => LinkState::Waiting,
-                },
-                problem: doubt,
-                ..of_group(path, entry, &seen, class, then, seconds)
-            });
-            now.groups
-                .insert(at, class.map_or(0, |class| class.counters.bytes));
-        }
-        if let Some(problem) = problem {
-            let limited = |link: &&mut LinkView| link.by.is_some();
-            for link in links[start..].iter_mut().filter(limited) {
-                link.state = LinkState::Problem;
-                link.problem = Some(problem.clone());
-            }
-        }
+    }
+    let mut problems = Vec::new();
+    for one in unseen {
+        let problem = format!("{}: its interfaces are not seen: {}", one.name, one.why);
+        links.extend(one.views(&problem));
+        problems.push(problem);
     }
     let links = Links {
         revision: 0,
         seconds,
         links,
+        problems,
     };
     Ok((links, now))
+}
+
+/// A namespace that cannot be looked at.
+struct Unseen {
+    name: String,
+    room: Room,
+    why: String,
+}
+
+impl Unseen {
+    /// The limits that the record has there. It is not known that they are in force.
+    fn views(&self, problem: &str) -> Vec<LinkView> {
+        let limited = self.room.links.iter();
+        let limited = limited.filter(|(_, entry)| !entry.terms.is_nothing());
+        let links = limited.map(|(index, entry)| LinkView {
+            target: entry.target.clone(),
+            namespace: Some(self.name.clone()),
+            name: entry.name.clone(),
+            index: *index,
+            tx_limit: entry.terms.tx,
+            rx_limit: entry.terms.rx,
+            burst_ns: entry.terms.burst_ns,
+            by: Some(match entry.target {
+                Some(_) => LinkBy::Configuration,
+                None => LinkBy::Hand,
+            }),
+            swapped: entry.swapped,
+            state: LinkState::Problem,
+            problem: Some(problem.to_owned()),
+            ..LinkView::default()
+        });
+        links.collect()
+    }
+}
+
+/// Looks at the interfaces of a namespace.
+fn look_in(
+    place: &mut Place,
+    before: Option<&Before>,
+    seconds: f64,
+    now: &mut Before,
+) -> Result<Vec<LinkView>, Error> {
+    let seen = place.site.see()?;
+    let wanted = whole(&place.room)?;
+    let problem = match seen.check(&wanted) {
+        Err(error) => Some(Error::from(error).sentence()),
+        Ok(()) => {
+            let differs = seen.differs_but_newcomers(&wanted)?;
+            differs.map(|what| format!("not as it was asked for: {what} would mend it"))
+        }
+    };
+    let doubts = doubts(place, &seen, &wanted, before, now)?;
+    let classes = classes(place, &seen)?;
+    let held = held(place, &seen, &classes);
+    let mut links = Vec::new();
+    for link in &seen.links {
+        let at = (place.cookie, link.index);
+        let then = before.and_then(|before| before.traffic.get(&at));
+        let (backlog, drops) = held.get(&link.index).copied().unwrap_or_default();
+        let view = view(place, &seen, link, then, seconds);
+        let doubt = doubts.get(&link.index).filter(|_| view.by.is_some());
+        links.push(LinkView {
+            backlog,
+            drops,
+            state: doubt.map_or(view.state, |_| LinkState::Problem),
+            problem: doubt.cloned(),
+            ..view
+        });
+        now.traffic.insert(at, link.traffic);
+    }
+    for (path, entry) in &place.room.groups {
+        let at = (place.cookie, path.clone());
+        let then = before.and_then(|before| before.groups.get(&at));
+        let class = class_of(path, entry, &seen, &wanted, &classes);
+        let there = wanted.id(path).is_some();
+        let doubt = seen.doubt_of_group(&wanted, path);
+        links.push(LinkView {
+            up: there,
+            state: match (&doubt, there) {
+                (Some(_), _) => LinkState::Problem,
+                (None, true) => LinkState::InForce,
+                (None, false) => LinkState::Waiting,
+            },
+            problem: doubt,
+            ..of_group(path, entry, &seen, class, then, seconds)
+        });
+        now.groups
+            .insert(at, class.map_or(0, |class| class.counters.bytes));
+    }
+    if let Some(problem) = problem {
+        for link in links.iter_mut().filter(|link| link.by.is_some()) {
+            link.state = LinkState::Problem;
+            link.problem = Some(problem.clone());
+        }
+    }
+    Ok(links)
 }
 
 /// Why limits of interfaces may not hold, though all that they take is there, by interface.
@@ -296,7 +358,8 @@ fn rate(now: u64, then: Option<u64>, seconds: f64) -> f64 {
     }
 }
 
-fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
+/// The namespaces that are looked at, ours first, and those that cannot be.
+fn places(book: &Book, tenants: &Tenants) -> Result<(Vec<Place>, Vec<Unseen>), Error> {
     let mut ours = Site::open(None)?;
     let mut numbers = BTreeMap::new();
     let mut others = Vec::new();
@@ -304,15 +367,16 @@ fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
         let Ok(open) = tenants.open_netns(*id) else {
             continue;
         };
-        if let Some(number) = ours.number_of(open.fd.as_fd())? {
+        // Without a number it is only not known which interfaces lead there.
+        if let Ok(Some(number)) = ours.number_of(open.fd.as_fd()) {
             numbers.insert(number, *id);
         }
-        if book.rooms().values().any(|room| room.inode == id.inode) {
-            others.push((*id, Site::open(Some(open.fd.as_fd()))?));
+        let room = book.rooms().values().find(|room| room.inode == id.inode);
+        if let Some(room) = room {
+            others.push((*id, room, Site::open(Some(open.fd.as_fd()))));
         }
     }
-    let mut places = Vec::new();
-    let mut add = |mut site: Site, id: NsId, name: Option<String>| -> Result<(), Error> {
+    let place = |mut site: Site, id: NsId, name: Option<String>| -> Result<Place, Error> {
         let first = site.links()?;
         let cookie = site.cookie()?;
         let room = book.rooms().get(&cookie).cloned().unwrap_or_default();
@@ -320,22 +384,30 @@ fn places(book: &Book, tenants: &Tenants) -> Result<Vec<Place>, Error> {
         let whose = first
             .iter()
             .filter_map(|link| Some((link.index, whose(tenants, id, known, link)?)));
-        places.push(Place {
+        Ok(Place {
             whose: whose.collect(),
             name,
             site,
             cookie,
             room,
-        });
-        Ok(())
+        })
     };
-    add(ours, tenants.own, None)?;
-    for (id, site) in others {
+    let mut places = vec![place(ours, tenants.own, None)?];
+    let mut unseen = Vec::new();
+    for (id, room, site) in others {
         let name = tenants.behind_netns(id).map(|behind| behind.describe());
         let name = name.unwrap_or_else(|| format!("net:[{}]", id.inode));
-        add(site, id, Some(name))?;
+        let opened = site.map_err(Error::from);
+        match opened.and_then(|site| place(site, id, Some(name.clone()))) {
+            Ok(place) => places.push(place),
+            Err(error) => unseen.push(Unseen {
+                name,
+                room: room.clone(),
+                why: error.sentence(),
+            }),
+        }
     }
-    Ok(places)
+    Ok((places, unseen))
 }
 
 /// Who is behind an interface, in words.

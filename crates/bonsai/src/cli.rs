@@ -35,7 +35,8 @@ pub(crate) use davvi::{
 pub(crate) use disk::{DiskClear, DiskCommand, DiskLook, DiskSet, DiskTarget};
 pub(crate) use drive::{DriveCommand, DriveServe, DriveStatus, Format};
 pub(crate) use group::{
-    GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus, Joining, Member,
+    GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus, Joining,
+    Member,
 };
 pub(crate) use link::{LinkClear, LinkCommand, LinkLs, LinkOf, LinkPace, LinkSet};
 pub(crate) use look::{Audit, Doctor, ScanLibcs, Stats, Status, Why};

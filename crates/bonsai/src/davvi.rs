@@ -361,6 +361,14 @@ fn watched(args: &DavviWatched) -> anyhow::Result<u8> {
     library(&args.place)?
         .watched(&args.events)
         .map_err(refused)?;
+    if args.json {
+        let events = args
+            .events
+            .iter()
+            .map(|(video, number)| format!("{video}:{number}"));
+        let events: Vec<String> = events.collect();
+        print_json(&json!({"schema": SCHEMA, "watched": events}), false)?;
+    }
     Ok(0)
 }
 

@@ -3,13 +3,15 @@
 
 use bonsai_ledger::Ledger;
 use bonsai_services::group;
-use bonsai_services::observe::monotonic_ns;
+use bonsai_services::observe::{SCHEMA, monotonic_ns};
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::{Service, Services, members};
 use bonsai_supervisor::AttachError;
+use serde_json::json;
 
 use crate::attach::{refuse, service_of, shown};
 use crate::cli::Detach;
+use crate::output::print_json;
 
 /// Takes the limits off.
 ///
@@ -22,6 +24,9 @@ pub(crate) fn run(args: &Detach) -> anyhow::Result<u8> {
         } else {
             all(target)?;
         }
+    }
+    if args.json {
+        print_json(&json!({"schema": SCHEMA, "detached": args.targets}), false)?;
     }
     Ok(0)
 }

@@ -9,13 +9,16 @@ use bonsai_services::group::member::{is_alive, limit_text, people, refused, said
 use bonsai_services::group::place;
 use bonsai_services::group::view::{self, MemberView};
 use bonsai_services::limits::{Limit, check_together};
-use bonsai_services::observe::{Head, monotonic_ns};
+use bonsai_services::observe::{Head, SCHEMA, monotonic_ns};
 use bonsai_services::refusal::{Refusal, before_start};
 use bonsai_services::service::Services;
 use bonsai_units::{Setting, Unit};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::cli::{GroupCommand, GroupCreate, GroupJoin, GroupSet, GroupStatus};
+use crate::cli::{
+    GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus,
+};
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
 
 /// Does what one of the subcommands says.
@@ -27,9 +30,9 @@ pub(crate) fn run(command: &GroupCommand) -> anyhow::Result<u8> {
         GroupCommand::Create(args) => create(args),
         GroupCommand::Set(args) => set(args),
         GroupCommand::Join(args) => join(args),
-        GroupCommand::Leave(args) => leave(&args.service),
+        GroupCommand::Leave(args) => leave(args),
         GroupCommand::Status(args) => status(args),
-        GroupCommand::Remove(args) => remove(&args.group),
+        GroupCommand::Remove(args) => remove(args),
     }
 }
 
@@ -111,7 +114,16 @@ fn create(args: &GroupCreate) -> anyhow::Result<u8> {
         let _ = fs::remove_file(&path);
         return Err(error);
     }
+    if args.json {
+        done(json!({"group": args.group, "file": path}))?;
+    }
     Ok(0)
+}
+
+/// A deed, as JSON.
+fn done(mut what: Value) -> anyhow::Result<()> {
+    what["schema"] = SCHEMA.into();
+    print_json(&what, false)
 }
 
 fn set(args: &GroupSet) -> anyhow::Result<u8> {
@@ -130,6 +142,7 @@ fn set(args: &GroupSet) -> anyhow::Result<u8> {
         group::draw_anew(&shared)?;
     }
     let mut text = String::new();
+    let mut changes = Vec::new();
     for (from, to) in before.iter().zip(&after).filter(|(from, to)| from != to) {
         let rate = |thing: &Option<Thing>| {
             let thing = thing.as_ref();
@@ -139,14 +152,15 @@ fn set(args: &GroupSet) -> anyhow::Result<u8> {
             .as_ref()
             .or(to.as_ref())
             .map_or("", |thing| &thing.name);
-        text.push_str(&format!(
-            "group {}: {name} {} -> {}\n",
-            args.group,
-            rate(from),
-            rate(to)
-        ));
+        let (from, to) = (rate(from), rate(to));
+        text.push_str(&format!("group {}: {name} {from} -> {to}\n", args.group));
+        changes.push(json!({"name": name, "from": from, "to": to}));
     }
-    print(&text)?;
+    if args.json {
+        done(json!({"group": args.group, "changes": changes}))?;
+    } else {
+        print(&text)?;
+    }
     Ok(0)
 }
 
@@ -160,6 +174,7 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let reports = group.reports();
     let own = reports.iter().find(|r| r.membership == membership);
     let parts = own.map_or(&[][..], |own| &own.parts);
+    let mut has = Vec::new();
     for (thing, part) in group.things().iter().zip(parts) {
         if let (Some(thing), Some(part)) = (thing, part) {
             text.push_str(&format!(
@@ -169,24 +184,35 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
                 thing.name,
                 said(thing, part.part)
             ));
+            has.push(json!({"name": thing.name, "part": said(thing, part.part)}));
         }
     }
-    print(&text)?;
+    if args.json {
+        done(json!({"group": args.group, "service": args.service, "has": has}))?;
+    } else {
+        print(&text)?;
+    }
     Ok(0)
 }
 
-fn leave(service: &str) -> anyhow::Result<u8> {
+fn leave(args: &GroupLeave) -> anyhow::Result<u8> {
+    let service = args.service.as_str();
     let ledger = Services::open()?.find(service)?.ledger()?;
     let Some(left) = group::leave(&ledger)? else {
         let text = format!("{service} is in no group");
         return Err(Refusal::input(text));
     };
     let name = left.file_name().unwrap_or_default().to_string_lossy();
-    print(&format!("{service}: left the group {name}\n"))?;
+    if args.json {
+        done(json!({"group": name, "service": service}))?;
+    } else {
+        print(&format!("{service}: left the group {name}\n"))?;
+    }
     Ok(0)
 }
 
-fn remove(name: &str) -> anyhow::Result<u8> {
+fn remove(args: &GroupRemove) -> anyhow::Result<u8> {
+    let name = args.group.as_str();
     let group = place::find(name)?;
     let members = group.reports().into_iter().filter(|m| is_alive(&m.who));
     let names: Vec<String> = members.map(|member| member.who.name).collect();
@@ -199,6 +225,9 @@ fn remove(name: &str) -> anyhow::Result<u8> {
     }
     fs::remove_file(group.path())
         .with_context(|| format!("{}: cannot be removed", group.path().display()))?;
+    if args.json {
+        done(json!({"group": name}))?;
+    }
     Ok(0)
 }
 

@@ -23,7 +23,7 @@ use crate::output::{Ink, Paint, finish, print, print_json, table};
 /// What was asked for makes no sense, or the kernel refuses it.
 pub(crate) fn run(command: &LinkCommand) -> anyhow::Result<u8> {
     match command {
-        LinkCommand::Ls(args) => ls(args).map(|()| 0),
+        LinkCommand::Ls(args) => ls(args),
         LinkCommand::Set(args) => change(args),
         LinkCommand::Clear(args) => away(args),
         LinkCommand::Pace(args) => pace::run(args),
@@ -203,7 +203,8 @@ fn away(args: &LinkClear) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn ls(args: &LinkLs) -> anyhow::Result<()> {
+/// All interfaces; with exit code 1 where some could not be seen.
+fn ls(args: &LinkLs) -> anyhow::Result<u8> {
     let mut links = match daemon::links(args.lasts)? {
         Some(links) => links,
         None => look(&runtime_dir_path()?, args.lasts).map_err(said)?,
@@ -212,14 +213,30 @@ fn ls(args: &LinkLs) -> anyhow::Result<()> {
         let limited = |link: &LinkView| link.by.is_some() || link.state != LinkState::Free;
         links.links.retain(limited);
     }
+    let code = u8::from(!links.problems.is_empty());
     if args.json {
-        let document = json!({"schema": SCHEMA, "seconds": links.seconds, "links": links.links});
-        return print_json(&document, false);
-    }
-    if links.links.is_empty() {
-        return print("no interface has a limit\n");
+        let document = json!({
+            "schema": SCHEMA,
+            "seconds": links.seconds,
+            "links": links.links,
+            "problems": links.problems,
+        });
+        print_json(&document, false)?;
+        return Ok(code);
     }
     let paint = Paint::stdout();
+    let mut problems = String::new();
+    for problem in &links.problems {
+        problems.push_str(&format!("{}\n", paint.ink(Ink::Yellow, problem)));
+    }
+    if links.links.is_empty() {
+        let none = match &*problems {
+            "" => "no interface has a limit\n",
+            problems => problems,
+        };
+        print(none)?;
+        return Ok(code);
+    }
     let heads = [
         "interface",
         "kind",
@@ -243,7 +260,9 @@ fn ls(args: &LinkLs) -> anyhow::Result<()> {
         let line = format!("{}: {problem}", link.name);
         text.push_str(&format!("{}\n", paint.ink(Ink::Yellow, &line)));
     }
-    print(&text)
+    text.push_str(&problems);
+    print(&text)?;
+    Ok(code)
 }
 
 fn row(link: &LinkView) -> [String; 9] {

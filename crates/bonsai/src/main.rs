@@ -230,6 +230,55 @@ mod tests {
         assert!(text.starts_with(start) && !text.contains('\n'), "{text}");
     }
 
+    /// Commands that print no JSON, as the README says: those that stay until they are ended, and those that write a file
+    /// of another form.
+    const WITHOUT_JSON: [&str; 6] = [
+        "attach",
+        "daemon",
+        "drive serve",
+        "link pace",
+        "davvi nginx",
+        "trace export",
+    ];
+
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, bool)>) {
+        let parts: Vec<_> = command
+            .get_subcommands()
+            .filter(|sub| !sub.is_hide_set())
+            .collect();
+        let has = command
+            .get_arguments()
+            .any(|arg| arg.get_long() == Some("json"));
+        if parts.is_empty() {
+            found.push((path.trim().to_owned(), has));
+        }
+        for part in parts {
+            leaves(part, &format!("{path} {}", part.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn all_commands_answer_with_json_but_those_that_the_readme_names() {
+        let mut found = Vec::new();
+        leaves(&Cli::command(), "", &mut found);
+        assert!(found.len() > 50, "{found:?}");
+        for (command, has) in &found {
+            assert_eq!(*has, !WITHOUT_JSON.contains(&command.as_str()), "{command}");
+        }
+        let readme = include_str!("../../../README.md");
+        let claim = readme
+            .lines()
+            .find(|line| line.contains("`--json`"))
+            .expect("a claim");
+        for command in WITHOUT_JSON {
+            assert!(found.iter().any(|(there, _)| there == command), "{command}");
+            assert!(
+                claim.contains(&format!("`{command}`")),
+                "{command}: {claim}"
+            );
+        }
+    }
+
     #[test]
     fn a_command_of_swapped_letters_is_found() {
         let near = |args: &[&str]| {

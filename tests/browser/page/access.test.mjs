@@ -131,6 +131,14 @@ test("everything_is_reached_by_keys_alone", async () => {
   );
   await page.locator("h1").click();
   await page.keyboard.press("u");
+  // The actor of that change is named before anything is done.
+  const asked = page.locator("dialog");
+  await asked.waitFor();
+  assert.match(await asked.textContent(), /token test made it.*vod\.send\.max/s);
+  assert.notEqual((await machine.use("vod", "send")).max, null, "nothing is undone yet");
+  // Leaving it comes first.
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
   await until(async () => (await machine.use("vod", "send")).max === null, "it is undone");
   await goByKeys(page, "h", "History");
   await page.keyboard.press("?");

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
-import { AXE, goByKeys, Machine, read, until } from "./machine.mjs";
+import { AXE, cutCells, goByKeys, Machine, PHONE, read, until } from "./machine.mjs";
 
 /** Sends 40 Mbit/s out of an interface, whatever its queue drops. */
 const SENDER = `
@@ -107,10 +107,46 @@ if (process.env.BONSAI_ROOM === undefined) {
     await page.context().close();
   });
 
+  test("a_limit_of_an_interface_that_others_changed_is_not_overwritten", async () => {
+    await machine.ask("PATCH", "/v1/links/later", { tx: "2Mbit/s" });
+    const page = await machine.open({ hash: "/links" });
+    const cell = page.getByRole("button", { name: /^Limit of what later sends/ });
+    await until(async () => /2 ?Mbit/.test(await cell.textContent()), "the limit is shown");
+    await cell.click();
+    const input = page.getByRole("textbox", { name: /^Limit of what later sends/ });
+    await input.fill("3Mbit/s");
+    await machine.ask("PATCH", "/v1/links/later", { tx: "5Mbit/s" });
+    await page.keyboard.press("Enter");
+    const asked = page.locator("dialog");
+    await asked.waitFor();
+    assert.match(await asked.textContent(), /changed it at.*5 ?Mbit\/s/s);
+    assert.equal((await machine.ask("GET", "/v1/links/later")).settings.tx, "5Mbit/s");
+    await page.getByRole("button", { name: "Make my change anyway" }).click();
+    await until(async () => (await machine.ask("GET", "/v1/links/later")).settings.tx === "3Mbit/s", "it is made");
+    await page.context().close();
+  });
+
+  test("on_a_phone_all_of_an_interface_is_seen", async () => {
+    const page = await machine.open({ hash: "/links", ...PHONE });
+    await row(page, "later").waitFor();
+    for (const name of ["v1", "later"]) assert.deepEqual(await cutCells(row(page, name)), [], name);
+    assert.equal(await row(page, "v1").getByRole("cell").filter({ visible: true }).count(), 5);
+    await page.context().close();
+  });
+
   test("the_view_of_interfaces_is_accessible_and_readers_change_nothing", async () => {
     const page = await machine.open({ hash: "/links", token: machine.reader });
     await row(page, "later").getByText("waiting", { exact: true }).waitFor();
-    assert.ok(await page.getByRole("button", { name: /^Limit of what v1 sends/ }).isDisabled());
+    // A cell that does not open says why, and what is typed at it is no shortcut.
+    const cell = page.getByRole("button", { name: /^Limit of what v1 sends/ });
+    assert.equal(await cell.getAttribute("aria-disabled"), "true");
+    await cell.focus();
+    await page.keyboard.press("Enter");
+    await page.getByText("Your token may look and not change.").first().waitFor();
+    const theme = await page.getByRole("button", { name: /^Colours/ }).textContent();
+    await page.keyboard.type("tu1");
+    assert.equal(await page.getByRole("button", { name: /^Colours/ }).textContent(), theme);
+    assert.equal(await page.getByRole("textbox", { name: /^Limit/ }).count(), 0);
     await page.evaluate(readFileSync(AXE, "utf8"));
     const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
     const grave = found.violations.filter(({ impact }) => impact === "serious" || impact === "critical");

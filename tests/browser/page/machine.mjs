@@ -218,6 +218,21 @@ async function fromTree(page) {
   );
 }
 
+/** Cells of a row that are not seen as a whole; each has room for a word. */
+export const cutCells = (row) =>
+  row.evaluate((tr) => {
+    const most = document.documentElement.clientWidth;
+    const cut = (cell) => {
+      const box = cell.getBoundingClientRect();
+      const shown = getComputedStyle(cell).display !== "none" && cell.textContent !== "";
+      return shown && (box.right > most + 1 || box.left < 0 || box.width < 60 || cell.scrollWidth > cell.clientWidth + 1);
+    };
+    return [...tr.children].filter(cut).map((cell) => cell.textContent);
+  });
+
+/** A phone of 360 pixels. */
+export const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
+
 /** The rate in a text such as `39.8 Mbit/s`, bytes/s or calls/s. */
 export function read(text) {
   const found = /([\d.]+)\s*(k|M|G|T)?(bit|B)?\/s/.exec(text);

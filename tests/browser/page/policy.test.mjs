@@ -1,7 +1,7 @@
 // The machine's policy: targets of a class, one proposal alone, a capacity that is measured.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Machine, until } from "./machine.mjs";
+import { cutCells, Machine, PHONE, until } from "./machine.mjs";
 
 const CONFIG = `
 [capacity]
@@ -67,6 +67,11 @@ test("one_proposal_is_applied_alone", async () => {
   await until(reported, "the policy proposes more", 20);
   const [{ from, to }] = (await machine.service("vod")).proposals;
   assert.ok(to > from);
+  const phone = await machine.open({ hash: "/policy", ...PHONE });
+  const line = phone.getByRole("region", { name: "What the policy proposes" }).locator("tbody tr").first();
+  await line.waitFor();
+  assert.deepEqual(await cutCells(line), [], "on a phone all of a proposal is seen");
+  await phone.context().close();
   await preview.click();
   await proposals.getByText("vod: a guarantee of").waitFor();
   assert.equal((await machine.service("vod")).settings.send ?? null, null, "a preview changes nothing");

@@ -47,6 +47,72 @@ test("a_daemon_that_is_started_anew_is_found_again", async () => {
   await page.context().close();
 });
 
+test("what_is_typed_while_the_daemon_is_away_is_no_shortcut", async () => {
+  await machine.ask("PATCH", "/v1/services/vod", { send: { max: "16Mbit/s" } });
+  const page = await machine.open({ hash: "/" });
+  await page.click("#tab-send");
+  const cell = page.getByRole("button", { name: /^Limit of vod/ });
+  await until(async () => /16 Mbit/.test(await cell.textContent()), "the limit is shown");
+  await machine.stopDaemon("SIGKILL");
+  const banner = page.locator("#banner");
+  await until(async () => /Connection lost/.test(await banner.textContent()), "the loss is told", 15);
+  const colours = page.getByRole("button", { name: /^Colours/ });
+  const state = async () => [
+    await colours.textContent(),
+    await page.locator('[role=tab][aria-selected="true"]').textContent(),
+    await page.evaluate(() => document.activeElement.tagName),
+    new URL(page.url()).hash,
+  ];
+  await cell.click();
+  await page.getByText("The daemon does not answer.").first().waitFor();
+  const before = await state();
+  // All that a limit is made of, and all shortcuts.
+  await page.keyboard.type("11Mbit/s tu/gp");
+  assert.deepEqual(await state(), before);
+  await page.evaluate(() => document.activeElement.blur());
+  const anywhere = await state();
+  await page.keyboard.type("11Mbit/s tu/gp");
+  assert.deepEqual(await state(), anywhere);
+  await machine.startDaemon();
+  await until(async () => banner.isHidden(), "it is connected again", 20);
+  assert.equal((await machine.use("vod", "send")).max, 2e6, "nothing was undone");
+  // Awake again.
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("t");
+  await until(async () => (await colours.textContent()) !== before[0], "the shortcut acts");
+  await machine.ask("PATCH", "/v1/services/vod", { send: null });
+  assert.deepEqual(page.complaints, []);
+  await page.context().close();
+});
+
+test("an_undo_says_whose_change_it_takes_back", async () => {
+  const page = await machine.open({ hash: "/" });
+  await page.locator('tr[data-id="vod"]').waitFor();
+  await machine.ask("PATCH", "/v1/services/vod", { send: { weight: 7 } });
+  const { actor } = (await machine.ask("GET", "/v1/audit?limit=1")).entries[0];
+  const button = page.getByRole("button", { name: "Undo", exact: true });
+  const asked = page.locator("dialog");
+  await until(async () => {
+    await button.click();
+    await asked.waitFor({ timeout: 3000 });
+    return true;
+  }, "the page has seen that change");
+  const told = await asked.textContent();
+  assert.ok(told.includes(`${actor} made it`) && told.includes("services.vod.send.weight"), told);
+  // Left alone.
+  await page.keyboard.press("Escape");
+  assert.equal((await machine.service("vod")).settings.send.weight, 7);
+  await button.click();
+  await asked.waitFor();
+  // Another change is faster: the undo would not be the one that was shown.
+  await machine.ask("PATCH", "/v1/services/vod", { send: { weight: 9 } });
+  await page.getByRole("button", { name: "Undo it" }).click();
+  await page.getByText(/Not undone: something else was changed since/).first().waitFor();
+  assert.equal((await machine.service("vod")).settings.send.weight, 9);
+  await machine.ask("PATCH", "/v1/services/vod", { send: null });
+  await page.context().close();
+});
+
 test("a_page_of_which_a_part_did_not_come_is_loaded_again", async () => {
   const page = await machine.open({ hash: "/" });
   await page.locator("#tab-send").waitFor();

@@ -2,6 +2,7 @@
 // cell, and the answer says whether the kernel does it.
 
 import { ApiError } from "../api.js";
+import { baseOfLink } from "../changes.js";
 import { el, setAttr, setText } from "../dom.js";
 import { keyOf, limitText, linkPath, settingOf, shareText } from "../links.js";
 import { announce, toast } from "../notices.js";
@@ -40,10 +41,11 @@ class Row {
         class: "edit",
         on: { click: () => this.edit(direction) },
       });
+      const word = { tx: "Sends", rx: "Receives" }[direction];
       return [
-        el("td", { class: "num" }, this.now[direction]),
+        el("td", { class: "num", data: { head: word } }, this.now[direction]),
         el("td", { class: "drop1" }, this.canvas[direction]),
-        el("td", { class: "num" }, this.limit[direction]),
+        el("td", { class: "num", data: { head: "Limit" } }, this.limit[direction]),
       ];
     });
     this.share = el("td", { class: "drop2" });
@@ -62,7 +64,7 @@ class Row {
       this.whose,
       cells,
       this.share,
-      el("td", { class: "state" }, this.state, " ", this.clear, this.why),
+      el("td", { class: "state", data: { head: "State" } }, this.state, " ", this.clear, this.why),
     );
     this.update(link);
   }
@@ -87,7 +89,9 @@ class Row {
       setText(this.limit[direction], limit ? rate(limit, "send") : configured || "none");
       const word = { tx: "sends", rx: "receives" }[direction];
       setAttr(this.limit[direction], "aria-label", `Limit of what ${link.name} ${word}: ${limit ? rate(limit, "send") : configured || "none"}`);
-      this.limit[direction].disabled = !editable || (isGroup && direction === "rx");
+      // One that cannot be changed takes the focus all the same, and says why.
+      this.limit[direction].disabled = link.target === null || (isGroup && direction === "rx");
+      setAttr(this.limit[direction], "aria-disabled", editable ? null : "true");
     }
     setText(this.share, shareText(link.share));
     const [kindOfState, text] = STATES[link.state] ?? ["off", link.state];
@@ -109,7 +113,13 @@ class Row {
 
   /** Enter applies, Escape leaves it. */
   edit(direction) {
+    if (!this.view.mayWrite()) {
+      toast(this.view.whyNot(), { error: true });
+      return;
+    }
     const { link } = this;
+    // The state that was shown when this began.
+    const base = this.view.base(link);
     const button = this.limit[direction];
     const before = limitText(link, direction);
     const word = { tx: "sends", rx: "receives" }[direction];
@@ -144,7 +154,7 @@ class Row {
         return;
       }
       const value = parsed.none ? null : input.value.trim();
-      const error = await this.view.change(link.target, { [settingOf(link, direction)]: value });
+      const error = await this.view.change(link.target, { [settingOf(link, direction)]: value }, base);
       if (error) refuse(error);
       else close(true);
     };
@@ -162,7 +172,7 @@ class Row {
   }
 
   async remove() {
-    const error = await this.view.clear(this.link.target);
+    const error = await this.view.change(this.link.target, null, this.view.base(this.link));
     if (error) toast(error, { error: true });
   }
 }
@@ -219,7 +229,7 @@ export function linksView(app) {
         { class: "scroll" },
         el(
           "table",
-          { class: "services links" },
+          { class: "services links stack" },
           el("caption", { class: "unseen", text: "Interfaces, what moves through them, and their limits." }),
           el(
             "thead",
@@ -239,24 +249,22 @@ export function linksView(app) {
   let timer = 0;
   let gone = false;
 
+  // The revision of what is shown.
+  let revision = null;
   const view = {
     mayWrite: () => store.mayWrite(),
-    change: (target, patch) => tell(() => api.patch(linkPath(target), patch)),
-    clear: (target) => tell(() => api.json(linkPath(target), { method: "DELETE" }).then(({ data }) => data)),
+    whyNot: () => store.whyNot() || "Nothing can be changed now.",
+    base: (link) => baseOfLink(api, link, revision),
+    change,
   };
 
-  /** Makes a change, and tells whether it took effect; what is wrong with it, or nothing. */
-  async function tell(ask) {
-    let changed;
-    try {
-      changed = await ask();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      return changes.explain(error);
-    }
-    changes.done(changed);
-    if (changed.in_force) announce(`${changed.target}: in force`);
-    else toast(`${changed.target}: ${changed.why ?? "not in force"}`, { error: changed.state === "problem" });
+  /** Makes a change for what was shown, and tells whether it took effect; what is wrong with it, or nothing. */
+  async function change(target, patch, base) {
+    const result = await changes.make(linkPath(target), patch, { base, about: `links.${target}` });
+    if (result.error) return result.error;
+    const { changed } = result;
+    if (changed?.in_force) announce(`${target}: in force`);
+    else if (changed) toast(`${target}: ${changed.why ?? "not in force"}`, { error: changed.state === "problem" });
     clearTimeout(timer);
     await load();
     // The next look has nothing in it of before the change.
@@ -265,7 +273,7 @@ export function linksView(app) {
     return "";
   }
 
-  function show({ links }) {
+  function show({ links, problems = [] }) {
     const known = new Set();
     for (const link of links) {
       const key = keyOf(link);
@@ -282,13 +290,14 @@ export function linksView(app) {
       row.node.remove();
       rows.delete(key);
     }
-    setText(note, links.length === 0 ? "There is no interface." : "");
+    setText(note, problems.join(" ") || (links.length === 0 ? "There is no interface." : ""));
   }
 
   async function load() {
     try {
-      const links = await api.get("/links");
-      if (!gone) show(links);
+      const { data, revision: now } = await api.json("/links");
+      revision = now;
+      if (!gone) show(data);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       setText(note, error.message);

@@ -20,7 +20,7 @@ export function proposalSection(app) {
     {},
     HEADS.map((text) => (text ? el("th", { scope: "col", text }) : el("td"))),
   );
-  const table = el("table", { class: "plain" }, el("thead", {}, head), body);
+  const table = el("table", { class: "plain stack" }, el("thead", {}, head), body);
   const element = el(
     "section",
     { class: "panel", "aria-labelledby": "proposals-title" },
@@ -71,10 +71,10 @@ export function proposalSection(app) {
       "tr",
       {},
       el("th", { scope: "row" }, el("a", { href: `#/service/${encodeURIComponent(id)}`, text: id })),
-      el("td", { text: TITLES[resource] }),
-      el("td", { class: "num", text: rate(from, resource) }),
-      el("td", { class: "num", text: rate(to, resource) }),
-      el("td", { text: reason }),
+      el("td", { text: TITLES[resource], data: { head: HEADS[1] } }),
+      el("td", { class: "num", text: rate(from, resource), data: { head: HEADS[2] } }),
+      el("td", { class: "num", text: rate(to, resource), data: { head: HEADS[3] } }),
+      el("td", { text: reason, data: { head: HEADS[4] } }),
       el(
         "td",
         {},

@@ -101,6 +101,7 @@ class ServiceView {
     this.legend = legend(LINES.map(({ label, mark, name }) => ({ label, mark, colour: `var(--${name})` })));
     this.reason = el("p", { class: "reason" });
     this.problems = el("ul", { class: "problems", hidden: true });
+    this.notes = el("p", { class: "hint" });
     this.proposals = el("section", { class: "panel", "aria-label": "Proposals", hidden: true });
     this.limits = el("p", { class: "hint" });
     this.audit = el("ol", { class: "audit-list" });
@@ -132,6 +133,7 @@ class ServiceView {
         el("a", { href: `#/audit?service=${encodeURIComponent(id)}`, text: "Audit" }),
       ),
       this.problems,
+      this.notes,
       this.tabs.node,
       el(
         "div",
@@ -350,6 +352,7 @@ class ServiceView {
       this.problems.dataset.text = problems;
       this.problems.replaceChildren(...service.problems.map((text) => el("li", { text })));
     }
+    setText(this.notes, (service.notes ?? []).join(" "));
     const limits = Object.entries(service.limits).map(([scope, value]) => `${scope} ${value}`);
     setText(this.limits, limits.length > 0 ? `Further limits: ${limits.join(", ")}` : "");
     this.showProposals(service.proposals);

@@ -23,7 +23,7 @@ use crate::look::Watched;
 const NAME: &str = "daemon-pool";
 
 /// Why somebody has no place.
-const FULL: &str = "the pool is full (64 services): it has a limit of its own, which follows its \
+pub(crate) const FULL: &str = "the pool is full (64 services): it has a limit of its own, which follows its \
                     share every period";
 
 /// The pool, and who is in it.

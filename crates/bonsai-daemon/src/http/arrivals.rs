@@ -1,8 +1,15 @@
-//! Connections over TCP. Nobody knows whose they are until a token is shown: so those that have
-//! shown none are few and have little time, and the oldest makes room for the next one. Those that
-//! have are counted by whose token it is.
+//! Connections over TCP. Their client is not known until a token is shown: so those that have
+//! shown none have little time and a share for each client, and the client with most makes room for the next one.
+//! Connections with a token are counted by its owner.
+//!
+//! # Invariants
+//! 1. There are [`MOST`] without a token, and [`OF_EACH`] of them of one client: a user of this machine, where the kernel
+//!    says which, otherwise an address.
+//! 2. Room is made by the client that comes, where it has its share, otherwise by the one that has most; first by those
+//!    that have said nothing, the oldest first.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +20,10 @@ use super::auth::quota;
 use super::places::{Client, Place, Places};
 
 /// Connections of a listener without a token at a time.
-pub(super) const MOST: usize = 64;
+pub(super) const MOST: usize = 1024;
+
+/// The part of one client: at a thousand a second from one that is hostile, each has half a second to say something.
+pub(super) const OF_EACH: usize = 512;
 
 /// How long a connection may show none.
 pub(super) const TIME: Duration = Duration::from_secs(10);
@@ -34,8 +44,47 @@ struct Hall {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    /// What ends each of them.
-    ends: BTreeMap<u64, Arc<Notify>>,
+    /// In the order of their arrival.
+    all: BTreeMap<u64, Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    client: Client,
+    /// Its end.
+    end: Arc<Notify>,
+    /// True once it has shaken hands, or asked for something.
+    spoke: bool,
+}
+
+impl Waiting {
+    fn of(&self, client: &Client) -> usize {
+        let theirs = self.all.values().filter(|waiter| waiter.client == *client);
+        theirs.count()
+    }
+
+    /// The client that has most.
+    fn largest(&self) -> Option<Client> {
+        let mut counts = BTreeMap::<&Client, usize>::new();
+        for waiter in self.all.values() {
+            *counts.entry(&waiter.client).or_default() += 1;
+        }
+        let largest = counts.into_iter().max_by_key(|(_, count)| *count);
+        largest.map(|(client, _)| client.clone())
+    }
+
+    /// Ends one of a client.
+    fn end_one_of(&mut self, client: &Client) {
+        let theirs = self
+            .all
+            .iter()
+            .filter(|(_, waiter)| waiter.client == *client);
+        let first = theirs.min_by_key(|(number, waiter)| (waiter.spoke, **number));
+        let number = first.map(|(number, _)| *number);
+        if let Some(waiter) = number.and_then(|number| self.all.remove(&number)) {
+            waiter.end.notify_one();
+        }
+    }
 }
 
 /// A connection.
@@ -63,18 +112,25 @@ impl Arrivals {
         Self { hall }
     }
 
-    /// One more, in the place of the oldest where there are many.
-    pub(super) fn arrive(&self) -> Arc<Arrival> {
+    /// One more of a client, in the place of another one where there are many.
+    pub(super) fn arrive(&self, client: Client) -> Arc<Arrival> {
         let mut waiting = self.hall.waiting();
-        if waiting.ends.len() >= MOST
-            && let Some((_, end)) = waiting.ends.pop_first()
+        if waiting.of(&client) >= OF_EACH {
+            waiting.end_one_of(&client);
+        } else if waiting.all.len() >= MOST
+            && let Some(largest) = waiting.largest()
         {
-            end.notify_one();
+            waiting.end_one_of(&largest);
         }
         let number = waiting.next;
         waiting.next += 1;
         let end = Arc::new(Notify::new());
-        waiting.ends.insert(number, Arc::clone(&end));
+        let waiter = Waiter {
+            client,
+            end: Arc::clone(&end),
+            spoke: false,
+        };
+        waiting.all.insert(number, waiter);
         Arc::new(Arrival {
             hall: Arc::clone(&self.hall),
             number,
@@ -90,13 +146,20 @@ impl Arrival {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Something was said on it: silent ones make room before it.
+    pub(super) fn speaks(&self) {
+        if let Some(waiter) = self.hall.waiting().all.get_mut(&self.number) {
+            waiter.spoke = true;
+        }
+    }
+
     /// Somebody has shown a token on it; whether there is a place for it.
     pub(super) fn is_of(&self, client: &Client) -> bool {
         let mut place = self.place();
         if place.is_none() {
             *place = self.hall.places.take(client);
             if place.is_some() {
-                self.hall.waiting().ends.remove(&self.number);
+                self.hall.waiting().all.remove(&self.number);
             }
         }
         place.is_some()
@@ -128,8 +191,17 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        self.hall.waiting().ends.remove(&self.number);
+        self.hall.waiting().all.remove(&self.number);
     }
+}
+
+/// The client at the other end: a user of this machine, where the kernel says which.
+pub(super) fn client(from: SocketAddr, to: SocketAddr) -> Client {
+    let is_local = from.ip().to_canonical().is_loopback();
+    let uid = is_local
+        .then(|| bonsai_host::sockets::user_of(from, to))
+        .flatten();
+    uid.map_or_else(|| Client::at(from.ip()), Client::User)
 }
 
 #[cfg(test)]
@@ -137,23 +209,58 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
+    fn at(ip: &str) -> Client {
+        Client::at(ip.parse().expect("an address"))
+    }
+
+    fn ousted(arrival: &Arrival) -> bool {
+        arrival.ousted().now_or_never().is_some()
+    }
+
     #[test]
     fn who_shows_no_token_makes_room_for_the_next() {
         let arrivals = Arrivals::new(Places::new(2, 1, 0));
-        let ousted = |arrival: &Arrival| arrival.ousted().now_or_never().is_some();
-        let known = arrivals.arrive();
+        let come = || arrivals.arrive(at("192.0.2.1"));
+        let known = come();
         let (one, other) = (Client::Pages(u32::MAX - 1), Client::Pages(u32::MAX - 2));
         assert!(known.is_of(&one) && known.is_of(&one));
-        let mut silent: Vec<_> = (0..=MOST).map(|_| arrivals.arrive()).collect();
+        let mut silent: Vec<_> = (0..=OF_EACH).map(|_| come()).collect();
         assert!(!ousted(&known), "it has shown one");
         assert!(ousted(&silent[0]) && !ousted(&silent[1]));
         // One that has ended makes room as well.
         drop(silent.pop());
-        silent.push(arrivals.arrive());
+        silent.push(come());
         assert!(!ousted(&silent[1]));
         assert!(!silent[1].is_of(&one), "they have one already");
         assert!(silent[1].is_of(&other));
         drop(known);
         assert!(silent[2].is_of(&one));
+    }
+
+    #[test]
+    fn a_client_with_many_makes_room_for_others_and_silent_ones_first() {
+        let arrivals = Arrivals::new(Places::new(1, 1, 0));
+        let few: Vec<_> = (0..3).map(|_| arrivals.arrive(Client::User(7))).collect();
+        let spoke = arrivals.arrive(at("192.0.2.1"));
+        spoke.speaks();
+        let mut flood: Vec<_> = (0..10 * OF_EACH)
+            .map(|_| arrivals.arrive(at("192.0.2.1")))
+            .collect();
+        assert!(
+            few.iter().all(|arrival| !ousted(arrival)),
+            "of another client"
+        );
+        assert!(!ousted(&spoke), "it has said something");
+        assert_eq!(arrivals.hall.waiting().of(&at("192.0.2.1")), OF_EACH);
+        // From very many addresses.
+        for i in 0..2 * MOST {
+            let ip = std::net::Ipv6Addr::from_bits((i as u128) << 64);
+            flood.push(arrivals.arrive(Client::at(ip.into())));
+        }
+        assert!(arrivals.hall.waiting().all.len() <= MOST);
+        assert!(
+            arrivals.hall.waiting().of(&at("192.0.2.1")) <= 2,
+            "they had most"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Who asks: by the kernel's word on a Unix socket, by a token over TCP. How often, and from
 //! which page.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -174,6 +174,9 @@ async fn bounded_by(
     let Some(peer) = request.extensions().get::<Peer>().copied() else {
         return refused(401, "unknown", "nobody knows who asks");
     };
+    if let Some(arrival) = request.extensions().get::<Arc<Arrival>>() {
+        arrival.speaks();
+    }
     let (client, proof) = client(&app, peer, request.headers());
     if !lets(&app, &client, request.extensions().get()) {
         let text = format!(
@@ -296,8 +299,14 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<&str, Problem> {
 }
 
 /// Whether a request over TCP is meant for this interface, and does not come from somebody
-/// else's page: names that were made to point here (DNS rebinding) stand in `Host`.
+/// else's page. That matters where the address is this machine's own: names that were made to point
+/// there (DNS rebinding) stand in `Host`. Beyond it there is nothing without a token.
+///
+/// Ports are not compared: behind a tunnel or a proxy a browser names another one.
 pub(super) fn is_ours(headers: &HeaderMap, to: SocketAddr, more: &[String]) -> Result<(), Problem> {
+    if !to.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
     let text = |name| {
         headers
             .get(name)
@@ -310,32 +319,55 @@ pub(super) fn is_ours(headers: &HeaderMap, to: SocketAddr, more: &[String]) -> R
         problem(403, "foreign-host", "Not meant for this", text)
     };
     let host = text(header::HOST).unwrap_or_default();
-    if !is_own_name(&host, to, more) {
+    if !is_own_name(&host, more) {
         return Err(foreign("Host", &host));
     }
     if let Some(origin) = text(header::ORIGIN) {
         let name = origin.split_once("://").map_or("", |(_, name)| name);
-        if !is_own_name(name, to, more) {
+        // Another page of this machine has another port.
+        if !name.eq_ignore_ascii_case(&host) && !is_named(name, more) {
             return Err(foreign("Origin", &origin));
         }
     }
     Ok(())
 }
 
-/// Whether a name with or without a port is one that this listener has.
-fn is_own_name(name: &str, to: SocketAddr, more: &[String]) -> bool {
-    let port = format!(":{}", to.port());
-    let bare = name
-        .strip_suffix(&port)
-        .unwrap_or(name)
-        .to_ascii_lowercase();
-    let own = match to.ip() {
-        IpAddr::V6(ip) => format!("[{ip}]"),
-        IpAddr::V4(ip) => ip.to_string(),
+/// The host of an authority (RFC 3986), without its port, in one form; `None` if it is none.
+pub(crate) fn host(authority: &str) -> Option<String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (ip, port) = rest.split_once(']')?;
+            let ip: Ipv6Addr = ip.parse().ok()?;
+            (ip.to_string(), port)
+        }
+        None => {
+            let end = authority.find(':').unwrap_or(authority.len());
+            let (name, port) = authority.split_at(end);
+            let name = name.strip_suffix('.').unwrap_or(name);
+            (name.to_ascii_lowercase(), port)
+        }
     };
-    bare == own
-        || to.ip().is_loopback() && bare == "localhost"
-        || more.iter().any(|more| more.to_ascii_lowercase() == bare)
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let fits = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (fits && !host.is_empty() && host.bytes().all(is_name)).then_some(host)
+}
+
+/// True for a name, with or without a port, that this machine's own address has.
+fn is_own_name(name: &str, more: &[String]) -> bool {
+    let Some(bare) = host(name) else {
+        return false;
+    };
+    let ip: Option<IpAddr> = bare.parse().ok();
+    ip.is_some_and(|ip| ip.to_canonical().is_loopback())
+        || bare == "localhost"
+        || is_named(name, more)
+}
+
+/// True for a name that is configured.
+fn is_named(name: &str, more: &[String]) -> bool {
+    let bare = host(name);
+    bare.is_some() && more.iter().any(|more| host(more) == bare)
 }
 
 #[cfg(test)]
@@ -344,27 +376,107 @@ mod tests {
 
     #[test]
     fn names_of_a_listener() {
-        let to: SocketAddr = "127.0.0.1:7117".parse().expect("an address");
-        let more = ["Media.example".to_owned()];
+        let more = ["Media.example:443".to_owned(), "[2001:db8::7]".to_owned()];
         for name in [
             "127.0.0.1:7117",
+            "127.0.0.1:8700",
+            "127.0.0.1",
+            "127.1.2.3:1",
             "localhost:7117",
             "LOCALHOST",
+            "localhost.:80",
+            "[::1]:7117",
+            "[0:0:0:0:0:0:0:1]",
+            "[::ffff:127.0.0.1]:9",
             "media.example:7117",
+            "media.example",
+            "[2001:db8::7]:7117",
         ] {
-            assert!(is_own_name(name, to, &more), "{name}");
+            assert!(is_own_name(name, &more), "{name}");
         }
         for name in [
             "",
+            ":80",
             "evil.example",
-            "127.0.0.1:1",
             "localhost.evil.example",
             "127.0.0.1.evil",
+            "127.0.0.1@evil.example",
+            "evil.example:127.0.0.1",
+            "localhost:80:80",
+            "[::1",
+            "[::1]evil",
+            "[evil]",
+            "::1",
+            "127.0.0.1/x",
+            "0.0.0.0",
+            "[::]",
+            "192.0.2.1",
         ] {
-            assert!(!is_own_name(name, to, &more), "{name}");
+            assert!(!is_own_name(name, &more), "{name}");
         }
-        let to: SocketAddr = "[::1]:7117".parse().expect("an address");
-        assert!(is_own_name("[::1]:7117", to, &[]));
+    }
+
+    #[test]
+    fn whose_page_asks_is_asked_at_this_machines_own_address_alone() {
+        let more = ["media.example".to_owned()];
+        let asked = |to: &str, host: &str, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().expect("a value"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().expect("a value"));
+            }
+            is_ours(&headers, to.parse().expect("an address"), &more).is_ok()
+        };
+        for (to, host, origin, is) in [
+            ("127.0.0.1:700", "localhost:8700", None, true),
+            (
+                "127.0.0.1:700",
+                "localhost:8700",
+                Some("http://localhost:8700"),
+                true,
+            ),
+            // Another page of this machine.
+            (
+                "127.0.0.1:700",
+                "localhost:8700",
+                Some("http://localhost:9000"),
+                false,
+            ),
+            ("127.0.0.1:700", "localhost:8700", Some("null"), false),
+            ("127.0.0.1:700", "evil.example", None, false),
+            ("[::1]:700", "[::1]:700", Some("http://[::1]:700"), true),
+            ("[::ffff:127.0.0.1]:700", "evil.example", None, false),
+            ("[::ffff:127.0.0.1]:700", "127.0.0.1:700", None, true),
+            // A proxy of this machine, which names itself or its back end.
+            (
+                "127.0.0.1:700",
+                "media.example",
+                Some("https://media.example"),
+                true,
+            ),
+            (
+                "127.0.0.1:700",
+                "127.0.0.1:700",
+                Some("https://media.example"),
+                true,
+            ),
+            (
+                "127.0.0.1:700",
+                "127.0.0.1:700",
+                Some("https://evil.example"),
+                false,
+            ),
+            // Beyond this machine a token is needed for all.
+            (
+                "192.0.2.7:443",
+                "any.example",
+                Some("https://any.example"),
+                true,
+            ),
+            ("[2001:db8::1]:443", "192.0.2.7:8443", None, true),
+        ] {
+            assert_eq!(asked(to, host, origin), is, "{to} {host} {origin:?}");
+        }
     }
 
     #[test]

@@ -54,12 +54,16 @@ pub(crate) struct Revised<T>(pub(crate) u64, pub(crate) T);
 
 impl<T: Serialize> IntoResponse for Revised<T> {
     fn into_response(self) -> Response {
-        let mut response = axum::Json(self.1).into_response();
-        if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", self.0)) {
-            response.headers_mut().insert(header::ETAG, tag);
-        }
-        response
+        revised(self.0, axum::Json(self.1).into_response())
     }
+}
+
+/// The same of one that is made.
+pub(super) fn revised(revision: u64, mut response: Response) -> Response {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
 }
 
 /// A JSON body.

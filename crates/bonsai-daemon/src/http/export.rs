@@ -83,7 +83,7 @@ pub(super) async fn export(
     what.service = what.service.map(|name| means(&app, &who, name));
     may(&app, &who, what.service.as_deref())?;
     let (from, to) = seconds(what.from, what.to)?;
-    let horizons = ask(&app, Reader::horizons).await?;
+    let horizons = ask(&app, &who, Reader::horizons).await?;
     let finest = Level::ALL
         .into_iter()
         .zip(horizons)

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
 use bonsai_api::{Changed, Link, LinkChanged, LinkState, LinkView, Links, Problem};
-use bonsai_tenants::{Before, Standing, Target, look_since, standing};
+use bonsai_tenants::{Standing, Target, standing};
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use super::App;
 use super::body::{Failure, IfMatch, Json, Params, Part, Revised, aside};
@@ -21,19 +19,6 @@ use crate::ring::{Ask, may_write};
 use crate::who::Who;
 
 type Answer<T> = Result<Revised<T>, Failure>;
-
-/// Whoever asks within this time of somebody else is shown the same.
-const FRESH: Duration = Duration::from_millis(100);
-
-/// What moves is counted since the last look, unless that is longer ago,
-const LONG_AGO: Duration = Duration::from_secs(10);
-
-/// and for at least so long.
-const LEAST: Duration = Duration::from_millis(100);
-
-/// What was seen last, while somebody asks, and at which state of what is configured. One looks at a
-/// time.
-pub(crate) type Samples = Arc<Mutex<Option<(Before, Links, u64)>>>;
 
 /// All interfaces of the machine, and those that limits wait for: whose they are, what moves through
 /// them, what they are limited to, and whether that is in force.
@@ -72,7 +57,12 @@ pub(super) async fn link(
     let links = seen(&app, &who).await?;
     let is_it = |link: &&LinkView| link.target.as_deref() == Some(target.as_str());
     let link = links.links.iter().find(is_it);
-    let link = link.ok_or_else(|| unknown(&target))?.clone();
+    let missing = || match &*links.problems {
+        [] => unknown(&target),
+        // The interface may be one of those.
+        problems => unavailable(problems.join("; ")),
+    };
+    let link = link.ok_or_else(missing)?.clone();
     Ok(Revised(links.revision, link))
 }
 
@@ -243,36 +233,13 @@ fn keeper(app: &App) -> Result<&Orders, Problem> {
     })
 }
 
-/// What is now, as far as whoever asks may see it.
-pub(super) async fn seen(app: &App, who: &Who) -> Result<Links, Problem> {
+/// The interfaces of now, for a client that may see them. Those that cannot be seen are said.
+async fn seen(app: &App, who: &Who) -> Result<Links, Problem> {
     if !who.reads_all {
         return Err(forbidden("interfaces are for those who see all services"));
     }
     let orders = keeper(app)?;
-    let mut last = app.samples.lock().await;
-    // Whoever has made a change sees it.
-    let state = orders.kept().revision;
-    let fresh = |(before, _, of): &&(Before, Links, u64)| before.age() < FRESH && *of == state;
-    let mut links = match last.as_ref().filter(fresh) {
-        Some((_, links, _)) => links.clone(),
-        None => {
-            let before = last.take().map(|(before, ..)| before);
-            let before = before.filter(|before| before.age() < LONG_AGO);
-            let folder = Arc::clone(&orders.folder);
-            let looked = aside(move || {
-                let before = match before {
-                    Some(before) => before,
-                    None => look_since(&folder, None)?.1,
-                };
-                std::thread::sleep(LEAST.saturating_sub(before.age()));
-                look_since(&folder, Some(&before))
-            });
-            let (links, now) = looked.await?.map_err(|e| unavailable(e.sentence()))?;
-            *last = Some((now, links.clone(), state));
-            links
-        }
-    };
-    drop(last);
+    let mut links = app.samples.now(orders).await?;
     let picture = Arc::clone(&app.published.pictures.borrow());
     links.revision = picture.revision;
     complete(&mut links, &picture.config.links, &orders.kept());

@@ -100,20 +100,37 @@ pub(super) async fn metrics(
     let picture = Arc::clone(&app.published.pictures.borrow());
     let kept = app.links.as_ref().map(Orders::kept);
     // Where nothing is limited, nothing is looked at.
-    let seen = match picture.config.links.is_empty() || kept.is_none() || !who.reads_all {
-        true => Links::default(),
-        false => super::links::seen(&app, &who).await?,
+    let is_limited = !picture.config.links.is_empty();
+    let seen = match app.links.as_ref().filter(|_| who.reads_all) {
+        Some(orders) if is_limited => app.samples.lately(orders).await,
+        _ => Some(Arc::default()),
     };
-    let text = aside(move || written(&picture, kept.as_deref().map(|kept| (kept, &seen)), &who));
+    let looks = app.samples.looks();
+    let text = aside(move || {
+        let of_links = kept.as_deref().map(|kept| OfLinks {
+            kept,
+            seen: seen.as_deref(),
+            looks,
+        });
+        written(&picture, of_links, &who)
+    });
     let text = text.await?;
     let text = text.map_err(|error| unavailable(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
+/// All that there is to say of interfaces.
+struct OfLinks<'a> {
+    kept: &'a Kept,
+    /// Nothing, if they could not be seen.
+    seen: Option<&'a Links>,
+    looks: u64,
+}
+
 fn written(
     picture: &Picture,
-    kept: Option<(&Kept, &Links)>,
+    of_links: Option<OfLinks<'_>>,
     who: &Who,
 ) -> Result<String, std::fmt::Error> {
     let mut registry = Registry::with_prefix("bonsai");
@@ -121,9 +138,12 @@ fn written(
     if who.reads_all {
         daemon(&mut registry, picture);
     }
-    if let Some((kept, seen)) = kept.filter(|_| who.reads_all) {
-        links(&mut registry, picture, kept);
-        moved(&mut registry, seen);
+    if let Some(of) = of_links.filter(|_| who.reads_all) {
+        links(&mut registry, picture, of.kept);
+        scraped(&mut registry, &of);
+        if let Some(seen) = of.seen {
+            moved(&mut registry, seen);
+        }
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -209,6 +229,19 @@ fn services(registry: &mut Registry, picture: &Picture, who: &Who) {
                 .inc_by(done.waited_ns as f64 / 1e9);
         }
     }
+}
+
+/// Says that interfaces could be seen, or not: one part that fails is left out, and takes no other with it.
+fn scraped(registry: &mut Registry, of: &OfLinks<'_>) {
+    let ok = Value::default();
+    let is_whole = of.seen.is_some_and(|seen| seen.problems.is_empty());
+    ok.set(f64::from(u8::from(is_whole)));
+    let help = "Whether all interfaces could be seen at the last look: 1 or 0";
+    registry.register("links_scrape_ok", help, ok);
+    let looks = Sum::default();
+    looks.inc_by(of.looks as f64);
+    let help = "Looks at interfaces for scrapes, which make none themselves";
+    registry.register("links_looks", help, looks);
 }
 
 /// What moves through interfaces that are limited, as the kernel counts it there.

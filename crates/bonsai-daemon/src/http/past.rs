@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
@@ -13,6 +14,7 @@ use utoipa::IntoParams;
 
 use super::App;
 use super::body::{Failure, Params, aside};
+use super::places::{Client, Places};
 use super::routes::means;
 use crate::problems::{bad_input, forbidden, unavailable, unknown_service};
 use crate::ring::Event;
@@ -25,13 +27,35 @@ const MOST_ENTRIES: usize = 500;
 /// Without a beginning: the last hour, ms.
 const LATELY_MS: u64 = 3600 * 1000;
 
+/// Questions at a time, each of which keeps a thread: of each client, and kept for root and the daemon's own user.
+const QUESTIONS: usize = 8;
+const OF_EACH: usize = 2;
+const KEPT: usize = 2;
+
+/// So long a question waits for the client's others, and for those of others.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Places for questions.
+pub(crate) fn places() -> Places {
+    Places::new(QUESTIONS, OF_EACH, KEPT)
+}
+
 /// Asks the past on a thread that may wait for the disk.
 pub(super) async fn ask<T: Send + 'static>(
     app: &App,
+    who: &Who,
     question: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Problem> {
+    let place = app.questions.wait(&Client::of(who), TURN).await;
+    let place = place
+        .ok_or_else(|| unavailable("too much of the past is asked for at once: ask again later"))?;
     let folder: PathBuf = app.past.clone();
-    let answer = aside(move || question(&Reader::new(&folder))).await?;
+    let answer = aside(move || {
+        // Free when the thread is, also where the answer is no longer waited for.
+        let _place = place;
+        question(&Reader::new(&folder))
+    });
+    let answer = answer.await?;
     answer.map_err(|error| match error {
         Error::Query(text) => bad_input(text),
         error => {
@@ -140,7 +164,7 @@ pub(super) async fn history(
         to,
         points: range.points.unwrap_or(600),
     };
-    let series = ask(&app, move |reader| match reader.series(&query) {
+    let series = ask(&app, &who, move |reader| match reader.series(&query) {
         // Nothing has been kept yet.
         Err(Error::Absent { .. }) => Ok(bonsai_history::Series::default()),
         other => other,
@@ -177,7 +201,7 @@ pub(super) async fn known(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
 ) -> Result<axum::Json<Vec<Known>>, Failure> {
-    let services = ask(&app, |reader| match reader.services() {
+    let services = ask(&app, &who, |reader| match reader.services() {
         Err(Error::Absent { .. }) => Ok(Vec::new()),
         other => other,
     });
@@ -221,6 +245,10 @@ pub(super) async fn audit(
     Params(mut part): Params<Part>,
 ) -> Result<axum::Json<AuditPage>, Failure> {
     part.service = part.service.map(|name| means(&app, &who, name));
+    if let Some(id) = &part.service {
+        // A service that the client may not see is the same as one that is not there.
+        may(&app, &who, Some(id))?;
+    }
     let most = part.limit.unwrap_or(100);
     if !(1..=MOST_ENTRIES).contains(&most) {
         return Err(bad_input(format!("limit: {most} is not from 1 to {MOST_ENTRIES}")).into());
@@ -230,6 +258,7 @@ pub(super) async fn audit(
         return Ok(axum::Json(AuditPage {
             entries: Vec::new(),
             before: None,
+            problems: Vec::new(),
         }));
     }
     // What was done lately is in memory, and may not have been written yet.
@@ -254,6 +283,7 @@ pub(super) async fn audit(
             .cloned()
             .collect()
     };
+    let mut problems = Vec::new();
     if entries.len() <= most {
         let filter = AuditFilter {
             service: part.service.clone(),
@@ -266,14 +296,28 @@ pub(super) async fn audit(
             limit: most + 1 - entries.len(),
             ..AuditFilter::default()
         };
-        let older = ask(&app, move |reader| reader.audit(&filter)).await;
-        entries.extend(older.unwrap_or_default().into_iter().map(crate::past::told));
+        let older = ask(&app, &who, move |reader| match reader.audit(&filter) {
+            // Nothing has been kept yet.
+            Err(Error::Absent { .. }) => Ok(Vec::new()),
+            other => other,
+        });
+        match older.await {
+            Ok(older) => entries.extend(older.into_iter().map(crate::past::told)),
+            // Entries in memory are told all the same.
+            Err(problem) => {
+                problems.push(format!("older entries are not told: {}", problem.detail));
+            }
+        }
     }
     let more = entries.len() > most;
     entries.truncate(most);
     let before = entries.last().map(|entry| entry.id).filter(|_| more);
     entries.retain(|entry| may_see(&app, &who, entry));
-    Ok(axum::Json(AuditPage { entries, before }))
+    Ok(axum::Json(AuditPage {
+        entries,
+        before,
+        problems,
+    }))
 }
 
 /// Whether somebody may see an entry: all of them, or those about their services.

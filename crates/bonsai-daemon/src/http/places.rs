@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::who::Who;
 
@@ -61,6 +64,8 @@ struct Room {
     each: usize,
     kept: usize,
     taken: Mutex<BTreeMap<Client, usize>>,
+    /// One has become free.
+    freed: Notify,
 }
 
 impl Places {
@@ -72,7 +77,23 @@ impl Places {
             each,
             kept,
             taken,
+            freed: Notify::new(),
         }))
+    }
+
+    /// One of them for a client, as soon as there is one; nothing, if that takes too long.
+    pub(super) async fn wait(&self, client: &Client, patience: Duration) -> Option<Place> {
+        let waited = async {
+            loop {
+                // Before it is looked: one that becomes free meanwhile counts.
+                let freed = self.0.freed.notified();
+                if let Some(place) = self.take(client) {
+                    return place;
+                }
+                freed.await;
+            }
+        };
+        tokio::time::timeout(patience, waited).await.ok()
     }
 
     /// One of them for a client, if there is one.
@@ -113,6 +134,8 @@ impl Drop for Place {
                 taken.remove(&self.client);
             }
         }
+        drop(taken);
+        self.room.freed.notify_waiters();
     }
 }
 
@@ -133,6 +156,26 @@ mod tests {
         assert_eq!(of_root.len(), 2);
         drop((of_a, of_root));
         assert!(places.take(&c).is_some() && places.take(&b).is_none());
+    }
+
+    #[test]
+    fn who_waits_gets_the_next_place_or_none_in_time() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let places = Places::new(2, 1, 0);
+            let client = Client::User(u32::MAX - 1);
+            let first = places.take(&client).expect("a place");
+            let none = places.wait(&client, Duration::from_millis(20)).await;
+            assert!(none.is_none(), "they have one");
+            let waits = places.wait(&client, Duration::from_secs(20));
+            let ends = async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                drop(first);
+            };
+            let (next, ()) = tokio::join!(waits, ends);
+            assert!(next.is_some());
+        });
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bonsai_api::{
     Admission, AdmitRequest, Changed, Config, Problem, QosReport, QosView, Service, ServiceView,
@@ -16,11 +16,10 @@ use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::App;
-use super::body::{Failure, IfMatch, Json, Params, Part, Revised, aside};
+use super::body::{Failure, IfMatch, Json, Params, Part, Revised, revised};
 use crate::picture::per_s;
 use crate::problems::{forbidden, problem, unknown_service};
-use crate::ring::Ask;
-use crate::ring::Wish;
+use crate::ring::{Ask, Back, Wish};
 use crate::who::Who;
 use bonsai_services::observe::unix_ms;
 
@@ -44,7 +43,7 @@ pub(super) async fn status(
 
 pub(super) fn status_of(app: &App, who: &Who) -> Status {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    let (used, guaranteed) = picture.sums();
+    let (used, guaranteed) = picture.sums(who.only());
     let by_resource = |values: &[u64; Resource::COUNT]| {
         let pairs = Resource::ALL.into_iter();
         pairs
@@ -60,12 +59,15 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         .values()
         .filter(|identity| who.sees(identity.uid));
     let health = &picture.health;
+    // The amount of work tells how many others there are.
+    let of_all = |number: u64| if who.reads_all { number } else { 0 };
     let mut problems = if who.reads_all {
         health.problems.clone()
     } else {
         Vec::new()
     };
     problems.extend(app.stalled());
+    problems.extend(app.doors.problem().filter(|_| who.reads_all));
     Status {
         bonsai: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -81,10 +83,14 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
         guaranteed: by_resource(&guaranteed),
         services: seen.count(),
         file: app.file.clone().filter(|_| who.reads_all),
-        history: health.history.clone(),
+        history: bonsai_api::StoreState {
+            bytes: of_all(health.history.bytes),
+            dropped: of_all(health.history.dropped),
+            ..health.history.clone()
+        },
         periods: health.periods,
-        decision_ns: health.decision_ns,
-        work_ns: health.work_ns,
+        decision_ns: of_all(health.decision_ns),
+        work_ns: of_all(health.work_ns),
         problems,
         may_write: who.writes_all,
     }
@@ -104,9 +110,12 @@ pub(super) async fn services(
     Extension(who): Extension<Who>,
 ) -> Result<Response, Failure> {
     let picture = Arc::clone(&app.published.pictures.borrow());
-    let made =
-        aside(move || Revised(picture.revision, picture.services(who.only())).into_response());
-    Ok(made.await?)
+    let revision = picture.revision;
+    let list = app.lists.of(picture, who.only()).await?;
+    let kind = HeaderValue::from_static("application/json");
+    let mut response = list.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(revised(revision, response))
 }
 
 /// One service.
@@ -249,10 +258,20 @@ pub(super) async fn change_config(
     Ok(Revised(changed.revision, changed))
 }
 
-/// Takes the last change back, or all since a revision. The audit trail keeps both.
+/// Options of an undo.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Undoing {
+    /// Nothing is changed; the answer shows the differences, and the changes that would be taken back, with their actors.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Takes the last change back, or all since a revision, and names their actors. The audit trail keeps both.
 #[utoipa::path(
     post, path = "/v1/undo", tag = "change",
-    params(("If-Match" = Option<String>, Header, description = "The revision that this is asked at, as in ETag.")),
+    params(Undoing, ("If-Match" = Option<String>, Header, description = "The revision that this is asked at, as in ETag.")),
     request_body = Undo,
     responses(
         (status = 200, description = "What is different now, and in force.", body = Changed),
@@ -263,12 +282,16 @@ pub(super) async fn change_config(
 pub(super) async fn undo(
     State(app): State<Arc<App>>,
     Extension(who): Extension<Who>,
-    IfMatch(revision): IfMatch,
+    Params(how): Params<Undoing>,
+    IfMatch(for_revision): IfMatch,
     Json(undo): Json<Undo>,
 ) -> Answer<Changed> {
-    let changed = app
-        .change(who, |reply| Ask::Undo(undo, revision, reply))
-        .await?;
+    let back = Back {
+        to: undo.revision,
+        for_revision,
+        dry_run: how.dry_run,
+    };
+    let changed = app.change(who, |reply| Ask::Undo(back, reply)).await?;
     Ok(Revised(changed.revision, changed))
 }
 
@@ -315,7 +338,7 @@ pub(super) async fn report(
 }
 
 /// Whether more streams fit, how likely it is that all get what they need, and what would have to
-/// give.
+/// give: for clients that see all services, since it depends on what all of them have.
 #[utoipa::path(
     post, path = "/v1/admit", tag = "clients",
     request_body = AdmitRequest,
@@ -330,6 +353,12 @@ pub(super) async fn admit(
     Extension(who): Extension<Who>,
     Json(mut request): Json<AdmitRequest>,
 ) -> Result<axum::Json<Admission>, Failure> {
+    if !who.reads_all {
+        // Enough questions would tell what is guaranteed to others.
+        let text =
+            "whether more fits depends on what all have: it is for those who see all services";
+        return Err(forbidden(text).into());
+    }
     request.service = means(&app, &who, request.service);
     Ok(axum::Json(
         app.ask(who, |reply| Ask::Admit(request, reply)).await?,

@@ -3,14 +3,14 @@
 //! # Limits
 //! [`MOST_CONNECTIONS`] at a time for each listener, [`MOST_OF_USER`] of them of one user, [`KEPT`]
 //! of them kept for root and the daemon's own user; over TCP, [`super::arrivals::MOST`] more that have shown
-//! no token yet. The head of a request is waited for [`HEAD`], and whoever takes no answer [`WRITE`].
+//! no token yet, [`super::arrivals::OF_EACH`] of them of one client. The head of a request is waited for [`HEAD`], and an answer that is not taken [`WRITE`].
 
 use std::convert::Infallible;
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,18 +21,17 @@ use axum::body::Body;
 use bonsai_services::refusal::{Refusal, before_start};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tower::ServiceExt;
 
 use super::arrivals::{Arrival, Arrivals};
 use super::auth::Peer;
 use super::patient::Patient;
 use super::places::{Client, Place, Places};
+use super::secure::Secure;
 
 /// Connections of each listener at a time.
 const MOST_CONNECTIONS: usize = 512;
@@ -63,6 +62,8 @@ pub(crate) struct Doors {
     router: OnceLock<Router>,
     /// The loopback listener of the page, once somebody has asked for it.
     page: Mutex<Option<SocketAddr>>,
+    /// The certificate of the listener that is configured.
+    secure: OnceLock<Arc<Secure>>,
 }
 
 impl Doors {
@@ -118,17 +119,20 @@ impl Doors {
     pub(crate) async fn open_tcp(
         &self,
         address: SocketAddr,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<Secure>>,
     ) -> anyhow::Result<SocketAddr> {
         let listener = TcpListener::bind(address).await;
         let listener = listener
             .with_context(|| format!("{address}: cannot be listened on"))
             .map_err(before_start)?;
+        self.open(listener, tls)
+    }
+
+    fn open(&self, listener: TcpListener, tls: Option<Arc<Secure>>) -> anyhow::Result<SocketAddr> {
         let to = listener.local_addr()?;
         let arrivals = Arrivals::new(places());
         let door = Door::Tcp {
             listener,
-            to,
             tls,
             arrivals,
         };
@@ -154,10 +158,29 @@ impl Doors {
         Ok(*page.get_or_insert(address))
     }
 
-    /// Listens for a page on a port of this machine's own address.
+    /// Listens for a page on a port of this machine's own address; of IPv6, where there is no other.
     pub(crate) async fn open_page_at(&self, port: u16) -> anyhow::Result<SocketAddr> {
-        self.open_tcp(SocketAddr::from(([127, 0, 0, 1], port)), None)
-            .await
+        let is_absent = |error: &io::Error| {
+            error.kind() == io::ErrorKind::AddrNotAvailable
+                || error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+        };
+        let listener = match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Err(error) if is_absent(&error) => TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await,
+            other => other,
+        };
+        let named = || format!("port {port} of this machine: cannot be listened on");
+        self.open(listener.with_context(named)?, None)
+    }
+
+    /// Has the certificate of a listener renewed.
+    pub(crate) fn renews(&self, secure: &Arc<Secure>) {
+        let _ = self.secure.set(Arc::clone(secure));
+        tokio::spawn(Arc::clone(secure).renew());
+    }
+
+    /// Why a renewed certificate is not used, in words.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.secure.get()?.problem()
     }
 
     /// Says where the page is, when the configuration does.
@@ -175,9 +198,7 @@ enum Door {
     },
     Tcp {
         listener: TcpListener,
-        /// Its own address.
-        to: SocketAddr,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<Secure>>,
         arrivals: Arrivals,
     },
 }
@@ -207,15 +228,18 @@ impl Door {
             },
             Self::Tcp {
                 listener,
-                to,
                 tls,
                 arrivals,
             } => {
                 let (stream, from) = listener.accept().await?;
                 // Small answers go at once.
                 let _ = stream.set_nodelay(true);
-                let peer = Peer::Address { from, to: *to };
-                Ok((Guest::Tcp(stream, tls.clone(), arrivals.arrive()), peer))
+                // A listener at all addresses has none that a client could have named.
+                let to = stream.local_addr()?;
+                let peer = Peer::Address { from, to };
+                let tls = tls.as_ref().map(|tls| tls.now());
+                let arrival = arrivals.arrive(super::arrivals::client(from, to));
+                Ok((Guest::Tcp(stream, tls, arrival), peer))
             }
         }
     }
@@ -245,6 +269,7 @@ impl Guest {
                     () = arrival.ousted() => return,
                 };
                 if let Ok(Ok(stream)) = shaken {
+                    arrival.speaks();
                     connection(stream, peer, Some(arrival), router).await;
                 }
             }
@@ -295,32 +320,4 @@ async fn connection(
         () = arrival.ousted() => {}
         () = tokio::time::sleep(WRITE) => {}
     }
-}
-
-/// Reads certificate and key.
-pub(crate) fn tls(wanted: &bonsai_api::Tls) -> anyhow::Result<TlsAcceptor> {
-    let read = || -> anyhow::Result<ServerConfig> {
-        let named = |path: &PathBuf| format!("{}: cannot be read as PEM", path.display());
-        let chain = CertificateDer::pem_file_iter(&wanted.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .with_context(|| named(&wanted.certificate))?;
-        anyhow::ensure!(
-            !chain.is_empty(),
-            "{}: there is no certificate in it",
-            wanted.certificate.display()
-        );
-        let key = PrivateKeyDer::from_pem_file(&wanted.key).with_context(|| named(&wanted.key))?;
-        let mode = fs::metadata(&wanted.key)?.permissions().mode();
-        anyhow::ensure!(
-            mode & 0o077 == 0,
-            "{}: others may read it (mode {:o}): chmod 600",
-            wanted.key.display(),
-            mode & 0o777
-        );
-        let config = ServerConfig::builder().with_no_client_auth();
-        config
-            .with_single_cert(chain, key)
-            .context("api.tls: certificate and key do not fit")
-    };
-    Ok(TlsAcceptor::from(Arc::new(read().map_err(before_start)?)))
 }

@@ -211,11 +211,13 @@ pub(super) async fn list(
         .known
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
+    let now = unix_ms();
     let tokens = known.values().map(|bearer| Token {
         name: bearer.name.trim_start_matches("token ").to_owned(),
         scope: bearer.scope,
         created_unix_ms: bearer.created_unix_ms,
         until_unix_ms: bearer.until_unix_ms,
+        expired: !bearer.holds(now),
     });
     Ok(axum::Json(tokens.collect()))
 }

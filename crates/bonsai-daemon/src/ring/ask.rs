@@ -43,12 +43,23 @@ pub(crate) struct Asked {
 pub(crate) enum Ask {
     /// A change of what is configured.
     Change(Wish, Reply<Changed>),
-    /// Back to what was.
-    Undo(api::Undo, Option<u64>, Reply<Changed>),
+    /// Back to what was, for a revision.
+    Undo(Back, Reply<Changed>),
     /// What clients saw.
     Report(QosReport, Reply<()>),
     /// Whether more streams fit.
     Admit(api::AdmitRequest, Reply<api::Admission>),
+}
+
+/// An undo that is wished for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Back {
+    /// Which revision to go back to; the one before the last change without it.
+    pub(crate) to: Option<u64>,
+    /// The revision it is made for.
+    pub(crate) for_revision: Option<u64>,
+    /// True where it is only tried.
+    pub(crate) dry_run: bool,
 }
 
 /// A change that is wished for.
@@ -95,9 +106,7 @@ impl Ring {
         // Whoever asked may have gone away: then nobody takes the answer.
         match what {
             Ask::Change(wish, reply) => drop(reply.send(self.change(&who, wish))),
-            Ask::Undo(undo, revision, reply) => {
-                drop(reply.send(self.undo(&who, &undo, revision)));
-            }
+            Ask::Undo(back, reply) => drop(reply.send(self.undo(&who, back))),
             Ask::Report(report, reply) => drop(reply.send(self.report(&who, report))),
             Ask::Admit(request, reply) => drop(reply.send(self.admit(&who, &request))),
         }
@@ -175,6 +184,7 @@ impl Ring {
                 services,
                 problems: idle,
                 held: Vec::new(),
+                undone: Vec::new(),
             });
         }
         let change = Change {
@@ -284,6 +294,8 @@ impl Ring {
             .get(id)
             .filter(|identity| who.sees(identity.uid));
         match identity {
+            // A service that is only configured is seen by clients that see all.
+            None if who.reads_all && self.config.services.contains_key(id) => may_write(who),
             None => Err(unknown_service(id)),
             Some(identity) if who.uid == Some(identity.uid) => Ok(()),
             Some(_) => may_write(who),
@@ -327,6 +339,7 @@ impl Ring {
                 Vec::new()
             },
             held: Vec::new(),
+            undone: Vec::new(),
         }
     }
 
@@ -341,28 +354,42 @@ impl Ring {
         Ok(picture.services(who.only()).services)
     }
 
-    fn undo(
-        &mut self,
-        who: &Who,
-        undo: &api::Undo,
-        for_revision: Option<u64>,
-    ) -> Result<Changed, Problem> {
-        self.is_for(for_revision)?;
+    fn undo(&mut self, who: &Who, back: Back) -> Result<Changed, Problem> {
         may_write(who)?;
-        let undone = self.desired.undo(undo.revision, unix_ms(), check);
-        let differences = undone.map_err(|e| refused(&e))?;
+        self.is_for(back.for_revision)?;
+        let undone = self.desired.undone(back.to);
+        if back.dry_run {
+            let mut tried = self.desired.clone();
+            let differences = tried.undo(back.to, unix_ms(), check);
+            let differences = differences.map_err(|e| refused(&e))?;
+            let services = self.preview(who, tried.effective())?;
+            return Ok(Changed {
+                revision: self.desired.revision(),
+                dry_run: true,
+                until_unix_ms: None,
+                differences,
+                services,
+                problems: Vec::new(),
+                held: Vec::new(),
+                undone,
+            });
+        }
+        let differences = self.desired.undo(back.to, unix_ms(), check);
+        let differences = differences.map_err(|e| refused(&e))?;
         self.note(Deed {
             who: Some(who),
             by: "",
             action: "undo",
             service: None,
             differences: differences.clone(),
-            reason: undo.revision.map_or_else(
+            reason: back.to.map_or_else(
                 || "the last change was taken back".to_owned(),
                 |to| format!("back to revision {to}"),
             ),
         });
-        Ok(self.changed(who, differences, None))
+        let mut changed = self.changed(who, differences, None);
+        changed.undone = undone;
+        Ok(changed)
     }
 
     fn report(&mut self, who: &Who, report: QosReport) -> Result<(), Problem> {
@@ -386,17 +413,11 @@ impl Ring {
 
     fn admit(&mut self, who: &Who, request: &api::AdmitRequest) -> Result<api::Admission, Problem> {
         let identity = self.identities.get(request.service.as_str());
-        let known = identity.is_some_and(|identity| who.sees(identity.uid))
-            || who.reads_all && self.config.services.contains_key(&request.service);
-        if !known {
+        let is_configured = self.config.services.contains_key(&request.service);
+        if !who.reads_all || identity.is_none() && !is_configured {
             return Err(unknown_service(&request.service));
         }
-        let mut admission = crate::admit::admit(&self.policy, unix_ms() / 1000, request)?;
-        let uid = |id: &str| self.identities.get(id).map(|identity| identity.uid);
-        admission
-            .give
-            .retain(|give| who.sees_id(&give.service, uid(&give.service)));
-        Ok(admission)
+        crate::admit::admit(&self.policy, unix_ms() / 1000, request)
     }
 
     /// What clients see, of each service with a target.

@@ -3,6 +3,7 @@
 //! One request and its answer, by hand: a header, the query, and rows with attributes, all in the
 //! machine's byte order but for ports. Lengths are checked, since an answer may be cut short.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -70,6 +71,57 @@ fn request(family: u8) -> [u8; HEADER + REQUEST] {
     // Every state.
     put(HEADER + 4, &u32::MAX.to_ne_bytes());
     bytes
+}
+
+/// The user of one socket, by its two addresses.
+pub(super) fn user_of(from: SocketAddr, to: SocketAddr) -> Option<u32> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )
+    .ok()?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(100))).ok()?;
+    rustix::net::send(&socket, &request_of(from, to), SendFlags::empty()).ok()?;
+    let mut answer = [0_u8; 4096];
+    let (read, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty()).ok()?;
+    user(&answer[..read], from)
+}
+
+/// One socket, by its two addresses.
+fn request_of(from: SocketAddr, to: SocketAddr) -> [u8; HEADER + REQUEST] {
+    let (from_ip, to_ip) = (from.ip().to_canonical(), to.ip().to_canonical());
+    let family = if from_ip.is_ipv4() { AF_INET } else { AF_INET6 };
+    let mut bytes = request(family);
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(6, &1_u16.to_ne_bytes());
+    // No attributes.
+    put(HEADER + 2, &[0]);
+    put(HEADER + 8, &from.port().to_be_bytes());
+    put(HEADER + 10, &to.port().to_be_bytes());
+    for (at, ip) in [(HEADER + 12, from_ip), (HEADER + 28, to_ip)] {
+        match ip {
+            IpAddr::V4(ip) => put(at, &ip.octets()),
+            IpAddr::V6(ip) => put(at, &ip.octets()),
+        }
+    }
+    // Whatever its cookie is.
+    put(HEADER + 48, &[0xff; 8]);
+    bytes
+}
+
+/// The user in an answer. A socket that is being ended has none any more.
+fn user(bytes: &[u8], from: SocketAddr) -> Option<u32> {
+    if u16_at(bytes, 4)? != BY_FAMILY {
+        return None;
+    }
+    let row = bytes.get(HEADER..)?;
+    let port = u16::from_be_bytes([*row.get(4)?, *row.get(5)?]);
+    let inode = u32_at(row, 68)?;
+    (port == from.port() && inode != 0)
+        .then(|| u32_at(row, 64))
+        .flatten()
 }
 
 /// Whether more is to come.
@@ -187,6 +239,29 @@ mod tests {
         let mut error = whole;
         error[4] = 2;
         assert_eq!(rows(&error, &mut Table::new()), End::Refused);
+    }
+
+    #[test]
+    fn the_user_of_the_other_end_is_ours() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = std::net::TcpListener::bind(address) else {
+                continue;
+            };
+            let to = listener.local_addr().expect("an address");
+            let near = std::net::TcpStream::connect(to).expect("a connection");
+            let (far, from) = listener.accept().expect("it");
+            assert_eq!(near.local_addr().expect("an address"), from);
+            let uid = rustix::process::geteuid().as_raw();
+            assert_eq!(user_of(from, to), Some(uid), "{address}");
+            assert_eq!(user_of(to, SocketAddr::from(([127, 0, 0, 1], 1))), None);
+            drop(near);
+            drop(far);
+        }
+        // Whatever is cut short has none.
+        let whole = datagram(&[]);
+        for length in 0..HEADER + ROW {
+            assert_eq!(user(&whole[..length], ([127, 0, 0, 1], 8080).into()), None);
+        }
     }
 
     #[test]

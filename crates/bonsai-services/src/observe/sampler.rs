@@ -92,11 +92,14 @@ impl Sampler {
                         .last
                         .get(&service.name)
                         .filter(|before| before.created_ns == now.created_ns);
-                    let view = view(&service, &ledger, &now, before, self.streams)?;
+                    let view = view(&service, &ledger, &now, before, self.streams);
                     seen.insert(service.name.clone(), now);
-                    view
+                    // One that cannot be looked at takes no other with it.
+                    view.unwrap_or_else(|error| {
+                        broken(&service, bonsai_host::sentence(error.as_ref()))
+                    })
                 }
-                Err(error) => unreadable(&service, &error)?,
+                Err(error) => unreadable(&service, &error),
             };
             views.push(view);
         }
@@ -141,7 +144,7 @@ fn seen_now(ledger: &Ledger, streams: bool) -> Seen {
     }
 }
 
-fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<ServiceView> {
+fn unreadable(service: &Service, error: &anyhow::Error) -> ServiceView {
     let is_missing = match error.downcast_ref::<LedgerError>() {
         Some(LedgerError::File { source, .. }) => *source == rustix::io::Errno::NOENT,
         _ => false,
@@ -156,12 +159,17 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
     let error = if is_missing && was_there {
         "its ledger was removed: the limits of its processes stay as they are and cannot be changed, and programs that they start are not limited"
             .to_owned()
-    } else if (is_missing || is_unfinished) && service.has_keeper()? {
+    } else if (is_missing || is_unfinished) && service.has_keeper().unwrap_or(false) {
         "is being started".to_owned()
     } else {
         bonsai_host::sentence(error.as_ref())
     };
-    Ok(ServiceView {
+    broken(service, error)
+}
+
+/// A service of which nothing but its name is known, and why.
+fn broken(service: &Service, error: String) -> ServiceView {
+    ServiceView {
         name: service.name.clone(),
         folder: service.folder.clone(),
         error: Some(error),
@@ -184,7 +192,7 @@ fn unreadable(service: &Service, error: &anyhow::Error) -> anyhow::Result<Servic
         processes_lost: 0,
         enforced: service.enforced(),
         target: None,
-    })
+    }
 }
 
 fn view(

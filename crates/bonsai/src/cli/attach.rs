@@ -61,6 +61,10 @@ pub(crate) struct Detach {
     /// Processes, or a service: all of its processes then.
     #[arg(required = true, value_name = "PID|SERVICE")]
     pub(crate) targets: Vec<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn process_number(text: &str) -> Result<i32, String> {

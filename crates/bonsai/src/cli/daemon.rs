@@ -44,6 +44,10 @@ Examples:
     Check {
         /// The file; without it the one that the daemon would read.
         file: Option<PathBuf>,
+
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Print what is in force: the file with all changes since, as TOML.
     Show {
@@ -66,6 +70,10 @@ Examples:
 
         #[command(flatten)]
         how: Changing,
+
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -95,6 +103,14 @@ pub(crate) struct Undo {
     /// The revision to go back to; without it, the one before the last change.
     #[arg(long, value_name = "REVISION")]
     pub(crate) to: Option<u64>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Change nothing; show the changes that would be taken back, their actors, and what all would get.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Show what the daemon has decided for each service, and why.
@@ -214,6 +230,10 @@ pub(crate) struct Report {
     /// Stalls since the last report.
     #[arg(long)]
     pub(crate) stalls: Option<u32>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Open the page: print its address, which holds for twelve hours and for whoever has it.
@@ -239,12 +259,24 @@ pub(crate) enum TokenCommand {
         /// How long it holds, such as 720h; for good without it.
         #[arg(long = "for", value_name = "TIME", value_parser = span)]
         lasts: Option<Span>,
+
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
-    /// List the tokens there are.
-    List,
+    /// List the tokens there are, and when they end.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// End a token.
     Revoke {
         /// What it is called.
         name: String,
+
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
 }

@@ -190,6 +190,10 @@ pub(crate) struct DavviWatched {
 
     #[command(flatten)]
     pub(crate) place: In,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show events that have most in common with those that were watched.

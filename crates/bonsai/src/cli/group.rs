@@ -98,6 +98,10 @@ pub(crate) struct GroupCreate {
     /// Let all users of a Unix group put services into it. Only root can.
     #[arg(long, value_name = "NAME")]
     pub(crate) unix_group: Option<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Change what a group shares.
@@ -110,6 +114,10 @@ pub(crate) struct GroupSet {
     /// services of this user, and for others that join from then on.
     #[arg(required = true, value_name = "NAME=RATE[:burst=B]")]
     pub(crate) limits: Vec<String>,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Put a running service into a group.
@@ -126,6 +134,10 @@ pub(crate) struct GroupJoin {
 
     #[command(flatten)]
     pub(crate) member: Member,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Take a running service out of its group.
@@ -135,6 +147,10 @@ pub(crate) struct GroupJoin {
 pub(crate) struct GroupLeave {
     /// The service.
     pub(crate) service: String,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Show groups and all of their members.
@@ -157,4 +173,8 @@ pub(crate) struct GroupStatus {
 pub(crate) struct GroupRemove {
     /// The group.
     pub(crate) group: String,
+
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

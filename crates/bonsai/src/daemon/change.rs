@@ -3,13 +3,14 @@
 use bonsai_api::{Changed, Difference, ServiceView, Share};
 use bonsai_client::{Client, ClientError, How};
 use bonsai_services::limits::{Limit, nearest};
+use bonsai_services::observe::SCHEMA;
 use bonsai_services::refusal::Refusal;
 use bonsai_units::{LimitSpec, Resource, Setting};
 use serde_json::{Map, Value, json};
 
 use super::{needed, said};
 use crate::cli::{Changing, ConfigCommand, Set, Undo};
-use crate::output::{print, print_json};
+use crate::output::{escaped, print, print_json};
 
 /// How a change is made, as it is said on the command line.
 pub(crate) fn how(changing: &Changing) -> How {
@@ -142,7 +143,18 @@ fn patch(args: &Set, limits: &[Limit], weighed: &[Resource]) -> anyhow::Result<V
 /// # Errors
 /// There is nothing to undo, or no daemon.
 pub(crate) fn undo(args: &Undo) -> anyhow::Result<u8> {
-    show(&needed()?.undo(args.to).map_err(said)?, false)?;
+    let undone = needed()?.undo(args.to, args.dry_run).map_err(said)?;
+    if !args.json {
+        for change in &undone.undone {
+            let whose = change.actor.as_deref().unwrap_or("somebody");
+            let whose = escaped(whose);
+            print(&format!(
+                "the change of {whose}, revision {}\n",
+                change.revision
+            ))?;
+        }
+    }
+    show(&undone, args.json)?;
     Ok(0)
 }
 
@@ -152,7 +164,10 @@ pub(crate) fn undo(args: &Undo) -> anyhow::Result<u8> {
 /// What is written makes no sense, or no daemon runs.
 pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
     match command {
-        ConfigCommand::Check { file } => {
+        ConfigCommand::Check {
+            file,
+            json: as_json,
+        } => {
             let Some(path) = file.clone().or_else(bonsai_daemon::config_path) else {
                 let text = "there is no configuration file at the usual place: name one (bonsai config check FILE)";
                 return Err(Refusal::input(text));
@@ -160,6 +175,18 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
             let config = bonsai_daemon::read_config(&path)?;
             let planned = bonsai_daemon::plan(&config).map_err(Refusal::input)?;
             let idle = bonsai_daemon::idle(&config, &planned);
+            if *as_json {
+                let document = json!({
+                    "schema": SCHEMA,
+                    "file": path,
+                    "services": config.services.len(),
+                    "groups": config.groups.len(),
+                    "classes": config.classes.len(),
+                    "without_effect": idle,
+                });
+                print_json(&document, false)?;
+                return Ok(0);
+            }
             let verdict = match idle.is_empty() {
                 true => "fine",
                 false => "can be used, but some of it has no effect",
@@ -187,6 +214,7 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
         ConfigCommand::Set {
             values,
             how: changing,
+            json: as_json,
         } => {
             let mut patch = json!({});
             for text in values {
@@ -195,7 +223,7 @@ pub(crate) fn config(command: &ConfigCommand) -> anyhow::Result<u8> {
             let changed = needed()?
                 .change_config(&patch, &how(changing))
                 .map_err(said)?;
-            show(&changed, false)?;
+            show(&changed, *as_json)?;
             return Ok(u8::from(!changed.held.is_empty()));
         }
     }

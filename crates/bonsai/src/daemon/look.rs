@@ -1,5 +1,6 @@
 //! What the daemon tells.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use bonsai_api::{
@@ -12,8 +13,11 @@ use bonsai_units::{Rate, Resource};
 
 use super::{needed, said};
 use crate::cli::{Admit, Log, Page, Past, Report, Shares};
-use crate::output::{finish, print, print_json, table};
+use crate::output::{finish, print, print_json, say, table};
 use crate::trace::{create_output, output_error};
+
+/// A port that any user may take.
+const TUNNEL: u16 = 8700;
 
 /// A rate for people.
 pub(super) fn rate(resource: Resource, per_s: f64) -> String {
@@ -43,6 +47,7 @@ pub(crate) fn shares(args: &Shares) -> anyhow::Result<u8> {
     }
     print(&table_of(&services, Some(""), args.all))?;
     print(&not_configured(&client.status().map_err(said)?))?;
+    print(&noted(&services))?;
     for service in &services {
         for problem in &service.problems {
             print(&format!("{}: {problem}\n", service.id))?;
@@ -59,6 +64,22 @@ pub(crate) fn shares(args: &Shares) -> anyhow::Result<u8> {
         }
     }
     Ok(0)
+}
+
+/// Notes of services, each once, with the services that have it.
+fn noted(services: &[ServiceView]) -> String {
+    let mut by_note = BTreeMap::<&str, Vec<&str>>::new();
+    for service in services {
+        for note in &service.notes {
+            by_note.entry(note).or_default().push(&service.id);
+        }
+    }
+    let lines = by_note.iter().map(|(note, of)| match of[..] {
+        [one] => format!("{one}: {note}\n"),
+        [first, ..] => format!("{first} and {} more: {note}\n", of.len() - 1),
+        [] => String::new(),
+    });
+    lines.collect()
 }
 
 /// The resources that nobody has said a capacity of, as one line; nothing if there are none.
@@ -138,16 +159,13 @@ pub(crate) fn log(args: &Log) -> anyhow::Result<u8> {
     let page = needed()?
         .audit(args.service.as_deref(), None, args.number)
         .map_err(said)?;
-    if args.json {
-        print_json(&page.entries, false)?;
-        return Ok(0);
-    }
     let text: String = page.entries.iter().map(deed).collect();
-    print(if text.is_empty() {
-        "nothing has been changed yet\n"
-    } else {
-        &text
-    })?;
+    match &*text {
+        _ if args.json => print_json(&page.entries, false)?,
+        "" if page.problems.is_empty() => print("nothing has been changed yet\n")?,
+        text => print(text)?,
+    }
+    anyhow::ensure!(page.problems.is_empty(), "{}", page.problems.join("; "));
     Ok(0)
 }
 
@@ -291,6 +309,9 @@ pub(crate) fn report(args: &Report) -> anyhow::Result<u8> {
         stalls: args.stalls,
     };
     needed()?.report(&report).map_err(said)?;
+    if args.json {
+        print_json(&report, false)?;
+    }
     Ok(0)
 }
 
@@ -304,6 +325,24 @@ pub(crate) fn page(args: &Page) -> anyhow::Result<u8> {
         print_json(&page, false)?;
     } else {
         print(&format!("{}\n", page.url))?;
+        if std::env::var_os("SSH_CONNECTION").is_some() {
+            hint_of_tunnel(&page.url);
+        }
     }
     Ok(0)
+}
+
+/// Says how a browser at the other end of an ssh connection gets there: root's ports cannot be taken by users
+/// there, so another one is named.
+fn hint_of_tunnel(url: &str) {
+    let Some((address, token)) = url
+        .strip_prefix("http://")
+        .and_then(|rest| rest.split_once('/'))
+    else {
+        return;
+    };
+    say!(
+        "for a browser at the other end of this ssh connection: ssh -N -L {TUNNEL}:{address} HOST there, and \
+         http://localhost:{TUNNEL}/{token}"
+    );
 }

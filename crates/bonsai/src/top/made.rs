@@ -115,6 +115,7 @@ mod tests {
             services: Vec::new(),
             problems: Vec::new(),
             held: Vec::new(),
+            undone: Vec::new(),
         }
     }
 

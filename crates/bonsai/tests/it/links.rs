@@ -3,6 +3,7 @@
 mod groups;
 pub(crate) mod machine;
 mod others;
+mod partial;
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
@@ -95,7 +96,7 @@ fn a_change_by_rest_is_in_force_when_it_is_answered() {
         assert!(metrics.lines().any(has), "{name}: {metrics}");
     }
     // Back by one step, and then all away.
-    client.undo(None).expect("undone");
+    client.undo(None, false).expect("undone");
     machine.until("the rate before", || machine.has("v1", "20Mbit"));
     let changed = client.clear_link("v1", &How::default()).expect("cleared");
     assert!(changed.in_force, "{changed:?}");
@@ -284,7 +285,7 @@ fn one_that_cannot_be_does_not_hinder_the_others() {
     let changed = client.change_link("v2", &json!({"adopt": true}), &How::default());
     assert!(changed.expect("changed").in_force);
     assert!(machine.has("v2", "7Mbit"));
-    client.undo(None).expect("undone");
+    client.undo(None, false).expect("undone");
     let cleared = client.clear_link("v2", &How::default()).expect("cleared");
     assert!(cleared.in_force, "{cleared:?}");
     let qdisc = machine.host("tc qdisc show dev v2");

@@ -251,3 +251,40 @@ fn no_service_is_no_error() {
         assert!(said.out.contains("no service is running"), "{said:?}");
     }
 }
+
+#[test]
+fn a_ledger_that_cannot_be_read_hides_no_other_service() {
+    let Some(place) = Place::new("a_ledger_that_cannot_be_read_hides_no_other_service") else {
+        return;
+    };
+    let others =
+        ["a", "c"].map(|name| place.start(name, &["-l", "read=1MB/s", "--", "sleep", "60"]));
+    let folder = place.path().join("b");
+    let broken = place.start("b", &["--", "sleep", "60"]);
+    std::fs::write(folder.join("ledger.new"), "no ledger").expect("written");
+    std::fs::rename(folder.join("ledger.new"), folder.join("ledger")).expect("replaced");
+    let status = place.json(&["status", "--interval", "100ms", "--json"]);
+    let services = status["services"].as_array().expect("services");
+    let of = |name: &str| {
+        services
+            .iter()
+            .find(|service| service["name"] == name)
+            .expect("it")
+    };
+    assert!(of("b")["error"].is_string(), "{}", of("b"));
+    for name in ["a", "c"] {
+        assert!(of(name)["error"].is_null(), "{}", of(name));
+        assert_eq!(of(name)["limits"][0]["name"], "read");
+    }
+    for command in [
+        &["status", "--interval", "100ms"][..],
+        &["top", "--once", "--interval", "100ms"],
+    ] {
+        let said = place.say(command);
+        assert_eq!(said.code, Some(0), "{command:?}: {said:?}");
+        assert!(said.out.contains("1 MB/s"), "{command:?}: {said:?}");
+    }
+    for running in others.iter().chain([&broken]) {
+        running.signal("TERM");
+    }
+}

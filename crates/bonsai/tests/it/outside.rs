@@ -128,7 +128,7 @@ fn what_it_sends_is_counted_limited_and_kept() {
         audit.entries[0].differences[0].path,
         "services.web.send.max"
     );
-    machine.client().undo(None).expect("undone");
+    machine.client().undo(None, false).expect("undone");
     machine.until("it is free", || !machine.has("bonsai-ifb", "8Mbit"));
     let shown = machine.say(&["status"]);
     assert!(shown.out.contains("v1, for"), "{shown:?}");

@@ -1,5 +1,6 @@
 //! The daemon: real services below it, asked by the command line and by raw requests.
 
+mod addresses;
 mod bounds;
 mod capacity;
 mod exports;
@@ -10,6 +11,7 @@ mod lives;
 mod machine;
 mod own_limits;
 mod owners;
+mod scopes;
 mod secure;
 mod shares;
 mod stalls;

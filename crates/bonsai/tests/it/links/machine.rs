@@ -67,9 +67,26 @@ impl Machine {
     }
 
     pub(crate) fn start(&mut self) {
+        self.start_by(&[]);
+    }
+
+    /// Starts the daemon by another program, which is given the rest of the words.
+    pub(crate) fn start_by(&mut self, by: &[&str]) {
         let mut command = self.place.bonsai(&["daemon", "--config"]);
+        command.arg(self.place.path().join("bonsai.toml"));
+        if let [program, words @ ..] = by {
+            let bonsai = command;
+            command = Command::new(program);
+            command.args(words).arg(bonsai.get_program());
+            command.args(bonsai.get_args());
+            for (name, value) in bonsai.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+        }
         command
-            .arg(self.place.path().join("bonsai.toml"))
             .env("BONSAI_STATE_DIR", self.state.path())
             .stdout(Stdio::null());
         self.daemon = Some(spawned(&self.host, &mut command));

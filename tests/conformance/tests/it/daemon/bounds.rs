@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::fixture::{Ring, over_tcp, request};
-use crate::fixture::PATIENCE;
+use super::machine::Machine;
+use crate::fixture::{PATIENCE, installed};
 
 /// A daemon that listens on TCP: with its address and a token.
 fn over_loopback(config: &str) -> (Ring, String, String) {
@@ -147,7 +148,7 @@ fn who_shows_no_token_keeps_out_nobody_who_does() {
     }
     assert_eq!(status(&address, &[&bearer]), 200);
     // As many as they like: more than there are places, and more after those.
-    let silent: Vec<TcpStream> = (0..300).map(|_| connected(&address)).collect();
+    let silent: Vec<TcpStream> = (0..600).map(|_| connected(&address)).collect();
     assert_eq!(status(&address, &[&bearer]), 200);
     let mut begun = connected(&address);
     write!(
@@ -162,4 +163,103 @@ fn who_shows_no_token_keeps_out_nobody_who_does() {
     drop(to_the_end(&silent[0]));
     ring.get("/v1/status");
     drop((silent, more));
+}
+
+/// Events that a listener gets until that text comes, once it has shown the id of its last one.
+fn events_until(ring: &Ring, last: &str, expected: &str) -> String {
+    let mut stream = UnixStream::connect(ring.socket()).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let header = match last {
+        "" => String::new(),
+        last => format!("last-event-id: {last}\r\n"),
+    };
+    write!(
+        stream,
+        "GET /v1/events?interval=100ms HTTP/1.1\r\nhost: localhost\r\n{header}\r\n"
+    )
+    .expect("sent");
+    let mut text = String::new();
+    let mut piece = [0; 4096];
+    while !text.contains(expected) {
+        let read = stream.read(&mut piece).expect("events");
+        assert_ne!(read, 0, "it has ended: {text}");
+        text.push_str(&String::from_utf8_lossy(&piece[..read]));
+    }
+    text
+}
+
+#[test]
+fn a_listener_who_comes_back_is_told_what_was_done_meanwhile() {
+    let ring = Ring::started("");
+    let set = |weight: usize| {
+        let body = format!("{{\"services\":{{\"vod\":{{\"send\":{{\"weight\":{weight}}}}}}}}}");
+        assert_eq!(ring.ask("PATCH", "/v1/config", &body).status, 200);
+    };
+    set(1);
+    let first = events_until(&ring, "", "event: status");
+    let id = first
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("id: "));
+    let id: u64 = id.and_then(|id| id.trim().parse().ok()).expect("an id");
+    set(2);
+    set(3);
+    let text = events_until(&ring, &id.to_string(), &format!("id: {}\n", id + 2));
+    let told = |entry: u64| text.contains(&format!("event: audit\nid: {entry}\n"));
+    assert!(told(id + 1) && told(id + 2), "{text}");
+    assert!(!told(id) && !text.contains("event: skipped"), "{text}");
+    // More than there is in memory: what is not told is said.
+    for weight in 4..600 {
+        set(weight);
+    }
+    let text = events_until(&ring, &id.to_string(), "event: audit");
+    let skipped = text.find("event: skipped").expect("it is said");
+    assert!(
+        text[skipped..].contains(&format!("\"after\":{id},")),
+        "{text}"
+    );
+    // A number of another trail is none.
+    let text = events_until(&ring, "99999999", "event: status");
+    assert!(!text.contains("event: skipped"), "{text}");
+}
+
+#[test]
+fn one_user_who_floods_a_listener_takes_no_place_of_another() {
+    let test = "one_user_who_floods_a_listener_takes_no_place_of_another";
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let address = free.expect("an address").to_string();
+    let config = format!("[api]\nlisten = \"{address}\"\n");
+    let Some(machine) = Machine::started(test, &config) else {
+        return;
+    };
+    if installed(test, "/usr/bin/python3").is_none() {
+        return;
+    }
+    let token = machine.root.done(&["token", "create", "reader"]);
+    let bearer = format!("authorization: Bearer {}", token.trim());
+    let port = address.rsplit(':').next().expect("a port");
+    let flood = format!(
+        "import socket\nkept = [socket.create_connection(('127.0.0.1', {port}), 20) for i in range(700)]\nprint('ready')"
+    );
+    let text = request(
+        "GET",
+        "/v1/status",
+        &[&format!("host: {address}"), &bearer],
+        "",
+    );
+    let start = Instant::now();
+    let answer = loop {
+        // A connection of the user of this test, and slow.
+        let (mut slow, since) = (connected(&address), Instant::now());
+        let mut python = machine.alice.bare("/usr/bin/python3", &["-c", &flood]);
+        let said = conformance::finish(&mut python, PATIENCE).expect("it ends");
+        assert_eq!(said.stdout.trim(), "ready", "{said:?}");
+        if since.elapsed() < Duration::from_secs(8) {
+            slow.write_all(text.as_bytes()).expect("sent");
+            break to_the_end(slow);
+        }
+        // After 10 s without a token it ends anyway: this machine was busy.
+        assert!(start.elapsed() < 3 * PATIENCE, "the flood is never quick");
+    };
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

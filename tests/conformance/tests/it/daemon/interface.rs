@@ -284,7 +284,7 @@ fn over_tcp_a_token_is_shown_and_names_are_checked() {
     let body = "{\"read\":{\"weight\":7}}";
     assert_eq!(
         ask("PATCH", "/v1/services/vod", &[&read], body).status,
-        404,
+        403,
         "it may only look"
     );
     assert_eq!(

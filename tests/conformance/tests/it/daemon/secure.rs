@@ -15,7 +15,7 @@ use super::fixture::{Ring, over_tcp, request};
 use crate::fixture::{PATIENCE, installed};
 
 /// Certificate and key for this machine's own address, made as docs/12-daemon.md says.
-fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+pub(super) fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let (certificate, key) = (
         folder.join(format!("{name}.pem")),
         folder.join(format!("{name}.key")),
@@ -43,7 +43,7 @@ fn config(certificate: &Path, key: &Path) -> String {
 }
 
 /// Status and body that curl gets; the text of its error if there is no answer.
-fn curl(url: &str, args: &[&str]) -> Result<(u16, String), String> {
+pub(super) fn curl(url: &str, args: &[&str]) -> Result<(u16, String), String> {
     let mut curl = Command::new("/usr/bin/curl");
     curl.args([
         "--silent",
@@ -174,6 +174,84 @@ fn a_certificate_that_cannot_be_used_is_said_before_anything_starts() {
         assert_eq!(said.stderr.matches('\n').count(), 1, "{}", said.stderr);
         assert!(!ring.socket().exists(), "{expected}: nothing was left");
     }
+}
+
+#[test]
+fn a_renewed_certificate_is_used_without_a_restart() {
+    let test = "a_renewed_certificate_is_used_without_a_restart";
+    if installed(test, "/usr/bin/openssl").is_none() || installed(test, "/usr/bin/curl").is_none() {
+        return;
+    }
+    let mut ring = Ring::new("");
+    let folder = ring.config().parent().expect("a folder").to_owned();
+    let (pem, key) = certificate(&folder, "own");
+    let (next, next_key) = certificate(&folder, "next");
+    let before = folder.join("before.pem");
+    fs::copy(&pem, &before).expect("a copy");
+    ring.configure(&config(&pem, &key));
+    let said = ring.start(&[]);
+    let url = format!(
+        "https://{}/",
+        said.trim().rsplit(' ').next().expect("an address")
+    );
+    let trusts = |certificate: &Path| {
+        let path = certificate.to_str().expect("a path");
+        curl(&url, &["--cacert", path]).is_ok_and(|(status, _)| status == 200)
+    };
+    let problems = |ring: &Ring| ring.get("/v1/status")["problems"].to_string();
+    assert!(trusts(&before) && !trusts(&next));
+    // One after the other, as whatever renews them does.
+    fs::rename(&next_key, &key).expect("renewed");
+    ring.until("that they do not fit is said", |ring| {
+        problems(ring).contains("certificate and key do not fit")
+    });
+    assert!(trusts(&before), "the one before is used");
+    fs::copy(&next, folder.join("new")).expect("a copy");
+    fs::rename(folder.join("new"), &pem).expect("renewed");
+    ring.until("the renewed one is used", |_| trusts(&next));
+    assert!(!trusts(&before));
+    assert_eq!(problems(&ring), "[]");
+    // Written in its place.
+    fs::write(&pem, "no PEM\n").expect("written");
+    ring.until("that it is none is said", |ring| {
+        problems(ring).contains("there is no certificate in it")
+    });
+    assert!(trusts(&next));
+}
+
+#[test]
+fn tokens_are_listed_with_their_end() {
+    let ring = Ring::started("");
+    ring.done(&["token", "create", "short", "--for", "1s"]);
+    ring.done(&["token", "create", "long", "--for", "720h"]);
+    ring.done(&["token", "create", "lasting"]);
+    let line = |ring: &Ring, name: &str| {
+        let text = ring.done(&["token", "list"]);
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(name));
+        line.expect("a line").to_owned()
+    };
+    ring.until("it has expired", |ring| {
+        line(ring, "short").contains("expired")
+    });
+    assert!(
+        line(&ring, "long").ends_with("more"),
+        "{}",
+        line(&ring, "long")
+    );
+    assert!(line(&ring, "lasting").ends_with("for good"));
+    let json = ring.done(&["token", "list", "--json"]);
+    let tokens: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let expired = |name: &str| {
+        let all = tokens.as_array().expect("tokens");
+        let token = all.iter().find(|token| token["name"] == name).expect("it");
+        token["expired"].as_bool().expect("a word")
+    };
+    assert!(expired("short") && !expired("long") && !expired("lasting"));
+    let made = ring.done(&["token", "create", "more", "--for", "1h", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    assert_eq!(made["token"].as_str().map(str::len), Some(64));
 }
 
 #[test]

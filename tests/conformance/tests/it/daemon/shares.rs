@@ -1,8 +1,9 @@
 //! Who gets how much.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::fixture::{RATE, Ring};
+use super::fixture::{Ends, RATE, Ring};
 
 /// What may be ahead in a window: a burst of 20 ms, a round of the pool, leases, and the calls
 /// that were under way at either end.
@@ -78,9 +79,54 @@ fn a_change_is_in_force_when_it_is_answered_and_can_be_taken_back() {
         "{said}"
     );
     let said = ring.done(&["undo"]);
-    assert_eq!(said, "bulk.read.max: 2MB/s -> nothing\n");
+    let (whose, what) = said.split_once('\n').expect("lines");
+    assert!(
+        whose.starts_with("the change of ") && whose.contains(", revision "),
+        "{said}"
+    );
+    assert_eq!(what, "bulk.read.max: 2MB/s -> nothing\n");
     assert!(ring.of("bulk", "read")["max"].is_null());
     ring.refused(&["undo"], "there is no change to undo");
+}
+
+#[test]
+fn an_undo_says_whose_change_it_takes_back() {
+    let ring = Ring::started(FILE);
+    ring.done(&["token", "create", "other", "--scope", "write"]);
+    ring.done(&["config", "set", "services.vod.send.weight=7"]);
+    let revision = ring.get("/v1/status")["revision"]
+        .as_u64()
+        .expect("a number");
+    let actor = ring.get("/v1/audit?limit=1")["entries"][0]["actor"].clone();
+    let would = ring.ask("POST", "/v1/undo?dry_run=true", "{}");
+    assert_eq!(would.status, 200, "{would:?}");
+    let would = would.json();
+    assert_eq!(would["undone"][0]["actor"], actor);
+    assert_eq!(would["undone"][0]["revision"], revision);
+    assert_eq!(would["differences"][0]["path"], "services.vod.send.weight");
+    assert_eq!(
+        ring.get("/v1/status")["revision"],
+        revision,
+        "nothing was done"
+    );
+    let whose = format!(
+        "the change of {}, revision {revision}\n",
+        actor.as_str().expect("a name")
+    );
+    assert!(ring.done(&["undo", "--dry-run"]).starts_with(&whose));
+    assert_eq!(
+        ring.get("/v1/status")["revision"],
+        revision,
+        "nothing was done"
+    );
+    let undone: serde_json::Value =
+        serde_json::from_str(&ring.done(&["undo", "--json"])).expect("JSON");
+    assert_eq!(undone["undone"], would["undone"]);
+    assert_eq!(undone["differences"], would["differences"]);
+    ring.refused(
+        &["undo", "--dry-run", "--to", "4000000000"],
+        "no change to undo",
+    );
 }
 
 #[test]
@@ -226,4 +272,43 @@ fn what_is_written_in_bits_is_repeated_in_bits() {
         assert!(!all.contains(text), "{text}: {all}");
     }
     assert_eq!(ring.get("/v1/status")["capacity"]["send"], 125e6);
+}
+
+#[test]
+fn services_beyond_the_pool_have_a_note_and_no_problem() {
+    let ring = Ring::started(FILE);
+    let sleeper = |number: usize| {
+        let mut command = ring.command(&[
+            "run",
+            "--name",
+            &format!("s{number}"),
+            "--",
+            "/bin/sleep",
+            "600",
+        ]);
+        let command = command.stdin(Stdio::null()).stderr(Stdio::null());
+        Ends(command.spawn().expect("it starts"))
+    };
+    let _sleepers: Vec<_> = (0..68).map(sleeper).collect();
+    let beyond = |ring: &Ring| {
+        let services = ring.get("/v1/services")["services"].clone();
+        let services = services.as_array().cloned().expect("services");
+        let noted = |service: &&serde_json::Value| {
+            service["notes"].to_string().contains("the pool is full")
+        };
+        services.iter().filter(noted).cloned().collect::<Vec<_>>()
+    };
+    ring.until("some are beyond the pool", |ring| beyond(ring).len() == 4);
+    for service in beyond(&ring) {
+        assert_eq!(service["problems"], serde_json::json!([]), "{service}");
+    }
+    let shares = ring.done(&["shares"]);
+    let lines: Vec<_> = shares
+        .lines()
+        .filter(|line| line.contains("the pool is full"))
+        .collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains(" and 3 more: "),
+        "{lines:?}"
+    );
 }

@@ -151,7 +151,7 @@ fn users_see_and_change_their_own() {
             404,
         ),
         ("POST", "/v1/reports", report, 404),
-        ("POST", "/v1/admit", streams, 404),
+        ("POST", "/v1/admit", streams, 403),
         ("GET", "/v1/tokens", "", 403),
         (
             "POST",

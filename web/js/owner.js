@@ -1,0 +1,10 @@
+// Owners of limits, in words.
+
+/** The owner of a limit that is none of the service's own settings, in words; empty if it is one. */
+export function whoseLimit(use, settings) {
+  if (!use?.limit) return "";
+  if (use.limit.by === "service") return "set by bonsai run, attach or set --direct";
+  if (use.limit.by === "system") return "of root's daemon";
+  if (use.limit.by === "user") return "of the user's daemon";
+  return settings?.max === undefined ? "of its group or class" : "";
+}
