@@ -8,6 +8,7 @@ use bonsai_api::{Decision, Enforced, LimitInForce, LimitOwner, Proposal, Service
 use bonsai_policy::{Allocated, Allocation, Change, PerResource, Seen};
 use bonsai_services::glance::{Bound, OwnLimits};
 use bonsai_units::Resource;
+use bonsai_units::text::escaped;
 
 use crate::enforce::Outcome;
 use crate::look::Done;
@@ -139,6 +140,9 @@ impl Picture {
         let mut problems = identity.problems.clone();
         for why in [&self.outcome.outside, &self.outcome.problems] {
             problems.extend(why.get(&decided.name).map(|text| text.to_string()));
+        }
+        for text in &mut problems {
+            *text = escaped(text).into_owned();
         }
         Some(ServiceView {
             id: decided.name.to_string(),

@@ -15,3 +15,4 @@ mod shares;
 mod stalls;
 mod top;
 mod users;
+mod words;
