@@ -161,6 +161,12 @@ pub struct Policy {
     /// The part of the capacity that learned guarantees leave alone.
     #[schema(value_type = String, format = "percent", example = "5%")]
     pub reserve: Percent,
+    /// The part of each capacity that guarantees of all services of one other user may grow by, automatically: what the user
+    /// reports, and what those services demand, moves them. Required by root's daemon where `automatic` is `on` and services of
+    /// users are in mode adaptive or qos.
+    #[schema(value_type = Option<String>, format = "percent", example = "10%")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_max: Option<Percent>,
     /// After this time what was seen counts half.
     #[schema(value_type = String, format = "span", example = "24h")]
     pub half_life: Span,
@@ -181,6 +187,7 @@ impl Default for Policy {
             headroom: Percent::from_milli(10_000),
             hysteresis: Percent::from_milli(5_000),
             reserve: Percent::from_milli(5_000),
+            owner_max: None,
             half_life: Span(std::time::Duration::from_secs(24 * 3600)),
             percentile: Percent::from_milli(95_000),
             margin: Percent::from_milli(15_000),

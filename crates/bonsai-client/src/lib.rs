@@ -16,6 +16,7 @@
 //! and there. Each call waits at most [`PATIENCE`].
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use bonsai_api::{
     Links, ProbeRequest, Probed, Problem, QosReport, QosView, Resource, Revision, Series,
     ServiceView, Services, Span, Status, Token, TokenScope, Undo,
 };
+use bonsai_units::text::{self, is_plain};
 use reqwest::Method;
 use reqwest::blocking::{RequestBuilder, Response};
 use reqwest::header::IF_MATCH;
@@ -182,7 +184,8 @@ impl Client {
             return Ok(response);
         }
         let status = response.status();
-        let problem = response.json::<Problem>();
+        let problem = response.bytes().map_err(drop);
+        let problem = problem.and_then(|bytes| parsed::<Problem>(&bytes).map_err(drop));
         Err(problem.map_or_else(
             |_| ClientError::Foreign {
                 place: self.place.clone(),
@@ -194,10 +197,12 @@ impl Client {
 
     fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Answer<T> {
         let response = self.send(request)?;
-        response.json().map_err(|error| ClientError::Foreign {
+        let foreign = |about: String| ClientError::Foreign {
             place: self.place.clone(),
-            about: error.to_string(),
-        })
+            about,
+        };
+        let bytes = response.bytes().map_err(|e| foreign(e.to_string()))?;
+        parsed(&bytes).map_err(|e| foreign(e.to_string()))
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
@@ -455,6 +460,40 @@ impl Client {
     }
 }
 
+/// An answer whose texts steer no terminal: characters that would (kept by an older daemon, or sent by another program at that
+/// address) are escaped here, so that nothing that prints an answer has to think of them.
+fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    let text = String::from_utf8_lossy(bytes);
+    // Most answers have none, not even as \uXXXX.
+    if !text.contains('\\') && text.chars().all(|c| c == '\n' || is_plain(c)) {
+        return serde_json::from_str(&text);
+    }
+    let mut value = serde_json::from_str(&text)?;
+    make_plain(&mut value);
+    serde_json::from_value(value)
+}
+
+fn make_plain(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(safe) = text::escaped(text) {
+                *text = safe;
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_plain),
+        Value::Object(fields) => {
+            let odd = |name: &&String| !name.chars().all(is_plain);
+            let odd: Vec<String> = fields.keys().filter(odd).cloned().collect();
+            for name in odd {
+                let under = fields.remove(&name).unwrap_or_default();
+                fields.insert(text::escaped(&name).into_owned(), under);
+            }
+            fields.values_mut().for_each(make_plain);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// How a change is made, beside what it is.
 fn asked_so(request: RequestBuilder, how: &How) -> RequestBuilder {
     let mut query = Vec::new();
@@ -487,6 +526,30 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_answers_steer_no_terminal() {
+        let hostile = "x\u{1b}[31m\r\nrevision 99\u{202e}\u{9b}";
+        let made = serde_json::json!({"token": hostile, "name": "n", "until_unix_ms": u64::MAX});
+        let made: Made = parsed(made.to_string().as_bytes()).expect("an answer");
+        assert_eq!(made.token, "x\\u{1b}[31m\\r\\nrevision 99\\u{202e}\\u{9b}");
+        assert_eq!(made.until_unix_ms, Some(u64::MAX));
+        let nested = serde_json::json!([{hostile: [hostile, 1.5, null]}]);
+        let nested: Value = parsed(nested.to_string().as_bytes()).expect("JSON");
+        let is_safe = |text: &str| text.chars().all(is_plain);
+        assert!(is_safe(
+            &nested[0]
+                .as_object()
+                .expect("an object")
+                .keys()
+                .next()
+                .expect("one")[..]
+        ));
+        assert!(!nested.to_string().contains("\\u001b") && is_safe(&nested.to_string()));
+        // What is plain stays as it is, quotes and letters of any language included.
+        let plain: Value = parsed("{\"a\\\"\":\"ä 日本\\\\\"}".as_bytes()).expect("JSON");
+        assert_eq!(plain, serde_json::json!({"a\"": "ä 日本\\"}));
+    }
 
     #[test]
     fn parts_of_paths_are_escaped() {

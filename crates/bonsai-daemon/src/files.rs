@@ -76,6 +76,7 @@ pub fn parse_config(text: &str) -> Result<Config, String> {
         let message = error.message().trim_end().replace('\n', ", ");
         format!("{}{message}", line.unwrap_or_default())
     })?;
+    crate::plain::config(&config)?;
     crate::plan::plan(&config)?;
     Ok(config)
 }

@@ -32,6 +32,7 @@ mod patch;
 mod picture;
 mod placed;
 mod places;
+mod plain;
 mod plan;
 mod probe;
 mod problems;
@@ -40,10 +41,12 @@ mod run;
 mod users;
 mod who;
 mod written;
+mod zone;
 
 pub use files::{SYSTEM_SOCKET, config_path, parse_config, read_config, socket_path};
 pub use http::openapi;
 pub use idle::idle;
+pub use plain::reason as check_reason;
 pub use plan::plan;
 pub use run::{Options, run};
 

@@ -8,6 +8,7 @@ use bonsai_api::{Decision, Enforced, LimitInForce, LimitOwner, Proposal, Service
 use bonsai_policy::{Allocated, Allocation, Change, PerResource, Seen};
 use bonsai_services::glance::{Bound, OwnLimits};
 use bonsai_units::Resource;
+use bonsai_units::text::escaped;
 
 use crate::enforce::Outcome;
 use crate::look::Done;
@@ -144,6 +145,9 @@ impl Picture {
         problems.extend(outside.filter(|_| !is_beyond).map(|text| text.to_string()));
         let failed = self.outcome.problems.get(&decided.name);
         problems.extend(failed.map(|text| text.to_string()));
+        for text in &mut problems {
+            *text = escaped(text).into_owned();
+        }
         Some(ServiceView {
             id: decided.name.to_string(),
             uid: identity.uid,

@@ -2,6 +2,7 @@
 //! looked up, and what makes no sense is refused in one sentence.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use bonsai_api as api;
@@ -11,6 +12,7 @@ use bonsai_services::limits::{Limit, check_together};
 use bonsai_services::theirs::{UID, is_place};
 use bonsai_units::{Bytes, Resource, Setting, Unit};
 
+use crate::files::SYSTEM_FOLDER;
 use crate::places::{self, Places};
 
 /// The shortest and the longest time between two decisions.
@@ -39,6 +41,7 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
         headroom: thousandths(config.policy.headroom),
         hysteresis: thousandths(config.policy.hysteresis),
         reserve: thousandths(config.policy.reserve),
+        owner_most: config.policy.owner_max.map(thousandths),
         default_class: config
             .classes
             .contains_key(api::Config::DEFAULT_CLASS)
@@ -59,7 +62,11 @@ pub fn plan(config: &api::Config) -> Result<policy::Config, String> {
 
 /// Whether a configuration can be used by this daemon.
 pub(crate) fn check(config: &api::Config) -> Result<(), String> {
+    crate::plain::config(config)?;
     plan(config)?;
+    if governs_users(config) {
+        is_bounded(config)?;
+    }
     let uid = rustix::process::geteuid();
     if !config.links.is_empty() && !uid.is_root() {
         return Err(format!(
@@ -78,6 +85,45 @@ pub(crate) fn check(config: &api::Config) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether services of other users are governed: by root's daemon in its usual place, or where it says where they are.
+fn governs_users(config: &api::Config) -> bool {
+    let is_usual =
+        || bonsai_host::runtime_dir_path().is_ok_and(|path| path == Path::new(SYSTEM_FOLDER));
+    rustix::process::geteuid().is_root()
+        && config
+            .daemon
+            .users
+            .as_ref()
+            .map_or_else(is_usual, |places| !places.is_empty())
+}
+
+/// Users may start any number of services of any name, which have the default class, and report what they like of them: what
+/// that moves, at the cost of others, has a bound.
+fn is_bounded(config: &api::Config) -> Result<(), String> {
+    if config.policy.automatic != api::Automatic::On || config.policy.owner_max.is_some() {
+        return Ok(());
+    }
+    let follows = |mode: Option<api::Mode>| {
+        let mode = mode.unwrap_or(config.policy.mode);
+        matches!(mode, api::Mode::Adaptive | api::Mode::Qos)
+    };
+    let of_user = config.services.iter().filter(|(id, _)| id.contains(':'));
+    let moved = of_user.into_iter().find(|(_, service)| {
+        let class = config.class_of(Some(service));
+        follows(service.mode.or_else(|| class?.mode))
+    });
+    let default = config.class_of(None).and_then(|class| class.mode);
+    let whose = match moved {
+        Some((id, _)) => format!("of {id}"),
+        None if follows(default) => "of the services of each user".to_owned(),
+        None => return Ok(()),
+    };
+    Err(format!(
+        "policy.owner-max: it is required with policy.automatic = \"on\", for the guarantee {whose} follows what its owner \
+         reports and demands: write the part of a capacity that one user may take from others so, such as 10%"
+    ))
 }
 
 /// What is looked at when the daemon starts.
@@ -376,6 +422,35 @@ mod tests {
         );
         let terms = planned.services[0].terms[Resource::Send.index()];
         assert_eq!(terms.min, Some(2_500_000_000));
+    }
+
+    #[test]
+    fn what_owners_may_move_needs_a_bound() {
+        let is_bounded = |text: &str| {
+            let config: api::Config = toml::from_str(text).expect("TOML of the right form");
+            plan(&config).expect("a plan");
+            is_bounded(&config)
+        };
+        let on = "[policy]\nautomatic = \"on\"\n";
+        for text in [
+            "mode = \"qos\"",
+            "mode = \"adaptive\"",
+            "[classes.default]\nmode = \"qos\"",
+            "[services.\"alice:vod\"]\nmode = \"adaptive\"",
+            "[classes.m]\nmode = \"qos\"\n[services.\"alice:vod\"]\nclass = \"m\"",
+        ] {
+            let why = is_bounded(&format!("{on}{text}")).expect_err(text);
+            assert!(why.starts_with("policy.owner-max: "), "{why}");
+            is_bounded(&format!("{on}owner-max = \"10%\"\n{text}")).expect("it has a bound");
+            let dry = "[policy]\n";
+            is_bounded(&format!("{dry}{text}")).expect("nothing is moved");
+        }
+        for text in [
+            "",
+            "[classes.m]\nmode = \"qos\"\n[services.vod]\nclass = \"m\"",
+        ] {
+            is_bounded(&format!("{on}{text}")).expect("no owner moves it");
+        }
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What is answered where something cannot be done.
 
 use bonsai_api::Problem;
+use bonsai_units::text::escaped;
 
-/// Makes one.
+/// Makes one. Its detail names what was asked, which may be anything.
 pub(crate) fn problem(status: u16, kind: &str, title: &str, detail: impl Into<String>) -> Problem {
     Problem {
         kind: format!("urn:bonsai:{kind}"),
         title: title.to_owned(),
         status,
-        detail: detail.into(),
+        detail: escaped(&detail.into()).into_owned(),
     }
 }
 

@@ -7,7 +7,10 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 /// What a user is called; its number where nobody knows.
 pub(crate) fn name(uid: u32) -> String {
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| format!("uid {uid}"), |user| user.name)
+    user.map_or_else(
+        || format!("uid {uid}"),
+        |user| bonsai_units::text::escaped(&user.name).into_owned(),
+    )
 }
 
 /// What ids of a user's services begin with: their name, or their number where the name has

@@ -196,7 +196,7 @@ pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, Error> {
     links.iter().find(|link| link.name == name).ok_or_else(|| {
         let near = |link: &&Link| strsim::damerau_levenshtein(&link.name, name) <= 1;
         Error::NoLink {
-            name: name.chars().filter(|c| !c.is_control()).collect(),
+            name: bonsai_units::text::escaped(name).into_owned(),
             similar: links.iter().find(near).map(|link| link.name.clone()),
         }
     })

@@ -141,7 +141,7 @@ impl Policy {
         let clock = Clock {
             local_s: request
                 .wall_s
-                .saturating_add_signed(i64::from(self.config.adaptive.utc_offset_s)),
+                .saturating_add_signed(i64::from(self.learned.utc_offset_s)),
             ..self.clock()
         };
         let (guarantee, guarantee_free) = self.guarantees_for(request, needed, &clock)?;

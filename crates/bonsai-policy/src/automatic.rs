@@ -58,6 +58,8 @@ pub(crate) struct Learned {
     /// What each node guarantees, with all wishes; made when it is needed first, and again when
     /// wishes were changed otherwise than one by one.
     sums: PerResource<Option<Vec<u64>>>,
+    /// Local time, seconds east of UTC.
+    pub(crate) utc_offset_s: i32,
     /// Which way automatic changes were the last time.
     was: Automatic,
 }
@@ -105,7 +107,7 @@ impl Learned {
     }
 
     /// Moves the clocks on to an observation; returns the period's length.
-    fn advance(&mut self, observation: &Observation, half_life_h: u32, offset_s: i32) -> u64 {
+    fn advance(&mut self, observation: &Observation, half_life_h: u32) -> u64 {
         let now_ns = observation.now_ns;
         let last_ns = self.last_ns.replace(now_ns).unwrap_or(now_ns);
         let span_ns = now_ns.saturating_sub(last_ns).min(LONGEST_NS);
@@ -114,11 +116,16 @@ impl Learned {
             history_s: self.clock.history_s + span_ns as f64 / 1e9,
             local_s: observation
                 .wall_s
-                .saturating_add_signed(i64::from(offset_s)),
+                .saturating_add_signed(i64::from(self.utc_offset_s)),
             half_life_s: f64::from(half_life_h) * 3_600.0,
         };
         span_ns
     }
+}
+
+/// Whose service that is, if it is not the daemon's own user's.
+fn owner(name: &str) -> Option<&str> {
+    name.split_once(':').map(|(owner, _)| owner)
 }
 
 /// When a service is looked at again: once a minute, not all of a machine in the same period.
@@ -128,12 +135,16 @@ fn next_look(now_s: f64, service: usize) -> f64 {
 }
 
 impl Policy {
+    /// Sets where local time is, seconds east of UTC: the hours of a day, by which demand is learned, are those by which people
+    /// live, and move with their clocks.
+    pub fn set_utc_offset(&mut self, seconds: i32) {
+        self.learned.utc_offset_s = seconds;
+    }
+
     /// Learns from an observation, and changes guarantees, or says what it would change.
     pub(crate) fn learn(&mut self, observation: &Observation) {
         let adaptive = self.config.adaptive;
-        let span_ns =
-            self.learned
-                .advance(observation, adaptive.half_life_h, adaptive.utc_offset_s);
+        let span_ns = self.learned.advance(observation, adaptive.half_life_h);
         let (now_ns, now_s) = (self.learned.passed_ns, self.learned.clock.history_s);
         for (place, seen) in observation.services.iter().enumerate() {
             let at = self.places[place] as usize;
@@ -170,8 +181,29 @@ impl Policy {
         Range {
             least: self.plan.services[at].own_min[i].min(bounds.min),
             start: bounds.min,
-            most: bounds.max,
+            most: bounds.max.min(self.owner_most(at, i, bounds.min)),
         }
+    }
+
+    /// The most that a guarantee grows to for the sake of its owner, who chooses what is reported of their services, what these
+    /// demand, and how many there are: what others are promised and may borrow is not theirs to take.
+    fn owner_most(&self, at: usize, i: usize, configured: u64) -> u64 {
+        let (Some(most), Some(capacity)) = (self.config.owner_most, self.config.capacity[i]) else {
+            return u64::MAX;
+        };
+        let Some(owner) = owner(&self.plan.services[at].name) else {
+            return u64::MAX;
+        };
+        let most = narrow(u128::from(capacity) * u128::from(most) / 1_000);
+        let bounds = &self.plan.tree.bounds[i];
+        let services = self.plan.services.iter().enumerate();
+        let others = services.filter(|(j, of)| *j != at && self::owner(&of.name) == Some(owner));
+        let grown = others.map(|(j, _)| {
+            let configured = bounds[self.plan.node(j)].min;
+            self.wish(j, i).saturating_sub(configured)
+        });
+        let grown = grown.fold(0, u64::saturating_add);
+        configured.saturating_add(most.saturating_sub(grown))
     }
 
     /// The guarantee that a service has, or would have.
@@ -397,7 +429,11 @@ impl Policy {
                 let range = self.range(at, i);
                 let node = first + at;
                 let room = self.plan.tree.room(i, &sums, node, most_of_all);
-                let wish = wish.max(range.least).min(sums[node].saturating_add(room));
+                let most = self.owner_most(at, i, range.start);
+                let wish = wish
+                    .max(range.least)
+                    .min(sums[node].saturating_add(room))
+                    .min(most);
                 self.plan.tree.guarantee(i, &mut sums, node, wish);
                 self.live[at].cold.auto[i].wish = Some(wish);
             }

@@ -144,7 +144,7 @@ impl fmt::Display for Cause {
                 days,
             } => write!(
                 f,
-                "p{} of demand between {hour}:00 and {}:00 is {} by a history of {days:.1} days, and {} % more is kept",
+                "p{} of demand between {hour}:00 and {}:00 (local time) is {} by a history of {days:.1} days, and {} % more is kept",
                 percent(percentile),
                 hour + 1,
                 rate(demand),

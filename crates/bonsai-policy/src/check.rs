@@ -212,6 +212,12 @@ impl Config {
             ("hysteresis", i64::from(self.hysteresis), 0, 500),
             ("reserve", i64::from(self.reserve), 0, 900),
             (
+                "owner-max",
+                i64::from(self.owner_most.unwrap_or_default()),
+                0,
+                1_000,
+            ),
+            (
                 "adaptive.percentile",
                 i64::from(adaptive.percentile),
                 500,
@@ -229,12 +235,6 @@ impl Config {
                 i64::from(adaptive.lower_per_minute),
                 1,
                 1_000,
-            ),
-            (
-                "adaptive.utc_offset",
-                i64::from(adaptive.utc_offset_s),
-                -86_400,
-                86_400,
             ),
             ("qos.raise", i64::from(qos.raise), 1, 10_000),
             ("qos.lower", i64::from(qos.lower), 1, 500),

@@ -165,8 +165,6 @@ pub struct Adaptive {
     pub half_life_h: u32,
     /// A guarantee is lowered by at most so much a minute, in thousandths (senpai: 10).
     pub lower_per_minute: u32,
-    /// Where local time is, seconds east of UTC; only the hours of a day depend on it.
-    pub utc_offset_s: i32,
 }
 
 impl Default for Adaptive {
@@ -176,7 +174,6 @@ impl Default for Adaptive {
             margin: 150,
             half_life_h: 24,
             lower_per_minute: 10,
-            utc_offset_s: 0,
         }
     }
 }
@@ -225,6 +222,9 @@ pub struct Config {
     pub hysteresis: u32,
     /// So much of a capacity is never guaranteed automatically nor admitted.
     pub reserve: u32,
+    /// Most that guarantees of the services of one owner (`owner:name`) grow by together, automatically: their reports and their
+    /// demand move them. No bound but the others without it.
+    pub owner_most: Option<u32>,
     /// The class of services that name none.
     pub default_class: Option<Name>,
     /// The tree of groups.
@@ -249,6 +249,7 @@ impl Default for Config {
             headroom: 250,
             hysteresis: 50,
             reserve: 50,
+            owner_most: None,
             default_class: None,
             groups: Vec::new(),
             classes: Vec::new(),

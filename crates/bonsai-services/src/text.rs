@@ -3,7 +3,5 @@
 /// Text from elsewhere, such as the name of a program, without characters that
 /// would steer the terminal.
 pub fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    bonsai_units::text::escaped(text).into_owned()
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bonsai_api::{LinkBy, LinkShare, LinkState, LinkView, Links};
 use bonsai_host::tenants::{NsId, Roots, Tenants};
 use bonsai_link::{Class, Compared, Handle, Limit, Link, Passage, Seen, Site, Traffic, Wanted};
+use bonsai_units::text::{escaped, is_plain};
 
 use crate::book::{Book, GroupEntry, Room};
 use crate::error::Error;
@@ -328,7 +329,7 @@ fn of_group(
     let counters = class.map(|class| class.counters).unwrap_or_default();
     LinkView {
         target: Some(entry.target.clone()),
-        name: path.to_owned(),
+        name: escaped(path).into_owned(),
         kind: Some("group".to_owned()),
         tx: rate(counters.bytes, then.copied(), seconds),
         tx_limit: share.ceiling,
@@ -348,7 +349,10 @@ fn of_group(
 
 fn named(seen: &Seen, index: u32) -> String {
     let link = seen.links.iter().find(|link| link.index == index);
-    link.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
+    link.map_or_else(
+        || format!("interface {index}"),
+        |link| escaped(&link.name).into_owned(),
+    )
 }
 
 fn rate(now: u64, then: Option<u64>, seconds: f64) -> f64 {
@@ -437,12 +441,14 @@ fn view(place: &Place, seen: &Seen, link: &Link, then: Option<&Traffic>, seconds
         Some(_) => LinkBy::Configuration,
         None => LinkBy::Hand,
     });
-    let own_name = || place.name.is_none().then(|| link.name.clone());
+    // A name that no target can have is shown, and cannot be asked for.
+    let is_name = place.name.is_none() && link.name.chars().all(is_plain);
+    let own_name = || is_name.then(|| link.name.clone());
     LinkView {
         target: target.or_else(own_name),
         swapped: entry.is_some_and(|entry| entry.swapped),
         namespace: place.name.clone(),
-        name: link.name.clone(),
+        name: escaped(&link.name).into_owned(),
         index: link.index,
         kind: link.kind.clone(),
         up: link.up,

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use bonsai_cgroup as cgroup;
 use bonsai_host::tenants::Who;
+use bonsai_units::text::{escaped, is_plain};
 
 use crate::bodies::Place;
 use crate::find::Whose;
@@ -77,7 +78,7 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shown: String = text.chars().filter(|c| !c.is_control()).take(60).collect();
+        let shown: String = escaped(text).chars().take(60).collect();
         let Some((word, rest)) = text.split_once(':') else {
             let interface = interface(text, &shown)?;
             return Ok(Self {
@@ -107,7 +108,7 @@ impl FromStr for Target {
             Some((name, of_it)) => (name, Some(interface(of_it, &shown)?)),
             None => (rest, None),
         };
-        let fits = |c: char| !c.is_control() && !c.is_whitespace();
+        let fits = |c: char| is_plain(c) && !c.is_whitespace();
         if name.is_empty() || name.len() > LONGEST || !name.chars().all(fits) {
             return Err(format!(
                 "`{shown}` names nobody: write a name of 1 to {LONGEST} letters without blanks behind \
@@ -124,7 +125,7 @@ impl FromStr for Target {
 
 /// A name that an interface can have: `dev_valid_name` of the kernel.
 fn interface(name: &str, shown: &str) -> Result<String, String> {
-    let fits = |c: char| !c.is_control() && !c.is_whitespace() && c != '/' && c != ':';
+    let fits = |c: char| is_plain(c) && !c.is_whitespace() && c != '/' && c != ':';
     let fine = (1..=LONGEST_INTERFACE).contains(&name.len())
         && name != "."
         && name != ".."

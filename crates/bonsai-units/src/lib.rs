@@ -51,6 +51,7 @@ mod number;
 mod print;
 mod rate;
 mod resource;
+pub mod text;
 
 pub use burst::{Burst, BurstError, DEFAULT_BURST};
 pub use bytes::Bytes;

@@ -54,7 +54,7 @@ use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, getrlimit};
 
 use crate::cli::{Cli, Command};
-use crate::output::{escaped, say};
+use crate::output::say;
 
 /// Minimum size of the main thread's stack, in bytes (ulimit -s).
 const STACK: u64 = 1 << 20;
@@ -91,10 +91,7 @@ fn answer() -> ExitCode {
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Names of files and peers stand in errors, and a line is one error.
-            say!(
-                "bonsai: {}",
-                escaped(&bonsai_host::sentence(error.as_ref()))
-            );
+            say!("bonsai: {}", bonsai_host::sentence(error.as_ref()));
             ExitCode::from(refusal::exit_code(&error))
         }
     }

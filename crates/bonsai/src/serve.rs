@@ -240,11 +240,7 @@ impl Log {
 /// Says something to whoever listens; where nobody does any more, the server goes on. What strangers have
 /// written in it begins no line and moves no cursor.
 fn say(text: &str) {
-    let plain: String = text
-        .chars()
-        .map(|of| if of.is_control() { '\u{fffd}' } else { of })
-        .collect();
-    say!("{plain}");
+    say!("{text}");
 }
 
 /// What all viewers are sent now.

@@ -112,11 +112,8 @@ fn text(document: &Document, paint: Paint) -> String {
         text.push_str(&histogram(&view.waits.histogram));
     }
     for view in &document.unshaped {
-        let line = format!(
-            "\n  {} calls without a decision: {}\n",
-            view.calls, view.about
-        );
-        text.push_str(&paint.ink(Ink::Yellow, &line));
+        let line = format!("{} calls without a decision: {}", view.calls, view.about);
+        text.push_str(&format!("\n  {}\n", paint.ink(Ink::Yellow, &line)));
     }
     text
 }

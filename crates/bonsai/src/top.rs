@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 
 use bonsai_services::observe::Sampler;
 use bonsai_services::refusal::Refusal;
+use bonsai_units::text::is_plain;
 use crossterm::event::{self, Event};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
@@ -105,8 +107,20 @@ fn once(args: &Top) -> anyhow::Result<u8> {
 /// One picture as text.
 fn picture(app: &App) -> anyhow::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(WIDTH, draw::height(app)))?;
-    terminal.draw(|frame| draw::draw(frame, app))?;
+    terminal.draw(|frame| {
+        draw::draw(frame, app);
+        make_plain(frame.buffer_mut());
+    })?;
     Ok(text_of(terminal.backend()))
+}
+
+/// Replaces what is not plain in a picture: names in it come from others, and a terminal turns text round at some of them.
+fn make_plain(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if !cell.symbol().chars().all(is_plain) {
+            cell.set_char(char::REPLACEMENT_CHARACTER);
+        }
+    }
 }
 
 fn text_of(backend: &TestBackend) -> String {
@@ -146,7 +160,10 @@ fn live(
             }
             keys::answered(app, answer.map(|answer| answer.lines.join("; ")));
         }
-        terminal.draw(|frame| draw::draw(frame, app))?;
+        terminal.draw(|frame| {
+            draw::draw(frame, app);
+            make_plain(frame.buffer_mut());
+        })?;
         let rest = next.saturating_duration_since(Instant::now());
         let patience = if app.is_asking { SHORT } else { PATIENCE };
         if event::poll(rest.min(patience))? {

@@ -12,7 +12,7 @@ use bonsai_api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::problems::{problem, unavailable};
+use crate::problems::{bad_input, problem, unavailable};
 
 /// How long a body may take.
 const BODY: Duration = Duration::from_secs(10);
@@ -76,6 +76,10 @@ fn malformed(detail: String) -> Failure {
 
 /// Reads a body.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // What is no JSON is refused below, with its place.
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        crate::plain::document(&value).map_err(|why| Failure(bad_input(why)))?;
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

@@ -14,6 +14,8 @@ use super::body::{Failure, IfMatch, Json, Params, Part, Revised, aside};
 use super::routes::How;
 use crate::links::{Kept, Orders};
 use crate::patch::merge;
+use bonsai_units::text::escaped;
+
 use crate::problems::{bad_input, forbidden, problem, unavailable};
 use crate::ring::{Ask, may_write};
 use crate::who::Who;
@@ -256,7 +258,7 @@ fn complete(links: &mut Links, configured: &std::collections::BTreeMap<String, L
         // Whoever keeps them knows best: the book may be a second behind what moves.
         if let Some(granted) = kept.granted.get(target) {
             link.state = granted.state;
-            link.problem.clone_from(&granted.why);
+            link.problem = granted.why.as_deref().map(plain);
         }
         let Some(settings) = configured.get(target) else {
             continue;
@@ -272,8 +274,13 @@ fn complete(links: &mut Links, configured: &std::collections::BTreeMap<String, L
             name: target.clone(),
             state: granted.state,
             settings: Some(settings.clone()),
-            problem: granted.why,
+            problem: granted.why.as_deref().map(plain),
             ..LinkView::default()
         });
     }
+}
+
+/// A reason that names what others named, safe to show.
+fn plain(text: &str) -> String {
+    escaped(text).into_owned()
 }

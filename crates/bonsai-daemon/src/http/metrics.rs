@@ -13,6 +13,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bonsai_api::{LinkState, LinkView, Links};
 use bonsai_policy::Grant;
+use bonsai_units::text::escaped;
 use bonsai_units::{Resource, Unit};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -36,7 +37,7 @@ struct Name(Arc<str>);
 
 impl EncodeLabelValue for Name {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        encoder.write_str(&self.0)
+        encoder.write_str(&escaped(&self.0))
     }
 }
 

@@ -177,9 +177,7 @@ impl How {
             for_ms: self.lasts.map(ms),
             for_revision,
             dry_run: self.dry_run,
-            reason: self
-                .reason
-                .map(|reason| reason.chars().take(1000).collect()),
+            reason: self.reason,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::held::ChangedLimits;
 use super::{Reply, Ring, audit::Deed, may_write};
 use crate::desired::{Change, Refused};
 use crate::picture::Picture;
+use crate::plain;
 use crate::plan::{self, check};
 use crate::problems::{bad_input, forbidden, moved, problem, unknown_service};
 use crate::who::{Who, owner_may, owner_may_ask};
@@ -132,6 +133,9 @@ impl Ring {
                 Value::Object(patch)
             }
         };
+        if let Some(reason) = &wish.reason {
+            plain::reason(reason).map_err(bad_input)?;
+        }
         if wish
             .for_ms
             .is_some_and(|ms| !(1000..=LONGEST_MS).contains(&ms))

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bonsai_api::{AuditEntry, Difference, Revision};
 use bonsai_services::observe::unix_ms;
+use bonsai_units::text::escaped;
 use tokio::sync::broadcast;
 
 use crate::who::Who;
@@ -63,16 +64,15 @@ impl Audits {
         let entry = AuditEntry {
             id: self.next,
             unix_ms: unix_ms(),
-            actor: deed
-                .who
-                .map_or_else(|| deed.by.to_owned(), |who| who.name.clone()),
+            actor: escaped(deed.who.map_or(deed.by, |who| &who.name)).into_owned(),
             via: deed.who.map_or("daemon", |who| who.via).to_owned(),
             pid: deed.who.and_then(|who| who.pid),
             action: deed.action.to_owned(),
             revision,
             service: deed.service.map(str::to_owned),
             differences: deed.differences,
-            reason: deed.reason,
+            // The daemon's own reasons have names of interfaces and files in them.
+            reason: escaped(&deed.reason).into_owned(),
         };
         self.next += 1;
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,6 +14,7 @@ use crate::look::{Arrivals, Watched};
 use crate::picture::{Identity, Picture};
 use crate::plan::check;
 use bonsai_services::observe::unix_ms;
+use bonsai_units::text::escaped;
 
 /// What moves slowly (the configuration file, names, ends of changes) is looked at so often, ns.
 const SLOW_NS: u64 = 1_000_000_000;
@@ -71,6 +72,8 @@ impl Ring {
         let slow = now_ns.saturating_sub(self.slow_ns) >= SLOW_NS;
         if slow {
             self.slow_ns = now_ns;
+            let offset_s = crate::zone::utc_offset_s(unix_ms() / 1000);
+            self.policy.set_utc_offset(offset_s);
             self.health.history = self.past.state();
             if now_ns.saturating_sub(self.above_ns) >= ABOVE_NS {
                 self.above_ns = now_ns;
@@ -462,7 +465,8 @@ impl Ring {
         if self.looker.watched().values().any(is_new) {
             self.identify();
         }
-        self.health.problems = self.notes.values().cloned().collect();
+        let notes = self.notes.values();
+        self.health.problems = notes.map(|text| escaped(text).into_owned()).collect();
         let picture = Arc::new(self.picture());
         self.publish.send_replace(Arc::clone(&picture));
         picture

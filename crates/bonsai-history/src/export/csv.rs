@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use bonsai_units::text::escaped;
+
 use super::{COLUMNS, Line, Sink};
 use crate::error::Error;
 
@@ -32,7 +34,7 @@ impl<W: Write> Sink for Csv<W> {
         fields[0] = slot.at.to_string();
         fields[1] = slot.width.to_string();
         fields[2] = slot.observed.to_string();
-        line.service.clone_into(&mut fields[3]);
+        fields[3] = escaped(line.service).into_owned();
         fields[4] = line.resource.to_string();
         let numbers = line
             .numbers()

@@ -17,17 +17,10 @@ pub fn plain(text: &str) -> String {
 }
 
 fn visible(c: char) -> char {
-    let hidden = matches!(
-        c,
-        // Unicode 16, general categories Cf, Zl and Zp, as far as they are of use to a forger.
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e007f}'
-    );
-    if hidden || c.is_control() {
-        char::REPLACEMENT_CHARACTER
-    } else {
+    if bonsai_units::text::is_plain(c) {
         c
+    } else {
+        char::REPLACEMENT_CHARACTER
     }
 }
 

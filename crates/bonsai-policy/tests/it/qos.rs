@@ -166,3 +166,104 @@ fn a_dry_run_proposes_one_step() {
     };
     assert_eq!((proposal.from, proposal.to), (mbit(10), mbit(10) * 5 / 4));
 }
+
+/// A machine on which services of alice, bob and root are in mode qos without any guarantee of their own.
+fn of_owners(most: Option<u32>) -> Policy {
+    let mut config = config(Automatic::On, 0);
+    config.owner_most = most;
+    let names = ["alice:a", "alice:b", "alice:c", "bob:a", "calls"];
+    config.services = names.map(|name| of_class(name, "calls")).to_vec();
+    config.services.push(of_class("backup", "bulk"));
+    Policy::new(config).expect("good")
+}
+
+/// What each has after its owner has told the worst for ten minutes, and wanted all there is.
+fn after_the_worst(policy: &mut Policy) -> Vec<(String, u64)> {
+    let names = ["alice:a", "alice:b", "alice:c", "bob:a", "calls"];
+    let worst = |name: &str| ClientReport {
+        service: name.into(),
+        loss: Some(1.0),
+        delay_ms: Some(1e9),
+        jitter_ms: None,
+        stalls: None,
+    };
+    for second in 1..=600 {
+        let services = names.iter().map(|name| seen(name, 100, true));
+        policy.decide(&Observation {
+            now_ns: second * 1_000_000_000,
+            wall_s: second,
+            services: services.chain([seen("backup", 90, true)]).collect(),
+            // Root's own tells nothing.
+            reports: names[..4]
+                .iter()
+                .flat_map(|name| [worst(name), worst(name)])
+                .collect(),
+        });
+    }
+    let services = policy.allocation().services.iter();
+    let given = services.map(|service| (service.name.to_string(), service.grants[SEND].guarantee));
+    given.collect()
+}
+
+#[test]
+fn what_an_owner_reports_moves_no_more_than_the_bound_of_all_theirs_together() {
+    let sum = |given: &[(String, u64)], owner: &str| -> u64 {
+        let own = given.iter().filter(|(name, _)| name.starts_with(owner));
+        own.map(|(_, guarantee)| guarantee).sum()
+    };
+    // The bound is a tenth of the link: 10 Mbit/s for three services as for one.
+    let given = after_the_worst(&mut of_owners(Some(100)));
+    for owner in ["alice:", "bob:"] {
+        let sum = sum(&given, owner);
+        assert!(sum > 0 && sum <= mbit(10), "{owner} {sum}: {given:?}");
+    }
+    assert_eq!(sum(&given, "calls"), 0, "{given:?}");
+    // Without it, what is told takes the machine: the bound is what holds.
+    let given = after_the_worst(&mut of_owners(None));
+    assert!(sum(&given, "alice:") > mbit(10), "{given:?}");
+
+    // A bound that is lowered takes back what was moved.
+    let mut policy = of_owners(Some(400));
+    let before = after_the_worst(&mut policy);
+    assert!(sum(&before, "alice:") > mbit(10), "{before:?}");
+    let mut lower = config(Automatic::On, 0);
+    lower.owner_most = Some(50);
+    let names = ["alice:a", "alice:b", "alice:c", "bob:a", "calls"];
+    lower.services = names.map(|name| of_class(name, "calls")).to_vec();
+    lower.services.push(of_class("backup", "bulk"));
+    policy.configure(lower).expect("good");
+    let given = after_the_worst(&mut policy);
+    for owner in ["alice:", "bob:"] {
+        assert!(sum(&given, owner) <= mbit(5), "{owner} {given:?}");
+    }
+}
+
+#[test]
+fn demand_that_is_made_up_moves_no_more_than_that_bound() {
+    let run = |most| {
+        let mut config = link();
+        config.automatic = Automatic::On;
+        config.owner_most = most;
+        config.classes = vec![class("tenants", Mode::Adaptive, send(0, 0, 0))];
+        let names = ["alice:a", "alice:b", "bob:a"];
+        config.services = names.map(|name| of_class(name, "tenants")).to_vec();
+        let mut policy = Policy::new(config).expect("good");
+        // Never more than it has for most of the time, and all there is in between: no demand that wants everything.
+        for second in 1..=2 * 3600 {
+            let used = if second % 3 == 0 { 30 } else { 1 };
+            policy.decide(&Observation {
+                now_ns: second * 1_000_000_000,
+                wall_s: second,
+                services: names.iter().map(|name| seen(name, used, false)).collect(),
+                reports: Vec::new(),
+            });
+        }
+        let services = policy.allocation().services.iter();
+        let own = services.filter(|service| service.name.starts_with("alice:"));
+        own.map(|service| service.grants[SEND].guarantee)
+            .sum::<u64>()
+    };
+    assert!(run(None) > mbit(20), "{}", run(None));
+    let bounded = run(Some(100));
+    assert!(bounded > 0 && bounded <= mbit(10), "{bounded}");
+}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use bonsai_cgroup as cgroup;
+use bonsai_units::text::escaped;
 
 use crate::find::Whose;
 use crate::target::Target;
@@ -68,7 +69,7 @@ impl FromStr for Place {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shown = || -> String { text.chars().filter(|c| !c.is_control()).take(60).collect() };
+        let shown = || -> String { escaped(text).chars().take(60).collect() };
         match text.split_once(':') {
             Some(("unit", name)) => unit(name)
                 .ok_or_else(|| {

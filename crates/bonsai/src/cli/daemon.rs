@@ -88,9 +88,14 @@ pub(crate) struct Changing {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Why, for the audit trail.
-    #[arg(long, value_name = "TEXT")]
+    /// Why, for the audit trail; at most 1000 characters.
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: Option<String>,
+}
+
+/// A reason is refused here as by the daemon, which may be of another user.
+fn reason(text: &str) -> Result<String, String> {
+    bonsai_daemon::check_reason(text).map(|()| text.to_owned())
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {

@@ -10,6 +10,8 @@ use bonsai_client::Range;
 use bonsai_services::observe::unix_ms;
 use bonsai_services::refusal::Refusal;
 use bonsai_units::{Rate, Resource};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use super::{needed, said};
 use crate::cli::{Admit, Log, Page, Past, Report, Shares};
@@ -169,9 +171,35 @@ pub(crate) fn log(args: &Log) -> anyhow::Result<u8> {
     Ok(0)
 }
 
+/// A time of the wall clock, ms since 1970, in the system's zone and with it: `2026-03-29 03:00:00 +02:00`.
+pub(super) fn local(unix_ms: u64) -> String {
+    in_zone(&TimeZone::system(), unix_ms)
+}
+
+fn in_zone(zone: &TimeZone, unix_ms: u64) -> String {
+    let at = i64::try_from(unix_ms).ok();
+    let at = at.and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.map_or_else(
+        || format!("{unix_ms} ms since 1970"),
+        |at| at.to_zoned(zone.clone()).strftime("%F %T %:z").to_string(),
+    )
+}
+
+/// How long ago a time of the wall clock was; the clock may have been set since.
+fn age(then: u64, now: u64) -> String {
+    let length = |ms: u64| bonsai_units::format_duration_ns(ms.saturating_mul(1_000_000));
+    match now.checked_sub(then) {
+        Some(age) => format!("{} ago", length(age)),
+        None => format!(
+            "{} ahead of the clock, which was set back",
+            length(then - now)
+        ),
+    }
+}
+
 fn deed(entry: &AuditEntry) -> String {
-    let age = unix_ms().saturating_sub(entry.unix_ms);
-    let age = bonsai_units::format_duration_ns(age.saturating_mul(1_000_000));
+    let at = local(entry.unix_ms);
+    let age = age(entry.unix_ms, unix_ms());
     let pid = entry
         .pid
         .map_or_else(String::new, |pid| format!(" (process {pid})"));
@@ -181,7 +209,7 @@ fn deed(entry: &AuditEntry) -> String {
         format!(": {}", entry.reason)
     };
     let mut text = format!(
-        "revision {}, {age} ago, {}{pid}, {}{reason}\n",
+        "revision {}, {at} ({age}), {}{pid}, {}{reason}\n",
         entry.revision, entry.actor, entry.action
     );
     for difference in &entry.differences {
@@ -233,14 +261,13 @@ pub(crate) fn past(args: &Past) -> anyhow::Result<u8> {
         return Ok(0);
     }
     let mut table = table(
-        &["ago", "got", "at most", "asked", "share", "min", "waited"],
-        &[0, 1, 2, 3, 4, 5, 6],
+        &["at", "got", "at most", "asked", "share", "min", "waited"],
+        &[1, 2, 3, 4, 5, 6],
     );
     let of = |value: f64| rate(args.resource, value);
     for point in &series.points {
-        let ago = now.saturating_sub(point.unix_ms).saturating_mul(1_000_000);
         table.add_row(vec![
-            bonsai_units::format_duration_ns(ago),
+            local(point.unix_ms),
             of(point.got),
             of(point.got_max),
             of(point.asked),
@@ -345,4 +372,29 @@ fn hint_of_tunnel(url: &str) {
         "for a browser at the other end of this ssh connection: ssh -N -L {TUNNEL}:{address} HOST there, and \
          http://localhost:{TUNNEL}/{token}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_local_and_say_their_zone() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone");
+        // The hour that comes twice is told apart by its zone.
+        assert_eq!(
+            in_zone(&zone, 1_792_886_400_000),
+            "2026-10-25 02:00:00 +02:00"
+        );
+        assert_eq!(
+            in_zone(&zone, 1_792_890_000_000),
+            "2026-10-25 02:00:00 +01:00"
+        );
+        assert_eq!(
+            in_zone(&zone, u64::MAX),
+            format!("{} ms since 1970", u64::MAX)
+        );
+        assert_eq!(age(1_000, 61_000), "60 s ago");
+        assert!(age(61_000, 1_000).contains("ahead of the clock"));
+    }
 }

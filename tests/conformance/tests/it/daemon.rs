@@ -17,3 +17,4 @@ mod shares;
 mod stalls;
 mod top;
 mod users;
+mod words;

@@ -9,7 +9,7 @@ use bonsai_link::namespace;
 use serde_json::json;
 
 use super::machine::{Machine, run, spawned};
-use crate::support::skip;
+use crate::support::{Said, skip};
 
 /// A filter that accepts everything, as the newest of those that are asked first.
 const ACCEPT: &str = "tc filter add dev v1 ingress pref 1 bpf bytecode '1,6 0 0 0,' direct-action";
@@ -139,4 +139,31 @@ fn one_that_is_fought_over_keeps_no_other_from_its_limit() {
     let _ = other.kill();
     other.wait().expect("ended");
     machine.until("it is put right in the end", || machine.has("v1", "8Mbit"));
+}
+
+#[test]
+fn a_name_of_an_interface_steers_no_terminal() {
+    let Some(machine) = Machine::new("a_name_of_an_interface_steers_no_terminal", "") else {
+        return;
+    };
+    let odd = "e\u{1b}[7m\u{7}";
+    machine.pair(odd, "eth1");
+    let links = machine.client().links().expect("they are shown").links;
+    let shown = links.iter().find(|link| link.name == "e\\u{1b}[7m\\u{7}");
+    assert_eq!(
+        shown.expect("it is").target,
+        None,
+        "it cannot be asked for by that name"
+    );
+    for lines in [&["link", "ls"][..], &["link", "set", odd, "tx=1Mbit/s"]] {
+        let mut command = machine.place.bonsai(lines);
+        let output = namespace::inside(machine.host.as_fd(), || command.output());
+        let said: Said = output.expect("entered").expect("started").into();
+        let text = said.out + &said.err;
+        assert!(text.contains("e\\u{1b}[7m"), "{text:?}");
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{text:?}"
+        );
+    }
 }
