@@ -8,6 +8,7 @@ mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod newcomers;
 mod own_limits;
 mod owners;
 mod secure;
