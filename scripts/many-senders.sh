@@ -44,55 +44,55 @@ static long long total;
 
 static void *sender(void *unused)
 {
-	static char piece[1000];
+  static char piece[1000];
 
-	for (;;)
-		if (send(ends[0], piece, sizeof piece, 0) < 0)
-			return unused;
+  for (;;)
+    if (send(ends[0], piece, sizeof piece, 0) < 0)
+      return unused;
 }
 
 static void *receiver(void *unused)
 {
-	static char buffer[65536];
-	ssize_t n;
+  static char buffer[65536];
+  ssize_t n;
 
-	while ((n = read(ends[1], buffer, sizeof buffer)) > 0)
-		__atomic_add_fetch(&total, n, __ATOMIC_RELAXED);
-	return unused;
+  while ((n = read(ends[1], buffer, sizeof buffer)) > 0)
+    __atomic_add_fetch(&total, n, __ATOMIC_RELAXED);
+  return unused;
 }
 
 static long long now(void)
 {
-	struct timespec t;
+  struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000LL + t.tv_nsec;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
 int main(int count, char **args)
 {
-	pthread_attr_t small;
-	pthread_t thread;
-	long long start, end, before, then;
+  pthread_attr_t small;
+  pthread_t thread;
+  long long start, end, before, then;
 
-	if (count < 4 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
-		return 2;
-	pthread_attr_init(&small);
-	pthread_attr_setstacksize(&small, 65536);
-	if (pthread_create(&thread, NULL, receiver, NULL))
-		return 1;
-	for (int i = atoi(args[1]); i > 0; i--)
-		if (pthread_create(&thread, &small, sender, NULL))
-			return 1;
-	sleep(atoi(args[2]));
-	start = now();
-	before = __atomic_load_n(&total, __ATOMIC_RELAXED);
-	sleep(atoi(args[3]));
-	end = now();
-	then = __atomic_load_n(&total, __ATOMIC_RELAXED);
-	printf("%lld %lld\n", then - before, end - start);
-	fflush(stdout);
-	_exit(0);
+  if (count < 4 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+    return 2;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, 65536);
+  if (pthread_create(&thread, NULL, receiver, NULL))
+    return 1;
+  for (int i = atoi(args[1]); i > 0; i--)
+    if (pthread_create(&thread, &small, sender, NULL))
+      return 1;
+  sleep(atoi(args[2]));
+  start = now();
+  before = __atomic_load_n(&total, __ATOMIC_RELAXED);
+  sleep(atoi(args[3]));
+  end = now();
+  then = __atomic_load_n(&total, __ATOMIC_RELAXED);
+  printf("%lld %lld\n", then - before, end - start);
+  fflush(stdout);
+  _exit(0);
 }
 END
 
