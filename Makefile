@@ -172,6 +172,14 @@ transparency: deps-transparency build ## run suites of other projects bare and u
 bench: deps-bench build ## run the benchmarks, side by side with the peers that are installed
 	@$(CARGO) build $(CARGO_FLAGS) --release --package bonsai-lab --bin bonsai-bench
 	@"$(TARGET)/release/bonsai-bench" run $(BENCH_ARGS)
+	@$(if $(BENCH_ARGS),:,$(MAKE) --no-print-directory bench-senders)
+
+.PHONY: bench-senders
+bench-senders: build ## which part of a limit senders reach: each kind at an interface, and 100 in each of 200 services (20 minutes, root)
+	@if [ "$$(id -u)" = 0 ]; then \
+	  scripts/link-senders.sh "$(TARGET)/bonsai/bonsai" "$(TARGET)/link-senders" $(SENDERS_ARGS); \
+	else echo "bench-senders: skipped: network namespaces need root"; fi
+	@scripts/many-senders.sh "$(TARGET)/bonsai/bonsai" "$(TARGET)/many-senders"
 
 .PHONY: dnba
 dnba: deps-bench build ## the experiments of DNBA, beside the paper's figures: tables, and plots in target/figures (20 minutes, root)

@@ -15,7 +15,7 @@ use bonsai_policy::{Allocated, Observation, PerResource};
 use crate::look::Watched;
 
 pub(crate) use further::put_further;
-pub(crate) use limits::{Limits, put};
+pub(crate) use limits::Limits;
 pub(crate) use pool::{FULL, Pooled};
 pub(crate) use uplinks::Uplinks;
 
@@ -64,6 +64,11 @@ pub(crate) type Reads<'a> = dyn FnMut(&str, &Ledger) + 'a;
 pub(crate) trait Enforcer: std::fmt::Debug + Send {
     /// Adds to what was observed what only the enforcer knows.
     fn observe(&mut self, _observation: &mut Observation) {}
+
+    /// Whether services share in a pool of it now.
+    fn has_pool(&self) -> bool {
+        false
+    }
 
     /// Makes the world equal to what is decided, for the resources of services that none before
     /// has taken, and takes those that it can. `read` is for ledgers that were written into, while

@@ -37,8 +37,7 @@ pub(crate) struct Files {
     seen: Option<Stamp>,
 }
 
-/// The runtime directory of the machine's daemon.
-pub(crate) const SYSTEM_FOLDER: &str = "/run/bonsai";
+pub(crate) use bonsai_services::initial::SYSTEM_FOLDER;
 
 /// Where the machine's daemon is asked, by everybody.
 pub const SYSTEM_SOCKET: &str = "/run/bonsai/daemon.sock";

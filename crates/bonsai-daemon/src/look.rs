@@ -78,6 +78,11 @@ impl Looker {
         self.outsiders.as_ref()
     }
 
+    /// Whether services of other users are seen.
+    pub(crate) const fn sees_others(&self) -> bool {
+        self.others.is_some()
+    }
+
     /// Those that run, by id.
     pub(crate) const fn watched(&self) -> &BTreeMap<Arc<str>, Watched> {
         &self.watched

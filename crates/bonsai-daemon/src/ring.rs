@@ -23,6 +23,7 @@ mod ask;
 mod audit;
 mod further;
 mod held;
+mod initial;
 mod links;
 mod tick;
 
@@ -125,6 +126,8 @@ pub(crate) struct Ring {
     changes: BTreeMap<u32, Vec<Instant>>,
     /// The clocks at the last look at them, ms: the wall's, and one that is never set.
     clocks: (i64, i64),
+    /// What new services begin with.
+    initial: initial::Initial,
 }
 
 /// What everybody reads.
@@ -227,6 +230,7 @@ impl Ring {
             beat_ns: Arc::clone(&published.beat_ns),
             changes: BTreeMap::new(),
             clocks: tick::clocks(),
+            initial: initial::Initial::default(),
         };
         ring.place();
         ring.order_links();
@@ -265,6 +269,7 @@ impl Ring {
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
             }
         }
+        self.withdraw_initial();
         self.past.end(&self.policy);
     }
 }

@@ -389,8 +389,10 @@ impl Site {
     pub fn save(&mut self, link: &Link) -> Result<Saved, Error> {
         let saved = Saved::read(&mut self.socket, link.index)?;
         if !saved.try_out()? {
+            let why = saved.strange();
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
             return Err(Error::Wrong(format!(
-                "the queueing discipline of {} ({}) cannot be brought back exactly as it is, so it \
+                "the queueing discipline of {} ({}) cannot be brought back exactly as it is{why}, so it \
                  is not taken over; tc qdisc del dev {} root takes it away",
                 link.name,
                 saved.kind(),

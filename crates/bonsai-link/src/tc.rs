@@ -22,10 +22,13 @@ pub(crate) const RTM_GETTCLASS: u16 = 42;
 pub(crate) const RTM_NEWTFILTER: u16 = 44;
 pub(crate) const RTM_DELTFILTER: u16 = 45;
 pub(crate) const RTM_GETTFILTER: u16 = 46;
+pub(crate) const RTM_NEWCHAIN: u16 = 100;
+pub(crate) const RTM_GETCHAIN: u16 = 102;
 
 pub(crate) const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
 pub(crate) const TCA_STATS2: u16 = 7;
+pub(crate) const TCA_CHAIN: u16 = 11;
 
 /// Bytes of a `tcmsg`.
 pub(crate) const TCMSG: usize = 20;

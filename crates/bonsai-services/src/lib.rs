@@ -3,6 +3,7 @@
 //!
 //! # Map
 //! - [`service`]: where services live, and which of them do;
+//! - [`initial`]: the limits of a service that no daemon has looked at yet;
 //! - [`limits`]: what a limit may say, and putting limits into force;
 //! - [`group`]: services that share a rate;
 //! - [`allotted`]: what one may move that reads what it sends;
@@ -23,6 +24,7 @@ pub mod allotted;
 pub mod confinement;
 pub mod glance;
 pub mod group;
+pub mod initial;
 pub mod limits;
 pub mod observe;
 pub mod refusal;

@@ -4,6 +4,7 @@
 mod apply;
 mod file;
 mod holds;
+mod plain;
 mod scope;
 
 use bonsai_calls::symbols::SYMBOLS;
@@ -16,6 +17,7 @@ use crate::refusal::Refusal;
 pub use apply::{Change, apply};
 pub use file::{File, read};
 pub use holds::Holds;
+pub use plain::{Rates, put_plain};
 pub use scope::ScopeProblem;
 
 /// A limit whose name and unit are known to fit together.

@@ -273,6 +273,7 @@ impl Bodies {
             known.cpu_why = said(self.limits.put_cpu(of, terms, &self.hierarchies));
         }
         known.fresh = false;
+        known.retry.tried(done.is_ok(), Instant::now());
         if what.disk && what.cpu {
             known.compared = Some(Instant::now());
         }
@@ -404,7 +405,9 @@ impl Bodies {
         let is_old = |at: Instant| now.saturating_duration_since(at) >= COMPARED;
         loop {
             let limited = self.known.iter().filter(|(_, known)| {
+                // One that fails again and again, or takes long to fail, leaves the others their turns.
                 known.found.is_some()
+                    && known.retry.is_due(now)
                     && known
                         .terms
                         .is_some_and(|terms| terms != Terms::default() || known.is_told())

@@ -25,9 +25,15 @@ pub(crate) enum Verdict {
     Wait(Duration),
 }
 
-/// Repairs in a row, by namespace and object: a conflict about one keeps no other from being repaired.
-#[derive(Debug, Default)]
-pub(crate) struct Fights(BTreeMap<(u64, u32), Fight>);
+/// Repairs in a row, by object: a conflict about one keeps no other from being repaired.
+#[derive(Debug)]
+pub(crate) struct Fights<K>(BTreeMap<K, Fight>);
+
+impl<K> Default for Fights<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
 #[derive(Debug)]
 struct Fight {
@@ -48,11 +54,11 @@ impl Fight {
     }
 }
 
-impl Fights {
-    /// Decides on an object of a namespace that another program has reverted.
-    pub(crate) fn judge(&mut self, namespace: u64, object: u32, now: Instant) -> Verdict {
+impl<K: Ord> Fights<K> {
+    /// Decides on an object that another program has reverted.
+    pub(crate) fn judge(&mut self, object: K, now: Instant) -> Verdict {
         self.0.retain(|_, fight| !fight.is_over(now));
-        let fight = self.0.entry((namespace, object)).or_insert(Fight {
+        let fight = self.0.entry(object).or_insert(Fight {
             last: now,
             repairs: 0,
             wait: AGAIN,
@@ -74,17 +80,21 @@ impl Fights {
     }
 
     /// True while a conflict goes on about an object.
-    pub(crate) fn is_about(&self, namespace: u64, object: u32, now: Instant) -> bool {
-        let fight = self.0.get(&(namespace, object));
+    pub(crate) fn is_about(&self, object: &K, now: Instant) -> bool {
+        let fight = self.0.get(object);
         fight.is_some_and(|fight| fight.is_said() && !fight.is_over(now))
     }
 
-    /// True while a conflict goes on in a namespace.
-    pub(crate) fn is_on(&self, namespace: u64, now: Instant) -> bool {
-        let of_it = |((of, _), fight): (&(u64, u32), &Fight)| {
-            *of == namespace && fight.is_said() && !fight.is_over(now)
-        };
+    /// True while a conflict goes on about one of some objects.
+    pub(crate) fn is_on(&self, is_of_them: impl Fn(&K) -> bool, now: Instant) -> bool {
+        let of_it =
+            |(of, fight): (&K, &Fight)| is_of_them(of) && fight.is_said() && !fight.is_over(now);
         self.0.iter().any(of_it)
+    }
+
+    /// Forgets what was about some objects.
+    pub(crate) fn forget(&mut self, is_of_them: impl Fn(&K) -> bool) {
+        self.0.retain(|of, _| !is_of_them(of));
     }
 }
 
@@ -94,49 +104,49 @@ mod tests {
 
     #[test]
     fn a_fight_is_said_once_and_gone_on_with_less_and_less_often() {
-        let mut fights = Fights::default();
+        let mut fights = Fights::<(u64, u32)>::default();
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         for i in 0..9 {
-            assert_eq!(fights.judge(1, 7, at(i * 50)), Verdict::Mend);
+            assert_eq!(fights.judge((1, 7), at(i * 50)), Verdict::Mend);
         }
-        assert_eq!(fights.judge(2, 7, at(450)), Verdict::Mend, "elsewhere");
-        assert_eq!(fights.judge(1, 8, at(450)), Verdict::Mend, "another one");
-        assert!(!fights.is_on(1, at(450)));
-        assert_eq!(fights.judge(1, 7, at(500)), Verdict::MendAndSay);
-        assert!(fights.is_on(1, at(500)) && !fights.is_on(2, at(500)));
-        assert!(fights.is_about(1, 7, at(500)) && !fights.is_about(1, 8, at(500)));
+        assert_eq!(fights.judge((2, 7), at(450)), Verdict::Mend, "elsewhere");
+        assert_eq!(fights.judge((1, 8), at(450)), Verdict::Mend, "another one");
+        assert!(!fights.is_on(|of| of.0 == 1, at(450)));
+        assert_eq!(fights.judge((1, 7), at(500)), Verdict::MendAndSay);
+        assert!(fights.is_on(|of| of.0 == 1, at(500)) && !fights.is_on(|of| of.0 == 2, at(500)));
+        assert!(fights.is_about(&(1, 7), at(500)) && !fights.is_about(&(1, 8), at(500)));
         let mut repairs = Vec::new();
         for ms in (550..300_550).step_by(50) {
-            match fights.judge(1, 7, at(ms)) {
+            match fights.judge((1, 7), at(ms)) {
                 Verdict::Mend => repairs.push((ms - 500).div_ceil(1000)),
                 Verdict::Wait(wait) => assert!(wait <= LONGEST),
                 Verdict::MendAndSay => panic!("said again"),
             }
             // Others are put right all the time.
             if ms % 20_000 == 0 {
-                assert_eq!(fights.judge(1, 8, at(ms)), Verdict::Mend);
+                assert_eq!(fights.judge((1, 8), at(ms)), Verdict::Mend);
             }
         }
         assert_eq!(repairs, [1, 3, 7, 15, 31, 63, 123, 183, 243]);
         // Once it is over, it is over.
-        assert!(!fights.is_on(1, at(400_000)));
-        assert_eq!(fights.judge(1, 7, at(400_000)), Verdict::Mend);
-        assert!(!fights.is_on(1, at(400_000)));
+        assert!(!fights.is_on(|of| of.0 == 1, at(400_000)));
+        assert_eq!(fights.judge((1, 7), at(400_000)), Verdict::Mend);
+        assert!(!fights.is_on(|of| of.0 == 1, at(400_000)));
     }
 
     #[test]
     fn a_fight_is_said_where_each_repair_takes_seconds() {
-        let mut fights = Fights::default();
+        let mut fights = Fights::<(u64, u32)>::default();
         let start = Instant::now();
         let at = |i: u64| start + Duration::from_millis(1500 * i);
         for i in 0..9 {
-            assert_eq!(fights.judge(1, 7, at(i)), Verdict::Mend);
+            assert_eq!(fights.judge((1, 7), at(i)), Verdict::Mend);
         }
-        assert_eq!(fights.judge(1, 7, at(9)), Verdict::MendAndSay);
+        assert_eq!(fights.judge((1, 7), at(9)), Verdict::MendAndSay);
         // One change every quarter of a minute is none.
         for i in 0..20 {
-            assert_eq!(fights.judge(2, 7, at(10 + 10 * i)), Verdict::Mend);
+            assert_eq!(fights.judge((2, 7), at(10 + 10 * i)), Verdict::Mend);
         }
     }
 }

@@ -77,7 +77,8 @@ pub struct Keeper {
     pub(crate) folder: PathBuf,
     /// What was in force after the last round and what was tuned since, by namespace.
     pub(crate) made: BTreeMap<u64, Wanted>,
-    fights: Fights,
+    /// By namespace and interface.
+    fights: Fights<(u64, u32)>,
     pub(crate) tuning: Tuning,
     /// What there is of groups of processes, where some are limited.
     tree: Option<Tree>,
@@ -256,7 +257,7 @@ impl Keeper {
         if book.rooms().get(&cookie).unwrap_or(&Room::default()) != &draft.room {
             keep(book, cookie, &draft.room)?;
         }
-        round.again |= self.fights.is_on(cookie, now);
+        round.again |= self.fights.is_on(|(of, _)| *of == cookie, now);
         for asked in &place.asked {
             let index = asked.found.link.index;
             let why = draft.rejected.remove(asked.name);

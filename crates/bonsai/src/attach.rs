@@ -25,7 +25,7 @@ use crate::cli::Attach;
 use crate::detach::take_off;
 use crate::library::{self, ENGINE_LINK};
 use crate::output::say;
-use crate::run::{Residence, STANDARD_LOADER, merged, store_sites};
+use crate::run::{Residence, STANDARD_LOADER, begin_with_limits, merged, store_sites};
 
 /// How long between two looks whether anybody is left.
 const LOOK: Duration = Duration::from_millis(100);
@@ -231,6 +231,7 @@ fn prepare(
     };
     link(library, &service.preload_path())?;
     link(engine, &service.folder.join(ENGINE_LINK))?;
+    begin_with_limits(&service.name, &ledger);
     Ok(ledger)
 }
 

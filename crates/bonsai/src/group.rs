@@ -8,6 +8,7 @@ use bonsai_services::group;
 use bonsai_services::group::member::{is_alive, limit_text, people, refused, said};
 use bonsai_services::group::place;
 use bonsai_services::group::view::{self, MemberView};
+use bonsai_services::initial;
 use bonsai_services::limits::{Limit, check_together};
 use bonsai_services::observe::{Head, SCHEMA, monotonic_ns};
 use bonsai_services::refusal::{Refusal, before_start};
@@ -20,6 +21,7 @@ use crate::cli::{
     GroupCommand, GroupCreate, GroupJoin, GroupLeave, GroupRemove, GroupSet, GroupStatus,
 };
 use crate::output::{Ink, Paint, count, finish, print, print_json, table};
+use crate::run::begin_with_limits;
 
 /// Does what one of the subcommands says.
 ///
@@ -169,7 +171,13 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
     let group = place::find(&args.group)?;
     let service = Services::open()?.find(&args.service)?;
     let ledger = service.ledger()?;
-    let membership = group::join(&service, &ledger, &group, &wishes)?;
+    // A daemon lets all services share in its pool; it has a plain limit until the daemon looks.
+    let was_pooled = initial::leave_pool(&args.service, &ledger)?;
+    let joined = group::join(&service, &ledger, &group, &wishes);
+    if joined.is_err() && was_pooled {
+        begin_with_limits(&args.service, &ledger);
+    }
+    let membership = joined?;
     let mut text = String::new();
     let reports = group.reports();
     let own = reports.iter().find(|r| r.membership == membership);
@@ -198,6 +206,13 @@ fn join(args: &GroupJoin) -> anyhow::Result<u8> {
 fn leave(args: &GroupLeave) -> anyhow::Result<u8> {
     let service = args.service.as_str();
     let ledger = Services::open()?.find(service)?.ledger()?;
+    if initial::is_in_pool(&ledger) && initial::is_pool_in_force() {
+        let text = format!(
+            "{service} shares what the machine has in the daemon's pool, which it cannot leave \
+             while the daemon runs: bonsai group join GROUP {service} puts it into another group"
+        );
+        return Err(Refusal::input(text));
+    }
     let Some(left) = group::leave(&ledger)? else {
         let text = format!("{service} is in no group");
         return Err(Refusal::input(text));

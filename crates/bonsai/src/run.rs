@@ -21,6 +21,7 @@ use anyhow::Context;
 use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{EventLoops, Ledger, flags};
 use bonsai_services::group::{self, Wishes};
+use bonsai_services::initial;
 use bonsai_services::limits::{self, Limit};
 use bonsai_services::observe::{Start, monotonic_ns, unseen_of_ended};
 use bonsai_services::refusal::{Refusal, before_start};
@@ -299,8 +300,11 @@ impl Plan {
         }
         // Last: from here on it has something to give back.
         if let Some((group, wishes)) = &self.group {
+            // A daemon may have seen it already.
+            initial::leave_pool(&service.name, &ledger)?;
             group::join_at_start(&ledger, &service.name, group, wishes)?;
         }
+        begin_with_limits(&service.name, &ledger);
         Ok((ledger, self.command(service)))
     }
 
@@ -320,6 +324,15 @@ impl Plan {
                 sanitizer_options(std::env::var_os("ASAN_OPTIONS")),
             );
         command
+    }
+}
+
+/// Puts into force what a daemon lets a service have that it has not seen yet.
+pub(crate) fn begin_with_limits(service: &str, ledger: &Ledger) {
+    // With a daemon that cannot be asked or a ledger that has no room for more, the program runs as it does without one.
+    if let Err(error) = initial::apply(service, ledger) {
+        let why = bonsai_host::sentence(error.as_ref());
+        say!("bonsai: {service} has no limit of the daemon's before that looks at it: {why}");
     }
 }
 

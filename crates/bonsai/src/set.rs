@@ -1,8 +1,11 @@
 //! `bonsai set`: changes the limits of a running service.
 
 use bonsai_client::Client;
+use bonsai_ledger::Ledger;
 use bonsai_services::group;
-use bonsai_services::limits::{Change, Holds, Limit, apply, check_together};
+use bonsai_services::limits::{
+    BY_DAEMON, BY_SYSTEM, Change, Holds, Limit, apply, check_together, written,
+};
 use bonsai_services::observe::{Head, monotonic_ns};
 use bonsai_services::refusal::Refusal;
 use bonsai_services::service::Services;
@@ -25,6 +28,9 @@ struct Document {
     /// When event loops are served, if that was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     event_loops: Option<&'static str>,
+    /// What holds beside these limits and is lower, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<String>,
 }
 
 /// What a change of a service did.
@@ -42,6 +48,8 @@ pub(crate) enum Done {
         group: Vec<String>,
         /// When event loops are served, if that was said.
         event_loops: Option<&'static str>,
+        /// What holds beside these limits and is lower, in words.
+        beside: Vec<String>,
     },
 }
 
@@ -55,10 +63,13 @@ impl Done {
                 changes,
                 group,
                 event_loops,
+                beside,
             } => {
                 let changes = changes.iter().map(|change| line(service, change));
                 let loops = event_loops.map(|when| format!("{service}: event loops {when}"));
-                changes.chain(loops).chain(group.iter().cloned()).collect()
+                let beside = beside.iter().map(|text| format!("note: {text}"));
+                let changes = changes.chain(loops).chain(group.iter().cloned());
+                changes.chain(beside).collect()
             }
         }
     }
@@ -78,6 +89,7 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
             changes,
             group,
             event_loops,
+            beside,
         } if args.json => print_json(
             &Document {
                 head: Head::now(),
@@ -85,6 +97,7 @@ pub(crate) fn run(args: &Set) -> anyhow::Result<u8> {
                 changes,
                 group,
                 event_loops,
+                beside,
             },
             false,
         )?,
@@ -150,6 +163,7 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
         apply(&ledger, &limits, loops, monotonic_ns())?
     };
     Ok(Done::Direct {
+        beside: beside(&service.name, &ledger, &limits),
         service: service.name,
         changes,
         group: group
@@ -158,6 +172,57 @@ pub(crate) fn change(args: &Set) -> anyhow::Result<Done> {
             .collect(),
         event_loops: args.event_loops.map(crate::cli::Loops::name),
     })
+}
+
+/// What holds beside limits that were set in a ledger and is lower than they, in words: limits of daemons, and what the
+/// service may have of its group.
+fn beside(service: &str, ledger: &Ledger, limits: &[Limit]) -> Vec<String> {
+    let in_force = ledger.limits(monotonic_ns());
+    let drawn = group::of(ledger);
+    let mut found = Vec::new();
+    for limit in limits.iter().filter(|limit| !limit.is_narrow()) {
+        let wanted = match limit.setting {
+            Setting::Rate { rate, .. } => Some((rate.unit() == Unit::Bytes, rate.milli())),
+            Setting::Unlimited => None,
+        };
+        let is_lower = |bytes: bool, milli: u64| {
+            wanted.is_none_or(|(of, wanted)| of == bytes && milli < wanted)
+        };
+        let of_daemons = [(BY_DAEMON, "the daemon"), (BY_SYSTEM, "root's daemon")];
+        for (end, daemon) in of_daemons {
+            let name = format!("{}{end}", limit.name);
+            let of_it = in_force.iter().filter(|of| of.name == name);
+            for of in of_it.filter(|of| is_lower(of.bytes, of.rate_milli)) {
+                let rate = people(&limit.name, &written(of));
+                found.push(format!(
+                    "{service}: {}={rate}, set by {daemon}, still holds",
+                    limit.name
+                ));
+            }
+        }
+        let Some((group, number)) = &drawn else {
+            continue;
+        };
+        for (i, thing) in group.things().iter().enumerate() {
+            let Some(thing) = thing.as_ref().filter(|thing| thing.name == limit.name) else {
+                continue;
+            };
+            let ceiling = group.part(*number, i).map_or(0, |part| part.ceiling_milli);
+            let most = match ceiling {
+                0 => thing.rate_milli,
+                ceiling => ceiling.min(thing.rate_milli),
+            };
+            if is_lower(thing.bytes, most) {
+                found.push(format!(
+                    "{service}: the group {} still lets it have at most {} of {}",
+                    group.name(),
+                    group::member::people(thing, most),
+                    limit.name
+                ));
+            }
+        }
+    }
+    found
 }
 
 fn line(service: &str, change: &Change) -> String {

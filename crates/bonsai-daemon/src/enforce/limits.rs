@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bonsai_api::Enforced;
-use bonsai_calls::select;
-use bonsai_ledger::{Ledger, LedgerError, Wanted as LedgerLimit};
 use bonsai_policy::{Allocated, PerResource};
-use bonsai_units::{Burst, Rate, Resource, Unit};
+use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Reads, Wanted};
 use crate::look::Watched;
@@ -113,48 +111,4 @@ fn scaled(limit: u64, scale: Option<(u64, u64)>) -> u64 {
     };
     let part = u128::from(limit) * u128::from(room) / u128::from(wanted.max(1));
     u64::try_from(part).unwrap_or(limit).max(1)
-}
-
-/// Writes what is different, in one change; `whose` is what the names of such limits end with.
-pub(crate) fn put(
-    ledger: &Ledger,
-    whose: &str,
-    wanted: PerResource<Option<u64>>,
-    now_ns: u64,
-) -> Result<u64, LedgerError> {
-    let in_force = ledger.limits(now_ns);
-    let name = |resource: Resource| format!("{}{whose}", resource.class());
-    let now = |resource: Resource| {
-        let name = name(resource);
-        let limit = in_force.iter().find(|limit| limit.name == name);
-        limit.map(|limit| limit.rate_milli)
-    };
-    let different = |resource: &Resource| now(*resource) != wanted[resource.index()];
-    let different: Vec<Resource> = Resource::ALL.into_iter().filter(different).collect();
-    if different.is_empty() {
-        return Ok(0);
-    }
-    let mut editor = ledger.edit(now_ns)?;
-    for resource in &different {
-        let name = name(*resource);
-        let Some(rate_milli) = wanted[resource.index()] else {
-            editor.clear(&name);
-            continue;
-        };
-        let Some(selection) = select(resource.class()) else {
-            continue;
-        };
-        let rate = Rate::from_milli(rate_milli, resource.unit());
-        editor.put(&LedgerLimit {
-            name: &name,
-            selection,
-            bytes: resource.unit() == Unit::Bytes,
-            rate_milli: rate.milli(),
-            burst: Burst::default().units(rate).unwrap_or(1).max(1),
-            per_stream: false,
-            scope: bonsai_ledger::Scope::default(),
-        })?;
-    }
-    editor.commit();
-    Ok(different.len() as u64)
 }

@@ -12,15 +12,12 @@ use std::sync::Arc;
 use bonsai_api::Enforced;
 use bonsai_ledger::{Membership, Part};
 use bonsai_policy::{Allocated, Grant, Observation, PerResource};
-use bonsai_services::group::{Pool, Terms};
+use bonsai_services::group::{DAEMON_POOL, Pool, Terms};
 use bonsai_services::service::Service;
 use bonsai_units::Resource;
 
 use super::{Enforcer, Outcome, Reads, Wanted};
 use crate::look::Watched;
-
-/// The group's name.
-const NAME: &str = "daemon-pool";
 
 /// Why somebody has no place.
 pub(crate) const FULL: &str = "the pool is full (64 services): it has a limit of its own, which follows its \
@@ -73,6 +70,8 @@ impl Enforcer for Pooled {
         };
         let now_ns = observation.now_ns;
         let shares = pool.shares();
+        // A member that a person has put into another group has its share as a plain limit.
+        let mut left = Vec::new();
         for (id, member) in &mut self.members {
             // They are in order, as long as whoever observes keeps them so.
             let services = &mut observation.services;
@@ -82,6 +81,7 @@ impl Enforcer for Pooled {
             let seen = &mut services[place];
             let of_it = |(number, _): &&(Membership, _)| *number == member.number;
             let Some((_, shares)) = shares.iter().find(of_it) else {
+                left.push(Arc::clone(id));
                 continue;
             };
             let time_ns = now_ns.saturating_sub(member.last_ns).max(1);
@@ -103,6 +103,14 @@ impl Enforcer for Pooled {
             }
             member.last_ns = now_ns;
         }
+        self.unsettled |= !left.is_empty();
+        for id in left {
+            self.members.remove(&id);
+        }
+    }
+
+    fn has_pool(&self) -> bool {
+        self.pool.is_some()
     }
 
     fn enforce(&mut self, wanted: &Wanted<'_>, outcome: &mut Outcome, _read: &mut Reads<'_>) {
@@ -194,7 +202,7 @@ impl Pooled {
     fn open(&mut self, wanted: &Wanted<'_>, shared: &[Resource]) -> anyhow::Result<()> {
         let rate = |resource: &Resource| Some((*resource, wanted.capacity[resource.index()]?));
         let rates: Vec<(Resource, u64)> = shared.iter().filter_map(rate).collect();
-        let pool = Pool::open_or_create(NAME, &rates)?;
+        let pool = Pool::open_or_create(DAEMON_POOL, &rates)?;
         pool.tidy()?;
         for (_, watched) in wanted.services {
             let ledger = watched.own().and_then(|service| service.ledger().ok());
@@ -250,8 +258,27 @@ impl Pooled {
         Ok(())
     }
 
+    /// Takes over those that are in the pool already: a newcomer joins before its first call.
+    fn adopt(&mut self, wanted: &Wanted<'_>) {
+        let Some(pool) = &self.pool else {
+            return;
+        };
+        for (_, watched) in wanted.services {
+            let is_known = self.members.contains_key(&watched.id);
+            if is_known || self.outside.contains_key(&watched.id) {
+                continue;
+            }
+            let ledger = watched.own().and_then(|service| service.ledger().ok());
+            if let Some(number) = ledger.and_then(|ledger| pool.number_of(&ledger)) {
+                let new = member(watched, number, wanted.now_ns);
+                self.members.insert(Arc::clone(&watched.id), new);
+            }
+        }
+    }
+
     /// Those who are not there yet and may come: first those with a guarantee.
     fn candidates(&mut self, wanted: &Wanted<'_>) -> Vec<Arc<str>> {
+        self.adopt(wanted);
         let known = |id: &Arc<str>| self.members.contains_key(id) || self.outside.contains_key(id);
         let new = wanted.services.iter().copied();
         let new = new.filter(|(_, watched)| watched.own().is_some() && !known(&watched.id));

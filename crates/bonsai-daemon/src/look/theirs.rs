@@ -24,13 +24,12 @@ use bonsai_ledger::sync::Ordering;
 use bonsai_ledger::{Ledger, LedgerError, Watch};
 use bonsai_policy::PerResource;
 use bonsai_services::glance::{Glance, Glances, Opens, OwnLimits};
-use bonsai_services::limits::BY_SYSTEM;
+use bonsai_services::limits::{BY_SYSTEM, put_plain};
 use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::members::Living;
 use bonsai_services::service::{Service, Services, creator};
 use bonsai_services::theirs::Home;
 
-use crate::enforce::put;
 use crate::users;
 
 /// The most services of a user that are looked at.
@@ -525,7 +524,7 @@ impl Looking {
             return Ok(());
         }
         let now_ns = monotonic_ns();
-        put(ledger, BY_SYSTEM, wanted.plain, now_ns)?;
+        put_plain(ledger, BY_SYSTEM, wanted.plain, now_ns)?;
         let mut before = last.map_or_else(BTreeMap::new, |(last, _, _)| last.further.clone());
         if wanted.left_ns == created_ns {
             let left = wanted.left.iter();

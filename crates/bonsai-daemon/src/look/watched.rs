@@ -7,7 +7,7 @@ use bonsai_ledger::Ledger;
 use bonsai_ledger::sync::Ordering;
 use bonsai_policy::{PerResource, Seen, Usage};
 use bonsai_services::glance::{Glance, OwnLimits};
-use bonsai_services::limits::{BY_DAEMON, Holds};
+use bonsai_services::limits::{BY_DAEMON, Holds, put_plain};
 use bonsai_services::observe::unix_ms;
 use bonsai_services::service::{Enforced, Service, creator};
 use bonsai_tenants::Body;
@@ -15,7 +15,7 @@ use bonsai_units::{Rate, Resource};
 
 use super::SECOND_NS;
 use super::theirs::{Found, Theirs};
-use crate::enforce::{put, put_further};
+use crate::enforce::put_further;
 use crate::placed::{self, Outsiders};
 
 /// So long after its making a service has all that it will have, on the slowest machine, ms.
@@ -245,7 +245,7 @@ impl Watched {
             Way::Own(own) => {
                 let ledger = own.ledger()?;
                 Put {
-                    written: put(&ledger, BY_DAEMON, limits, now_ns)?,
+                    written: put_plain(&ledger, BY_DAEMON, limits, now_ns)?,
                     epoch: ledger.epoch(),
                     ledger: Some(ledger),
                 }

@@ -176,8 +176,12 @@ impl Ring {
         let asked = ChangedLimits::of(&patch);
         if wish.dry_run {
             let services = self.preview(who, &config)?;
-            let idle = match plan::plan(&config) {
-                Ok(planned) if who.reads_all => crate::idle(&config, &planned),
+            let planned = plan::plan(&config);
+            let held = planned
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |planned| self.would_hold(&asked, planned));
+            let idle = match &planned {
+                Ok(planned) if who.reads_all => crate::idle(&config, planned),
                 _ => Vec::new(),
             };
             return Ok(Changed {
@@ -187,7 +191,7 @@ impl Ring {
                 differences,
                 services,
                 problems: idle,
-                held: Vec::new(),
+                held,
                 undone: Vec::new(),
             });
         }

@@ -1,17 +1,21 @@
 //! A change sets or lifts a limit of a service, and another limit, which is not this daemon's, is lower or is still there: the change does
 //! nothing therefore, and its answer says so. Such limits are those of the service itself (`bonsai run --limit`, `bonsai attach`, `bonsai
-//! set --direct`), and those of another daemon.
+//! set --direct`), those of another daemon, and what a group of the ledger (`bonsai group`) lets it have. A change that is only tried is
+//! answered by the same rule.
 //!
 //! # Limits
-//! A limit of a group of the ledger (`bonsai group`), per stream or on some descriptors is not among them.
+//! A limit per stream or on some descriptors is not among them: it does not hold for all calls.
 
 use bonsai_api::LimitOwner;
+use bonsai_policy::Config;
+use bonsai_services::group::{self, DAEMON_POOL};
 use bonsai_services::limits::{calls_of, for_people, written};
 use bonsai_services::observe::monotonic_ns;
-use bonsai_units::{Rate, Resource};
+use bonsai_units::{Rate, Resource, Unit};
 use serde_json::Value;
 
 use super::Ring;
+use super::initial::ceilings;
 
 /// Limits that a change sets or lifts, by service.
 pub(super) struct ChangedLimits {
@@ -53,14 +57,63 @@ impl ChangedLimits {
 impl Ring {
     /// Of a change that is in force: limits that make it do nothing, in words.
     pub(super) fn held(&self, asked: &ChangedLimits) -> Vec<String> {
+        let ceiling = |id: &str, resource: Resource| {
+            let mut decided = self.policy.allocation().services.iter();
+            let decided = decided.find(|decided| &*decided.name == id)?;
+            decided.grants[resource.index()].ceiling
+        };
+        self.held_beside(asked, ceiling)
+    }
+
+    /// The same of a change that is only tried, by what would be planned.
+    pub(super) fn would_hold(&self, asked: &ChangedLimits, planned: &Config) -> Vec<String> {
+        let ceiling = |id: &str, resource: Resource| {
+            let service = planned.services.iter().find(|of| &*of.name == id);
+            ceilings(planned, service)[resource.index()]
+        };
+        self.held_beside(asked, ceiling)
+    }
+
+    /// Limits that are lower than the ceilings that a change leads to.
+    fn held_beside(
+        &self,
+        asked: &ChangedLimits,
+        ceiling: impl Fn(&str, Resource) -> Option<u64>,
+    ) -> Vec<String> {
+        let by_group = |(id, resource): &(String, Resource)| {
+            let ledger = self.looker.get(id)?.own()?.ledger().ok()?;
+            let (group, number) = group::of(&ledger)?;
+            let is_bytes = resource.unit() == Unit::Bytes;
+            let things = group.things();
+            let mut things = things.iter().enumerate();
+            let (place, thing) = things.find_map(|(place, thing)| {
+                let thing = thing.as_ref()?;
+                let is_it = thing.name == resource.class() && thing.bytes == is_bytes;
+                is_it.then_some((place, thing))
+            })?;
+            let most = match group.part(number, place).map(|part| part.ceiling_milli) {
+                None | Some(0) => thing.rate_milli,
+                Some(ceiling) => ceiling.min(thing.rate_milli),
+            };
+            // The pool is where this daemon's own decision stands.
+            let is_pool = group.name() == DAEMON_POOL;
+            if is_pool || ceiling(id, *resource).is_some_and(|ceiling| ceiling <= most) {
+                return None;
+            }
+            let rate = for_people(
+                Rate::from_milli(most, resource.unit()),
+                calls_of(resource.class()),
+            );
+            let group = group.name();
+            Some(format!(
+                "{id}: the group {group} still lets it have at most {rate} of {resource} (bonsai group set {group} changes it)"
+            ))
+        };
         let by_ceiling = |(id, resource): &(String, Resource)| {
             let watched = self.looker.get(id)?;
             let own = self.looker.own_limits(watched);
             let bound = own.bounds[resource.index()].as_ref()?;
-            let mut decided = self.policy.allocation().services.iter();
-            let decided = decided.find(|decided| &*decided.name == id)?;
-            let ceiling = decided.grants[resource.index()].ceiling;
-            if ceiling.is_some_and(|ceiling| ceiling <= bound.rate_milli) {
+            if ceiling(id, *resource).is_some_and(|ceiling| ceiling <= bound.rate_milli) {
                 return None;
             }
             let rate = Rate::from_milli(bound.rate_milli, resource.unit());
@@ -75,6 +128,11 @@ impl Ring {
         };
         let by_name = |(id, name): &(String, String)| {
             let watched = self.looker.get(id)?;
+            let configured = self.config.services.get(id);
+            if configured.is_some_and(|service| service.limits.contains_key(name)) {
+                // It is this daemon's, and would be lifted.
+                return None;
+            }
             // As it is now: what is configured was lifted a moment ago.
             let limits = watched.own()?.ledger().ok()?.limits(monotonic_ns());
             let setting = written(limits.iter().find(|limit| limit.name == *name)?);
@@ -86,6 +144,7 @@ impl Ring {
             ))
         };
         let mut held: Vec<String> = asked.ceilings.iter().filter_map(by_ceiling).collect();
+        held.extend(asked.ceilings.iter().filter_map(by_group));
         held.extend(asked.lifted.iter().filter_map(by_name));
         held
     }

@@ -152,6 +152,7 @@ impl Ring {
         }
         self.policy.hold_peaks(now_ns < self.holds_until_ns);
         self.outcome = Arc::new(outcome);
+        self.publish_initial();
     }
 
     /// Whether there is a daemon of the whole machine beside this one.

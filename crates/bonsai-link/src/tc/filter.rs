@@ -7,8 +7,8 @@ use crate::netlink::message::{Message, attribute, text, u32_at};
 use crate::netlink::{Dumped, NLM_F_ACK, NLM_F_REQUEST, Socket};
 
 use super::{
-    Handle, RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS, TCMSG, Write,
-    tcmsg,
+    Handle, RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWTFILTER, TCA_CHAIN, TCA_KIND, TCA_OPTIONS,
+    TCMSG, Write, tcmsg,
 };
 
 const TCA_BPF_ACT: u16 = 1;
@@ -27,7 +27,6 @@ const TCA_EGRESS_REDIR: u32 = 1;
 const TC_ACT_STOLEN: u32 = 4;
 /// Every protocol, in the order of the network.
 pub(crate) const ETH_P_ALL: u16 = 3_u16.to_be();
-const TCA_CHAIN: u16 = 11;
 
 /// The name of a program among others that have its turn. The newest of them is asked first.
 const fn program_name(priority: u16) -> u32 {

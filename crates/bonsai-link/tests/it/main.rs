@@ -1,5 +1,6 @@
 //! The enforcer against the kernel, in network namespaces.
 
+mod adopted;
 mod apply;
 mod faults;
 mod groups;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use bonsai_calls::select;
 use bonsai_ledger::sync::Ordering;
-use bonsai_ledger::{Draws, Group, GroupEditor, Ledger, Membership, Thing, Who, flags};
+use bonsai_ledger::{Draws, Group, GroupEditor, Ledger, Membership, Part, Thing, Who, flags};
 
 use super::member::{Wishes, agree, is_alive, refused};
 use super::place;
@@ -64,6 +64,28 @@ pub fn join_at_start(
         agree(&group, editor, number, wishes)
     })?;
     Ok(())
+}
+
+/// The same, on terms that `part` says for each thing that the group shares.
+///
+/// # Errors
+/// A [`Refusal`]: it cannot be in a group, is in one already, or there is no place left.
+pub fn join_with(
+    ledger: &Ledger,
+    service: &str,
+    group: &Group,
+    part: impl Fn(&Thing) -> Part,
+) -> anyhow::Result<Membership> {
+    let who = who(service, ledger, std::process::id())?;
+    enter(ledger, who, group, |editor, number| {
+        for i in 0..editor.things().len() {
+            let part = editor.things()[i].as_ref().map(&part);
+            if let Some(part) = part {
+                editor.agree(number, i, part);
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Makes a running service a member: its calls draw on the group from then on.

@@ -66,7 +66,7 @@ pub fn new(name: &str, for_others: bool) -> anyhow::Result<PathBuf> {
 }
 
 /// The file of a group of the calling user, whether it is there or not.
-pub(super) fn own(name: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn own(name: &str) -> anyhow::Result<PathBuf> {
     check(name)?;
     Ok(own_folder()?.join(name))
 }

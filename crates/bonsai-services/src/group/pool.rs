@@ -24,6 +24,9 @@ use crate::observe::monotonic_ns;
 use crate::refusal::before_start;
 use crate::service::{Service, Services};
 
+/// The group in which a daemon lets the services of its user share.
+pub const DAEMON_POOL: &str = "daemon-pool";
+
 /// A group with a rate for each of some resources.
 #[derive(Debug)]
 pub struct Pool {

@@ -6,6 +6,7 @@ use bonsai_cgroup::{Cgroup, DeviceNumber, Hierarchies};
 
 use super::disks::Disks;
 use super::meter::Meter;
+use super::pace::Retry;
 use super::rooms::{Port, Rooms, Source};
 use super::who::{Found, Key};
 use super::{Body, Terms, now_ns, unix_ns};
@@ -39,6 +40,8 @@ pub(super) struct Known {
     /// Its group is another one than when its terms were put into force last.
     pub(super) fresh: bool,
     pub(super) compared: Option<Instant>,
+    /// When it is tried again, if putting its terms into force failed.
+    pub(super) retry: Retry,
     pub(super) disk_why: Option<String>,
     pub(super) cpu_why: Option<String>,
     pub(super) sweep_why: Option<String>,

@@ -9,9 +9,12 @@
 //! # Invariants
 //! 1. What was set by hand before stays where nothing is wanted here, and is back afterwards.
 //! 2. What is in force as it is wanted is not written again, by whomever it was put there.
+//! 3. What another program keeps reverting is repaired less and less often, up to once a minute: each
+//!    service's disks and CPUs by themselves, so that none waits for another.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use bonsai_cgroup::cpu::Sweeper;
 use bonsai_cgroup::disk::limits_of;
@@ -22,10 +25,27 @@ use super::Terms;
 use super::owned::{OwnedCpu, OwnedDisk, Owners};
 use super::who::Home;
 use crate::error::Error;
+use crate::fights::{Fights, Verdict};
 use crate::find::wrong;
 
 /// Where it is written down what there was before, below the folder of the book.
 const RECORDS: &str = ".held";
+
+/// What of a service another program may revert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Disk,
+    Cpu,
+}
+
+impl Part {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Disk => "its limits on disks",
+            Self::Cpu => "its terms of the CPUs",
+        }
+    }
+}
 
 /// For whom something is put into force.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +59,21 @@ pub(super) struct For<'a> {
     pub(super) fresh: bool,
 }
 
+/// What becomes of something that is not as it was put into force.
+enum Judged {
+    /// It is put right; what is said of it.
+    Repair(Option<String>),
+    /// It is left for a while; why.
+    Leave(String),
+}
+
 /// All that is put into force here.
 #[derive(Debug)]
 pub(super) struct Limits {
     folder: PathBuf,
     owners: Owners,
     sweepers: BTreeMap<String, Sweeper>,
+    fights: Fights<(String, Part)>,
 }
 
 impl Limits {
@@ -54,6 +83,32 @@ impl Limits {
             owners: Owners::new(&folder),
             folder,
             sweepers: BTreeMap::new(),
+            fights: Fights::default(),
+        }
+    }
+
+    /// Decides on something that is not as it was put into force: whether it is repaired now, and what is said of it.
+    fn judge(&mut self, of: For<'_>, part: Part) -> Judged {
+        let now = Instant::now();
+        let object = (of.id.to_owned(), part);
+        if of.fresh {
+            // The caller, or a new group, has made it so.
+            self.fights.forget(|fight| *fight == object);
+            return Judged::Repair(None);
+        }
+        let what = part.words();
+        let goes_on =
+            format!("another program keeps changing {what}: they are repaired less and less often");
+        let was_on = self.fights.is_about(&object, now);
+        match self.fights.judge(object, now) {
+            Verdict::Wait(wait) => Judged::Leave(format!(
+                "another program keeps changing {what}, which are not in force now; they are repaired again in {} s",
+                wait.as_secs_f64().ceil()
+            )),
+            Verdict::Mend if !was_on => Judged::Repair(Some(format!(
+                "another program had changed {what}: they are put right"
+            ))),
+            Verdict::Mend | Verdict::MendAndSay => Judged::Repair(Some(goes_on)),
         }
     }
 
@@ -100,6 +155,13 @@ impl Limits {
         if same && is_in_force(home.io.as_ref(), &devices, wanted)? {
             return Ok(None);
         }
+        let again = match same {
+            true => match self.judge(of, Part::Disk) {
+                Judged::Leave(why) => return Ok(Some(why)),
+                Judged::Repair(said) => said,
+            },
+            false => None,
+        };
         let disk = Disk::open(hierarchies.clone(), &self.folder)?;
         let changes = changes(&disk, home.io.as_ref(), &devices, wanted)?;
         let owned = OwnedDisk {
@@ -120,8 +182,7 @@ impl Limits {
                 return Err(error.into());
             }
         }
-        let again = "somebody else had changed its limits on disks: they are put right";
-        Ok((same && !of.fresh).then(|| again.to_owned()))
+        Ok(again)
     }
 
     fn clear_disk(
@@ -171,6 +232,13 @@ impl Limits {
             }
             return Ok(None);
         }
+        let again = match same {
+            true => match self.judge(of, Part::Cpu) {
+                Judged::Leave(why) => return Ok(Some(why)),
+                Judged::Repair(said) => said,
+            },
+            false => None,
+        };
         let before: Option<CpuTerms> = had.as_ref().and_then(|had| had.terms.parse().ok());
         let less = before.is_some_and(|before| is_less(&before, wanted));
         let owned = OwnedCpu {
@@ -193,8 +261,7 @@ impl Limits {
             return Err(error.into());
         }
         self.sweep_for(id, &cpu, target, wanted)?;
-        let again = "somebody else had changed its part of the CPUs: it is put right";
-        Ok((same && !of.fresh).then(|| again.to_owned()))
+        Ok(again)
     }
 
     fn clear_cpu(
@@ -251,6 +318,7 @@ impl Limits {
     /// If it cannot be; what remains is tried again when it is said again.
     pub(super) fn release(&mut self, id: &str, hierarchies: &Hierarchies) -> Result<(), Error> {
         self.sweepers.remove(id);
+        self.fights.forget(|(of, _)| of == id);
         let Some(one) = self.owners.all()?.get(id).cloned() else {
             return Ok(());
         };

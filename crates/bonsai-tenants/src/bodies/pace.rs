@@ -36,6 +36,33 @@ impl Pace {
     }
 }
 
+/// When what failed is tried again: after a second, and after twice as long with each failure in a row, up to a minute.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Retry {
+    failures: u32,
+    again: Option<Instant>,
+}
+
+/// Longest time between two tries.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+impl Retry {
+    /// What came of a try.
+    pub(super) fn tried(&mut self, succeeded: bool, now: Instant) {
+        if succeeded {
+            *self = Self::default();
+            return;
+        }
+        let wait = Duration::from_secs(1 << self.failures.min(6)).min(LONGEST_RETRY);
+        self.failures = self.failures.saturating_add(1);
+        self.again = Some(now + wait);
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.again.is_none_or(|again| again <= now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +80,24 @@ mod tests {
         assert!(!pace.is_due(at(0), true) && pace.is_due(at(51), true));
         pace.done(Duration::from_secs(10));
         assert!(pace.is_due(at(10_001), false));
+    }
+
+    #[test]
+    fn what_fails_is_tried_less_and_less_often_until_it_succeeds() {
+        let (mut retry, start) = (Retry::default(), Instant::now());
+        let mut now = start;
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            assert!(retry.is_due(now));
+            retry.tried(false, now);
+            let before = now;
+            while !retry.is_due(now) {
+                now += Duration::from_secs(1);
+            }
+            waits.push((now - before).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        retry.tried(true, now);
+        assert!(retry.is_due(now));
     }
 }

@@ -44,8 +44,8 @@ impl Keeper {
                 continue;
             }
             // It was so: another program has changed it.
-            let was_on = self.fights.is_about(cookie, device, now);
-            match self.fights.judge(cookie, device, now) {
+            let was_on = self.fights.is_about(&(cookie, device), now);
+            match self.fights.judge((cookie, device), now) {
                 Verdict::Wait(wait) => {
                     let seconds = wait.as_secs_f64().ceil();
                     let text = format!(

@@ -238,7 +238,7 @@ fn a_disk_limit_holds_is_kept_by_the_next_process_and_is_given_back() {
     fs::write(file.expect("a file"), line).expect("written");
     let told = until(&mut next, &NOTHING, "db", |body| body.disk_why.is_some());
     let why = told.disk_why.expect("words");
-    assert!(why.contains("somebody else"), "{why}");
+    assert!(why.contains("another program"), "{why}");
     assert_eq!(limit(&group), Some(set));
     until(&mut next, &NOTHING, "db", |body| body.disk_why.is_none());
 
@@ -374,7 +374,7 @@ fn a_part_of_the_cpus_is_set_changed_and_given_back() {
     let told = until(&mut bodies, &NOTHING, "db", |body| body.cpu_why.is_some());
     assert!(
         told.cpu_why
-            .is_some_and(|why| why.contains("somebody else"))
+            .is_some_and(|why| why.contains("another program"))
     );
     assert!(
         ["300", "3072"].contains(&&*read(&weight)),

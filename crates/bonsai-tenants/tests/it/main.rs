@@ -2,6 +2,7 @@
 //! processes in control groups of whatever version is mounted. `machine` runs what is about groups
 //! again on a kernel that has version 2.
 
+mod conflicts;
 mod counted;
 mod groups;
 mod machine;

@@ -9,6 +9,7 @@ use bonsai_services::observe::monotonic_ns;
 use bonsai_services::service::{OwnService, Services, Wanted, check_name, name_like};
 
 use super::escape::say;
+use crate::run::begin_with_limits;
 
 /// The services of a server; they go with this.
 #[derive(Debug, Default)]
@@ -41,6 +42,7 @@ impl Made {
         let ledger = Ledger::create(&path, &name)?;
         throttle::declare(&ledger);
         limits::apply(&ledger, limits, None, monotonic_ns())?;
+        begin_with_limits(&name, &ledger);
         if name != export {
             say!("bonsai: the export {export} is the service {name}");
         }

@@ -257,6 +257,7 @@ fn start(
         .cloned()
         .collect();
     limits::apply(&ledger, &set, Some(EventLoops::Off), monotonic_ns())?;
+    super::begin_with_limits(&service.name, &ledger);
     let asked = asked_about(&selections);
     let said = Enforced {
         supervisor: std::process::id(),

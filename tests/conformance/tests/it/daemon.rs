@@ -9,6 +9,7 @@ mod fixture;
 mod interface;
 mod lives;
 mod machine;
+mod newcomers;
 mod own_limits;
 mod owners;
 mod scopes;

@@ -135,6 +135,11 @@ impl Ring {
         text
     }
 
+    /// Sends the daemon a signal.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.daemon.as_ref().expect("it runs").signal(signal);
+    }
+
     /// Ends the daemon with a signal.
     pub(super) fn end(&mut self, signal: Signal) {
         let mut daemon = self.daemon.take().expect("it runs");

@@ -137,3 +137,48 @@ fn a_name_that_is_mistyped_is_no_new_service() {
     ring.done(&["config", "set", "services.later.send.max=8Mbit/s"]);
     ring.done(&["set", "later", "send=1MB/s"]);
 }
+
+#[test]
+fn a_limit_that_is_set_past_the_daemon_says_what_is_lower() {
+    let ring =
+        Ring::started("[capacity]\nread = \"20MB/s\"\n[services.vod.read]\nmax = \"4MB/s\"\n");
+    let _vod = ring.reader("vod");
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "read")["enforced"] == "pool"
+    });
+    let lower = "note: vod: the group daemon-pool still lets it have at most 4 MB/s of read\n";
+    for limit in ["read=9MB/s", "read=unlimited"] {
+        let said = ring.done(&["set", "--direct", "vod", limit]);
+        assert!(said.ends_with(lower), "{said}");
+    }
+    let said = ring.done(&["set", "--direct", "vod", "read=3MB/s"]);
+    assert!(!said.contains("note"), "{said}");
+    let ring = Ring::started("[services.vod.read]\nmax = \"4MB/s\"\n");
+    let _vod = ring.reader("vod");
+    ring.until("it has its limit", |ring| {
+        ring.done(&["status", "vod"]).contains("read/daemon")
+    });
+    let said = ring.done(&["set", "--direct", "vod", "read=9MB/s"]);
+    let lower = "note: vod: read=4 MB/s, set by the daemon, still holds\n";
+    assert!(said.ends_with(lower), "{said}");
+}
+
+#[test]
+fn a_change_that_a_group_holds_or_is_only_tried_says_so() {
+    let ring = Ring::started(EMPTY);
+    ring.done(&["group", "create", "g", "--limit", "read=4MB/s"]);
+    let _vod = limited(&ring, "vod", &["read=2MB/s"]);
+    let tried = ring.say(&["set", "vod", "read=9MB/s", "--dry-run"]);
+    assert_eq!(tried.status.code(), Some(1), "{tried:?}");
+    let still = "vod: read=2 MB/s, set by bonsai run, attach or set --direct, still holds for read";
+    assert!(tried.stdout.contains(still), "{tried:?}");
+    let tried = ring.say(&["set", "vod", "read=1MB/s", "--dry-run"]);
+    assert_eq!(tried.status.code(), Some(0), "{tried:?}");
+    ring.done(&["set", "--direct", "vod", "read=unlimited"]);
+    ring.done(&["group", "join", "g", "vod"]);
+    let held = ring.say(&["set", "vod", "read=9MB/s"]);
+    assert_eq!(held.status.code(), Some(1), "{held:?}");
+    let still = "vod: the group g still lets it have at most 4 MB/s of read (bonsai group set g changes it)";
+    assert!(held.stdout.contains(still), "{held:?}");
+    ring.done(&["set", "vod", "read=3MB/s"]);
+}

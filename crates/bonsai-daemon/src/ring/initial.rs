@@ -1,0 +1,88 @@
+//! What services have that come before the next look: published where whatever starts them reads
+//! it ([`bonsai_services::initial`]).
+
+use bonsai_policy::{Config, PerResource, Service};
+use bonsai_services::initial::{InitialLimits, publish, withdraw};
+
+use super::Ring;
+
+/// What was published last, for services of the daemon's own user and for those of others.
+#[derive(Debug, Default)]
+pub(super) struct Initial {
+    published: [Option<InitialLimits>; 2],
+}
+
+impl Ring {
+    /// Publishes it, where it is new.
+    pub(super) fn publish_initial(&mut self) {
+        let has_pool = self.enforcers.iter().any(|enforcer| enforcer.has_pool());
+        let count = self.looker.watched().len();
+        let limits = [
+            Some(of_own(&self.planned, has_pool, count)),
+            self.looker
+                .sees_others()
+                .then(|| of_others(&self.planned, count)),
+        ];
+        for (i, limits) in limits.into_iter().enumerate() {
+            let Some(limits) = limits.filter(|new| self.initial.published[i].as_ref() != Some(new))
+            else {
+                continue;
+            };
+            match publish(self.looker.folder(), &limits, i == 1) {
+                Ok(()) => {
+                    self.initial.published[i] = Some(limits);
+                    self.notes.remove("initial");
+                }
+                Err(error) => {
+                    let text = format!(
+                        "{}: what new services begin with cannot be written: they have no limit \
+                         before they are seen: {error}",
+                        self.looker.folder().display()
+                    );
+                    self.notes.insert("initial", text);
+                }
+            }
+        }
+    }
+
+    /// There is no daemon any more that would look at them.
+    pub(super) fn withdraw_initial(&self) {
+        withdraw(self.looker.folder());
+    }
+}
+
+/// For services of the daemon's own user.
+fn of_own(planned: &Config, pool: bool, count: usize) -> InitialLimits {
+    let own = planned.services.iter();
+    let named = own.filter(|service| !service.name.contains(':'));
+    let mut limits = of_others(planned, count);
+    limits.pool = pool;
+    limits.named = named
+        .map(|service| (service.name.to_string(), ceilings(planned, Some(service))))
+        .collect();
+    limits
+}
+
+/// For services of other users. What is configured for which of them is not for all to read: a
+/// ceiling of their own holds from the first look on.
+fn of_others(planned: &Config, count: usize) -> InitialLimits {
+    let mut limits = InitialLimits::of_this_daemon();
+    limits.part = planned
+        .capacity
+        .map(|capacity| Some(InitialLimits::part_of(capacity?, count)));
+    limits.ceiling = ceilings(planned, None);
+    limits
+}
+
+/// The most that a service may have, by itself or by its class.
+pub(super) fn ceilings(planned: &Config, service: Option<&Service>) -> PerResource<Option<u64>> {
+    let named = service.and_then(|service| service.class.as_ref());
+    let class = named.or(planned.default_class.as_ref());
+    let class = class.and_then(|name| planned.classes.iter().find(|class| class.name == *name));
+    std::array::from_fn(|at| {
+        let own = service.and_then(|service| service.terms[at].max);
+        let max = own.or_else(|| class?.terms[at].max);
+        // 0 would stand for none.
+        max.map(|max| max.max(1))
+    })
+}

@@ -1,0 +1,306 @@
+//! A newcomer is limited from its first byte where the whole is shared: what it sends is counted where it arrives.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::fixture::{Ends, RATE, Ring};
+use super::machine::Machine;
+use crate::fixture::PATIENCE;
+
+const FILE: &str = "[capacity]\nwrite = \"20MB/s\"\n";
+
+/// What may be ahead: a burst of 20 ms, a round of the pool, leases, and a full pipe.
+const AHEAD: u64 = RATE / 20 + 16 * 16_384 + 65_536;
+
+/// What came by a pipe: when, and how much up to then.
+type Came = Vec<(Instant, u64)>;
+
+/// A program that writes, and what of it arrives.
+struct Writer {
+    _ends: Option<Ends>,
+    arrives: JoinHandle<Came>,
+    first: Receiver<()>,
+}
+
+fn arrive(mut from: ChildStdout, first: SyncSender<()>) -> JoinHandle<Came> {
+    std::thread::spawn(move || {
+        let (mut came, mut total) = (Came::new(), 0);
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+            total += bytes as u64;
+            came.push((Instant::now(), total));
+            // Only the first one is waited for, if any is.
+            let _ = first.try_send(());
+        }
+        came
+    })
+}
+
+impl Writer {
+    fn start(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child: Child = command.spawn().expect("it starts");
+        let (sends, first) = sync_channel(1);
+        let arrives = arrive(child.stdout.take().expect("its output"), sends);
+        Self {
+            _ends: Some(Ends(child)),
+            arrives,
+            first,
+        }
+    }
+
+    /// Waits so long from the first byte on.
+    fn go_on(&self, time: Duration) {
+        self.first.recv_timeout(PATIENCE).expect("it writes");
+        std::thread::sleep(time);
+    }
+
+    /// Ends it; what came.
+    fn end(mut self) -> Came {
+        self._ends = None;
+        self.arrives.join().expect("counted")
+    }
+}
+
+const DD: [&str; 4] = ["/bin/dd", "if=/dev/zero", "bs=16k", "status=none"];
+
+fn writer(ring: &Ring, more: &[&str], program: &[&str]) -> Writer {
+    let mut command = ring.command(&["run"]);
+    command.args(more).arg("--").args(program);
+    Writer::start(command)
+}
+
+/// The most that came before its time by a rate, from the first byte on, in the first `time`.
+fn ahead(mut came: Came, rate: u64, time: Duration) -> (u64, u64) {
+    came.sort();
+    let Some((start, _)) = came.first().copied() else {
+        return (0, 0);
+    };
+    let mut within = came.iter().filter(|(at, _)| *at - start <= time);
+    let early = within.clone().map(|(at, total)| {
+        let by_rate = u128::from(rate) * (*at - start).as_micros() / 1_000_000;
+        u128::from(*total).saturating_sub(by_rate)
+    });
+    let most = u64::try_from(early.max().unwrap_or(0)).expect("few");
+    (most, within.next_back().map_or(0, |(_, total)| *total))
+}
+
+/// What came by several pipes, as if by one.
+fn together(all: Vec<Came>) -> Came {
+    let mut steps: Vec<(Instant, u64)> = Vec::new();
+    for came in all {
+        let mut before = 0;
+        for (at, total) in came {
+            steps.push((at, total - before));
+            before = total;
+        }
+    }
+    steps.sort();
+    let mut total = 0;
+    let sum = steps.into_iter().map(|(at, bytes)| {
+        total += bytes;
+        (at, total)
+    });
+    sum.collect()
+}
+
+/// The daemon has decided once.
+fn started(file: &str) -> Ring {
+    let ring = Ring::started(file);
+    ring.until("it is published what newcomers have", |ring| {
+        ring.bonsai.services().join(".initial-limits.json").exists()
+    });
+    ring
+}
+
+#[test]
+fn the_first_second_of_a_service_is_within_what_is_shared() {
+    let ring = started(FILE);
+    for i in 0..3 {
+        let writer = writer(&ring, &["--name", &format!("one{i}")], &DD);
+        writer.go_on(Duration::from_millis(1100));
+        let (most, bytes) = ahead(writer.end(), RATE, Duration::from_secs(1));
+        assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+        // What nobody else uses is there at once, too.
+        assert!(bytes >= RATE / 4, "{bytes} bytes in the first second");
+    }
+}
+
+#[test]
+fn the_first_second_is_within_a_ceiling_of_a_service_and_of_its_class() {
+    let file = "[services.vod.write]\nmax = \"4MB/s\"\n[classes.default.write]\nmax = \"8MB/s\"\n";
+    for whole in ["", FILE] {
+        let ring = started(&format!("{whole}{file}"));
+        for (name, rate) in [("vod", 4_000_000), ("other", 8_000_000)] {
+            let writer = writer(&ring, &["--name", name], &DD);
+            writer.go_on(Duration::from_millis(1100));
+            let (most, bytes) = ahead(writer.end(), rate, Duration::from_secs(1));
+            assert!(most <= AHEAD / 2, "{name}: {most} bytes ahead");
+            assert!(
+                bytes >= rate / 4,
+                "{name}: {bytes} bytes in the first second"
+            );
+        }
+    }
+}
+
+#[test]
+fn short_jobs_one_after_another_are_together_within_what_is_shared() {
+    let ring = started(FILE);
+    let mut program = DD.to_vec();
+    program.push("count=128");
+    let mut all = Vec::new();
+    for _ in 0..12 {
+        all.push(
+            writer(&ring, &["--name", "job"], &program)
+                .arrives
+                .join()
+                .expect("counted"),
+        );
+    }
+    let (most, bytes) = ahead(together(all), RATE, Duration::from_secs(60));
+    assert_eq!(bytes, 12 * 128 * 16_384);
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+}
+
+#[test]
+fn more_at_once_than_the_pool_has_places_are_within_what_is_shared() {
+    let ring = started(FILE);
+    // The pool has 64 places.
+    let writers: Vec<Writer> = (0..70).map(|_| writer(&ring, &[], &DD)).collect();
+    ring.until("all run", |ring| ring.get("/v1/status")["services"] == 70);
+    std::thread::sleep(Duration::from_secs(1));
+    let all: Vec<Came> = writers.into_iter().map(Writer::end).collect();
+    assert!(all.iter().filter(|came| !came.is_empty()).count() >= 60);
+    // Each member has a burst, and a pipe, of its own.
+    let most_ahead = AHEAD + 70 * 4 * 65_536;
+    let (most, _) = ahead(together(all), RATE, Duration::from_secs(60));
+    assert!(
+        most <= most_ahead,
+        "{most} bytes ahead, {most_ahead} may be"
+    );
+}
+
+#[test]
+fn what_is_attached_is_within_what_is_shared_from_then_on() {
+    let ring = started(FILE);
+    let writer = Writer::start({
+        let mut command = Command::new(DD[0]);
+        command.args(&DD[1..]);
+        command
+    });
+    let ends = writer._ends.as_ref().expect("it runs");
+    let mut command = ring.command(&["attach", "--name", "late", &ends.0.id().to_string()]);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let said = BufReader::new(child.stderr.take().expect("its words"));
+    let attached = Ends(child);
+    let line = said
+        .lines()
+        .map_while(Result::ok)
+        .find(|line| line.contains("under limits"));
+    line.expect("it is attached");
+    let from = Instant::now();
+    std::thread::sleep(Duration::from_millis(700));
+    // What comes after the end is unlimited again.
+    let to = Instant::now();
+    drop(attached);
+    let came = writer.end();
+    let before = came
+        .iter()
+        .rev()
+        .find(|(at, _)| *at <= from)
+        .map_or(0, |(_, total)| *total);
+    let came: Came = came
+        .into_iter()
+        .filter(|(at, _)| (from..to).contains(at))
+        .map(|(at, total)| (at, total - before))
+        .collect();
+    assert!(!came.is_empty());
+    let (most, _) = ahead(came, RATE, Duration::from_secs(1));
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+}
+
+#[test]
+fn a_service_goes_from_the_pool_into_a_group_and_is_limited_all_the_time() {
+    let ring = started(FILE);
+    ring.done(&["group", "create", "g", "--limit", "write=10MB/s"]);
+    let vod = writer(&ring, &["--name", "vod"], &DD);
+    ring.until("it is in the pool", |ring| {
+        ring.of("vod", "write")["enforced"] == "pool"
+    });
+    ring.refused(&["group", "leave", "vod"], "bonsai group join GROUP vod");
+    let from = Instant::now();
+    ring.done(&["group", "join", "g", "vod"]);
+    ring.until("it has a limit instead", |ring| {
+        ring.of("vod", "write")["enforced"] == "limit"
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(ring.done(&["group", "status", "g"]).contains("vod"));
+    // One that is started in a group is there, with a limit of the daemon's beside it.
+    let bulk = writer(&ring, &["--name", "bulk", "--group", "g"], &DD);
+    ring.until("it is known", |ring| {
+        ring.of("bulk", "write")["enforced"] == "limit"
+    });
+    assert!(ring.done(&["group", "status", "g"]).contains("bulk"));
+    let came = vod.end();
+    let (most, _) = ahead(came.clone(), RATE, Duration::from_secs(60));
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+    assert!(came.last().is_some_and(|(at, _)| *at > from), "it goes on");
+    drop(bulk.end());
+}
+
+#[test]
+fn without_a_daemon_a_service_has_no_limit_and_waits_for_nothing() {
+    let mut ring = started(FILE);
+    // Killed: what it has published stays.
+    ring.end(rustix::process::Signal::KILL);
+    assert!(ring.bonsai.services().join(".initial-limits.json").exists());
+    let one = writer(&ring, &["--name", "one"], &DD);
+    ring.until("it runs", |ring| {
+        ring.say(&["stats", "one", "--json"]).status.success()
+    });
+    assert!(!ring.done(&["status", "one"]).contains("daemon-pool"));
+    one.go_on(Duration::from_millis(500));
+    let (most, _) = ahead(one.end(), RATE, Duration::from_secs(1));
+    assert!(most > 2 * AHEAD, "{most}: it was limited");
+}
+
+#[test]
+fn one_that_hangs_keeps_no_service_waiting_and_its_pool_holds() {
+    let ring = started(FILE);
+    ring.signal(rustix::process::Signal::STOP);
+    let start = Instant::now();
+    let one = writer(&ring, &["--name", "one"], &DD);
+    one.go_on(Duration::from_millis(2100));
+    let took = start.elapsed();
+    let came = one.end();
+    ring.signal(rustix::process::Signal::CONT);
+    assert!(took < PATIENCE / 2, "{took:?}");
+    let (most, bytes) = ahead(came, RATE, Duration::from_secs(2));
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+    assert!(bytes > RATE / 4, "{bytes} bytes");
+}
+
+#[test]
+fn the_first_second_of_another_users_service_is_within_what_is_shared() {
+    let test = "the_first_second_of_another_users_service_is_within_what_is_shared";
+    let Some(machine) = Machine::started(test, FILE) else {
+        return;
+    };
+    let published = machine.path("/run/bonsai/.initial-limits-of-users.json");
+    machine.until("it is published", |_| published.exists());
+    let mut command = machine.alice.command(&["run", "--name", "vod", "--"]);
+    command.args(DD);
+    let vod = Writer::start(command);
+    vod.go_on(Duration::from_millis(2100));
+    let (most, bytes) = ahead(vod.end(), RATE, Duration::from_secs(2));
+    assert!(most <= AHEAD, "{most} bytes ahead, {AHEAD} may be");
+    assert!(bytes > RATE / 4, "{bytes} bytes");
+}
