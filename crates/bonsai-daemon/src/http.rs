@@ -44,7 +44,7 @@ use crate::who::Who;
 
 pub(crate) use events::places as streams;
 pub(crate) use export::places as exports;
-pub(crate) use serve::{Doors, tls};
+pub(crate) use serve::{Doors, bind, tls};
 pub(crate) use tokens::Tokens;
 
 /// The longest that an answer of the owner is waited for.

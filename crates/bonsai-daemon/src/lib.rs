@@ -37,7 +37,9 @@ mod probe;
 mod problems;
 mod ring;
 mod run;
+mod state_file;
 mod users;
+mod watched_files;
 mod who;
 mod written;
 

@@ -127,11 +127,6 @@ impl Looker {
         theirs.unwrap_or_else(|| self.glances.own_limits(&watched.id))
     }
 
-    /// The runtime directory of this user.
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        self.services.folder()
-    }
-
     /// Has a service looked at in each period, however many there are.
     pub(crate) fn closely(&mut self, id: &str, closely: bool) {
         self.glances.closely(id, closely);

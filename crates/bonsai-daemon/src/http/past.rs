@@ -161,6 +161,7 @@ pub(super) async fn history(
         resource,
         step_ms: series.step * 1000,
         points: points.collect(),
+        damaged: series.damaged,
     }))
 }
 
@@ -230,6 +231,7 @@ pub(super) async fn audit(
         return Ok(axum::Json(AuditPage {
             entries: Vec::new(),
             before: None,
+            problem: None,
         }));
     }
     // What was done lately is in memory, and may not have been written yet.
@@ -254,6 +256,7 @@ pub(super) async fn audit(
             .cloned()
             .collect()
     };
+    let mut problem = None;
     if entries.len() <= most {
         let filter = AuditFilter {
             service: part.service.clone(),
@@ -266,14 +269,26 @@ pub(super) async fn audit(
             limit: most + 1 - entries.len(),
             ..AuditFilter::default()
         };
-        let older = ask(&app, move |reader| reader.audit(&filter)).await;
-        entries.extend(older.unwrap_or_default().into_iter().map(crate::past::told));
+        let older = ask(&app, move |reader| match reader.audit(&filter) {
+            // Nothing has been kept yet.
+            Err(Error::Absent { .. }) => Ok(Vec::new()),
+            other => other,
+        });
+        match older.await {
+            Ok(older) => entries.extend(older.into_iter().map(crate::past::told)),
+            // The youngest are known all the same.
+            Err(why) => problem = Some(format!("older entries are not shown: {}", why.detail)),
+        }
     }
     let more = entries.len() > most;
     entries.truncate(most);
     let before = entries.last().map(|entry| entry.id).filter(|_| more);
     entries.retain(|entry| may_see(&app, &who, entry));
-    Ok(axum::Json(AuditPage { entries, before }))
+    Ok(axum::Json(AuditPage {
+        entries,
+        before,
+        problem,
+    }))
 }
 
 /// Whether somebody may see an entry: all of them, or those about their services.

@@ -65,6 +65,9 @@ pub(super) fn status_of(app: &App, who: &Who) -> Status {
     } else {
         Vec::new()
     };
+    if who.reads_all {
+        problems.extend(app.tokens.pages.problem());
+    }
     problems.extend(app.stalled());
     Status {
         bonsai: env!("CARGO_PKG_VERSION").to_owned(),

@@ -2,10 +2,12 @@
 
 mod bounds;
 mod capacity;
+mod durable;
 mod exports;
 mod faults;
 mod fixture;
 mod interface;
+mod killed;
 mod lives;
 mod machine;
 mod own_limits;
